@@ -17,7 +17,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # Expands to a shell prefix: stops when there is no Java for Spark and it cannot be installed either.
 WITH_JAVA = home="$$(scripts/ensure-java)" && export JAVA_HOME="$$home" &&
 
-.PHONY: help setup demo demo-s3 ui test test-long test-browser test-postgresql test-cluster test-soak lint format formats mutants bench lock clean
+.PHONY: help setup demo demo-s3 ui test test-long test-browser test-postgresql test-cluster test-matrix test-soak lint format formats mutants bench lock clean
 
 help: ## List the commands
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -55,6 +55,9 @@ test-postgresql: $(INSTALLED) ## Report to Dagster on PostgreSQL (apt-get instal
 
 test-cluster: $(INSTALLED) ## Kill workers of a standalone Spark cluster at their work
 	@$(WITH_JAVA) $(BIN)/python -m pytest -m cluster $(ARGS)
+
+test-matrix: $(INSTALLED) ## Try the lowest and the newest supported versions, and some between (ARGS="--write": into the docs)
+	@$(WITH_JAVA) $(BIN)/python -m scripts.matrix $(ARGS)
 
 test-soak: $(INSTALLED) ## Commit at random to tables of four formats, and kill daemon, runs and Spark (METASTORE_SOAK=200)
 	@$(WITH_JAVA) $(BIN)/python -m pytest -m soak $(ARGS)

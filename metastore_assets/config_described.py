@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import date, datetime
 from functools import lru_cache
 from typing import Any, ClassVar, Literal, Self, TypeAlias
@@ -121,10 +121,17 @@ class DescribedConfig(ConfigModel):
         """All checks of the table and of its columns, in the order of the configuration."""
         return named_checks(self.checks, {column: policy.checks for column, policy in self.columns.items()})
 
-    def policy(self, column: str) -> ColumnPolicy:
-        """The policy of the column with this dotted leaf path: its own keys over `default`'s over the built-in ones.
+    def policy(self, column: str, known_as: Sequence[Sequence[str]] | None = None) -> ColumnPolicy:
+        """Return the policy of a column: its own keys over those of `default` over the built-in ones.
 
-        Values inside a struct, list or map are hidden where its own are.
+        A column is hidden, too, where the name of a column that it is inside of hides that; and where another path that
+        the same column may have hides it, and its own says nothing of `values`: which of two columns `a.b` is put in
+        backticks depends on what other columns there are.
+
+        Args:
+            column: The dotted path of the column.
+            known_as: `LeafColumn.known_as`. Without a schema it is not known; then the column is taken to be inside of
+                every configured name that its path begins with, up to a dot.
         """
         policy = self.columns.get("default") or _built_in()
         if "statistics" not in policy.model_fields_set:
@@ -132,8 +139,9 @@ class DescribedConfig(ConfigModel):
         own = self.columns.get(column) if column != "default" else None
         if own is not None:
             policy = policy.model_copy(update={key: getattr(own, key) for key in own.model_fields_set - {"checks"}})
-        # What is inside a column is as hidden as the column.
-        if any(each.values == "hidden" and column.startswith(f"{name}.") for name, each in self.columns.items()):
+        if known_as is None:
+            known_as = [(name,) for name in self.columns if column == name or column.startswith(f"{name}.")]
+        if any(self._is_hidden(names) for names in known_as):
             policy = policy.model_copy(update={"values": "hidden"})
         # Every list of all values gives ranks; by partition it is kept beside it.
         if policy.needs_lists and policy.frequencies == "auto":
@@ -141,6 +149,12 @@ class DescribedConfig(ConfigModel):
         if policy.needs_lists and policy.is_open:
             policy = policy.model_copy(update={"algorithm": "lists"})
         return policy
+
+    def _is_hidden(self, names: Sequence[str]) -> bool:
+        """Return whether a column is hidden under one of its names, of which the first one is its path."""
+        policies = {name: self.columns[name] for name in names if name != "default" and name in self.columns}
+        said = {name: policy.values for name, policy in policies.items() if "values" in policy.model_fields_set}
+        return said[names[0]] == "hidden" if names[0] in said else "hidden" in said.values()
 
     @property
     def named_statistics(self) -> tuple[str, ...]:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from metastore_assets.errors import QueryError
 from metastore_assets.extras import extra
+from metastore_assets.scratch import ScratchFolder
 
 if TYPE_CHECKING:
     import duckdb
@@ -84,7 +84,7 @@ def query_connection(*, unrestricted: bool) -> Iterator[QueryConnection]:
     """
     with extra("sql", "SQL"):
         import duckdb
-    with tempfile.TemporaryDirectory(prefix="metastore-sql-", ignore_cleanup_errors=True) as folder:
+    with ScratchFolder("sql") as folder:
         # By default DuckDB spills to `.tmp` in the working folder.
         config: dict[str, Any] = {**_ALWAYS, **({} if unrestricted else _RESTRICTED), "temp_directory": folder}
         with duckdb.connect(config=config) as connection:

@@ -8,6 +8,10 @@ from metastore_assets.messages import tidy
 class MetastoreError(Exception):
     """Base of every error of this package. The CLI prints it as one line and exits with status 1."""
 
+    without_values: str | None = None
+    """The message without what a library, or the content of a file, says in it: that may quote values of rows. None:
+    the message quotes neither."""
+
     def __init__(self, message: str = "") -> None:
         # Most messages quote what a library or the system said, which ends with a full stop or does not.
         super().__init__(tidy(message))
@@ -47,7 +51,7 @@ class FragmentError(MetastoreError):
         self.unsupported = unsupported
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _fragment_error, (type(self), str(self), self.path, self.missing, self.unsupported)
+        return _fragment_error, (type(self), str(self), self.path, self.missing, self.unsupported), vars(self)
 
 
 def _fragment_error(

@@ -18,7 +18,7 @@ _QUESTION = re.compile(r"([?!])\s*[.;](?:\s+([a-z])|(?=\s|$))")
 _CLOSED = re.compile(r"(?<=[^\s/.(])[.,:;]+(?=\))")
 _END = re.compile(r"(?<=[^\s/.])[.,:;]$")
 _AUTHORITY = re.compile(r"\b([A-Za-z][A-Za-z0-9+.-]*)://([^\s/?#]*)@")
-_QUERY = re.compile(r"""\b([A-Za-z][A-Za-z0-9+.-]*://[^\s?'"<>]*)\?[^\s'"<>=]*=[^\s'"<>]*""")
+_QUERY = re.compile(r"""\b([A-Za-z][A-Za-z0-9+.-]*://[^\s?'"<>]*?)(?:\?|%3[Ff])[^\s'"<>=]*=[^\s'"<>]*""")
 _SHORTEST_SECRET = 6
 """Characters; what is shorter occurs in texts that have nothing to do with it."""
 _secrets: dict[str, str] = {}
@@ -32,7 +32,7 @@ def tidy(message: str) -> str:
     Parts that other libraries wrote end with a full stop or without one. Dots inside paths and names stay. Of a very
     long message, which quotes a file's content, the middle is left out. Secrets that this process knows are not told.
     """
-    text = _ELLIPSIS.sub("…", _bounded(redacted(without_secrets(message))).rstrip())
+    text = _ELLIPSIS.sub("…", _bounded(without_secrets(message)).rstrip())
     text = _CLOSED.sub("", text)
     text = _STOPS.sub(lambda found: found[0][-1], text)
     text = _QUESTION.sub(lambda found: f"{found[1]} {found[2].upper()}" if found[2] else found[1], text)
@@ -95,8 +95,9 @@ def near_names(name: str, names: Sequence[str]) -> str:
 def redacted(text: str) -> str:
     """Return a URI, or a text with URIs in it, without passwords, signatures and whatever else a query may hold.
 
-    `https://user:password@host/path?sig=…` becomes `https://***@host/path?***`. A `?` without `=` behind it is part of
-    a name. What stands before `@` is no secret where it holds no password, as in Azure's `abfss://container@account…`.
+    `https://user:password@host/path?sig=…` becomes `https://***@host/path?***`. A `?` (or `%3F`) without `=` behind it
+    is part of a name. What stands before `@` is no secret where it holds no password, as in Azure's
+    `abfss://container@account…`.
     """
     return _AUTHORITY.sub(_without_user, _QUERY.sub(r"\1?***", text))
 
@@ -106,6 +107,13 @@ def _without_user(found: re.Match[str]) -> str:
     return found[0] if ":" not in user and scheme.lower() not in ("http", "https") else f"{scheme}://***@"
 
 
+def remember_password(uri: str) -> None:
+    """Have `without_secrets` leave out the password in a URI also where a library quotes it without the URI."""
+    found = _AUTHORITY.match(uri)
+    if found is not None and ":" in found[2]:
+        remember_secret(found[2].partition(":")[2], "***")
+
+
 def remember_secret(value: str, told: str) -> None:
     """That a value is not for messages: `without_secrets` has `told` in its place. Short ones are not looked for."""
     if len(value) >= _SHORTEST_SECRET:
@@ -113,7 +121,10 @@ def remember_secret(value: str, told: str) -> None:
 
 
 def without_secrets(text: str) -> str:
-    """The text without the secrets that this process knows: the longest first, for one may be part of another."""
+    """The text without the secrets that this process knows, and without those that URIs in it hold (`redacted`).
+
+    The longest first, for one may be part of another.
+    """
     for value in sorted(_secrets, key=len, reverse=True):
         text = text.replace(value, _secrets[value])
-    return text
+    return redacted(text)

@@ -6,6 +6,7 @@ removes those that no process has locked. What needs no name is an unnamed file 
 
 from __future__ import annotations
 
+import atexit
 import fcntl
 import os
 import shutil
@@ -26,12 +27,18 @@ class ScratchFolder:
         remove_abandoned()
         self._process = os.getpid()
         unlocked = tempfile.mkdtemp(prefix=f"{_PREFIX}{purpose}-", suffix=_UNLOCKED)
-        self._lock = os.open(unlocked, os.O_RDONLY | os.O_DIRECTORY)
         self.path = unlocked.removesuffix(_UNLOCKED) + _SUFFIX
-        with suppress(OSError):  # A file system without locks: then nobody can take one either.
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        os.rename(unlocked, self.path)
-        _open.add(self)
+        try:
+            self._lock = os.open(unlocked, os.O_RDONLY | os.O_DIRECTORY)
+            with suppress(OSError):  # A file system without locks: then nobody can take one either.
+                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _open.add(self)
+            os.rename(unlocked, self.path)
+        except BaseException:  # Ctrl-C too.
+            _open.discard(self)
+            for path in (unlocked, self.path):
+                shutil.rmtree(path, ignore_errors=True)
+            raise
 
     def remove(self) -> None:
         """Remove it with all that is in it. Does nothing the second time, nor in a fork of the process that made it."""
@@ -48,8 +55,9 @@ class ScratchFolder:
         self.remove()
 
 
+@atexit.register
 def remove_all() -> None:
-    """Remove the folders of this process, which is about to end at once."""
+    """Remove the folders of this process, which is about to end."""
     for folder in list(_open):
         folder.remove()
 

@@ -28,12 +28,18 @@ from metastore_assets.assets.translator import MetastoreAsset, MetastoreTranslat
 from metastore_assets.config import TableConfig
 from metastore_assets.config_file import CONFIG_FILE
 from metastore_assets.errors import ConfigError
+from metastore_assets.messages import redacted
 from metastore_assets.resources.configuration import Configuration
 
 Translation = Annotated[
     TranslationFn[MetastoreAsset],
     TranslationFnResolver[MetastoreAsset](
-        lambda asset: {"table": asset.table.name, "kind": asset.kind, "uri": asset.table.uri, "format": asset.format}
+        lambda asset: {
+            "table": asset.table.name,
+            "kind": asset.kind,
+            "uri": redacted(asset.table.uri),
+            "format": asset.format,
+        }
     ),
 ]
 

@@ -13,6 +13,7 @@ from metastore_assets.assets.partition_mapping import TablePartitions
 from metastore_assets.config import TableConfig
 from metastore_assets.config_checks import Fresh
 from metastore_assets.errors import ConfigError
+from metastore_assets.messages import redacted
 from metastore_assets.pictures.markdown import code_markdown
 from metastore_assets.pipeline.signatures import PROFILE_VERSION
 
@@ -77,7 +78,7 @@ class MetastoreTranslator:
     def get_description(self, asset: MetastoreAsset) -> str:
         """What the asset's page says it is, in Markdown."""
         if asset.kind == "source":
-            return _SOURCE.format(uri=code_markdown(asset.table.uri))
+            return _SOURCE.format(uri=code_markdown(redacted(asset.table.uri)))
         table = code_markdown(asset.table.name)
         if asset.kind == "partitions":
             return _PARTITIONS.format(table=table)
@@ -107,7 +108,7 @@ class MetastoreTranslator:
             return {}
         # As people would name it in SQL; a folder has no name but the configuration's.
         name = asset.table.identifier or asset.table.name
-        return {"dagster/uri": asset.table.uri, "dagster/table_name": name}
+        return {"dagster/uri": redacted(asset.table.uri), "dagster/table_name": name}
 
     def get_freshness_policy(self, asset: MetastoreAsset) -> FreshnessPolicy | None:
         """How old the asset may be; what the table's check `fresh` says, where its severity is `error`."""

@@ -127,12 +127,16 @@ class Subject:
             return None
         column = None
         if self.of_column is not None:
-            field_id = self.row.field_id
-            leaves = (leaf for leaves in schema_leaves(table.version.schema) for leaf in leaves)
-            column = next((leaf.path for leaf in leaves if leaf.field_id == field_id), None)
+            column = column_named_then(table, self.row.field_id)
             if column is None:
                 raise NotKeptError(f"{self.named} was not there in version {table.version.number}")
         return replace(self, table=table, of_column=column)
+
+
+def column_named_then(table: TableLookup, field_id: str) -> str | None:
+    """Return the name that a version has for the column with a field id, or None if it has no such column."""
+    leaves = (leaf for leaves in schema_leaves(table.version.schema) for leaf in leaves)
+    return next((leaf.path for leaf in leaves if leaf.field_id == field_id), None)
 
 
 def _earlier(metastore: Metastore, table: TableLookup, against: Against) -> TableLookup:

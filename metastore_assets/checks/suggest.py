@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 import yaml
 
 from metastore_assets.checks.evaluate import evaluate
-from metastore_assets.checks.subject import Subject, Surroundings
+from metastore_assets.checks.subject import Subject, Surroundings, column_named_then
 from metastore_assets.config_check_entries import NamedCheck, parse_check
 from metastore_assets.config_checks import Check, Level, Matches
 from metastore_assets.errors import NotKeptError, StoreError
@@ -205,9 +205,10 @@ def _pattern(subject: Subject) -> str | None:
 
 
 def _is_steady(row: ColumnStatistics, history: Sequence[TableLookup]) -> bool:
-    """Whether the distribution has hardly changed from version to version."""
+    """Whether the distribution has hardly changed from version to version, under whatever names."""
+    names = [column_named_then(one, row.field_id) for one in history]
     try:
-        found = [one.lattice(row.column) for one in history]
+        found = [None if name is None else one.lattice(name) for one, name in zip(history, names, strict=True)]
     except (NotKeptError, StoreError):
         return False
     kept = [own for own in found if own is not None]

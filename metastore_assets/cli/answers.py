@@ -12,6 +12,7 @@ from metastore_assets.errors import NotKeptError, VersionNotFoundError
 from metastore_assets.lookup import Metastore, ScopedLookup, TableLookup, TextValue
 from metastore_assets.lookup.histograms import shape_of
 from metastore_assets.lookup.json import show_json
+from metastore_assets.messages import redacted
 from metastore_assets.statistics.json import integer_json
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ def table_answers(config: MetastoreConfig) -> list[Json]:
         keys = ("version", "snapshot", "committed_at", "published_at", "row_count", "bytes", "partitions", "fragments")
         return {
             "table": table.name,
-            "uri": table.uri,
+            "uri": redacted(table.uri),
             "format": table.told_format if version is None else version.format,
             "catalog": getattr(table.catalog, "name", None),
             "gone": table.gone,
@@ -130,7 +131,7 @@ def where_answers(table: TableLookup, column: str, text: str) -> list[Json]:
 def profile_answer(uri: str, table: TableLookup, rows: Sequence[ColumnStatistics]) -> Json:
     """The answer of `profile` for one URI: that of `show`, but nothing of it is kept."""
     answer = show_answer(table, rows, current=True)
-    return {"uri": uri, **{key: value for key, value in answer.items() if key not in ("table", "version")}}
+    return {"uri": redacted(uri), **{key: value for key, value in answer.items() if key not in ("table", "version")}}
 
 
 def shapes(

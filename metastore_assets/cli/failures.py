@@ -114,7 +114,7 @@ def report(error: Exception, invocation: Invocation, subject: str = "") -> str:
     """Print a failure as one line, with --debug its traceback before it, and return the line."""
     if invocation.debug:
         _write(without_secrets("".join(traceback.format_exception(error)).rstrip("\n")))
-    message = f"{subject}: {explained(error)}" if subject else explained(error)
+    message = f"{without_secrets(subject)}: {explained(error)}" if subject else explained(error)
     say(message)
     return message
 

@@ -12,6 +12,8 @@ from typing import NoReturn
 
 PATIENCE = 3.0
 """Seconds that an interrupted command has to clean up before it is ended."""
+_PAUSE = 0.05
+"""Seconds until an interrupt that was ignored is raised again."""
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -24,6 +26,7 @@ def heed_signals() -> None:
     """
     for number in _SIGNALS[1:]:
         signal.signal(number, _terminate)
+    sys.unraisablehook = _raise_again
     arrived, told = os.pipe()
     os.set_blocking(told, False)
     signal.set_wakeup_fd(told, warn_on_full_buffer=False)
@@ -32,6 +35,27 @@ def heed_signals() -> None:
 
 def _terminate(number: int, frame: FrameType | None) -> NoReturn:
     sys.exit(128 + number)
+
+
+def _raise_again(unraisable: sys.UnraisableHookArgs) -> None:
+    """Let an interrupt be raised later that came where Python ignores errors, as in what it calls around a fork."""
+    error = unraisable.exc_value
+    if isinstance(error, KeyboardInterrupt):
+        number = signal.Signals.SIGINT
+    elif isinstance(error, SystemExit) and error.code in [128 + own for own in _SIGNALS]:
+        number = signal.Signals(int(error.code) - 128)
+    else:
+        sys.__unraisablehook__(unraisable)
+        return
+    # Not from here: it would be raised in here, and ignored as well.
+    threading.Thread(target=_interrupt_later, args=(number,), daemon=True).start()
+
+
+def _interrupt_later(number: signal.Signals) -> None:
+    time.sleep(_PAUSE)
+    main = threading.main_thread().ident
+    assert main is not None
+    signal.pthread_kill(main, number)  # A signal, which ends what the thread waits for.
 
 
 def _end(arrived: int) -> NoReturn:

@@ -25,8 +25,9 @@ def purge(invocation: Invocation, name: str, before: int, as_json: bool) -> None
     """Remove older versions, and traces of former rows, at once.
 
     For values that must not be told any more: refresh the table, then purge it before the newest version, which is
-    then published once more. A reader of an older version, or a refresh that runs, is stopped by that; both may be
-    tried again. What restoring former files of the table would need goes as well: they would be read again.
+    then published once more. A reader of an older version is stopped by that, and may try again; a refresh that runs
+    begins again. Files that no version names go too, whatever their age. What restoring former files of the table
+    would need goes as well: they would be read again.
     """
     from metastore_assets.pipeline.engine import Engine
     from metastore_assets.pipeline.purge import purge as purge_table

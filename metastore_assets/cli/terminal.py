@@ -171,13 +171,15 @@ class TerminalOutput:
         self._page.line(Styled(result["table"], "bold"), news)
         if result["unfinished"]:
             left = text.plural(result["unfinished"], "file")
-            note = f"  {left} of refreshes that did not publish stay for a day: refresh and purge again then"
-            self._page.line(Styled(note, "yellow"))
+            note = f"  {left} of refreshes that did not publish are among them; one that runs now begins again"
+            self._page.line(note)
         if result["outdated"]:
             left = text.plural(result["outdated"], "profile")
             again = f"`metastore refresh {result['table']} --full`"
             note = f"  {left} stay with columns that the table has no more: run {again}, purge again"
             self._page.line(Styled(note, "yellow"))
+        for place in result["not_reached"]:
+            self._page.line(Styled(f"  not reached, look there yourself: {place}", "yellow"))
 
     def verified(self, result: Answer) -> None:
         """One line, and one for each difference."""

@@ -165,7 +165,7 @@ def _is_in(name: Name, options: Mapping[str, AnyValue], whole: pc.Expression) ->
     )
     if valid:
         # Arrow's is false of null, and SQL's null: that differs where it is negated.
-        found.append(All((Not(NullTest(name)), Membership(name, valid))))
+        found.append(All((Not(NullTest(name)), Membership(name, valid, rounded=True))))
     if nulls == _MATCH and len(valid) < len(values):
         found.append(NullTest(name))
     return Any(tuple(found))

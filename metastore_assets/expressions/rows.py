@@ -24,7 +24,7 @@ from metastore_assets.expressions.tree import (
     columns_of,
 )
 from metastore_assets.statistics.extremes import comparable
-from metastore_assets.statistics.leaves import plain_array, schema_leaves, split_leaves
+from metastore_assets.statistics.leaves import logical_nulls, plain_array, schema_leaves, split_leaves
 from metastore_assets.statistics.physical import canonical, storage
 from metastore_assets.statistics.types import TypeClass
 
@@ -84,7 +84,7 @@ def _mask(predicate: Predicate, arrays: Mapping[str, pa.Array], rows: int) -> Ma
 def leaf_mask(leaf: Leaf, array: pa.Array) -> Mask:
     """True for the values that a leaf is true of. The type of `array` belongs to the class of the leaf's column."""
     if isinstance(leaf, IsNull):
-        found: Mask = array.is_null().to_numpy(zero_copy_only=False)
+        found: Mask = logical_nulls(array).to_numpy(zero_copy_only=False)
         return ~found if leaf.negated else found
     cls = _class(leaf.column)
     values = canonical(array, cls)

@@ -75,6 +75,9 @@ class Membership:
 
     name: Name
     literals: tuple[Literal, ...]
+    rounded: bool = False
+    """Whether literals are rounded to floats of the column's width first, as Arrow's `is_in` does. Its comparisons
+    are those of doubles."""
 
 
 @dataclass(frozen=True)

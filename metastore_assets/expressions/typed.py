@@ -50,7 +50,7 @@ from metastore_assets.expressions.tree import (
 )
 from metastore_assets.iso8601 import TICKS, date_text, parse_date, parse_time, parse_timestamp
 from metastore_assets.messages import close_names
-from metastore_assets.statistics.leaves import LeafColumn, quoted_name
+from metastore_assets.statistics.leaves import LeafColumn, plain_type, quoted_name
 from metastore_assets.statistics.physical import integers_array, order_key
 from metastore_assets.statistics.types import TypeClass, type_class
 
@@ -118,7 +118,8 @@ class _Typing:
                 raise PredicateError(f"like goes with text, and {self._named(column)} is of {self._type(column)}")
             return like_of(column, node.pattern, node.escape, negated)
         if isinstance(node, Membership):
-            return self._membership(column, node.literals, negated)
+            literals = tuple(map(self._single, node.literals)) if self._is_rounded(node, column) else node.literals
+            return self._membership(column, literals, negated)
         operator = NEGATED[node.operator] if negated else node.operator
         found = self._comparison(column, operator, node.literal)
         if not node.ieee or cls.kind != "float" or node.literal == Truth(None):
@@ -231,6 +232,16 @@ class _Typing:
                 self._wrong(column, cls, ArrowValue(value))
             return _of_number(Decimal(number), cls)
         return literal(value, cls, self._named(column))
+
+    def _is_rounded(self, node: Membership, column: Column) -> bool:
+        return node.rounded and t.is_float32(plain_type(self._leaves[column.path].type))
+
+    @staticmethod
+    def _single(own: Literal) -> Literal:
+        """The literal, or the nearest float of 32 bits where it is a double."""
+        if isinstance(own, ArrowValue) and t.is_float64(own.value.type):
+            return ArrowValue(pc.cast(own.value, pa.float32(), safe=False))
+        return own
 
     def _class(self, column: Column) -> TypeClass:
         if column.cls is None:

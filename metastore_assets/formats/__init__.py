@@ -17,6 +17,7 @@ from metastore_assets.formats.base import (
     TableFormat,
     Turn,
 )
+from metastore_assets.formats.hidden import HidingFormat
 from metastore_assets.formats.memory import Memory
 from metastore_assets.formats.partition_keys import UNPARTITIONED, decode_partition_key, encode_partition_key
 from metastore_assets.formats.places.location import Location
@@ -62,6 +63,11 @@ def open_table_format(table: TableConfig, memory: Memory | None = None, run: Run
 
 def _open_located(table: TableConfig, memory: Memory, run: Runner, registered: Folders | None) -> TableFormat:
     """The table at its location; `registered` are its folders where a catalog knows them."""
+    found = _open_plain(table, memory, run, registered)
+    return HidingFormat(found, table.uri) if table.hides_values else found
+
+
+def _open_plain(table: TableConfig, memory: Memory, run: Runner, registered: Folders | None) -> TableFormat:
     name = table.format or _detect(own_location(table))
     if table.declared and name != "files":
         raise ConfigError(

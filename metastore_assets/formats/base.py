@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 import pyarrow as pa
 
@@ -56,6 +56,14 @@ class FragmentSource(Protocol):
 
     def open(self) -> FragmentReader:
         """Open the fragment. Raises FragmentError (`missing=True` when the file is gone)."""
+
+
+@runtime_checkable
+class ClaimedSource(FragmentSource, Protocol):
+    """A source whose file's size is what the table's metadata claim, and may be any number."""
+
+    def stored_size(self) -> int:
+        """Return the size of the data file where it is stored, in bytes. Raises OSError or MetastoreError."""
 
 
 @dataclass(frozen=True)
@@ -121,6 +129,19 @@ class TypeReason:
 
 
 @dataclass(frozen=True)
+class DerivedColumn:
+    """A column or a partition field whose values are computed from other columns, and so reveal theirs."""
+
+    name: str
+    sources: tuple[tuple[str, str], ...]
+    """Field id and dotted path of each column that it is computed from. Empty: the table does not say from which."""
+    how: str
+    """How it is computed, for messages: `truncate[4]`, `identity`, `the record key`."""
+    partitions: bool
+    """Whether the table is partitioned by it, so that its values are the keys of partitions."""
+
+
+@dataclass(frozen=True)
 class Snapshot:
     """One committed state of a table: schema and fragments."""
 
@@ -140,6 +161,9 @@ class Snapshot:
     """Hidden partitions by hash, as Iceberg hashes: partition column, identity of the column, number of buckets."""
     partition_types: tuple[tuple[str, pa.DataType], ...] = ()
     """Types of partition columns whose values are not those of the schema's column of that name, or that have none."""
+    derived: tuple[DerivedColumn, ...] = ()
+    """Columns and partition fields that are computed from other columns. Of a partition field that is named here, its
+    name says nothing of the column that it is of."""
     bytes_read: int = field(default=0, compare=False)
     """Of data files that had to be read as a whole to make it: CSV and JSON that nothing was known of."""
 

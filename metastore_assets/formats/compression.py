@@ -112,7 +112,7 @@ def check_text(head: bytes, hint: str, wide: bool = False) -> None:
     """Raise ArrowInvalid when the first bytes of what should be text are none; `wide`: characters of several bytes."""
     kind = compression(head)
     if kind is not None:
-        raise pa.ArrowInvalid(f"it is compressed twice, inside with {kind}; unpack it once")
+        raise UnsupportedError(f"it is compressed twice, inside with {kind}; unpack it once")
     if not wide and b"\0" in head:
         raise pa.ArrowInvalid(f"it begins with zero bytes: it is no text, or text in UTF-16; {hint}")
 

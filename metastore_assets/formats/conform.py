@@ -18,6 +18,7 @@ VARIANT = pa.struct([("metadata", pa.binary()), ("value", pa.binary())])
 """As it is stored: two binary parts that only mean something together."""
 _SHREDDED = "typed_value"
 """Where a file has the values of a variant that are all of one type."""
+_WITHHELD = b"withheld"
 _TIME = pa.time64("us")
 _DAY = 24 * 60 * 60 * 1_000_000
 
@@ -34,11 +35,45 @@ def with_default(field: pa.Field, value: pa.Scalar) -> pa.Field:
     return field.with_metadata({**(field.metadata or {}), INITIAL_DEFAULT: b64encode(batch.serialize().to_pybytes())})
 
 
+def without_default_values(field: pa.Field) -> pa.Field:
+    """Return the field with the mark that it, or a field below it, has a default, and without the value of that."""
+    metadata = field.metadata or {}
+    if INITIAL_DEFAULT in metadata:
+        field = field.with_metadata({**metadata, INITIAL_DEFAULT: _WITHHELD})
+    kind = field.type
+    if pa.types.is_struct(kind):
+        return field.with_type(pa.struct([without_default_values(own) for own in kind]))
+    if pa.types.is_map(kind):
+        parts = without_default_values(kind.key_field), without_default_values(kind.item_field)
+        return field.with_type(pa.map_(*parts, keys_sorted=kind.keys_sorted))
+    if pa.types.is_list(kind):
+        return field.with_type(pa.list_(without_default_values(kind.value_field)))
+    return field
+
+
+def with_default_values(field: pa.Field, schema: pa.Schema) -> pa.Field:
+    """Return a field as the table's own schema has it, which says the defaults that `without_default_values` withholds.
+
+    A field that the schema does not have, or has with another type, is returned as it is.
+    """
+    for own in schema:
+        if identity(own) == identity(field) and own.type == field.type:
+            return own.with_name(field.name)
+    return field
+
+
 def default_of(field: pa.Field) -> Constant:
-    """What the field is in files that lack it: the value of `with_default`, else null."""
+    """What the field is in files that lack it: the value of `with_default`, else null.
+
+    Raises ArrowInvalid where the value was withheld, which only the table itself can tell then.
+    """
     data = (field.metadata or {}).get(INITIAL_DEFAULT)
     if data is None:
         return pa.nulls(1, field.type)
+    if data == _WITHHELD:
+        raise pa.ArrowInvalid(
+            f"the default of the column {field.name!r} is not stored, for its values are hidden, and the file lacks it"
+        )
     schema = pa.schema([pa.field("default", field.type)])
     return pa.ipc.read_record_batch(pa.py_buffer(b64decode(data)), schema).column(0)
 

@@ -8,10 +8,15 @@ import struct
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TypeVar
 
 import pyarrow as pa
 
 from metastore_assets.errors import MetastoreError, TableFormatError
+from metastore_assets.messages import tidy
+from metastore_assets.process_memory import exceeded, present_limit
+
+E = TypeVar("E", bound=MetastoreError)
 
 DAMAGE = (
     OSError,
@@ -57,6 +62,24 @@ class LimitError(ValueError):
     """Raised when a file claims, holds or unpacks to more than is believed: says what, how much, and the limit."""
 
 
+class Fault(pa.ArrowInvalid):  # type: ignore[misc]
+    """Raised when a file is not what it should be. Says what, and what it says quotes no value of a row.
+
+    `without_values` is the message without any, where it does quote some.
+    """
+
+    def __init__(self, message: str, without_values: str | None = None) -> None:
+        super().__init__(message)
+        self.without_values = message if without_values is None else without_values
+
+    def with_hint(self, hint: str) -> Fault:
+        """Return the error with more text at its end, which quotes no value."""
+        return Fault(f"{self}{hint}", f"{self.without_values}{hint}")
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return Fault, (str(self), self.without_values)
+
+
 def refuse_beyond(limit: int, number: int, what: str) -> None:
     """Raise LimitError for a number of something (`bytes unpacked`) that is beyond a limit."""
     if number > limit:
@@ -74,7 +97,19 @@ def naming(path: str, what: str = "") -> Iterator[None]:
     except (MetastoreError, FileNotFoundError):
         raise
     except DAMAGE as error:
-        raise TableFormatError(f"{f'{what} {path}'.lstrip()} cannot be read: {reason(error)}") from error
+        raise unreadable(f"{f'{what} {path}'.lstrip()} cannot be read", error) from error
+
+
+def unreadable(what: str, error: BaseException) -> TableFormatError:
+    """Return the error that says what cannot be read, and why. Where values are hidden, it can do without the why."""
+    return quoting(TableFormatError(f"{what}: {reason(error)}"), what, error)
+
+
+def quoting(made: E, what: str, error: BaseException) -> E:
+    """Return an error that was made with the reason of another, and knows what it says without that: `what`."""
+    quiet = getattr(error, "without_values", str(error) if isinstance(error, LimitError) else None)
+    made.without_values = f"{what} ({type(error).__name__})" if quiet is None else f"{what}: {tidy(quiet)}"
+    return made
 
 
 def reason(error: BaseException) -> str:
@@ -85,7 +120,7 @@ def reason(error: BaseException) -> str:
     elif isinstance(error, KeyError):
         text = f"it lacks the field {text}"
     elif isinstance(error, MemoryError):
-        text = f"it asks for more memory than there is{f' ({text})' if text else ''}"
+        text = exceeded(present_limit())
     elif isinstance(error, TypeError | AttributeError | IndexError | AssertionError) or not text:
         text = f"it is not built as it should be ({type(error).__name__}{f': {text}' if text else ''})"
     return text if len(text) <= _MOST else f"{text[:_MOST]}…"

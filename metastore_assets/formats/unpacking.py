@@ -76,14 +76,20 @@ def _deflate(data: bytes) -> bytes:
     return result
 
 
-def _snappy(data: bytes) -> bytes:
+def snappy_block(data: bytes) -> bytes:
+    """A block of snappy without a frame. Raises LimitError or ArrowException."""
     size = 0
     for position, byte in enumerate(data[:_LONGEST_VARINT]):
         size |= (byte & 0x7F) << (7 * position)
         if byte < 0x80:
             break
     _check_claim(size, _SNAPPY_TIMES, data)
-    result: bytes = pa.decompress(data[:-_CRC_BYTES], size, codec="snappy", asbytes=True)
+    result: bytes = pa.decompress(data, size, codec="snappy", asbytes=True)
+    return result
+
+
+def _snappy(data: bytes) -> bytes:
+    result = snappy_block(data[:-_CRC_BYTES])
     if zlib.crc32(result) != int.from_bytes(data[-_CRC_BYTES:], "big"):
         raise pa.ArrowInvalid("a block of the Avro file does not have its checksum")
     return result

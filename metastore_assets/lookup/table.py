@@ -52,6 +52,7 @@ class TableLookup(ListedAnswers, HistogramAnswers, FilteredAnswers, PastAnswers)
         self.table_locations = tuple(table_locations)
         """Where files of the table may be read if the version says that they are there: folders and prefixes."""
         self._leaves = [leaf for leaves in schema_leaves(version.schema) for leaf in leaves]
+        self._paths = frozenset(leaf.path for leaf in self._leaves)
         self._lock = RLock()
         self._found: dict[str, PartitionEntry | None] = {}
         self._profiles: OrderedDict[str | None, ProfileReader] = OrderedDict()
@@ -200,8 +201,8 @@ class TableLookup(ListedAnswers, HistogramAnswers, FilteredAnswers, PastAnswers)
         return row_of_nulls(leaf, rows, of_table, self._version.decisions.get(leaf.field_id))
 
     def _check(self, column: str) -> None:
-        names = [leaf.path for leaf in self._leaves]
-        if column not in names:
+        if column not in self._paths:
+            names = [leaf.path for leaf in self._leaves]
             raise ColumnNotFoundError(
                 f"table {self._version.table!r} has no column {column!r}"
                 + close_names(column, names, "; its columns are: {}")

@@ -7,10 +7,13 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from importlib.metadata import version as package_version
 
+import pyarrow as pa
+
+from metastore_assets.formats.conform import without_default_values
 from metastore_assets.pipeline.decisions import record
 from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.index import table_index
-from metastore_assets.pipeline.layouts import Held
+from metastore_assets.pipeline.layouts import Held, field_identity
 from metastore_assets.pipeline.lists.table import TableLists
 from metastore_assets.pipeline.membership import filtered_columns, table_membership
 from metastore_assets.pipeline.merging.merges import TABLE, Child, Former, Group, node_group
@@ -89,7 +92,7 @@ def _assembled(
         snapshot=plan.snapshot.id,
         committed_at=plan.snapshot.committed_at,
         published_at=datetime.now(UTC),
-        schema=plan.snapshot.schema,
+        schema=_stored_schema(plan),
         partition_columns=plan.snapshot.partition_columns,
         row_count=sum(entry.row_count for entry in partitions),
         bytes=sum(entry.bytes for entry in partitions),
@@ -109,7 +112,18 @@ def _assembled(
         buckets=plan.snapshot.buckets,
         decisions=record(store, plan, table_files),
         dropped_columns=plan.dropped_columns,
+        # Of a version that is rebuilt because the one before is damaged it is not known what was purged.
+        purged=plan.base.purged if plan.base else (plan.number if plan.number > 1 else 0),
     )
+
+
+def _stored_schema(plan: Plan) -> pa.Schema:
+    """Return the schema of the snapshot, without defaults of columns that are hidden or hold what is."""
+    owners = plan.layout.owners
+    hidden = {owners[leaf.field_id] for leaf, policy in plan.layout.leaves if policy.values == "hidden"}
+    schema = plan.snapshot.schema
+    fields = [without_default_values(field) if field_identity(field) in hidden else field for field in schema]
+    return pa.schema(fields, schema.metadata)
 
 
 def _with_lists_of_its_own(plan: Plan) -> Plan:

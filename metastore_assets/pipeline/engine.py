@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Literal, TypeVar
 
 from metastore_assets.config import MetastoreConfig, TableConfig
 from metastore_assets.config_emr import EMR_SERVERLESS
-from metastore_assets.errors import ConfigError
+from metastore_assets.errors import ConfigError, MetastoreError
+from metastore_assets.formats.base import ClaimedSource, Fragment
 from metastore_assets.spark.tasks import parallelism, run_tasks
 
 if TYPE_CHECKING:
@@ -69,9 +70,21 @@ class Engine:
         """How many tasks Spark runs at a time."""
         return parallelism(self.session)
 
-    def reads_here(self, sizes: Sequence[int]) -> bool:
-        """Whether files of so many bytes are read without Spark."""
-        return self._kind == "auto" and len(sizes) <= _SMALL_FILES and sum(sizes) <= _SMALL_BYTES
+    def reads_here(self, fragments: Sequence[Fragment]) -> bool:
+        """Return whether fragments are read without Spark.
+
+        Where metadata claim that they are large, the storage is asked: a claim alone starts no Spark.
+        """
+        if self._kind != "auto" or len(fragments) > _SMALL_FILES:
+            return False
+        if sum(fragment.bytes for fragment in fragments) <= _SMALL_BYTES:
+            return True
+        stored = 0
+        for fragment in sorted(fragments, key=lambda fragment: -fragment.bytes):
+            stored += _stored_size(fragment)
+            if stored > _SMALL_BYTES:
+                return False
+        return True
 
     def sums_here(self, lists: int, values: int) -> bool:
         """Whether so many lists of columns, of so many values in all, are summed without Spark."""
@@ -89,3 +102,13 @@ class Engine:
         if self.merges_here(sum(columns)):
             return [function(task) for task in tasks]
         return run_tasks(self.session, function, tasks, [float(count) for count in columns])
+
+
+def _stored_size(fragment: Fragment) -> int:
+    """The size of a fragment's data file; 0 where it cannot be found out: whoever reads the file says why."""
+    if not isinstance(fragment.source, ClaimedSource):
+        return fragment.bytes
+    try:
+        return fragment.source.stored_size()
+    except (OSError, MetastoreError):
+        return 0

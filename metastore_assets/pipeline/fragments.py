@@ -31,6 +31,7 @@ from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.layouts import Layout, field_identity
 from metastore_assets.pipeline.profiles.files import ProfileWriter
 from metastore_assets.pipeline.profiles.packed import StatesWriter, keeps_filters, keeps_prints, layout_union
+from metastore_assets.process_memory import bounded
 from metastore_assets.spark.tasks import limit_threads, run_tasks
 from metastore_assets.statistics.leaves import schema_leaves
 from metastore_assets.statistics.profile import ColumnProfile, profile_field
@@ -100,9 +101,9 @@ class FragmentProfiler:
         )
 
     def _results(self, bundles: Sequence[Bundle]) -> list[Results]:
-        if self._engine.reads_here([fragment.bytes for bundle in bundles for fragment in bundle]):
+        if self._engine.reads_here([fragment for bundle in bundles for fragment in bundle]):
             return profile_apart(self._context, bundles)
-        function = _profile_one_apart if self._apart else profile_bundle
+        function = _profile_one_apart if self._apart else partial(bounded, profile_bundle)
         return run_tasks(self._engine.session, partial(function, self._context), bundles, list(map(weight, bundles)))
 
 
@@ -187,8 +188,11 @@ def _outcome(
 
 
 def _told(context: ProfileContext, fragment: Fragment, error: BaseException, text: str) -> str:
-    """What is said of an error: not its text where values are hidden, for a reader may quote what it stumbled over."""
-    if all(policy.values == "shown" for _, policy in context.layout.leaves):
+    """What is said of an error: not its text where values are hidden, for a reader may quote what it stumbled over.
+
+    Fragments of tables with hidden columns raise errors that quote nothing (`formats.hidden`).
+    """
+    if isinstance(error, FragmentError) or all(policy.values == "shown" for _, policy in context.layout.leaves):
         return text
     return f"{fragment.path}: cannot be read ({type(error).__name__}; a column's values are hidden, so no more is told)"
 

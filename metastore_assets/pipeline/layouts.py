@@ -149,7 +149,7 @@ def table_layout(schema: pa.Schema, table: TableConfig, decided: Mapping[str, De
     cut += [json.dumps({"by_partition": spread})] if spread else []
     defaulted = frozenset(field_identity(field) for field in schema if INITIAL_DEFAULT in (field.metadata or {}))
     id_ = digest([_MERGE_VERSION, json.dumps(signatures), *partitions, *cut])
-    open_ = frozenset(leaf.field_id for leaf, _ in leaves if table.policy(leaf.path).is_open)
+    open_ = frozenset(leaf.field_id for leaf, _ in leaves if table.policy(leaf.path, leaf.known_as).is_open)
     return Layout(id_, signatures, tuple(leaves), owners, defaulted, open_)
 
 
@@ -161,7 +161,7 @@ def _meant(partitions: str | Mapping[str, tuple[str, ...]]) -> str:
 
 
 def _policy(table: TableConfig, leaf: LeafColumn, decided: Mapping[str, Decided]) -> KeptPolicy:
-    policy = table.policy(leaf.path)
+    policy = table.policy(leaf.path, leaf.known_as)
     if policy.values == "hidden" and table.hidden_key is not None:
         policy = policy.keyed(column_key(table.hidden_key, table.name, leaf.field_id))
     if not policy.is_open or leaf.field_id not in decided:

@@ -10,14 +10,14 @@ import pyarrow as pa
 from metastore_assets.config import Decided, TableConfig
 from metastore_assets.errors import ConfigError, CorruptionError, StoreError
 from metastore_assets.formats import Memory
-from metastore_assets.formats.base import SnapshotReference, TableFormat
+from metastore_assets.formats.base import DerivedColumn, Snapshot, SnapshotReference, TableFormat
 from metastore_assets.messages import close_names, listed
 from metastore_assets.pipeline.decisions import planned_decisions, recorded_decisions
-from metastore_assets.pipeline.layouts import Layout, Layouts, table_layout
+from metastore_assets.pipeline.layouts import Layout, Layouts, field_identity, table_layout
 from metastore_assets.pipeline.plan import Plan, make_plan
 from metastore_assets.pipeline.profiles.states_files import sound
 from metastore_assets.pipeline.signatures import check_sources, digest
-from metastore_assets.statistics.leaves import schema_leaves
+from metastore_assets.statistics.leaves import LeafColumn, schema_leaves
 from metastore_assets.store.manifest import FragmentEntry, Version
 from metastore_assets.store.versions import VersionStore
 
@@ -71,7 +71,7 @@ def current_plan(
         decided = planned_decisions(base, snapshot.schema, table, versions.objects, moved_on=moved_on)
     dropped = _dropped_columns(versions, base, snapshot.schema, table)
     layout = table_layout(snapshot.schema, table, decided)
-    _check_hidden(table, layout, snapshot.partition_columns)
+    _check_hidden(table, layout, snapshot)
     check_sources(table.name, base.layouts.values() if base else (), layout.signatures)
     layouts = {**made, **(base.layouts if base else {}), layout.id: layout.signatures}
     stored = [*(base.fragments if base else ()), *versions.pending()]
@@ -113,6 +113,7 @@ def _dropped_columns(
     unknown = _unknown_columns(schema, table)
     unexplained = set(unknown)
     if base is not None:
+        _check_not_renamed(table, base.schema, schema, unknown)
         unexplained -= {*_column_paths(base.schema), *base.dropped_columns}
     for number in reversed(versions.numbers() if unexplained else []):
         try:
@@ -131,13 +132,65 @@ def _dropped_columns(
     return tuple(unknown)
 
 
-def _check_hidden(table: TableConfig, layout: Layout, partition_columns: Collection[str]) -> None:
-    for leaf, policy in layout.leaves:
-        if policy.values == "hidden" and leaf.path in partition_columns:
+def _check_not_renamed(table: TableConfig, before: pa.Schema, now: pa.Schema, unknown: Collection[str]) -> None:
+    """Raise ConfigError where a column went whose values are hidden, and a new one is there that shows its values.
+
+    The new one may be the same column under another name.
+    """
+    had = set(_column_paths(before))
+    gone = [name for name in unknown if name in had and table.columns[name].values == "hidden"]
+    new = [path for path in _column_paths(now) if path not in had and table.policy(path).values == "shown"]
+    if gone and new:
+        raise ConfigError(
+            f"table {table.name!r}: columns.{gone[0]} hides the values of a column that the table no longer has, and "
+            f"has new columns, which would show theirs: {listed(new)}. If one of them is the same column under another "
+            "name, name the policy after it; else remove the policy from the configuration"
+        )
+
+
+def _check_hidden(table: TableConfig, layout: Layout, snapshot: Snapshot) -> None:
+    """Raise ConfigError where values of a hidden column are in partition keys, or in a column that is shown."""
+    if not table.hides_values:
+        return
+    hidden = [leaf for leaf, policy in layout.leaves if policy.values == "hidden"]
+    derived = {own.name for own in snapshot.derived if own.partitions}
+    named = {field_identity(field) for field in snapshot.schema if field.name in snapshot.partition_columns}
+    for leaf in hidden:
+        is_partition = layout.owners[leaf.field_id] in named or leaf.path in snapshot.partition_columns
+        if is_partition and leaf.path not in derived:
             raise ConfigError(
                 f"table {table.name!r}: columns.{leaf.path} cannot be hidden: the table is partitioned by it, so that "
                 "its values are the keys of partitions, and in the names of the table's own files"
             )
+    for own in snapshot.derived:
+        if not own.partitions and own.name in {leaf.path for leaf in hidden}:
+            continue
+        if (column := _hidden_source(table, layout, hidden, own)) is None:
+            continue
+        raise ConfigError(
+            f"table {table.name!r}: columns.{column} cannot be hidden: the table is partitioned by {own.name!r} "
+            f"({own.how}), which is computed from it, so that the keys of partitions reveal its values"
+            if own.partitions
+            else f"table {table.name!r}: columns.{column} cannot be hidden alone: the column {own.name!r} "
+            f"({own.how}) is computed from it: hide that too (columns.{own.name}.values: hidden)"
+        )
+
+
+def _hidden_source(
+    table: TableConfig, layout: Layout, hidden: Sequence[LeafColumn], derived: DerivedColumn
+) -> str | None:
+    """Return the path of a hidden column that another is computed from, or may be; None where there is none."""
+    if not derived.sources:
+        return hidden[0].path if hidden else None
+    for identity, path in derived.sources:
+        found = [leaf for leaf in hidden if identity in (leaf.field_id, layout.owners[leaf.field_id])]
+        if found:
+            return found[0].path
+        is_known = any(identity in (leaf.field_id, layout.owners[leaf.field_id]) for leaf, _ in layout.leaves)
+        # A column that the table has no more goes by its last name.
+        if not is_known and table.policy(path).values == "hidden":
+            return path
+    return None
 
 
 def _published(versions: VersionStore, *, full: bool) -> tuple[Version | None, int]:

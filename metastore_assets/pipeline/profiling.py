@@ -58,7 +58,7 @@ def profile_all(
     context = ProfileContext(versions.objects, table, plan.snapshot.schema, plan.layout, frozenset(alone))
     profiler = FragmentProfiler(engine, context)
     total = len(plan.to_profile)
-    here = engine.reads_here([fragment.bytes for fragment in plan.to_profile])
+    here = engine.reads_here(plan.to_profile)
     slots = 1 if here else engine.slots()
     tasks = bundles(plan.to_profile, alone, len(plan.layout.leaves), 1 if here else _TASKS_PER_SLOT * slots)
     size = len(tasks) if here else _BUNDLES_PER_SLOT * slots

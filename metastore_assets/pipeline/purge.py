@@ -1,15 +1,16 @@
 """Removing old versions and what only they hold at once, so that values that were deleted are not told any more.
 
 `expire` is careful: what is younger than its grace stays, for readers and running publishers, and profiles of
-fragments that left the table stay in the newest version, for restores. Here they go, readers or not. A publisher that
-runs meanwhile loses the race, for a version is published first, and plans again from that.
+fragments that left the table stay in the newest version, for restores. Here they go, readers or not, and so does all
+that no version names, however young. A publisher that runs meanwhile loses the race, for a version is published first,
+and begins again from that, without anything that it wrote before.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 from metastore_assets.errors import VersionConflictError, VersionNotFoundError
 from metastore_assets.history import forget_values
@@ -24,12 +25,17 @@ from metastore_assets.statistics.leaves import schema_leaves
 from metastore_assets.store.backfills import FOLDER as BACKFILLS
 from metastore_assets.store.document import stored_entries
 from metastore_assets.store.manifest import Version
-from metastore_assets.store.pending import clear_pending, list_pending, read_pending, remove_cleared
-from metastore_assets.store.versions import VersionStore
+from metastore_assets.store.objects import ObjectInfo
+from metastore_assets.store.pending import PendingFiles, list_pending
+from metastore_assets.store.versions import HISTORY, VersionStore
 
-_RUNNING = timedelta(days=1)
-"""Longer than any refresh: what an attempt kept that long ago is not in use any more."""
 _ATTEMPTS = 5
+BEYOND = (
+    "the event logs of Dagster and of other schedulers",
+    "reports and answers that were saved or sent",
+    "copies, backups and earlier versions of objects that the store keeps",
+)
+"""What may hold values of rows, and no purge reaches."""
 
 
 @dataclass(frozen=True)
@@ -45,13 +51,15 @@ class Purged:
     """The version, of the same content as the one before, that was published without what was kept of former fragments.
     """
     unfinished: int
-    """Files of profiles that refreshes of the last day have not published, and that stay for them."""
+    """Files among them that no version named: of refreshes that did not publish, or have not yet, and begin again."""
     outdated: int
     """Profiles of the version that tell of columns, or parts of columns, that the table has no more: they were made
     before these went, and only reading the table again makes others."""
+    not_reached: tuple[str, ...] = BEYOND
+    """What may hold values and lies outside of the root."""
 
 
-def purge(engine: Engine, versions: VersionStore, before: int, now: datetime | None = None) -> Purged:
+def purge(engine: Engine, versions: VersionStore, before: int) -> Purged:
     """Remove all versions below the number `before`, and every file that nothing told from there on needs.
 
     The newest version is published once more, from files that hold nothing but what it tells; where it is `before`
@@ -60,45 +68,40 @@ def purge(engine: Engine, versions: VersionStore, before: int, now: datetime | N
     Profiles stay whole, with columns that the table had when they were made (`Purged.outdated`).
     What planning learnt goes too, what unfinished backfills have done, and out of the history what it tells of values.
 
+    Files that no version names go whatever their age. Nobody is waited for: a refresh that runs meanwhile cannot
+    publish any more after the version that is published here, finds in it that there was a purge (`Version.purged`),
+    and begins again. What it writes after that version stays; should it be killed before it begins again, the next
+    purge takes that.
+
     Raises VersionNotFoundError when there is no version from `before` on, VersionConflictError when others publish
     all the time; StoreError when a version cannot be read, and then nothing has been removed.
     """
-    now = now or datetime.now(UTC)
-    published = _publish_without_former(engine, versions, before)
     objects, documents = versions.objects, versions.documents
+    published, found, begun = _publish_without_former(engine, versions, before)
+    pending = PendingFiles.of(ObjectInfo(path, size, begun) for path, size in found.items())
     numbers = versions.numbers()
     all_ = [versions.read(number) for number in numbers]
     if before == published - 1:
         before = published
     forget_values(versions, before)
+    named = {path for version in all_ for path in _all_paths(version)}
+    named |= {path for path in pending.all() if path not in pending.current()}  # their profiles were published
     needed = {path for version in all_ if version.number >= before for path in _told_paths(version)}
     needed.update(path for version in all_ if version.number >= published for path in _all_paths(version))
-    pending = list_pending(objects)
-    # Who has read one that was cleared since began before the version just published, and has to begin anew.
-    stale = [info.path for info in pending.files if info.path in pending.marks or info.modified < now - _RUNNING]
-    unfinished, removable = (
-        {path for file in files for entry in read_pending(objects, file) for path in entry.files.paths()}
-        for files in ([info.path for info in pending.files if info.path not in stale], stale)
-    )
-    removable.update(path for version in all_ for path in _all_paths(version))
-    removable -= needed | unfinished
-    sizes = {info.path: info.size for info in objects.list()}
+    removable = {path for path in found if not documents.owns(path)} - needed
     # Versions go before the first of their files does: who reads one finds it gone, not damaged.
     outdated = [number for number in numbers if number < before]
     objects.delete([documents.path(number) for number in outdated])
-    gone = sorted(removable & sizes.keys())
-    objects.delete(gone)
-    clear_pending(objects, stale)
-    remove_cleared(objects, list_pending(objects), stale)
+    objects.delete(sorted(removable))
     # Keys of partitions are values, too; without its record an unfinished backfill does all again.
     objects.delete([info.path for info in objects.list(BACKFILLS)])
-    left = versions.expire(len(numbers), _RUNNING, now)
+    unfinished = objects.remove_unfinished(begun)
     return Purged(
         len(outdated),
-        len(gone) + len(stale) + left.files,
-        sum(sizes[path] for path in gone) + left.bytes,
+        len(removable) + unfinished,
+        sum(found[path] for path in removable),
         published,
-        len(unfinished - needed),
+        len(removable - named) + unfinished,
         _outdated(versions.read(published)),
     )
 
@@ -117,8 +120,14 @@ def _outdated(version: Version) -> int:
     return len({name for name, layout in profiles if layout in wide})
 
 
-def _publish_without_former(engine: Engine, versions: VersionStore, before: int) -> int:
-    """Publish what the newest version says, but for former fragments and what planning learnt; the number."""
+def _publish_without_former(
+    engine: Engine, versions: VersionStore, before: int
+) -> tuple[int, dict[str, int], datetime]:
+    """Publish what the newest version says, but for former fragments and what planning learnt.
+
+    Returns:
+        Its number; the size of each file that was there just before, by path, but for the history's; and when that was.
+    """
     for _ in range(_ATTEMPTS):
         latest = versions.latest()
         if latest is None or not 1 <= before <= latest.number:
@@ -148,7 +157,12 @@ def _publish_without_former(engine: Engine, versions: VersionStore, before: int)
             memory={},
             released=None,
             effort=None,
+            purged=latest.number + 1,
         )
+        begun = datetime.now(UTC)
+        found = {info.path: info.size for info in versions.objects.list() if not info.path.startswith(f"{HISTORY}/")}
+        # Saved profiles go first: whoever reads them from now on reads none, and who has read them cannot publish.
+        versions.objects.delete(list_pending(versions.objects).all())
         try:
             # Without a base all entries are written whole: files of the version before would tell of what went.
             versions.publish(new)
@@ -156,7 +170,7 @@ def _publish_without_former(engine: Engine, versions: VersionStore, before: int)
             # Profiles too, unlike what others discard: nobody needs them, and they may tell of what goes meanwhile.
             versions.objects.delete(sorted(set(new.paths()) - set(latest.paths())))
             continue
-        return new.number
+        return new.number, found, begun
     raise VersionConflictError(
         f"table {versions.table!r}: other processes published {_ATTEMPTS} versions meanwhile; try again"
     )

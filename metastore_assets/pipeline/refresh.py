@@ -91,22 +91,36 @@ def refresh(
     attempt = attempt_of(versions, full=full, partitions=partitions)
     fresh = versions.pending(attempt) if attempt else []
     finished = len(fresh)
+    purged = versions.known_purge
+    written: set[str] = set()
     engine = Engine.of_refresh(config, table, spark)
     made: dict[str, Mapping[str, str]] = {}
     progress(Progress(table.name, "plan"))
-    with metered() as meter, _telling_what_stands(versions), _without_damaged(versions, attempt):
+    with (
+        metered() as meter,
+        _telling_what_stands(versions),
+        _without_damaged(versions, attempt),
+        _telling_of_a_purge(versions),
+    ):
         with step("plan"):
             table = with_hidden_key(config, table, make=True)
             memory = memory_of(versions, full=full)
             table_format = open_table_format(table, memory, TaskReader(spark))
         for _ in range(_ATTEMPTS):
             with step("plan"):
+                if (fresh or written) and versions.purged() != purged:
+                    # A purge removed what was written before it.
+                    versions.abandon({*written, *(path for entry in fresh for path in entry.files.paths())})
+                    fresh, finished, written, made = [], 0, set(), {}
                 if not full and not partitions:
                     latest = versions.latest()
                     if latest is not None and describes_now(table_format, table, latest):
                         return nothing_to_do(latest, len(fresh) - finished, started, meter)
                 progress(Progress(table.name, "plan"))
                 plan = current_plan(versions, table_format, table, fresh, full=full, partitions=partitions, made=made)
+                former, purged = purged, versions.known_purge
+                if fresh and purged != former:
+                    continue
             made[plan.layout.id] = plan.layout.signatures
             with step("profile"):
                 profiled = profile_all(engine, versions, table, plan, progress, attempt)
@@ -157,6 +171,7 @@ def refresh(
                     versions.publish(new, plan.base)
                 except VersionConflictError:
                     versions.discard(new, plan.base)
+                    written.update(new.paths())
                     continue
                 versions.clear_pending()
                 with suppress(StoreError):  # what this leaves, the next refresh removes, or `expire`, which tells why
@@ -167,6 +182,21 @@ def refresh(
         f"table {table.name!r} changed during each of {_ATTEMPTS} attempts to refresh it; what was profiled is kept, "
         "run the refresh again"
     )
+
+
+@contextmanager
+def _telling_of_a_purge(versions: VersionStore) -> Iterator[None]:
+    """Where files that a refresh needs are gone because of a purge, say that instead of what is missing."""
+    try:
+        yield
+    except (CorruptionError, ObjectNotFoundError) as error:
+        former = versions.known_purge
+        if former is None or versions.purged() == former:
+            raise
+        raise MetastoreError(
+            f"table {versions.table!r} was purged while it was refreshed, which removed what the refresh had written: "
+            "run the refresh again"
+        ) from error
 
 
 @contextmanager

@@ -89,6 +89,7 @@ class RunWriter:
         self._row_group_rows = row_group_rows
         self._context = storage.parquet_writer(self.path, run_schema.file_schema, encodings=run_schema.encodings)
         self._waiting: list[pl.DataFrame] = []
+        self._waiting_rows = 0
         self._first: list[pl.DataFrame] = []
         self._last: list[pl.DataFrame] = []
         self._sums: list[list[int]] = []
@@ -120,7 +121,8 @@ class RunWriter:
             counts = Counter(frame[CHANGE].to_list())
             self._changes = [own + counts[name] for own, name in zip(self._changes, CHANGES, strict=True)]
         self._waiting.append(frame)
-        if sum(waiting.height for waiting in self._waiting) >= self._row_group_rows:
+        self._waiting_rows += frame.height
+        if self._waiting_rows >= self._row_group_rows:
             self._flush()
 
     def end_group(self) -> None:
@@ -136,7 +138,7 @@ class RunWriter:
         if not self._waiting:
             return
         frame = pl.concat(self._waiting)
-        self._waiting = []
+        self._waiting, self._waiting_rows = [], 0
         for start in range(0, frame.height, self._row_group_rows):
             piece = frame[start : start + self._row_group_rows]
             self._writer.write_table(table_of(piece, self._run_schema.file_schema), self._row_group_rows)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, get_args
 
 import numpy as np
 import pyarrow as pa
@@ -105,21 +105,20 @@ def choose_from(
 
 def fragments_named(
     lookup: TableLookup, table: TableConfig, ids: Collection[str], run: Runner = run_in_children
-) -> list[Fragment]:
+) -> tuple[list[Fragment], pa.Schema]:
     """The fragments of the version with those ids: of the table now, which may have them still, or of its snapshot.
 
-    Raises MetastoreError where that is not kept.
+    Beside them the schema of the table, of the same snapshot. Raises MetastoreError where that is not kept.
     """
-    now = [own for own in _format(lookup, table, "now", run).snapshot().fragments if own.id in ids]
-    if len(now) == len(ids):
-        return now
-    then = [own for own in _format(lookup, table, "version", run).snapshot().fragments if own.id in ids]
-    if len(then) < len(ids):
-        raise MetastoreError(
-            f"table {table.name!r}: its snapshot {lookup.version.snapshot} has other files than version "
-            f"{lookup.version.number} has it: `metastore refresh {table.name}`, and ask again"
-        )
-    return then
+    for which in get_args(Which):
+        snapshot = _format(lookup, table, which, run).snapshot()
+        found = [own for own in snapshot.fragments if own.id in ids]
+        if len(found) == len(ids):
+            return found, snapshot.schema
+    raise MetastoreError(
+        f"table {table.name!r}: its snapshot {lookup.version.snapshot} has other files than version "
+        f"{lookup.version.number} has it: `metastore refresh {table.name}`, and ask again"
+    )
 
 
 def told_by_format(

@@ -17,6 +17,7 @@ from metastore_assets.config import KeptPolicy, TableConfig
 from metastore_assets.expressions.rows import RowFilter
 from metastore_assets.expressions.tree import Predicate
 from metastore_assets.formats.base import Fragment, FragmentReader
+from metastore_assets.formats.conform import with_default_values
 from metastore_assets.lookup import TableLookup
 from metastore_assets.lookup.scope import Scope
 from metastore_assets.pipeline.reading import TaskReader
@@ -53,7 +54,7 @@ class CutFragments:
         self, lookup: TableLookup, predicate: Predicate, scope: Scope, table: TableConfig, spark: StartSpark | None
     ) -> None:
         self._schema = lookup.version.schema
-        self._filter = RowFilter(predicate, self._schema)
+        self._predicate = predicate
         self._lookup = lookup
         self._scope = scope
         self._table = table
@@ -74,8 +75,10 @@ class CutFragments:
         engine = engine_of(self._spark)
         if self._fragments is None:
             run = TaskReader(engine_session(engine))
-            self._fragments = fragments_named(self._lookup, self._table, {own.id for own in self._scope.cut}, run)
-        task = partial(cut_profile, self._filter, self._fields(columns), union)
+            ids = {own.id for own in self._scope.cut}
+            self._fragments, schema = fragments_named(self._lookup, self._table, ids, run)
+            self._schema = pa.schema([with_default_values(field, schema) for field in self._schema])
+        task = partial(cut_profile, RowFilter(self._predicate, self._schema), self._fields(columns), union)
         with metered() as meter:
             found: list[CutProfile] = each_fragment(engine, task, self._fragments, apart=self._spark is None)
         self.read_ids = frozenset(own.id for own in self._fragments)

@@ -10,7 +10,7 @@ import pyarrow as pa
 from metastore_assets.errors import FragmentError, MetastoreError
 from metastore_assets.expressions.rows import Mask, RowFilter
 from metastore_assets.formats.base import Fragment, FragmentReader
-from metastore_assets.formats.damage import DAMAGE, is_unsupported, reason
+from metastore_assets.formats.damage import DAMAGE, is_unsupported, quoting, reason
 from metastore_assets.statistics.leaves import plain_array
 
 
@@ -63,9 +63,12 @@ def opened_fragment(fragment: Fragment) -> Iterator[FragmentReader]:
     except DAMAGE as error:
         # What a reader throws at damaged bytes is not bounded by what it documents.
         missing = isinstance(error, FileNotFoundError)
-        raise FragmentError(
-            f"{fragment.path}: {reason(error)}", path=fragment.path, missing=missing, unsupported=is_unsupported(error)
-        ) from error
+        unsupported = is_unsupported(error)
+        made = FragmentError(
+            f"{fragment.path}: {reason(error)}", path=fragment.path, missing=missing, unsupported=unsupported
+        )
+        what = f"{fragment.path} {'is not supported' if unsupported else 'cannot be read'}"
+        raise quoting(made, what, error) from error
 
 
 def _aligned(reader: FragmentReader, fields: Sequence[pa.Field]) -> Iterator[tuple[list[pa.Array], int]]:

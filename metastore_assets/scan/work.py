@@ -10,6 +10,7 @@ from metastore_assets.errors import FatalFileError, FragmentError, MetastoreErro
 from metastore_assets.formats.apart.reading import read_all
 from metastore_assets.formats.base import Fragment
 from metastore_assets.pipeline.engine import Engine
+from metastore_assets.process_memory import bounded
 from metastore_assets.spark.tasks import run_tasks
 
 if TYPE_CHECKING:
@@ -37,11 +38,11 @@ def each_fragment(
     """
     if not fragments:
         return []
-    if apart or engine.reads_here([fragment.bytes for fragment in fragments]):
+    if apart or engine.reads_here(fragments):
         return _apart(function, fragments)
     weights = [float(fragment.bytes + 1) for fragment in fragments]
     try:
-        return run_tasks(engine.session, function, fragments, weights)
+        return run_tasks(engine.session, partial(bounded, function), fragments, weights)
     except WorkerEndedError:
         # Which file ended its worker is known when each is read in a child of one.
         lots = [(fragment,) for fragment in fragments]

@@ -67,6 +67,15 @@ class SparkLog:
         return self._saved
 
 
+def has_active_session() -> bool:
+    """Return whether a session runs in this process. False where PySpark is not installed."""
+    try:
+        from pyspark.sql import SparkSession
+    except ModuleNotFoundError:
+        return False
+    return SparkSession.getActiveSession() is not None
+
+
 def spark_session(settings: Mapping[str, object] | None = None, *, log: SparkLog | None = None) -> SparkSession:
     """The running session, or a new one with `settings` (Spark's own names) over the Metastore's defaults.
 
@@ -153,14 +162,14 @@ def _submitted_with(settings: Mapping[str, str], file: Path) -> Iterator[None]:
     before = os.environ.get(_SUBMIT)
     arguments = shlex.split(before or "pyspark-shell")
     given, options = _without_properties_file(arguments)
+    # A properties file replaces spark-defaults.conf, and only Spark 4 has an option to read both.
+    given = given or _defaults_file()
     lines = [f"{_escaped(key, is_key=True)}={_escaped(value)}" for key, value in settings.items()]
     file.touch(0o600)
     file.write_text(
         "\n".join([*(Path(own).read_text(encoding="utf-8") for own in given), *lines, ""]), encoding="utf-8"
     )
-    # A properties file stands in place of spark-defaults.conf otherwise.
-    defaults = [] if given else ["--load-spark-defaults"]
-    os.environ[_SUBMIT] = shlex.join([*defaults, _PROPERTIES_FILE, str(file), *options])
+    os.environ[_SUBMIT] = shlex.join([_PROPERTIES_FILE, str(file), *options])
     try:
         with safe_import_path():
             yield
@@ -168,6 +177,15 @@ def _submitted_with(settings: Mapping[str, str], file: Path) -> Iterator[None]:
         os.environ.pop(_SUBMIT)
         if before is not None:
             os.environ[_SUBMIT] = before
+
+
+def _defaults_file() -> list[str]:
+    """Return the path of Spark's spark-defaults.conf, if there is one."""
+    import pyspark
+
+    home = os.environ.get("SPARK_HOME") or str(Path(pyspark.__file__).parent)
+    path = Path(os.environ.get("SPARK_CONF_DIR") or Path(home) / "conf") / "spark-defaults.conf"
+    return [str(path)] if path.is_file() else []
 
 
 def _without_properties_file(arguments: list[str]) -> tuple[list[str], list[str]]:

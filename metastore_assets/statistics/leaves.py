@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pyarrow as pa
@@ -28,6 +28,13 @@ class LeafColumn:
     type: pa.DataType
     repeated: bool = False
     """Below a list or a map: its rows are elements, and a table row may have none or many of them."""
+    known_as: tuple[tuple[str, ...], ...] = field(default=(), compare=False, repr=False)
+    """Of each struct, list and map that it is inside of, outermost first, and at last of itself: the path, and what
+    that is or may become when other columns come or go (the dotted names, and those in backticks).
+
+    Which columns it is inside of cannot be read off its own path: of two columns with the same dotted path only one is
+    put in backticks, and what is inside of that may not be.
+    """
 
 
 def plain_type(type: pa.DataType) -> pa.DataType:
@@ -54,6 +61,28 @@ def plain_array(array: pa.Array) -> pa.Array:
             return array
 
 
+def logical_nulls(array: pa.Array) -> pa.BooleanArray:
+    """Return where values are null, also where the null is in a dictionary or in a child of a union.
+
+    `Array.is_null` says so from pyarrow 26 on; before, it takes these for values.
+    """
+    if t.is_dictionary(array.type):
+        return logical_nulls(array.dictionary).take(array.indices).fill_null(True)
+    if not t.is_union(array.type):
+        return array.is_null()
+    # The buffers, because `type_codes` and `offsets` of a slice are those of the whole array.
+    rows = slice(array.offset, array.offset + len(array))
+    codes = np.frombuffer(array.buffers()[1], np.int8)[rows]
+    nulls = np.zeros(len(array), np.bool_)
+    for index, code in enumerate(array.type.type_codes):
+        positions = np.flatnonzero(codes == code)
+        # Children of a sparse union are as long as the union, those of a dense one have an offset for each row.
+        dense = array.type.mode == "dense"
+        at = np.frombuffer(array.buffers()[2], np.int32)[rows][positions] if dense else positions
+        nulls[positions] = logical_nulls(array.field(index)).take(pa.array(at)).to_numpy(zero_copy_only=False)
+    return pa.array(nulls)
+
+
 def leaf_columns(field: pa.Field) -> list[LeafColumn]:
     """The leaf columns of one top-level field, depth first, in table order.
 
@@ -75,11 +104,15 @@ def schema_leaves(fields: Iterable[pa.Field]) -> list[list[LeafColumn]]:
     taken_ids: set[str] = set()
     result = []
     for leaves in found:
-        row = []
+        row: list[LeafColumn] = []
+        known_as: list[tuple[str, ...]] = []
         for names, leaf in leaves:
             path = ".".join(names)
-            path = path if plain[path] == 1 else ".".join(map(quoted_name, names))
-            row.append(replace(leaf, path=_numbered(path, taken), field_id=_numbered(leaf.field_id, taken_ids)))
+            dotted, quoted = path, ".".join(map(quoted_name, names))
+            path = _numbered(dotted if plain[dotted] == 1 else quoted, taken)
+            # Depth first: what came before at this depth or below is none that this one is inside of.
+            known_as = [*known_as[: len(names) - 1], (path, dotted, quoted)]
+            row.append(replace(leaf, path=path, field_id=_numbered(leaf.field_id, taken_ids), known_as=tuple(known_as)))
         result.append(row)
     return result
 
@@ -149,10 +182,16 @@ def _split(array: pa.Array) -> Iterator[pa.Array]:
     if t.is_struct(array.type):
         yield from _split_struct(array)
     elif t.is_map(array.type):
-        entries = array.cast(pa.list_(pa.struct([array.type.key_field, array.type.item_field]))).flatten()
+        entries = _elements(array.cast(pa.list_(pa.struct([array.type.key_field, array.type.item_field]))))
         yield from _split_struct(entries)
     elif is_list(array.type):
-        yield from _split(array.flatten())
+        yield from _split(_elements(array))
+
+
+def _elements(array: pa.Array) -> pa.Array:
+    """Return the elements of all lists that are not null, whatever null lists hold."""
+    # Where all lists are null, Arrow's flatten() builds an empty array, and fails to for structs with extension types.
+    return array.values.slice(0, 0) if array.null_count == len(array) else array.flatten()
 
 
 def _split_struct(array: pa.StructArray) -> Iterator[pa.Array]:
@@ -173,8 +212,7 @@ def _with_validity(array: pa.Array) -> pa.Array:
     array = plain_array(array)
     if not t.is_union(array.type):
         return array
-    valid = array.is_valid()
-    return pc.if_else(valid, valid, pa.scalar(None, pa.bool_()))
+    return pc.if_else(logical_nulls(array), pa.scalar(None, pa.bool_()), True)
 
 
 def _gather(values: pa.Array, indices: pa.Array) -> pa.Array:

@@ -18,7 +18,14 @@ from metastore_assets.statistics.describe import Describer
 from metastore_assets.statistics.frequencies import Frequencies, frequencies_of_run
 from metastore_assets.statistics.hidden import HiddenValues
 from metastore_assets.statistics.histogram import Histogram
-from metastore_assets.statistics.leaves import LeafColumn, is_list, leaf_columns, plain_type, split_leaves
+from metastore_assets.statistics.leaves import (
+    LeafColumn,
+    is_list,
+    leaf_columns,
+    logical_nulls,
+    plain_type,
+    split_leaves,
+)
 from metastore_assets.statistics.naming import value_width
 from metastore_assets.statistics.prints import Prints
 from metastore_assets.statistics.runs import SortedValues, count_dense, mostly_distinct
@@ -235,7 +242,7 @@ def _joined(blocks: Sequence[Frequencies], cls: TypeClass) -> Frequencies:
 def _null_count(array: pa.Array) -> int:
     """Nulls as a reader of the column sees them: also those that a dictionary, a run or a union holds."""
     if t.is_dictionary(array.type) or t.is_union(array.type):
-        return int(pc.sum(array.is_null()).as_py() or 0)
+        return int(pc.sum(logical_nulls(array)).as_py() or 0)
     return array.null_count
 
 

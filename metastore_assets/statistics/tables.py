@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
+from functools import lru_cache
 from itertools import repeat
 from typing import Any
 
@@ -199,9 +200,16 @@ def histograms_table(histograms: Mapping[str, Histogram]) -> pa.Table:
     return pa.Table.from_arrays(arrays, schema=schema.with_metadata({HISTOGRAMS: text}))
 
 
+@lru_cache(maxsize=4)
+def _lattices(text: bytes) -> Mapping[str, tuple[Any, ...]]:
+    """The lattice of every column of a file; parsed once, where a wide file is read column by column."""
+    lattices: dict[str, tuple[Any, ...]] = json.loads(text)
+    return lattices
+
+
 def histograms_of(table: pa.Table) -> dict[str, Histogram]:
     """The histograms by path, of all columns that `table` holds."""
-    lattices = json.loads((table.schema.metadata or {}).get(HISTOGRAMS.encode(), "{}"))
+    lattices = _lattices((table.schema.metadata or {}).get(HISTOGRAMS.encode(), b"{}"))
     found = {}
     for path, column in zip(table.column_names, table.columns, strict=True):
         if path not in lattices:

@@ -67,6 +67,7 @@ def encode_version(version: Version, entries: Mapping[str, EntryFiles], released
         **({"place": dict(version.place)} if version.place else {}),
         **({"effort": vars(version.effort)} if version.effort else {}),
         **({"dropped_columns": list(version.dropped_columns)} if version.dropped_columns else {}),
+        **({"purged": version.purged} if version.purged else {}),
         "schema": base64.b64encode(zlib.compress(version.schema.serialize().to_pybytes())).decode(),
     }
     return json.dumps(fields, indent=1, ensure_ascii=False).encode()
@@ -133,6 +134,7 @@ def _version(fields: Mapping[str, Any], objects: ObjectStore) -> Version:
         place=dict(json_fields.mapping(place, "place")) if place else None,
         effort=json_fields.record(Effort, effort, "effort") if (effort := fields.get("effort")) else None,
         dropped_columns=json_fields.texts(fields.get("dropped_columns", []), "dropped_columns"),
+        purged=json_fields.count(fields.get("purged", 0), "purged"),
         recorded_fragment_count=None if fragment_count is None else json_fields.count(fragment_count, "fragment_count"),
     )
 

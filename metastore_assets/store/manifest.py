@@ -252,6 +252,9 @@ class Version:
     """None where it was not measured."""
     dropped_columns: tuple[str, ...] = field(default=(), compare=False)
     """Columns that a policy names and the table does not have, but had in an earlier version: no typing errors."""
+    purged: int = field(default=0, compare=False)
+    """The version that the last purge published; 0 before the first one. What was written before that version, and is
+    in none, is gone: publishers that have begun before it begin again."""
     released: str | None = field(default=None, compare=False, repr=False)
     """The file with the paths of all that the version before names and this one does not; None where there is nothing,
     or it is not known what. `publish` takes no notice of it, nor of what follows."""

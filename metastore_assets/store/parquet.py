@@ -122,6 +122,7 @@ class ParquetObject:
         )
         self._uri = uri
         self._fetch = source.fetch
+        self._leaves_by_path: dict[bool, dict[str, list[int]]] = {}
 
     @property
     def metadata(self) -> pq.FileMetaData:
@@ -180,12 +181,14 @@ class ParquetObject:
             return None
         # Names may have dots in them, and without one there is nothing inside of another column.
         deep = any("." in column for column in columns)
-        found: dict[str, list[int]] = {column: [] for column in columns}
-        for leaf, path in enumerate(self._reader.column_paths):
-            for name in accumulate(path, "{}.{}".format) if deep else path[:1]:
-                if name in found:
-                    found[name].append(leaf)
-        return [leaf for column in columns for leaf in found[column]]
+        if deep not in self._leaves_by_path:
+            # Made once: a wide file is read column by column.
+            leaves: dict[str, list[int]] = {}
+            for leaf, path in enumerate(self._reader.column_paths):
+                for name in accumulate(path, "{}.{}".format) if deep else path[:1]:
+                    leaves.setdefault(name, []).append(leaf)
+            self._leaves_by_path[deep] = leaves
+        return [leaf for column in columns for leaf in self._leaves_by_path[deep].get(column, ())]
 
 
 def open_parquet(source: Input, uri: str, metadata: pq.FileMetaData | None = None) -> ParquetObject:

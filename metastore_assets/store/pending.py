@@ -20,6 +20,8 @@ from metastore_assets.store.parquet import Lean
 FOLDER = "pending"
 _CLEARED = ".cleared"
 _OF = ".of-"
+_SINCE = ".since-"
+"""Before the number of the version that the last purge published."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,10 @@ class PendingFiles:
         """Paths of the files that are not cleared, oldest first; of one attempt, if one is named."""
         return [info.path for info in self.files if info.path not in self.marks and _attempt(info.path, attempt)]
 
+    def all(self) -> list[str]:
+        """Paths of all files and marks."""
+        return [info.path for info in (*self.files, *self.marks.values())]
+
     def cleared_before(self, time: datetime) -> list[str]:
         """Paths of files, perhaps gone, that were cleared before a time."""
         return [path for path, mark in self.marks.items() if mark.modified < time]
@@ -61,6 +67,11 @@ def _attempt(path: str, name: str) -> bool:
     return not name or path.endswith(f"{_OF}{name}.parquet")
 
 
+def is_since(path: str, purged: int) -> bool:
+    """Return whether a file was written after the purge that published a version, and before the next one."""
+    return (f"{_SINCE}{purged}." in path) if purged else _SINCE not in path
+
+
 def list_pending(objects: ObjectStore) -> PendingFiles:
     """The pending files there are."""
     return PendingFiles.of(objects.list(FOLDER))
@@ -74,9 +85,13 @@ def read_pending(objects: ObjectStore, path: str) -> list[FragmentEntry]:
         return []
 
 
-def save_pending(objects: ObjectStore, entries: Sequence[FragmentEntry], attempt: str = "") -> str:
-    """Write the entries as one more pending file, of an attempt that has a name or not; returns its path."""
-    path = f"{FOLDER}/{uuid.uuid4().hex}{attempt and _OF}{attempt}.parquet"
+def save_pending(objects: ObjectStore, entries: Sequence[FragmentEntry], attempt: str = "", purged: int = 0) -> str:
+    """Write the entries as one more pending file, of an attempt that has a name or not; returns its path.
+
+    `purged` is the version that the last purge published, 0 before the first one.
+    """
+    since = f"{_SINCE}{purged}" if purged else ""
+    path = f"{FOLDER}/{uuid.uuid4().hex}{since}{attempt and _OF}{attempt}.parquet"
     table = entries_table(FRAGMENTS, entries)
     with objects.parquet_writer(path, table.schema, lean=Lean()) as output:
         output.write_table(table)

@@ -12,7 +12,7 @@ The JSON is the last thing written. A crash before it leaves files that no versi
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
@@ -32,6 +32,7 @@ from metastore_assets.store.pending import FOLDER as PENDING
 from metastore_assets.store.pending import (
     PendingFiles,
     clear_pending,
+    is_since,
     list_pending,
     read_pending,
     remove_cleared,
@@ -68,6 +69,8 @@ class VersionStore:
         self._pending_known: set[str] = set()
         self._pending_files: set[str] = set()
         self._pending_listed = PendingFiles((), {})
+        self.known_purge: int | None = None
+        """`purged()` when the newest version was read last; None before."""
 
     def numbers(self) -> list[int]:
         """The numbers of the versions there are, ascending. Lists them all; `newest` does not."""
@@ -80,7 +83,21 @@ class VersionStore:
     def latest(self) -> Version | None:
         """The newest version, or None before the first."""
         number = self.newest()
-        return self.read(number) if number else None
+        latest = self.read(number) if number else None
+        self.known_purge = latest.purged if latest is not None else 0
+        return latest
+
+    def purged(self) -> int:
+        """Return the version that the last purge published, 0 before the first one.
+
+        Profiles that were saved before that are gone. A newest version that is damaged counts as one of a purge, for it
+        is not known what it was.
+        """
+        try:
+            self.latest()
+        except CorruptionError:
+            self.known_purge = self.newest()
+        return self.known_purge or 0
 
     def read(self, number: int) -> Version:
         """One version. Raises VersionNotFoundError naming those there are."""
@@ -139,6 +156,11 @@ class VersionStore:
         """
         self.objects.delete(sorted(set(version.own_files()) - set(base.own_files() if base else ())))
 
+    def abandon(self, paths: Iterable[str]) -> None:
+        """Remove those of some files that no version names: what was written for one that a purge has outrun."""
+        there = pa.array(sorted(set(paths)), pa.string())
+        self.objects.delete(not_named(self.documents, there, self.numbers()).to_pylist())
+
     def drop_outdated(self, newest: int, keep: int, grace: timedelta) -> None:
         """Remove a few of the versions before the last `keep` up to `newest`, and files that only they name.
 
@@ -153,17 +175,20 @@ class VersionStore:
     def save_pending(self, entries: Sequence[FragmentEntry], attempt: str = "") -> None:
         """Keep profiles that were finished by an attempt that may not publish. It may have a name to be known by."""
         if entries:
-            self._pending_known.add(save_pending(self.objects, entries, attempt))
+            purged = self.purged() if self.known_purge is None else self.known_purge
+            self._pending_known.add(save_pending(self.objects, entries, attempt, purged))
 
     def pending(self, attempt: str = "") -> list[FragmentEntry]:
         """Profiles kept by `save_pending` and not cleared since; of several with one id and layout, the newest.
 
-        With the name of an attempt, those that were kept under it.
+        With the name of an attempt, those that were kept under it. What was kept before the last purge is gone.
         """
         found: dict[tuple[str, str], FragmentEntry] = {}
         self._pending_listed = list_pending(self.objects)
-        for path in self._pending_listed.current(attempt):
-            for entry in read_pending(self.objects, path):
+        current = self._pending_listed.current(attempt)
+        purged = self.purged() if current else 0
+        for path in current:
+            for entry in read_pending(self.objects, path) if is_since(path, purged) else ():
                 found[entry.id, entry.layout] = entry
                 self._pending_files.update(entry.files.paths())
             self._pending_known.add(path)

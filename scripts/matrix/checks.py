@@ -26,7 +26,10 @@ spark: {{spark.master: "local[2]", spark.driver.memory: 1g}}
 tables:
   - {{name: sales, uri: ./sales, checks: [complete]}}
 """
-_ONLY_WITH = {"metastore_assets.scan.source": "pyspark.sql.datasource"}
+_ONLY_WITH = {
+    "metastore_assets.scan.source": "pyspark.sql.datasource",
+    "metastore_assets.spark.local_channel": "pyspark.sql.connect.local_server",
+}
 """Modules that need a module which older versions of a package lack."""
 _TABLES_PER_FORMAT = 8
 
@@ -72,7 +75,7 @@ def check_lookups(folder: Path) -> None:
     """The numbers are those of the rows."""
     from metastore_assets import open_table
 
-    table = open_table(str(folder / "metastore"), "sales")
+    table = open_table(str(folder / "metastore"), "sales", table_locations=[str(folder / "sales")])
     amount = table.statistics(["amount"])[0]
     _expect((amount.null_count, amount.distinct_count) == (1, 3), f"statistics: {amount}")
     _expect(table.top("shop", n=1).values[0][0].as_py() == "Oslo", "the most frequent value")
@@ -87,7 +90,7 @@ def check_command_line(folder: Path) -> None:
 
 
 def check_real_tables(folder: Path) -> None:
-    """Some real tables of each format are profiled as they are known to be."""
+    """Some real tables of each format are profiled as they are known to be, or refused."""
     source = Path(os.environ["METASTORE_REALTABLES"])
     if not source.is_dir():
         raise Refused("the real tables are not there")
@@ -99,7 +102,7 @@ def check_real_tables(folder: Path) -> None:
         if counts.setdefault(table.format, 0) < _TABLES_PER_FORMAT and "error" not in table.truth:
             counts[table.format] += 1
             chosen.append(table)
-    wrong = [f"{result.table.name}: {result.detail}" for result in judge(chosen) if result.outcome != "exact"]
+    wrong = [f"{result.table.name}: {result.detail}" for result in judge(chosen) if result.outcome == "wrong"]
     _expect(not wrong, "; ".join(wrong))
 
 

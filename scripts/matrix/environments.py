@@ -35,8 +35,8 @@ ENVIRONMENTS = (
     Environment("pyspark-4.0", "3.12", pins={"pyspark": "==4.0.*"}),
     Environment("pyspark-4.1", "3.12", pins={"pyspark": "==4.1.*"}),
     Environment("pyspark-4.2", "3.12", pins={"pyspark": "==4.2.*"}),
-    Environment("pyarrow-21", "3.12", pins={"pyarrow": "==21.*"}),
-    Environment("pyarrow-23", "3.12", pins={"pyarrow": "==23.*"}),
+    Environment("pyarrow-24", "3.12", pins={"pyarrow": "==24.*"}),
+    Environment("pyarrow-25", "3.12", pins={"pyarrow": "==25.*"}),
     Environment("polars-1", "3.12", pins={"polars": "==1.*"}),
 )
 

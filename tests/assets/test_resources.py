@@ -28,13 +28,10 @@ REPOSITORY = Path(__file__).parents[2]
 PROGRAM = """
 import sys
 from pathlib import Path
-from dagster_pyspark import LazyPySparkResource
 from pyspark.sql import SparkSession
 from metastore_assets.resources.configuration import Configuration
-from metastore_assets.resources.spark import spark_resource
 
 configuration = Configuration.of(sys.argv[1])
-assert isinstance(spark_resource({}), LazyPySparkResource)
 with configuration.session(configuration.now()) as spark:
     assert SparkSession.getActiveSession() is None, "started before it was asked for"
     session = spark()

@@ -94,3 +94,16 @@ def test_what_is_suggested_is_to_the_point(local_store: ObjectStore) -> None:
         "secret": ["not_null", {"lengths": {"minimum": 1, "maximum": 1}}],
         "day": ["not_null"],
     }
+
+
+def test_a_column_is_followed_through_versions_that_called_it_otherwise_or_had_none(local_store: ObjectStore) -> None:
+    """The drift of one that was renamed is suggested; of one that was added, nothing is."""
+    numbers = [number % 37 / 2 for number in range(60)]
+
+    def rows(**columns: str) -> pa.Table:
+        fields = [pa.field(name, pa.float64(), metadata={"metastore.field_id": own}) for name, own in columns.items()]
+        return pa.table([numbers] * len(fields), schema=pa.schema(fields))
+
+    found = suggested(local_store, rows(price="1"), rows(cost="1"), rows(cost="1", extra="2"))
+    drift = {"drift": 0.25, "severity": "warn"}
+    assert [drift in found[name] for name in ("cost", "extra")] == [True, False]

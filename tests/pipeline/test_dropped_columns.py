@@ -107,6 +107,23 @@ def test_a_misspelt_name_is_an_error(tmp_path: Path, names: tuple[str, ...]) -> 
             plan_refresh(config, config.table("t"), full=full)
 
 
+def test_a_hidden_column_does_not_show_its_values_under_another_name(tmp_path: Path) -> None:
+    """Where a column went and another came it may be renamed, which many formats do not tell."""
+    hidden = {"note": {"values": "hidden"}}
+    write(tmp_path, "id", "note")
+    refreshed(tmp_path, hidden)
+    write(tmp_path, "id", "remark")
+    with pytest.raises(
+        ConfigError, match=r"columns\.note hides the values .* which would show theirs: remark\. If one"
+    ):
+        refreshed(tmp_path, hidden)
+    assert refreshed(tmp_path, {**hidden, "remark": {"values": "hidden"}}).dropped_columns == ("note",)
+    write(tmp_path, "id")
+    assert refreshed(tmp_path, hidden).dropped_columns == ("note",)
+    write(tmp_path, "id", "more")
+    assert refreshed(tmp_path, hidden).dropped_columns == ("note",), "it has been gone for a version"
+
+
 def test_what_is_said_of_dropped_columns(tmp_path: Path) -> None:
     """Of those that the configuration still names."""
     (table,) = config_of(tmp_path, {**NOTE, "id": {}}).tables

@@ -114,7 +114,7 @@ def test_what_a_reader_stumbles_over_is_not_quoted(spark: SparkSession, tmp_path
     (tmp_path / "lake").mkdir()
     (tmp_path / "lake" / "a.csv").write_text("id,name\n1,Secret-Name\n2,Secret-Name\n")
     own = config(tmp_path, ("name",), schema={"name": "int"})
-    with pytest.raises(ProfileError, match=r"a\.csv: cannot be read .*hidden") as raised:
+    with pytest.raises(ProfileError, match=r"a\.csv: the file cannot be read .*hidden") as raised:
         refresh(own, own.table("t"), lambda: spark)
     assert "Secret" not in str(raised.value)
     assert holding(tmp_path / "root", "Secret") == []

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import zlib
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -44,8 +43,8 @@ def versions(lake: Lake) -> VersionStore:
     return VersionStore(ObjectStore(lake.config().root), "t")
 
 
-def purge(store: VersionStore, before: int, now: datetime | None = None) -> Purged:
-    return purge_with(Engine(no_spark), store, before, now)
+def purge(store: VersionStore, before: int) -> Purged:
+    return purge_with(Engine(no_spark), store, before)
 
 
 def holding(root: Path, text: str) -> list[str]:
@@ -150,20 +149,21 @@ def test_a_column_that_is_no_more(spark: SparkSession, tmp_path: Path) -> None:
     assert holding(Path(lake.config().root), PERSON) == []
 
 
-def test_profiles_of_running_refreshes_stay_for_a_day(spark: SparkSession, lake: Lake) -> None:
+def test_what_was_not_published_goes(spark: SparkSession, lake: Lake) -> None:
+    """Whatever its age, saved or not: see tests/security/test_purge_unpublished.py for refreshes that run meanwhile."""
     refresh(lake.config(), lake.table, lambda: spark)
     store = versions(lake)
     store.objects.write("fragments/pending.states.parquet", b"x")
+    store.objects.write("lists/of-a-refresh-that-died.parquet", b"x")
     files = ProfileFiles("", "", (), "fragments/pending.states.parquet")
     store.save_pending([FragmentEntry("f", "part=1", "file", 1, 1, "layout", (), files)])
     BackfillRecord(store.objects, "request").add(["part=1"], 1)
-    assert purge(versions(lake), 1).unfinished == 1
+    assert purge(versions(lake), 1).unfinished == 4
     assert not store.objects.list("backfills"), "keys of partitions are values, too"
-    assert store.objects.info(files.states) is not None
-    later = datetime.now(UTC) + timedelta(days=2)
-    assert purge(versions(lake), 1, later).unfinished == 0
+    assert not store.objects.list("pending")
     assert store.objects.info(files.states) is None
-    assert not versions(lake).pending()
+    assert store.objects.info("lists/of-a-refresh-that-died.parquet") is None
+    assert purge(versions(lake), 2).unfinished == 0
 
 
 def test_a_version_that_is_not_there(spark: SparkSession, lake: Lake) -> None:

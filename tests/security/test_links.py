@@ -93,7 +93,7 @@ def drop(versions: VersionStore) -> None:
 
 
 def purge_all(versions: VersionStore) -> None:
-    purge(Engine(no_spark, "auto"), versions, versions.newest(), NOW)
+    purge(Engine(no_spark, "auto"), versions, versions.newest())
 
 
 def keep_history(versions: VersionStore) -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from metastore_assets.formats.base import FIELD_ID
 from metastore_assets.statistics import leaves
-from metastore_assets.statistics.leaves import LeafColumn, leaf_columns, schema_leaves, split_leaves
+from metastore_assets.statistics.leaves import LeafColumn, leaf_columns, logical_nulls, schema_leaves, split_leaves
 
 NESTED = pa.struct(
     [
@@ -159,6 +159,7 @@ ELEMENTS = {
     "uuid": pa.ExtensionArray.from_storage(pa.uuid(), pa.array([bytes([n]) * 16 for n in range(4)], pa.binary(16))),
     "dictionary": pa.array(["a", "b", "c", None]).dictionary_encode(),
 }
+ELEMENTS["struct"] = pa.StructArray.from_arrays([ELEMENTS["uuid"], ELEMENTS["view"]], names=["u", "v"])
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -167,8 +168,16 @@ def test_elements_below_null_lists_do_not_exist(layout: str, elements: str) -> N
     """Also when the null list has elements in the buffers, as it may."""
     values = ELEMENTS[elements]
     array = LAYOUTS[layout](values, pa.array([True, False]))
-    found = split_leaves(pa.field("l", array.type), array)[-1]
+    found = split_leaves(pa.field("l", array.type), array)[2 if layout == "map" else 1]
     assert found.to_pylist() == values.slice(2).to_pylist()
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("elements", ELEMENTS)
+def test_null_lists_alone_have_no_elements(layout: str, elements: str) -> None:
+    array = LAYOUTS[layout](ELEMENTS[elements], pa.array([True, True]))
+    below = split_leaves(pa.field("l", array.type), array)[1:]
+    assert [len(column) for column in below] == [0] * len(below)
 
 
 def test_children_that_cannot_hold_their_parents_nulls() -> None:
@@ -194,3 +203,25 @@ def test_encoded_structs() -> None:
     runs = pa.RunEndEncodedArray.from_arrays(pa.array([1, 3], pa.int16()), values).slice(1)
     _, found = split_leaves(pa.field("s", runs.type), runs)
     assert found.to_pylist() == ["b", "b"]
+
+
+@given(st.lists(st.tuples(st.integers(0, 1), st.one_of(st.none(), st.integers(0, 3)))), st.data())
+def test_nulls_in_dictionaries_and_unions(rows: list[tuple[int, int | None]], data: st.DataObject) -> None:
+    """They are where Python sees None, also in a slice: in a dictionary, in a child, or in a dictionary of a child."""
+    start = data.draw(st.integers(0, len(rows)))
+    codes = pa.array([code for code, _ in rows], pa.int8())
+    dictionary = pa.array([None, 0, 1, 2, 3], pa.int64())
+    indices = pa.array(
+        [
+            None if value is None and at % 2 else (value or 0) + (value is not None)
+            for at, (_, value) in enumerate(rows)
+        ],
+        pa.int32(),
+    )
+    encoded = pa.DictionaryArray.from_arrays(indices, dictionary)
+    values = [value for _, value in rows]
+    children = [pa.array(values, pa.int64()), encoded]
+    dense = pa.UnionArray.from_dense(codes, pa.array(range(len(rows)), pa.int32()), children)
+    sparse = pa.UnionArray.from_sparse(codes, children)
+    for array in (encoded, dense, sparse):
+        assert logical_nulls(array.slice(start)).to_pylist() == [value is None for value in values[start:]]

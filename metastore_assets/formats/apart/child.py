@@ -20,6 +20,7 @@ from itertools import count
 from typing import Any, BinaryIO
 
 from metastore_assets.formats.apart.crumbs import Crumbs
+from metastore_assets.process_memory import limit_memory
 from metastore_assets.startup import hide_pandas
 from metastore_assets.traffic import Traffic, metered
 
@@ -112,6 +113,7 @@ def serve(requests: BinaryIO, answers: int, crumbs: int) -> None:
     # Ctrl-C is for who asked: with it this process ends too.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
+    limit_memory()
     hide_pandas()
     worker = _Worker(open(answers, "wb"), Crumbs(crumbs))  # noqa: SIM115 (open to the end)
     pool = ThreadPoolExecutor(1, initializer=worker.take_place)

@@ -8,18 +8,20 @@ from __future__ import annotations
 import atexit
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, BinaryIO
 
 from metastore_assets.errors import MetastoreError
 from metastore_assets.formats.apart.child import Environment, Request, read_frame, write_frame
 from metastore_assets.formats.apart.crumbs import SIZE, Crumbs
+from metastore_assets.process_memory import configured_limit
 from metastore_assets.scratch import remove_abandoned
 from metastore_assets.startup import python_command
 
@@ -32,6 +34,7 @@ _TITLE = "reads the files of tables"
 """Nothing but what lists of processes show."""
 _MOST_IDLE = 2
 """Children that are kept for later."""
+_OUT_OF_MEMORY = re.compile(r"memory allocation of \d+ bytes failed|std::bad_alloc|MemoryError|out of memory")
 _PATIENCE = 5.0
 """Seconds that a child has to end by itself."""
 
@@ -39,7 +42,7 @@ _PATIENCE = 5.0
 class ChildEnded(Exception):
     """Raised when a child is gone."""
 
-    def __init__(self, code: int, reading: dict[int, str], said: str) -> None:
+    def __init__(self, code: int, reading: dict[int, str], lines: Sequence[str] = ()) -> None:
         super().__init__(code)
         self.how = f"exit status {code}"
         """Or `signal 11, segmentation fault`."""
@@ -49,8 +52,10 @@ class ChildEnded(Exception):
         """By somebody else, perhaps for want of memory."""
         self.reading = reading
         """What it was reading by the number of the task: a file, perhaps with the part of it, or empty."""
-        self.said = said
+        self.said = lines[-1] if lines else "it wrote nothing"
         """The last line that it, or a library in it, wrote."""
+        self.was_out_of_memory = any(map(_OUT_OF_MEMORY.search, lines))
+        """Whether it, or a library in it, says that it ended for want of memory."""
 
 
 @contextmanager
@@ -77,6 +82,7 @@ class Child:
     """A running child."""
 
     def __init__(self) -> None:
+        configured_limit()  # What is wrong with it is said here, and not by a child that does not start.
         _occupy_standard_streams()
         self._variables = dict(os.environ)
         self._log = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115 (open as long as the child lives)
@@ -154,7 +160,7 @@ class Child:
         remove_abandoned()
         self._log.seek(0)
         lines = [line for line in self._log.read().decode("utf-8", "replace").splitlines() if line.strip()]
-        return ChildEnded(code, self._crumbs.found(), lines[-1] if lines else "it wrote nothing")
+        return ChildEnded(code, self._crumbs.found(), lines)
 
     def _close(self) -> None:
         for file in (self._requests, self._answers, self._shared, self._log):

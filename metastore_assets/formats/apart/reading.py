@@ -13,6 +13,7 @@ from typing import Any
 from metastore_assets.errors import FatalFileError, MetastoreError, TableFormatError
 from metastore_assets.formats.apart.child import Part, Parts, Raised, Share, Start
 from metastore_assets.formats.apart.children import ChildEnded, lent
+from metastore_assets.process_memory import configured_limit, exceeded
 from metastore_assets.traffic import note_traffic
 
 _MOST_DEATHS = 200
@@ -57,7 +58,7 @@ def read_all(
             if list(ended.reading) == places and (alone or not ended.was_killed):
                 (place,) = places
                 path = paths[place]
-                outcomes[place] = FatalFileError(_fatal(ended.reading[place] or path, ended.how), path=path)
+                outcomes[place] = FatalFileError(_fatal(ended.reading[place] or path, ended), path=path)
             elif not ended.reading:
                 silent += 1
                 _check_silent(silent, ended)
@@ -102,7 +103,7 @@ def read_parts(function: Callable[..., Iterator[Any]], path: str, *arguments: An
                 (outcome,) = map(_restored, answer.values)
         except ChildEnded as ended:
             if ended.reading:
-                raise TableFormatError(_fatal(ended.reading[0] or path, ended.how)) from ended
+                raise TableFormatError(_fatal(ended.reading[0] or path, ended)) from ended
             silent += 1
             _check_silent(silent, ended)
             continue
@@ -133,11 +134,13 @@ class _Elsewhere(Exception):
     """The traceback of an error that was raised in the child, as text."""
 
 
-def _fatal(what: str, how: str) -> str:
-    more = ", or takes more memory than there is" if how.startswith("signal 9,") else ""
+def _fatal(what: str, ended: ChildEnded) -> str:
+    if ended.was_out_of_memory:
+        return f"reading {what} ended the process that read it ({ended.how}): {exceeded(configured_limit())}"
+    more = ", or takes more memory than there is" if ended.how.startswith("signal 9,") else ""
     return (
-        f"reading {what} ended the process that read it ({how}): the file is damaged in a way its reader does not "
-        f"survive{more}; mend or remove it"
+        f"reading {what} ended the process that read it ({ended.how}): the file is damaged in a way its reader does "
+        f"not survive{more}; mend or remove it"
     )
 
 

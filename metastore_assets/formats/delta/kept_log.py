@@ -26,6 +26,10 @@ _MOST_CHANGES = 32
 """Pieces with changes: where there would be more, they become one."""
 
 
+_DEFAULTS = frozenset(["CURRENT_DEFAULT", "EXISTS_DEFAULT", "delta.invariants"])
+"""Metadata of columns that hold values or conditions on them, and that no reader of rows needs."""
+
+
 @dataclass(frozen=True)
 class _Piece:
     """Changes as they are kept: the digest of their bytes, and how many these are."""
@@ -192,9 +196,26 @@ def _vector(vector: DeletionVector | None) -> list[Any] | None:
     return [vector.storage, vector.path_or_inline, vector.offset, vector.size, vector.cardinality]
 
 
+def _planned(metadata: dict[str, Any]) -> dict[str, Any]:
+    """Return what planning needs of the action `metaData`: defaults and constraints may name values of rows."""
+    settings = metadata.get("configuration") or {}
+    settings = {key: value for key, value in settings.items() if not key.startswith("delta.constraints.")}
+    try:
+        schema = json.dumps(_without_defaults(json.loads(metadata["schemaString"])))
+    except (ValueError, RecursionError):
+        return metadata  # it is refused where it is used
+    return {**metadata, "configuration": settings, "schemaString": schema}
+
+
+def _without_defaults(schema: Any) -> Any:
+    if isinstance(schema, dict):
+        return {key: _without_defaults(value) for key, value in schema.items() if key not in _DEFAULTS}
+    return [_without_defaults(one) for one in schema] if isinstance(schema, list) else schema
+
+
 def _encoded_head(head: _Head) -> bytes:
     pieces = [[[piece.digest, piece.size] for piece in some] for some in (head.changes, head.state)]
-    return json.dumps([head.version, head.identity, head.protocol, head.metadata, *pieces]).encode()
+    return json.dumps([head.version, head.identity, head.protocol, _planned(head.metadata), *pieces]).encode()
 
 
 def _decoded_head(data: bytes) -> _Head:

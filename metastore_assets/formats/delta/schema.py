@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -32,6 +33,8 @@ _PRIMITIVES = {
 }
 _DECIMAL = re.compile(r"decimal\((\d+),\s*(\d+)\)")
 _DECIMAL_DIGITS = 38
+_GENERATED = "delta.generationExpression"
+_WORD = re.compile(r"\w+")
 _TEXT = re.compile(r"(?:var)?char\(\d+\)")
 
 
@@ -42,6 +45,30 @@ def arrow_schema(table: str, schema: dict[str, Any], mode: MappingMode) -> pa.Sc
     Raises TableFormatError that names a type without an Arrow counterpart.
     """
     return pa.schema([_field(table, field, mode) for field in schema["fields"]])
+
+
+def derived_columns(
+    fields: Sequence[Mapping[str, Any]], schema: pa.Schema
+) -> Iterator[tuple[pa.Field, list[pa.Field]]]:
+    """Yield each generated column, with the top-level columns that its expression may be made of.
+
+    A column counts when its name occurs in the expression, without case: that takes too many rather than too few.
+    """
+    for field, own in zip(fields, schema, strict=True):
+        expression = (field.get("metadata") or {}).get(_GENERATED)
+        if expression is None:
+            continue
+        text = str(expression).lower()
+        words = set(_WORD.findall(text))
+        yield (
+            own,
+            [
+                other
+                for other in schema
+                if other is not own
+                and (other.name.lower() in words or (not _WORD.fullmatch(other.name) and other.name.lower() in text))
+            ],
+        )
 
 
 def _field(table: str, field: dict[str, Any], mode: MappingMode) -> pa.Field:

@@ -23,6 +23,8 @@ _YEAR_10000 = 253_402_300_800
 _DOUBLE_DIGITS = 15
 """Decimal digits that a double always keeps: some writers put decimals through one."""
 _DOUBLE_ERROR = Decimal(2) ** -52
+_ENDS_OF_INT64 = (-(2**63), 2**63 - 1)
+"""What deltalake writes for decimals without a scale that lie beyond them."""
 _WIDE = Context(prec=80)
 
 _Told = tuple[Any, Guarantee]
@@ -144,6 +146,8 @@ def _decimal(value: Any, type_: pa.Decimal128Type, is_maximum: bool) -> tuple[De
     number = Decimal(value)
     if type_.precision <= _DOUBLE_DIGITS:
         return number, True
+    if number in _ENDS_OF_INT64:
+        return None, False
     margin = _WIDE.multiply(abs(number), _DOUBLE_ERROR)
     outer = _WIDE.add(number, margin if is_maximum else -margin)
     rounding = ROUND_CEILING if is_maximum else ROUND_FLOOR

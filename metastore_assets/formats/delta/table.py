@@ -17,10 +17,10 @@ import pyarrow as pa
 
 from metastore_assets.config import TableConfig
 from metastore_assets.errors import TableFormatError, TableNotFoundError
-from metastore_assets.formats.base import Fragment, Snapshot, SnapshotReference, Turn
+from metastore_assets.formats.base import DerivedColumn, Fragment, Snapshot, SnapshotReference, Turn
 from metastore_assets.formats.bounds import FragmentBounds, bounds_table, column_path, constant_bounds
 from metastore_assets.formats.conform import Matcher, identity
-from metastore_assets.formats.damage import DAMAGE, naming, reason
+from metastore_assets.formats.damage import DAMAGE, naming, unreadable
 from metastore_assets.formats.deletion_vectors import DeletionVector
 from metastore_assets.formats.delta.actions import AddedFile, TableState, replay
 from metastore_assets.formats.delta.checks import check_schema
@@ -28,7 +28,7 @@ from metastore_assets.formats.delta.commit_times import CommitTimes
 from metastore_assets.formats.delta.kept_log import KeptLog
 from metastore_assets.formats.delta.log import LOG, Log, read_log
 from metastore_assets.formats.delta.protocol import MappingMode, check_readable, mapping_mode
-from metastore_assets.formats.delta.schema import arrow_schema
+from metastore_assets.formats.delta.schema import arrow_schema, derived_columns
 from metastore_assets.formats.delta.statistics import file_bounds, physical_name, statistics_column
 from metastore_assets.formats.delta.values import partition_value
 from metastore_assets.formats.memory import Memory
@@ -95,6 +95,7 @@ class DeltaFormat:
             committed_at=committed_at,
             schema=table.schema,
             partition_columns=table.partition_columns,
+            derived=table.derived,
             fragments=tuple(sorted(fragments, key=lambda fragment: (fragment.partition_key, fragment.id))),
         )
 
@@ -178,6 +179,17 @@ class _Table:
         types = {name: self.schema.field(name).type for name in self.partition_columns}
         self._filter = partitions.bind(location.uri, types)
 
+    @property
+    def derived(self) -> tuple[DerivedColumn, ...]:
+        """The generated columns. One that the table is partitioned by is a source of its own keys, too."""
+        found = []
+        for own, sources in derived_columns(self.fields, self.schema):
+            partitions = own.name in self.partition_columns
+            columns = [own, *sources] if partitions else sources
+            named = tuple((identity(column), column.name) for column in columns)
+            found.append(DerivedColumn(own.name, named, "a generated column", partitions))
+        return tuple(found)
+
     def files(self) -> Iterator[tuple[AddedFile, Fragment, dict[str, Constant]]]:
         """Live files of the partitions that are meant, each as a fragment, with its partition values by identity."""
         known: dict[tuple[str | None, ...], tuple[dict[str, Constant], str | None]] = {}
@@ -245,6 +257,10 @@ class DeltaFragmentSource:
     """Identity and typed value of each partition column."""
     mode: MappingMode
 
+    def stored_size(self) -> int:
+        """Return the size of the data file where it is stored, in bytes. Raises OSError or MetastoreError."""
+        return self.location.stat(self.path).size
+
     def open(self) -> FileFragmentReader:
         """Read the footer and the deletion vector. Raises FragmentError."""
         full_path = self.location.full_path(self.path)
@@ -286,4 +302,4 @@ def _explained(location: Location) -> Iterator[None]:
     try:
         yield
     except DAMAGE as error:
-        raise TableFormatError(f"{location.uri} cannot be read as a Delta table: {reason(error)}") from error
+        raise unreadable(f"{location.uri} cannot be read as a Delta table", error) from error

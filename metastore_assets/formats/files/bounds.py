@@ -184,7 +184,7 @@ def _orc(source: pa.NativeFile, path: Sequence[pa.Field]) -> _Told:
 
     file = pyarrow_orc.ORCFile(source)
     tail = OrcTail.of(file.reader.serialized_file_tail())
-    place = _place(file.schema, path, _orc_nodes, 1)
+    place = _place(file.schema, path, _orc_nodes, 1, below=1)
     if place is None:
         return _lacking(file.schema, path, file.nrows)
     column, stored = place
@@ -250,10 +250,23 @@ def _array(values: list[Any], stored: pa.DataType) -> pa.Array:
 
 
 def _place(
-    fields: Iterable[pa.Field], path: Sequence[pa.Field], count: Callable[[pa.DataType], int], start: int = 0
+    fields: Iterable[pa.Field],
+    path: Sequence[pa.Field],
+    count: Callable[[pa.DataType], int],
+    first: int = 0,
+    *,
+    below: int = 0,
 ) -> tuple[int, pa.DataType] | None:
-    """Number and type of the leaf at a path of structs; None when the file has none that is certain."""
-    position, found = start, None
+    """Return the number and the type of the leaf at a path of structs, or None when the file has none that is certain.
+
+    Args:
+        fields: The fields of the file, or of a struct in it.
+        path: The fields of the table, from one of these down to the leaf.
+        count: How many numbers a type takes.
+        first: The number of the first field.
+        below: How many numbers a struct takes by itself, before those of its children.
+    """
+    position, found = first, None
     for field in fields:
         if field.name == path[0].name:
             found = position, field.type
@@ -263,8 +276,7 @@ def _place(
         return None if found is None or pa.types.is_nested(found[1]) else found
     if not (pa.types.is_struct(found[1]) and pa.types.is_struct(path[0].type)):
         return None
-    # In ORC a struct has a number of its own.
-    return _place(list(found[1]), path[1:], count, found[0] + start)
+    return _place(list(found[1]), path[1:], count, found[0] + below, below=below)
 
 
 def _lacking(schema: pa.Schema, path: Sequence[pa.Field], rows: int) -> _Told:

@@ -18,7 +18,7 @@ from metastore_assets.formats.apart.running import Runner
 from metastore_assets.formats.base import TypeReason
 from metastore_assets.formats.compression import Stream, decompressed
 from metastore_assets.formats.conform import PARQUET_FIELD_ID
-from metastore_assets.formats.damage import UnsupportedError
+from metastore_assets.formats.damage import UnsupportedError, quoting
 from metastore_assets.formats.files.declared import Declared, with_declared
 from metastore_assets.formats.files.listing import DataFile
 from metastore_assets.formats.files.text_reader import TextReader
@@ -69,17 +69,19 @@ def table_schema(
     declared: Declared,
     memory: Memory,
     run: Runner,
+    is_hidden: Callable[[str], bool] = lambda name: False,
 ) -> tuple[list[Described], list[pa.Field], list[TypeReason]]:
     """What is known of each file, the columns of all, and why columns are of other types than some files alone say.
 
-    Files that nothing is known of are read; text by `run`. Raises TableFormatError when no file can be read, or two
-    cannot be of one table.
+    Files that nothing is known of are read; text by `run`. What is learnt of text holds no value of hidden columns,
+    given by name. Raises TableFormatError when no file can be read, or two cannot be of one table.
     """
     readers = [reader_of(file) for file in files]
-    outcomes = _describe_all(location, files, readers, memory, run)
+    outcomes = _describe_all(location, files, readers, memory, run, is_hidden)
     readable = [place for place, outcome in enumerate(outcomes) if not isinstance(outcome, FragmentError)]
     if not readable:
-        raise TableFormatError(f"{location.uri} has no readable file: {outcomes[0]}") from outcomes[0]
+        what = f"{location.uri} has no readable file"
+        raise quoting(TableFormatError(f"{what}: {outcomes[0]}"), what, outcomes[0]) from outcomes[0]
     if readers[0] is not None:
         return _text_schema(location, files, readers, outcomes, readable, partition_columns)
     # Files of one schema mostly have it as one object, and to compare schemas takes longer than to recall them.
@@ -148,17 +150,27 @@ def file_identity(location: Location, file: DataFile) -> list[Any]:
 
 
 def _describe_all(
-    location: Location, files: Sequence[DataFile], readers: Sequence[TextReader | None], memory: Memory, run: Runner
+    location: Location,
+    files: Sequence[DataFile],
+    readers: Sequence[TextReader | None],
+    memory: Memory,
+    run: Runner,
+    is_hidden: Callable[[str], bool],
 ) -> list[Any]:
     """What is known of each file, or the FragmentError that tells why nothing is. Only new files are read."""
     keys = [
-        memory_key("file", *file_identity(location, file), repr(reader))
+        memory_key("file" if reader is None else "text", *file_identity(location, file), repr(reader))
         for file, reader in zip(files, readers, strict=True)
     ]
-    result = [
-        memory.recall(key, partial(_typed, memory) if reader is None else reader.decode)
+    result: list[Any] = [
+        memory.recall(key, partial(_typed, memory) if reader is None else partial(_quiet, reader, is_hidden))
         for key, reader in zip(keys, readers, strict=True)
     ]
+    for place, (reader, known) in enumerate(zip(readers, result, strict=True)):
+        if reader is not None and known is not None:
+            result[place], was_quiet = known
+            if not was_quiet:
+                memory.learn(keys[place], reader.encode(result[place]))
     new = [place for place, found in enumerate(result) if found is None]
     tasks = [(files[place], readers[place]) for place in new]
     paths = [location.full_path(files[place].stored.path) for place in new]
@@ -175,7 +187,7 @@ def _describe_all(
         if isinstance(outcome, FragmentError):
             result[place] = outcome
         elif reader is not None:
-            result[place] = outcome
+            result[place] = outcome = reader.without_values(outcome, is_hidden)
             if len(told := reader.encode(outcome)) <= max(_LEAST_KEPT, files[place].stored.size // _KEPT_PART):
                 memory.learn(keys[place], told, shared=True)
         else:
@@ -185,6 +197,16 @@ def _describe_all(
             memory.learn(memory_key("schema", digest), schema, shared=True)
             memory.learn(keys[place], json.dumps([rows, digest]).encode(), shared=True)
     return result
+
+
+def _quiet(reader: TextReader, is_hidden: Callable[[str], bool], data: bytes) -> tuple[Any, bool]:
+    """Return a summary without values of hidden columns, and whether it had none before.
+
+    It may have been learnt while the column was shown, or by others in this process who show it.
+    """
+    found = reader.decode(data)
+    quiet = reader.without_values(found, is_hidden)
+    return quiet, quiet is found
 
 
 _LEAST_KEPT = 256 << 10

@@ -120,7 +120,7 @@ class FilesFormat:
                 neighbours.check(anew=True)
         columns = partition_columns(self._folders, files)
         described, fields, reasons = table_schema(
-            self._location, files, self._reader, columns, self._declared, self._memory, self._counted
+            self._location, files, self._reader, columns, self._declared, self._memory, self._counted, self._is_hidden
         )
         types = self._folders.types
         schema = pa.schema(
@@ -237,6 +237,11 @@ class FilesFormat:
         """The Runner that was given; what it reads is counted."""
         self._bytes_read += sum(sizes)
         return self._run(function, tasks, paths, sizes, threads=threads)
+
+    def _is_hidden(self, column: str) -> bool:
+        """Return whether values of a column of that name are hidden. One with a dot in it may have two paths."""
+        quoted = "`" + column.replace("`", "``") + "`"
+        return any(self._table.policy(path).values == "hidden" for path in (column, quoted))
 
     def _reader(self, file: DataFile) -> TextReader | None:
         if file.kind == "csv":

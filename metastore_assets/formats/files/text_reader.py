@@ -32,6 +32,10 @@ class TextReader(Protocol):
         """What `encode` made. Raises ValueError, LookupError or TypeError for anything else."""
 
     @staticmethod
+    def without_values(summary: Any, is_hidden: Callable[[str], bool], /) -> Any:
+        """Return a summary without any value of the hidden columns, given by name; the same object if it has none."""
+
+    @staticmethod
     def plan(
         table: str, files: Sequence[tuple[str, Any, Any]]
     ) -> tuple[list[PlannedFile], list[pa.Field], list[TypeReason]]:

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, cast
 
-from metastore_assets.errors import TableFormatError
 from metastore_assets.formats.apart.reading import read_all, told
 from metastore_assets.formats.checked import items, number, record, records, text
-from metastore_assets.formats.damage import DAMAGE, reason
+from metastore_assets.formats.damage import DAMAGE, unreadable
 from metastore_assets.formats.hudi.timeline import Instant
 from metastore_assets.formats.metadata_json import parsed
 from metastore_assets.formats.places.location import Location
@@ -104,7 +103,7 @@ def _commit(instant: Instant, path: str, load: Callable[[], Mapping[str, Any]]) 
     except FileNotFoundError:
         raise
     except DAMAGE as error:
-        raise TableFormatError(f"{path} is no metadata of a Hudi commit that can be read: {reason(error)}") from error
+        raise unreadable(f"{path} is no metadata of a Hudi commit that can be read", error) from error
 
 
 def _parsed(data: bytes) -> Mapping[str, Any]:

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from metastore_assets.errors import TableFormatError
-from metastore_assets.formats.damage import DAMAGE, reason
+from metastore_assets.formats.damage import DAMAGE, unreadable
 from metastore_assets.formats.hudi.commits import Commit
 from metastore_assets.formats.hudi.timeline import FOLDER, INSTANTS
 from metastore_assets.formats.metadata_json import parsed as parsed_json
@@ -116,7 +116,7 @@ def parsed(location: Location, text: str, dropped: Sequence[str] = ()) -> HudiSc
         columns = [field.with_nullable(True) for field in arrow if not is_added(field.name)]
         check_distinct([field.name for field in columns])
     except DAMAGE as error:
-        raise TableFormatError(f"{location.uri}: the table's schema cannot be read: {reason(error)}") from error
+        raise unreadable(f"{location.uri}: the table's schema cannot be read", error) from error
     missing = [name for name in dropped if name not in {field.name for field in columns}]
     document["fields"] = [field for field in fields if field["name"] not in dropped]
     schema = pa.schema(columns + [pa.field(name, pa.string()) for name in missing])
@@ -150,9 +150,7 @@ def _check_never_renamed(location: Location) -> None:
                 f"{location.uri} has a column dropped and added again by schema evolution on read, which has no reader"
             )
     except DAMAGE as error:
-        raise TableFormatError(
-            f"{location.full_path(folder)}: its history of schemas cannot be read: {reason(error)}"
-        ) from error
+        raise unreadable(f"{location.full_path(folder)}: its history of schemas cannot be read", error) from error
 
 
 def _numbered(fields: Sequence[Mapping[str, Any]], above: tuple[int, ...]) -> list[tuple[tuple[int, ...], str]]:

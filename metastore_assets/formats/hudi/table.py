@@ -11,16 +11,16 @@ import pyarrow as pa
 from metastore_assets.config import TableConfig
 from metastore_assets.errors import ConfigError, TableFormatError, TableNotFoundError
 from metastore_assets.formats.apart.reading import read_one
-from metastore_assets.formats.base import Fragment, Snapshot, SnapshotReference, Turn, turn_by_time
+from metastore_assets.formats.base import DerivedColumn, Fragment, Snapshot, SnapshotReference, Turn, turn_by_time
 from metastore_assets.formats.bounds import FragmentBounds, bounds_table
-from metastore_assets.formats.damage import DAMAGE, reason
+from metastore_assets.formats.damage import DAMAGE, unreadable
 from metastore_assets.formats.hudi.archive import archived_completions
 from metastore_assets.formats.hudi.columns import PartitionConstants
 from metastore_assets.formats.hudi.commits import Commit, read_commits
 from metastore_assets.formats.hudi.fragment import HudiFragmentSource, fragment_id
 from metastore_assets.formats.hudi.kept import KeptFiles
 from metastore_assets.formats.hudi.merger import Merger
-from metastore_assets.formats.hudi.partitions import PartitionPaths, partition_types, value_type
+from metastore_assets.formats.hudi.partitions import PATH_COLUMN, PartitionPaths, partition_types, value_type
 from metastore_assets.formats.hudi.schema import (
     META_COLUMNS,
     OPERATION,
@@ -122,9 +122,21 @@ class HudiFormat:
             committed_at=state.committed_at,
             schema=pa.schema([*added, *schema.columns]),
             partition_columns=columns,
+            derived=self._derived(timeline.properties, columns),
             fragments=tuple(sorted(fragments, key=lambda fragment: (fragment.partition_key, fragment.id))),
             partition_types=tuple(types.items()),
         )
+
+    def _derived(self, properties: Mapping[str, str], partition_columns: Sequence[str]) -> tuple[DerivedColumn, ...]:
+        """Hudi's own columns that repeat values of others, and the partitions of tables that do not say by what."""
+        found = []
+        if self._meta_columns:
+            keys = [name.strip() for name in properties.get("hoodie.table.recordkey.fields", "").split(",")]
+            sources = tuple((name.partition(".")[0], name) for name in keys if name)
+            found.append(DerivedColumn("_hoodie_record_key", sources, "the record key", partitions=False))
+        if PATH_COLUMN in partition_columns:
+            found.append(DerivedColumn(PATH_COLUMN, (), "the partition path", partitions=True))
+        return tuple(found)
 
     def _commits(self, instants: Sequence[Instant]) -> list[Commit]:
         """The metadata of those instants, of which only new ones are read."""
@@ -216,4 +228,4 @@ def _explained(location: Location) -> Iterator[None]:
     except (FileNotFoundError, NotADirectoryError) as error:
         raise TableNotFoundError(f"{location.uri} holds no Hudi table that can be read: {error}") from error
     except DAMAGE as error:
-        raise TableFormatError(f"{location.uri} cannot be read as a Hudi table: {reason(error)}") from error
+        raise unreadable(f"{location.uri} cannot be read as a Hudi table", error) from error

@@ -36,6 +36,10 @@ class IcebergFragmentSource:
     equality_deletes: tuple[EqualityDeletes, ...]
     fallback: FallbackIds
 
+    def stored_size(self) -> int:
+        """Return the size of the data file where it is stored, in bytes. Raises OSError or MetastoreError."""
+        return self.location.stat(self.path).size
+
     def open(self) -> FileFragmentReader:
         """Open the file and find out which of its rows are deleted. Raises FragmentError."""
         full_path = self.location.full_path(self.path)

@@ -37,7 +37,8 @@ class KeptManifests:
 
     def _key(self, manifest: Manifest) -> bytes:
         identity = manifest.path, manifest.length, manifest.snapshot_id, manifest.sequence_number
-        return memory_key("manifest", *self._table, *identity, manifest.spec_id, manifest.content)
+        kind = "delete manifest" if manifest.content else "manifest"
+        return memory_key(kind, *self._table, *identity, manifest.spec_id, manifest.content)
 
 
 def _encoded(entries: Sequence[FileEntry]) -> bytes:

@@ -149,8 +149,9 @@ def read_manifest(
 ) -> list[FileEntry]:
     """The live entries of a manifest. Runs in a child process.
 
-    `statistics` are only read on demand, because they are most of a manifest. Of delete files they always are: their
-    bounds tell which data file is meant. Raises TableFormatError where the metadata file lacks its partition spec.
+    `statistics` are only read on demand, because they are most of a manifest. Of positional delete files the bounds of
+    the paths always are, which tell what data file is meant. Other bounds of delete files are values of rows that
+    somebody wanted to be gone. Raises TableFormatError where the metadata file lacks its partition spec.
     """
     data = location.read(path)
     spec_id = _spec_id(data) if manifest.spec_id is None else manifest.spec_id
@@ -172,6 +173,7 @@ def _entries(
     data: bytes, manifest: Manifest, spec_id: int, spec: tuple[PartitionField, ...], statistics: bool
 ) -> Iterator[FileEntry]:
     with_statistics = statistics or manifest.content == 1
+    told = _statistics if statistics else _deleted_paths
     names = _ENTRY_FIELDS | _FILE_FIELDS | (_STATISTICS_FIELDS if with_statistics else {})
     for record in records_by_id(data, names, spec):
         if record["status"] == _DELETED:
@@ -184,7 +186,7 @@ def _entries(
             # Inherited: the number is not known before the commit, the manifest is written before.
             sequence_number = manifest.sequence_number
         partition = _partition(file.get("partition") or {}, spec)
-        yield _entry(file, spec_id, partition, sequence_number, _statistics(file) if with_statistics else None)
+        yield _entry(file, spec_id, partition, sequence_number, told(file) if with_statistics else None)
 
 
 def _entry(
@@ -236,6 +238,17 @@ def _summary(record: Mapping[str, Any]) -> tuple[bytes | None, bytes | None, boo
 
 def _statistics(file: Mapping[str, Any]) -> Statistics:
     return Statistics(*(_mapping(file.get(name)) for name in _STATISTICS_FIELDS.values()))
+
+
+def _deleted_paths(file: Mapping[str, Any]) -> Statistics | None:
+    """The bounds of the paths in a positional delete file; None where there are none."""
+    if file.get("content") != POSITION_DELETES:
+        return None
+    lower, upper = (
+        {key: value for key, value in _mapping(file.get(name)).items() if key == DELETED_PATH_ID}
+        for name in ("lower_bounds", "upper_bounds")
+    )
+    return Statistics({}, {}, lower, upper) if lower or upper else None
 
 
 def _mapping(value: Any) -> Mapping[int, Any]:

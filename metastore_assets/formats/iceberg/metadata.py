@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from metastore_assets.errors import TableFormatError
 from metastore_assets.formats.checked import shown
-from metastore_assets.formats.damage import DAMAGE, reason
+from metastore_assets.formats.damage import DAMAGE, unreadable
 from metastore_assets.formats.iceberg.checks import check_metadata
 from metastore_assets.formats.iceberg.metadata_files import read_metadata_json
 from metastore_assets.formats.places.location import Location
@@ -32,6 +32,10 @@ class PartitionField:
     """`identity`, `void`, `year`, `month`, `day`, `hour`, `bucket`, `truncate`, or `unknown`."""
     width: int | None = None
     """Of `bucket`: how many buckets there are."""
+    source_ids: tuple[int, ...] = field(default=(), repr=False, compare=False)
+    """Field ids of all columns that the transform is of."""
+    written: str = field(default="", repr=False, compare=False)
+    """The transform as the table's metadata write it."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +94,7 @@ def read_metadata(location: Location, path: str) -> TableMetadata:
         check_metadata(raw)
         return _parse(raw, version)
     except DAMAGE as error:
-        raise TableFormatError(f"{full_path} is no valid metadata file: {reason(error)}") from error
+        raise unreadable(f"{full_path} is no valid metadata file", error) from error
 
 
 def _parse(raw: Mapping[str, Any], version: int) -> TableMetadata:
@@ -125,27 +129,29 @@ def _parse(raw: Mapping[str, Any], version: int) -> TableMetadata:
 def _spec(fields: Sequence[Mapping[str, Any]]) -> tuple[PartitionField, ...]:
     return tuple(
         PartitionField(
-            name=field["name"],
-            field_id=field.get("field-id", _FIRST_PARTITION_ID + index),
-            source_id=(source_id := _source_id(field)),
-            transform=(transform := _transform(field["transform"], source_id)),
-            width=_width(field["transform"]) if transform == "bucket" else None,
+            name=own["name"],
+            field_id=own.get("field-id", _FIRST_PARTITION_ID + index),
+            source_id=source_ids[0] if len(source_ids := _source_ids(own)) == 1 else None,
+            transform=(transform := _transform(own["transform"], len(source_ids))),
+            width=_width(own["transform"]) if transform == "bucket" else None,
+            source_ids=source_ids,
+            written=own["transform"],
         )
-        for index, field in enumerate(fields)
+        for index, own in enumerate(fields)
     )
 
 
-def _source_id(field: Mapping[str, Any]) -> int | None:
-    ids = field.get("source-ids") or [field.get("source-id")]
-    return ids[0] if len(ids) == 1 else None
+def _source_ids(own: Mapping[str, Any]) -> tuple[int, ...]:
+    ids = own.get("source-ids") or [own.get("source-id")]
+    return tuple(source for source in ids if source is not None)
 
 
-def _transform(name: str, source_id: int | None) -> str:
+def _transform(name: str, sources: int) -> str:
     """What is known of a transform. Any may be added to the specification: then readers do without."""
     match = _TRANSFORM.fullmatch(name.strip())
     kind = "unknown" if match is None else (match[1] or match[2]).lower()
     # Of the transforms of one column, those of several may have other results.
-    return "unknown" if source_id is None and kind not in ("void", "bucket") else kind
+    return "unknown" if sources != 1 and kind not in ("void", "bucket") else kind
 
 
 def _width(name: str) -> int | None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from metastore_assets.errors import TableFormatError, TableNotFoundError
 from metastore_assets.formats.checked import number
-from metastore_assets.formats.damage import DAMAGE, naming, reason
+from metastore_assets.formats.damage import DAMAGE, naming, unreadable
 from metastore_assets.formats.metadata_json import parsed_file
 from metastore_assets.formats.places.location import Location
 from metastore_assets.formats.places.stored import StoredFile
@@ -130,4 +130,4 @@ def _json(location: Location, path: str) -> Any:
     except FileNotFoundError as error:
         raise TableNotFoundError(f"{full_path} does not exist") from error
     except DAMAGE as error:
-        raise TableFormatError(f"{full_path} cannot be read as a metadata file: {reason(error)}") from error
+        raise unreadable(f"{full_path} cannot be read as a metadata file", error) from error

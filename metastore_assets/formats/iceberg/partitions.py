@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from metastore_assets.formats.base import DerivedColumn
 from metastore_assets.formats.iceberg.bounds import decoded
 from metastore_assets.formats.iceberg.metadata import PartitionField, TableMetadata
 from metastore_assets.formats.iceberg.schema import fields_by_id, primitive_type
@@ -59,6 +60,11 @@ class Partitions:
         self._sources: dict[int | None, tuple[str, Any]] = {}
         for path in (path for one in schemas for path in fields_by_id(one["fields"])):
             self._sources.setdefault(path[-1]["id"], (path[-1]["name"], path[-1]["type"]))
+        self._paths: dict[int, tuple[str, str]] = {}
+        """Of the columns of all schemas, below structs too: field id and dotted path, as `LeafColumn` has them."""
+        for path in (path for one in schemas for path in fields_by_id(one["fields"])):
+            own = ".".join(str(field["id"]) for field in path), ".".join(field["name"] for field in path)
+            self._paths.setdefault(path[-1]["id"], own)
         self._top_level = {field["id"] for one in schemas for field in one["fields"]}
         types = {spec_id: tuple(map(self._type, spec)) for spec_id, spec in self.specs.items()}
         self._variable = {
@@ -94,6 +100,20 @@ class Partitions:
             (name, str(field.source_id), field.width)
             for name, (field, *others) in ((name, tuple(own)) for name, own in fields.items())
             if not others and field.transform == "bucket" and field.width and field.source_id in self._top_level
+        )
+
+    def derived(self, specs: Collection[int]) -> tuple[DerivedColumn, ...]:
+        """Return the partition fields of some specs, with the columns that they are computed from."""
+        fields = {field: None for spec_id in sorted(specs) for field in self.specs[spec_id]}
+        return tuple(
+            DerivedColumn(
+                field.name,
+                tuple(self._paths.get(source, (str(source), f"(field {source})")) for source in field.source_ids),
+                field.written,
+                partitions=True,
+            )
+            for field in fields
+            if field.transform != "void"
         )
 
     def is_unpartitioned(self, spec_id: int) -> bool:

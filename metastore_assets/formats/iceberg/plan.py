@@ -72,6 +72,8 @@ class Planner:
         self._fallback = FallbackIds.of(metadata)
         self._kept = KeptManifests(memory, files.folder.uri, metadata)
         self.partitions = Partitions(files.name, metadata, state.schema)
+        self.specs_in_use = {metadata.default_spec_id} & metadata.specs.keys()
+        """The spec that new files get, and once all fragments were planned those of the files that were read of."""
         self._position_files: dict[tuple[str, int | None], PositionDeletes] = {}
         self._shared: dict[str, _References] = {}
         self._equality_files: dict[str, EqualityDeletes] = {}
@@ -129,6 +131,7 @@ class Planner:
     def _wanted(self, entries: Iterable[FileEntry]) -> Iterator[FileEntry]:
         """Those that the filter leaves."""
         for entry in entries:
+            self.specs_in_use.add(entry.spec_id)
             partition = self.partitions.normal(entry.spec_id, entry.partition)
             own = entry if partition is entry.partition else entry._replace(partition=partition)
             if own.content != DATA or self._keeps(own):

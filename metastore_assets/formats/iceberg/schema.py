@@ -13,6 +13,7 @@ import pyarrow as pa
 from metastore_assets.errors import TableFormatError
 from metastore_assets.formats.base import FIELD_ID
 from metastore_assets.formats.conform import VARIANT, default_of, identity, with_default
+from metastore_assets.formats.damage import quoting
 from metastore_assets.formats.limits import FIXED_BYTES
 from metastore_assets.formats.values import Constant, constant
 from metastore_assets.iso8601 import parse_date, parse_time, parse_timestamp
@@ -80,8 +81,12 @@ def _annotated(table: str, field: Mapping[str, Any], result: pa.Field) -> pa.Fie
     try:
         return with_default(result, default_value(default, result.type)[0])
     except (ValueError, TypeError, ArithmeticError, KeyError, AttributeError, pa.ArrowException) as error:
-        raise TableFormatError(
-            f"{table}: the initial default {default!r} of column {field['name']!r} is no {result.type}: {error}"
+        raise quoting(
+            TableFormatError(
+                f"{table}: the initial default {default!r} of column {field['name']!r} is no {result.type}: {error}"
+            ),
+            f"{table}: the initial default of column {field['name']!r} is no {result.type}",
+            error,
         ) from error
 
 

@@ -13,7 +13,7 @@ from metastore_assets.config import TableConfig
 from metastore_assets.errors import MetastoreError, TableFormatError, TableNotFoundError
 from metastore_assets.formats.base import Snapshot, SnapshotReference, Turn
 from metastore_assets.formats.bounds import FragmentBounds, bounds_table, column_path
-from metastore_assets.formats.damage import DAMAGE, naming, reason
+from metastore_assets.formats.damage import DAMAGE, naming, unreadable
 from metastore_assets.formats.iceberg.bounds import fragment_bounds
 from metastore_assets.formats.iceberg.locations import TableFiles, table_files
 from metastore_assets.formats.iceberg.metadata import TableMetadata, read_metadata
@@ -82,6 +82,7 @@ class IcebergFormat:
                 partition_columns=planner.partitions.columns(),
                 buckets=planner.partitions.buckets(),
                 partition_types=planner.partitions.types(),
+                derived=planner.partitions.derived(planner.specs_in_use),
                 fragments=tuple(sorted(fragments, key=lambda fragment: (fragment.partition_key, fragment.id))),
             )
 
@@ -153,7 +154,7 @@ class IcebergFormat:
                 f"{uri} lacks a file that its metadata name: {error}; if the table was moved, say with relocate where"
             ) from error
         except DAMAGE as error:
-            raise TableFormatError(f"{uri} cannot be read as an Iceberg table: {reason(error)}") from error
+            raise unreadable(f"{uri} cannot be read as an Iceberg table", error) from error
 
 
 def _decoded(data: bytes) -> SnapshotReference:

@@ -29,6 +29,7 @@ from metastore_assets.formats.places.object_store import (
 from metastore_assets.formats.places.stored import StoredFile as StoredFile
 from metastore_assets.formats.places.stored import checked, key_of, local_file, remote_file
 from metastore_assets.formats.places.walks import files_on_disk, objects_at_once, objects_by_folder
+from metastore_assets.messages import remember_password
 from metastore_assets.traffic import note_read
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
@@ -53,6 +54,7 @@ class Location:
             uri = unquote(_FILE.sub("", uri))
         if not _SCHEME.match(uri):
             uri = os.path.abspath(uri)
+        remember_password(uri)
         return cls(uri.rstrip("/") or "/", tuple(sorted((options or {}).items())), confined)
 
     def below(self, folder: str) -> Location:

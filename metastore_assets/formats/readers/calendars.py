@@ -117,7 +117,8 @@ class FileCalendar:
         days, rest = np.divmod(values, _day(leaf.type))
         values = _gregorian_days(days) * _day(leaf.type) + rest
         mask = leaf.is_null().to_numpy(zero_copy_only=False) if leaf.null_count else None
-        return pa.array(values.astype(integers.type.to_pandas_dtype()), integers.type, mask=mask).view(leaf.type)
+        stored = values.astype(f"int{integers.type.bit_width}")
+        return pa.array(stored, integers.type, mask=mask).view(leaf.type)
 
 
 def _day(type_: pa.DataType) -> int:

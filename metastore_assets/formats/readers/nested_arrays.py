@@ -25,10 +25,25 @@ def leaves(array: pa.Array) -> Iterator[pa.Array]:
         yield array
 
 
+def leaf_types(type_: pa.DataType) -> Iterator[pa.DataType]:
+    """Yield the types without parts that a type consists of."""
+    if pa.types.is_nested(type_):
+        for index in range(type_.num_fields):
+            yield from leaf_types(type_.field(index).type)
+    else:
+        yield type_
+
+
 def map_leaves(array: pa.Array, function: Callable[[pa.Array], pa.Array]) -> pa.Array:
     """Return an array of structs, lists, maps and leaves with each leaf replaced by one of the same type and length."""
     if not pa.types.is_nested(array.type):
         return function(array)
+    if pa.types.is_union(array.type):
+        children = [map_leaves(array.field(index), function) for index in range(array.type.num_fields)]
+        names = [array.type.field(index).name for index in range(array.type.num_fields)]
+        offsets = [array.offsets] if array.type.mode == "dense" else []
+        build = pa.UnionArray.from_dense if offsets else pa.UnionArray.from_sparse
+        return build(array.type_codes, *offsets, children, names, array.type.type_codes)
     mask = array.is_null() if array.null_count else None
     if pa.types.is_struct(array.type):
         if not array.type.num_fields:

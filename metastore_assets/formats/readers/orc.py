@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import date
+from functools import cached_property, partial
 
 import pyarrow as pa
 import pyarrow.orc as pyarrow_orc
@@ -11,13 +13,17 @@ import pyarrow.orc as pyarrow_orc
 from metastore_assets.formats.conform import PARQUET_FIELD_ID
 from metastore_assets.formats.damage import UnsupportedError
 from metastore_assets.formats.readers.chunks import sliced
+from metastore_assets.formats.readers.nested_arrays import leaf_types, leaves, map_leaves
 from metastore_assets.formats.readers.orc_tail import OrcTail
+from metastore_assets.formats.readers.orc_zones import Clock, WriterZones
 from metastore_assets.lazy import pc
 
 _FIELD_ID = b"iceberg.id"
 _SPARK_TYPE = b"spark.sql.catalyst.type"
 _ACID = {"hive.acid.key.index", "hive.acid.version"}
 _GREGORIAN_START = date(1582, 10, 15)
+_CHECKS_RANGE = int(pa.__version__.partition(".")[0]) >= 26
+"""Whether Arrow refuses timestamps that nanoseconds do not reach. Earlier versions read them as other timestamps."""
 
 
 class OrcColumns:
@@ -29,7 +35,6 @@ class OrcColumns:
 
     def __init__(self, source: pa.NativeFile) -> None:
         self._source = source
-        # A writer's time zone is no concern here: the reader is told to keep what clocks showed.
         self._file = pyarrow_orc.ORCFile(source)
         self.tail = OrcTail.of(self._file.reader.serialized_file_tail())
         self._stored: pa.Schema = self._file.schema
@@ -46,14 +51,23 @@ class OrcColumns:
     def read(self, index: int) -> Iterator[pa.Array]:
         """All values of the top-level column at that index, in file order."""
         field = self.fields[index]
+        if not _CHECKS_RANGE and any(map(pa.types.is_timestamp, leaf_types(field.type))):
+            raise UnsupportedError(
+                f"it holds timestamps, which need pyarrow 26 or newer in ORC files, and {pa.__version__} is installed: "
+                "earlier versions read those out of range as other timestamps"
+            )
         rows = 0
+        file, clocks = self._zoneless if self._has_clock_times(field.type) else (self._file, None)
         for stripe in range(self._file.nstripes):
-            if self._selectable:
-                array = self._file.read_stripe(stripe, columns=[field.name]).column(0)
-            else:
-                array = self._file.read_stripe(stripe).column(index)
+            with _explained_range():
+                if self._selectable:
+                    array = file.read_stripe(stripe, columns=[field.name]).column(0)
+                else:
+                    array = file.read_stripe(stripe).column(index)
             if array.type != self._stored.field(index).type:
                 raise pa.ArrowInvalid(f"column {field.name!r} of stripe {stripe} is not the one that was asked for")
+            if clocks is not None:
+                array = map_leaves(array, partial(_shown, clocks[stripe]))
             array = _convert(array, field.type)
             if not self._is_gregorian:
                 _check_calendar(array)
@@ -65,6 +79,34 @@ class OrcColumns:
     def close(self) -> None:
         """Let go of the file."""
         self._source.close()
+
+    def _has_clock_times(self, type_: pa.DataType) -> bool:
+        return self.tail.has_clock_times and any(
+            pa.types.is_timestamp(leaf) and leaf.tz is None for leaf in leaf_types(type_)
+        )
+
+    @cached_property
+    def _zoneless(self) -> tuple[pyarrow_orc.ORCFile, list[Clock] | None]:
+        """The file to read timestamps without zone from, and the clock of each stripe; None where it is that of UTC."""
+        zones = WriterZones(self._source, self.tail)
+        return (self._file, None) if zones.are_utc else (pyarrow_orc.ORCFile(zones.without()), zones.clocks())
+
+
+@contextmanager
+def _explained_range() -> Iterator[None]:
+    try:
+        yield
+    except pa.ArrowInvalid as error:
+        if "out of range" not in str(error):
+            raise
+        raise UnsupportedError(
+            "it holds timestamps that are out of range: before 1678 or after 2261, which nanoseconds do not reach; "
+            "write such values as nulls, or the column as a date"
+        ) from error
+
+
+def _shown(clock: Clock, leaf: pa.Array) -> pa.Array:
+    return clock.shown(leaf) if pa.types.is_timestamp(leaf.type) and leaf.type.tz is None else leaf
 
 
 def _field(stored: pa.Field, name: str | None = None) -> pa.Field:
@@ -124,22 +166,9 @@ def _union_struct(array: pa.UnionArray, wanted: pa.StructType) -> pa.Array:
 
 def _check_calendar(array: pa.Array) -> None:
     """Raise ArrowInvalid for a day that is another one in the Julian calendar than in the Gregorian."""
-    for days in _dates(array):
-        if pc.any(pc.less(days, pa.scalar(_GREGORIAN_START))).as_py():
+    # Timestamps are no concern: none before 1677 is read.
+    for days in leaves(array):
+        if pa.types.is_date(days.type) and pc.any(pc.less(days, pa.scalar(_GREGORIAN_START))).as_py():
             raise UnsupportedError(
                 "it holds days before 15 October 1582 and does not say that it counts them in the Gregorian calendar"
             )
-
-
-def _dates(array: pa.Array) -> Iterator[pa.Array]:
-    # Timestamps are no concern: none before 1677 is read.
-    if pa.types.is_date(array.type):
-        yield array
-    elif pa.types.is_struct(array.type):
-        for index in range(array.type.num_fields):
-            yield from _dates(array.field(index))
-    elif pa.types.is_map(array.type):
-        yield from _dates(array.keys)
-        yield from _dates(array.items)
-    elif pa.types.is_nested(array.type):
-        yield from _dates(array.flatten())

@@ -6,7 +6,7 @@ The footer is a protobuf message; https://orc.apache.org/specification/ORCv1/ ha
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -17,7 +17,11 @@ from metastore_assets.formats.limits import FIELDS, NESTING, STRIPE_ROWS
 
 _PROLEPTIC = 2
 _CPP_WRITER = 1
-_TAIL_FOOTER = 2
+_TAIL_POSTSCRIPT, _TAIL_FOOTER = 1, 2
+_FOOTER_LENGTH, _COMPRESSION, _METADATA_LENGTH = 1, 2, 5
+_CONTENT_LENGTH = 2
+_TIMESTAMP = 9
+_STRIPE_OFFSET, _STRIPE_INDEX, _STRIPE_DATA, _STRIPE_FOOTER = 1, 2, 3, 4
 _FOOTER_STRIPES, _FOOTER_TYPES = 3, 4
 _STRIPE_ROWS = 5
 _TYPE_KIND, _TYPE_CHILDREN, _TYPE_PRECISION, _TYPE_SCALE = 1, 2, 5, 6
@@ -34,12 +38,14 @@ class OrcTail:
     """The footer of an ORC file. Columns are numbered in pre-order, the root struct is 0."""
 
     footer: dict[int, list[Value]]
+    postscript: dict[int, list[Value]]
 
     @classmethod
     def of(cls, serialized: bytes) -> OrcTail:
         """From what pyarrow calls the serialized file tail. Raises ArrowInvalid when it is no such message."""
         tail = message(serialized)
-        found = cls(message(_bytes(tail.get(_TAIL_FOOTER, [b""])[0])))
+        footer, postscript = (message(_bytes(tail.get(part, [b""])[0])) for part in (_TAIL_FOOTER, _TAIL_POSTSCRIPT))
+        found = cls(footer, postscript)
         found.check()
         return found
 
@@ -76,6 +82,37 @@ class OrcTail:
         calendar = self.footer.get(_FOOTER_CALENDAR)
         return calendar == [_PROLEPTIC] or (calendar is None and self.footer.get(_FOOTER_WRITER) == [_CPP_WRITER])
 
+    @property
+    def has_clock_times(self) -> bool:
+        """Whether there are timestamps without zone, which go by the clock of the writer's zone."""
+        types = self.footer.get(_FOOTER_TYPES, [])
+        return any(_number(message(_bytes(type_)), _TYPE_KIND) == _TIMESTAMP for type_ in types)
+
+    @property
+    def is_java(self) -> bool:
+        """Whether Apache's Java library wrote the file, by which Spark and Hive write."""
+        return _number(self.footer, _FOOTER_WRITER) == 0
+
+    @property
+    def compression(self) -> int:
+        """Number of the way in which the parts of the file are compressed."""
+        return _number(self.postscript, _COMPRESSION)
+
+    @cached_property
+    def stripes(self) -> list[Stripe]:
+        """Where the stripes lie."""
+        return [Stripe(message(_bytes(stripe))) for stripe in self.footer.get(_FOOTER_STRIPES, [])]
+
+    def serialized(self, stripes: Sequence[Stripe], content: int, pack: Callable[[bytes], bytes]) -> bytes:
+        """Return the end of a file with the same columns and other stripes, which take `content` bytes."""
+        own: dict[int, list[Value]] = {
+            _FOOTER_STRIPES: [encoded(stripe.fields) for stripe in stripes],
+            _CONTENT_LENGTH: [content],
+        }
+        footer = pack(encoded(self.footer | own))
+        postscript = encoded(self.postscript | {_FOOTER_LENGTH: [len(footer)], _METADATA_LENGTH: [0]})
+        return footer + postscript + bytes([len(postscript)])
+
     @cached_property
     def metadata_keys(self) -> frozenset[str]:
         """Names of the entries that writers and users added."""
@@ -86,6 +123,50 @@ class OrcTail:
         """The statistics message of one column over the whole file; None when the file has none."""
         found = self.footer.get(_FOOTER_STATISTICS, [])
         return message(_bytes(found[column])) if column < len(found) else None
+
+
+@dataclass(frozen=True)
+class Stripe:
+    """Where a stripe lies: its index and data, then its footer."""
+
+    fields: dict[int, list[Value]]
+
+    @property
+    def offset(self) -> int:
+        return _number(self.fields, _STRIPE_OFFSET)
+
+    @property
+    def footer_start(self) -> int:
+        """The first byte of its footer."""
+        return self.offset + _number(self.fields, _STRIPE_INDEX) + _number(self.fields, _STRIPE_DATA)
+
+    @property
+    def footer_length(self) -> int:
+        return _number(self.fields, _STRIPE_FOOTER)
+
+    def moved(self, offset: int, footer_length: int) -> Stripe:
+        """Return it at another place, with a footer of another length."""
+        return Stripe(self.fields | {_STRIPE_OFFSET: [offset], _STRIPE_FOOTER: [footer_length]})
+
+
+def encoded(fields: Mapping[int, Sequence[Value]]) -> bytes:
+    """A protobuf message of unsigned integers, and of bytes, texts or messages."""
+    data = bytearray()
+    for number, values in sorted(fields.items()):
+        for value in values:
+            if isinstance(value, int):
+                data += _encoded_number(number << 3 | _VARINT) + _encoded_number(value)
+            else:
+                data += _encoded_number(number << 3 | _BYTES) + _encoded_number(len(value)) + value
+    return bytes(data)
+
+
+def _encoded_number(value: int) -> bytes:
+    data = bytearray()
+    while value > 0x7F:
+        data.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes([*data, value])
 
 
 def message(data: bytes) -> dict[int, list[Value]]:

@@ -14,7 +14,7 @@ import pyarrow as pa
 from metastore_assets.errors import FragmentError
 from metastore_assets.formats.apart.crumbs import reading
 from metastore_assets.formats.conform import Matcher, conform, default_of, identity
-from metastore_assets.formats.damage import DAMAGE, is_unsupported, reason
+from metastore_assets.formats.damage import DAMAGE, is_unsupported, quoting, reason
 from metastore_assets.formats.places.object_store import OverwrittenError
 from metastore_assets.formats.readers.dictionaries import CHUNK_BYTES, CHUNK_ROWS, decoded, joins, kept, reduces
 from metastore_assets.formats.values import Constant, repeated
@@ -140,10 +140,9 @@ def explained(path: str, what: str = "the file", stored: str | None = None) -> I
     except DAMAGE as error:
         where = "" if stored is None else f" in {stored}"
         unsupported = is_unsupported(error)
-        fault = "is not supported" if unsupported else "cannot be read"
-        raise FragmentError(
-            f"{path}: {what}{where} {fault}: {reason(error)}", path=path, unsupported=unsupported
-        ) from error
+        told = f"{path}: {what}{where} {'is not supported' if unsupported else 'cannot be read'}"
+        made = FragmentError(f"{told}: {reason(error)}", path=path, unsupported=unsupported)
+        raise quoting(made, told, error) from error
 
 
 def _where_it_pays(pieces: Iterable[pa.Array]) -> Iterator[pa.Array]:

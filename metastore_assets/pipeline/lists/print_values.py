@@ -17,6 +17,7 @@ from metastore_assets.formats.damage import DAMAGE, is_unsupported, reason
 from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.profiles.states_files import StatesFiles
 from metastore_assets.pipeline.profiles.stored import FrequencyReader
+from metastore_assets.process_memory import bounded
 from metastore_assets.spark.tasks import limit_threads, run_tasks
 from metastore_assets.statistics.frequencies import EMPTY, Frequencies, frequencies_of_run, sum_frequencies
 from metastore_assets.statistics.hashing import hash_values
@@ -138,13 +139,14 @@ def find_values(
     holding = {id_ for found in engine.merge(partial(_holding, store, column, prints), lots, weights) for id_ in found}
     reading = [own for own in ordered if own.entry.id in holding]
     read = partial(_values, store, column, prints)
-    if engine.reads_here([own.fragment.bytes for own in reading]):
+    if engine.reads_here([own.fragment for own in reading]):
         outcomes = read_all(partial(_alone, read), [(own,) for own in reading], [own.fragment.path for own in reading])
         for outcome in outcomes:
             if isinstance(outcome, Exception):
                 raise outcome
     else:
-        outcomes = run_tasks(engine.session, read, reading, [float(own.fragment.bytes + 1) for own in reading])
+        costs = [float(own.fragment.bytes + 1) for own in reading]
+        outcomes = run_tasks(engine.session, partial(bounded, read), reading, costs)
     return sum_frequencies((own, 1) for own in outcomes)
 
 

@@ -76,6 +76,7 @@ _COLUMNS: dict[str, tuple[pa.DataType, st.SearchStrategy[Any]]] = {
     "d": (pa.float64(), st.floats()),
     "small": (pa.decimal128(15, 3), st.decimals(-(10**11), 10**11, places=3)),
     "large": (pa.decimal128(38, 2), st.decimals(-(10**35), 10**35, places=2)),
+    "whole": (pa.decimal128(38, 0), st.decimals(-(10**38) + 1, 10**38 - 1, places=0)),
     "day": (pa.date32(), st.dates()),
     "instant": (pa.timestamp("us", "UTC"), _INSTANTS.map(lambda moment: moment.replace(tzinfo=UTC))),
     "clock": (pa.timestamp("us"), _INSTANTS),
@@ -146,7 +147,7 @@ def _spark_order(value: Any) -> Any:
     return value.encode() if isinstance(value, str) else value
 
 
-_TYPES = ["long", "byte", "boolean", "string", "float", "double", "decimal(15,3)", "decimal(38,2)"]
+_TYPES = ["long", "byte", "boolean", "string", "float", "double", "decimal(15,3)", "decimal(38,2)", "decimal(38,0)"]
 _TYPES += ["date", "timestamp", "timestamp_ntz", "binary"]
 
 

@@ -125,3 +125,26 @@ def test_order_that_is_in_doubt_is_absent(tmp_path: Path) -> None:
         assert set(bounds["minimum_guarantee"].to_pylist()) == {"absent"}
         assert bounds["null_count"].to_pylist() == nulls
     assert table.bounds(snapshot, "p")["minimum"].to_pylist() == [None, "1"]
+
+
+@pytest.mark.parametrize("kind", ["parquet", "orc"])
+def test_bounds_of_structs_in_structs_are_those_of_their_own_column(tmp_path: Path, kind: str) -> None:
+    """Columns before and after each of them, on all levels, have other numbers of nulls and other values."""
+    levels = pa.array([7, None, 9], pa.int64())
+    for level in range(3):
+        before, after = (pa.array(values, pa.int64()) for values in ([level] * 3, [100 + level, None, None]))
+        levels = pa.StructArray.from_arrays([before, levels, after], names=["before", "in", "after"])
+    table = pa.table({"first": [0, 0, 0], "top": levels, "last": [-1, -1, -1]})
+    (orc.write_table if kind == "orc" else pq.write_table)(table, tmp_path / f"a.{kind}")
+    format_ = open_table_format(TableConfig(name="t", uri=str(tmp_path)))
+    found = {}
+    for column in ("top.in.in.in", "top.in.in.before", "top.in.in.after", "top.in.after", "top.after"):
+        (row,) = format_.bounds(format_.snapshot(), column).to_pylist()
+        found[column] = [row["null_count"], row["minimum"], row["maximum"]]
+    assert found == {
+        "top.in.in.in": [1, 7, 9],
+        "top.in.in.before": [0, 0, 0],
+        "top.in.in.after": [2, 100, 100],
+        "top.in.after": [2, 101, 101],
+        "top.after": [2, 102, 102],
+    }

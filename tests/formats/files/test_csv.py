@@ -20,6 +20,8 @@ from metastore_assets.config import TableConfig
 from metastore_assets.errors import ConfigError, FragmentError, TableFormatError
 from metastore_assets.formats import Snapshot, TableFormat, open_table_format
 from metastore_assets.formats.files.csv import reader as csv_files
+from metastore_assets.formats.files.csv import types
+from metastore_assets.formats.files.csv.types import ALL, misfits
 from tests.formats.oracle import read_columns
 
 
@@ -100,14 +102,14 @@ def test_a_type_fits_every_value(tmp_path: Path, texts: list[str], type_: pa.Dat
     apart = tmp_path / "apart"
     for folder in (together, apart):
         folder.mkdir()
-    snapshot = _snapshot_of(together, "k,a\n" + "".join(f"{row},{text}\n" for row, text in enumerate(texts)))
-    assert snapshot.schema.field("a").type == type_
-    assert read_columns(snapshot)["a"] == values
-    split = _snapshot_of(apart, *(f"k,a\n{row},{text}\n" for row, text in enumerate(texts)))
+    snapshot = _snapshot_of(together, "k,value\n" + "".join(f"{row},{text}\n" for row, text in enumerate(texts)))
+    assert snapshot.schema.field("value").type == type_
+    assert read_columns(snapshot)["value"] == values
+    split = _snapshot_of(apart, *(f"k,value\n{row},{text}\n" for row, text in enumerate(texts)))
     assert split.schema == snapshot.schema
     columns = read_columns(split)
     assert [
-        value for _, value in sorted(zip(columns["k"], columns["a"], strict=True), key=lambda pair: pair[0])
+        value for _, value in sorted(zip(columns["k"], columns["value"], strict=True), key=lambda pair: pair[0])
     ] == values
 
 
@@ -184,8 +186,34 @@ def test_a_quote_that_nothing_closes_is_told(tmp_path: Path, content: str) -> No
 def test_another_delimiter_is_asked_for(tmp_path: Path, content: str, spelled: str) -> None:
     """One column of texts that all have as many of them would be no wrong numbers, but of what nobody means."""
     (tmp_path / "a.csv").write_text(content)
-    with pytest.raises(TableFormatError, match=f"every row has 1 {spelled} and no ','; set options.delimiter"):
+    with pytest.raises(
+        TableFormatError, match=f"every row has 1 {spelled} and no ','.*set options.delimiter to {spelled}"
+    ):
         _table(tmp_path, header=True).snapshot()
+
+
+@pytest.mark.parametrize("content", ["name;price\n", "name;price\nfoo;1,5\nbar;2,5\n", "a,b;c\nx;1,5,6\n"])
+@pytest.mark.parametrize("options", [{}, {"header": True}], ids=str)
+def test_another_delimiter_is_named_where_rows_do_not_fit(
+    tmp_path: Path, content: str, options: dict[str, Any]
+) -> None:
+    """A header alone, and numbers with commas, whose rows have other numbers of columns than the header."""
+    (tmp_path / "a.csv").write_text(content)
+    with pytest.raises(TableFormatError, match=r"set options\.delimiter to ';'"):
+        _table(tmp_path, **options).snapshot()
+    assert _table(tmp_path, delimiter=";", header=True).snapshot().fragments[0].row_count == content.count("\n") - 1
+
+
+@given(
+    st.lists(st.from_regex(r"-?[0-9]{1,3}|-?[0-9]{14,20}|[0-9].[0-9]|true||", fullmatch=True), min_size=1, max_size=4)
+)
+def test_few_values_fit_what_many_would(texts: list[str]) -> None:
+    """Short integers are compared without Arrow, where there are few."""
+    for candidates in (ALL, frozenset([pa.int64(), pa.string()])):
+        few = misfits(pa.array(texts), candidates)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(types, "_FEW", 0)
+            assert few == misfits(pa.array(texts), candidates)
 
 
 def test_null_values(tmp_path: Path) -> None:

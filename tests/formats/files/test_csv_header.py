@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import csv
-import tempfile
+import io
+import re
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
-from hypothesis import given
+import yaml
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from metastore_assets.config import TableConfig
 from metastore_assets.errors import FragmentError, TableFormatError
 from metastore_assets.formats import open_table_format
+from metastore_assets.formats.files.csv.options import CsvOptions
+from metastore_assets.formats.files.csv.reader import CsvReader
 from tests.formats.oracle import read_columns
 
 
@@ -25,9 +30,6 @@ def _read(folder: Path, *contents: str, **options: Any) -> dict[str, list[Any]]:
 
 _HEADERS = [
     "id,name\n1,bob\n",
-    "name,city\nbob,paris\nann,rome\n",
-    "first_name,last_name\nBob,Hu\n",
-    "OrderStatus,Note\nopen,x\nopen,y\n",
     ",a,b\n0,1,2\n",
     ",name\n0,bob\n1,ann\n",
     "Größe,Preis (EUR)\n5,1.5\n",
@@ -35,17 +37,38 @@ _HEADERS = [
     "day,x\n2024-01-02,b\n",
     "flag,x\ntrue,b\nfalse,c\n",
     "x,y\n,1\n,2\n",
-    "k,v\n" + "".join(f"{'ab'[number % 2]},{number}x\n" for number in range(30)),
+    ",0\n0,bob\n1,ann\n",
+    "c1,c2\n" + "".join(f"id{number},value{number}\n" for number in range(5)),
+    "_c0,_c1\nuser-1,group-1\nuser-2,group-3\n",
+    "V1,V2\n1,a\n2,b\n",
+    "V1,V2\n1,2\n3,4\n",
+    "q1\n5\n",
+    "zip,city\n01234,Boston\n02345,Salem\n",
+    "day,note\n1/31/2024,a\n2/1/2024,b\n",
+    'name,price\nbob,"$1,234.50"\nann,$5\n',
+    "name,email\nbob,b@x.org\nann,a@y.org\n",
+    "id,2019,2020\n1,yes,no\n2,no,no\n",
+    "Year,Population (2019)\n2001,5\n",
+    "% change,# of items\n0.5,7\n",
+    "id,Sales 2019\n1,5\n2,6\n",
 ]
 _VALUES = [
     "1,bob\n2,ann\n",
     "5\n6\n",
-    "5,abc\n",
+    "5,1.5\n",
+    "3,9\n1,9L\n2,27\n",
+    "3,9\n1,\n2,\n",
     "true,x\nfalse,y\n",
     "2024-01-01,a\n2024-01-02,b\n",
     "10:30,a\n11:00,b\n",
     ",1\n5,2\n6,3\n",
-    "open,x\nclosed,y\nopen,z\n",
+    "open,x\n" + "closed,y\nopen,z\nopen,y\nclosed,x\n" * 5,
+    "user-6,group-3\nuser-7,group-1\nuser-8,group-2\n",
+    "01234,Boston\n10001,New York\n",
+    "01234,Boston\n02345,Salem\n",
+    "b@x.org,bob\na@y.org,ann\n",
+    "Toy Story,1995\nHeat,1995\nUp,2009\n",
+    "1/31/2024,a\n2/1/2024,b\n",
     "N/A,5\n3,6\n4,7\n",
     "1.5,a\n2,b\n",
     "2024-01-01 10:00:00,a\n2024-01-02,b\n",
@@ -69,6 +92,29 @@ _UNTOLD = [
     "country,2020\nFR,1\nDE,N/A\n",
     "abc\n",
     "hello\nworld\n",
+    "5,abc\n",
+    "name,city\nbob,paris\nann,rome\n",
+    "first_name,last_name\nBob,Hu\n",
+    "Mexico City,Mexico\nLima,Peru\nOslo,Norway\n",
+    "Baker Street 221,London\nHigh Street 5,Bath\n",
+    "john_doe,Oslo\njane_roe,Bergen\n",
+    "unique,first\n" + "open,x\nclosed,y\n" * 10,
+    "k,v\n" + "".join(f"{'ab'[number % 2]},{number}x\n" for number in range(30)),
+    "apple,12 kg\npear,13\nplum,14\n",
+    "apple,EUR 12\npear,13\nplum,14\n",
+    "apple,A5\npear,6\n",
+    "apple,<5\npear,6\n",
+    "open,late\nclosed,5\nopen,6\n",
+    "Jan 2020,a\n2020-02-01,b\n",
+    "yes,a\ntrue,b\nfalse,c\n",
+    "admin,root\nuser1,group1\nuser2,group2\n",
+    "c1,c2\nc3,c4\nc5,c6\n",
+    "user1,user2\nalice,bob\ncarol,dan\n",
+    "0,1\na,b\nc,d\n",
+    "0\na\nb\n",
+    "country,1,2,3\nFR,10,20,30\nDE,11,21,31\n",
+    "the,a\nword,b\nthe,c\nx,d\n",
+    ",5\n0,6\n1,7\n",
 ]
 
 
@@ -96,9 +142,11 @@ def test_a_row_like_the_others_is_a_row(tmp_path: Path, content: str) -> None:
 
 @pytest.mark.parametrize("content", _UNTOLD)
 def test_what_nothing_tells_is_asked_for(tmp_path: Path, content: str) -> None:
-    """A wrong number of rows would be worse; the option settles it either way."""
-    with pytest.raises(TableFormatError, match=r"0\.csv.*set options\.header to true or false"):
+    """A wrong number of rows would be worse; either line of the message settles it when it is pasted."""
+    with pytest.raises(TableFormatError, match=r"0\.csv.*set options\.header") as error:
         _read(tmp_path, content)
+    lines = re.findall("`(.*?)`", str(error.value))
+    assert [yaml.safe_load(line) for line in lines] == [{"options": {"header": one}} for one in (True, False)]
     rows = _rows(content)
     assert {len(values) for values in _read(tmp_path, content, header=False).values()} == {len(rows)}
     if len(set(rows[0])) == len(rows[0]):
@@ -107,33 +155,87 @@ def test_what_nothing_tells_is_asked_for(tmp_path: Path, content: str) -> None:
         assert {len(values) for values in columns.values()} == {len(rows) - 1}
 
 
-_NAMES = st.lists(st.text("abcdefxyz_ ", min_size=1, max_size=5), min_size=2, max_size=4, unique=True)
-_CELLS = {
+_TYPED = {
     "number": st.integers(-(10**6), 10**6).map(str),
     "float": st.floats(-1e6, 1e6).map("{:g}".format),
+    "year": st.integers(1800, 2099).map(str),
+    "small": st.integers(0, 3).map(str),
     "day": st.dates().map(str),
+    "instant": st.datetimes().map(str),
+    "time": st.times().map(lambda time: time.strftime("%H:%M:%S")),
     "flag": st.sampled_from(["true", "false"]),
-    "word": st.text("abcdefxyz ,\"'\n", min_size=1, max_size=5),
 }
+_TEXTS = {
+    "word": st.text("abcdefxyz ,\"'\n", min_size=1, max_size=5),
+    "letter": st.sampled_from("abc"),
+    "status": st.sampled_from(["open", "closed", "on hold", "type", "status"]),
+    "city": st.sampled_from(["Mexico City", "Lima", "Oslo", "New York", "State College", "Code"]),
+    "user": st.integers(0, 99).map("user-{}".format),
+    "node": st.integers(0, 5).map("n{}".format),
+    "login": st.sampled_from(["john_doe", "jane_roe", "admin", "root", "firstName", "user_id"]),
+    "street": st.tuples(st.sampled_from(["Baker Street", "High Street"]), st.integers(1, 300)).map(
+        "{0[0]} {0[1]}".format
+    ),
+    "amount": st.integers(1, 50).map("{} kg".format),
+    "price": st.integers(1, 9999).map("${:,}.50".format),
+    "zip": st.integers(0, 99999).map("{:05}".format),
+    "american day": st.dates().map(lambda day: f"{day.month}/{day.day}/{day.year}"),
+    "email": st.sampled_from(["ann", "bob", "id"]).map("{}@example.org".format),
+    "url": st.sampled_from(["a", "b"]).map("https://example.org/{}".format),
+    "uuid": st.uuids().map(str),
+    "number or code": st.sampled_from(["7", "12", "A1", "B-2", "12 kg", "<5", "user-6", "unknown", "EUR 5"]),
+}
+_CELLS = _TYPED | _TEXTS
+_NULLS = {name: st.one_of(cells, st.sampled_from(["", "NA"])) for name, cells in _CELLS.items()}
+_WORDS = st.from_regex(r"[A-Za-z_][a-z]{2,6}([_ ][a-z]{1,3})?", fullmatch=True)
 
 
-@given(st.data(), _NAMES, st.booleans())
-def test_a_file_with_numbers_or_dates_is_read_right_or_refused(
-    data: st.DataObject, names: list[str], has_header: bool
-) -> None:
-    """With a header or without, whatever is in the other columns."""
-    kinds = [data.draw(st.sampled_from(["number", "float", "day", "flag"]))]
-    kinds += [data.draw(st.sampled_from(sorted(_CELLS))) for _ in names[1:]]
-    rows = data.draw(st.lists(st.tuples(*(_CELLS[kind] for kind in kinds)), min_size=1, max_size=5))
-    with tempfile.TemporaryDirectory() as folder:
-        with (Path(folder) / "a.csv").open("w", encoding="utf-8", newline="") as file:
-            csv.writer(file, lineterminator="\n").writerows([tuple(names)] * has_header + rows)
-        try:
-            columns = read_columns(open_table_format(TableConfig(name="t", uri=folder)).snapshot())
-        except TableFormatError:
-            return
-    assert list(columns) == (names if has_header else [f"f{number}" for number in range(len(names))])
-    assert {len(values) for values in columns.values()} == {len(rows)}
+def _draw_rows(data: st.DataObject, kinds: list[str]) -> list[tuple[str, ...]]:
+    cells = [data.draw(st.sampled_from([_CELLS, _NULLS]))[kind] for kind in kinds]
+    row = st.tuples(*cells).filter(any)  # A blank line of one column is another question.
+    return data.draw(st.one_of(st.lists(row, min_size=1, max_size=4), st.lists(row, min_size=20, max_size=30)))
+
+
+def _planned(rows: list[tuple[str, ...]]) -> tuple[tuple[str, ...], int] | None:
+    """Names of the columns and number of rows of a file with these rows; None where it is refused."""
+    buffer = io.StringIO(newline="")
+    csv.writer(buffer, lineterminator="\n").writerows(rows)
+    reader = CsvReader(CsvOptions())
+    try:
+        summary = reader.summarize(lambda: pa.BufferReader(buffer.getvalue().encode()))
+        [file], fields, _ = reader.plan("t", [("a.csv", reader, summary)])
+    except (pa.ArrowInvalid, TableFormatError):
+        return None
+    return tuple(field.name for field in fields), file.row_count
+
+
+@settings(max_examples=200)
+@given(st.data(), st.lists(st.sampled_from(sorted(_CELLS)), min_size=1, max_size=4))
+def test_no_row_is_lost_in_a_file_without_header(data: st.DataObject, kinds: list[str]) -> None:
+    """Every row is data, or the file is refused, whatever the columns hold."""
+    rows = _draw_rows(data, kinds)
+    assert _planned(rows) in (None, (tuple(f"f{number}" for number in range(len(kinds))), len(rows)))
+
+
+@settings(max_examples=200)
+@given(st.data(), st.lists(st.sampled_from(sorted(_CELLS)), min_size=1, max_size=4))
+def test_no_header_is_read_as_a_row(data: st.DataObject, kinds: list[str]) -> None:
+    """Words above the columns are names, or the file is refused."""
+    names = data.draw(st.lists(_WORDS, min_size=len(kinds), max_size=len(kinds), unique=True).map(tuple))
+    rows = _draw_rows(data, kinds)
+    assert _planned([names, *rows]) in (None, (names, len(rows)))
+
+
+@given(st.data(), st.lists(st.sampled_from(sorted(_CELLS)), max_size=3))
+def test_names_above_typed_columns_are_a_header(data: st.DataObject, kinds: list[str]) -> None:
+    """One column with a type is enough, where no name is a value below it."""
+    kinds.insert(data.draw(st.integers(0, len(kinds))), data.draw(st.sampled_from(sorted(_TYPED))))
+    rows = _draw_rows(data, kinds)
+    rows.append(tuple(data.draw(_CELLS[kind]) for kind in kinds))
+    values = {value.lower() for row in rows for value in row}
+    name = _WORDS.filter(lambda word: word.lower() not in values | {"yes", "off", "tbd", "tba", "nil", "nan", "inf"})
+    names = data.draw(st.lists(name, min_size=len(kinds), max_size=len(kinds), unique=True).map(tuple))
+    assert _planned([names, *rows]) == (names, len(rows))
 
 
 def test_files_of_one_table_agree(tmp_path: Path) -> None:

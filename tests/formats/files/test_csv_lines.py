@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import csv
 import io
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import duckdb
+import polars
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -48,7 +51,7 @@ def test_a_file_of_one_line_has_one_row(tmp_path: Path, end: str, encoding: str)
     line = f"1,é{end}".encode(encoding)
     options = {"encoding": "utf8" if encoding == "utf-8-sig" else encoding}
     assert _table(tmp_path, line, line, line, header=False, **options) == {"f0": [1] * 3, "f1": ["é"] * 3}
-    assert _table(tmp_path, line, b"", line, **options) == {"f0": [1] * 2, "f1": ["é"] * 2}
+    assert _table(tmp_path, line, b"", line, header=False, **options) == {"f0": [1] * 2, "f1": ["é"] * 2}
     assert _table(tmp_path, line, b"", b"", header=True, **options) == {"1": [], "é": []}
     headed = f"a,b{end or chr(10)}1,é{end}".encode(encoding)
     assert _table(tmp_path, headed, headed, b"", **options) == {"a": [1] * 2, "b": ["é"] * 2}
@@ -140,16 +143,66 @@ def test_a_row_longer_than_a_block_is_told(monkeypatch: pytest.MonkeyPatch) -> N
 def test_blank_lines_between_rows_of_several_columns_are_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As to every reader; before a file's first row they are nothing in any case."""
+    """As to every reader, whatever `skip_blank_lines` says of files of one column."""
     monkeypatch.setattr(csv_files, "_BLOCK", 1000)
     assert _table(tmp_path, b"\r\n\n1,2\n\n\n3,4\n\n", header=False) == {"f0": [1, 3], "f1": [2, 4]}
     (tmp_path / "0.csv").unlink()
-    assert _table(tmp_path, b"\n\n5", header=False) == {"f0": [5]}
+    assert _table(tmp_path, b"\n\n5", header=False, skip_blank_lines=True) == {"f0": [5]}
+    assert _table(tmp_path, b"\n1,2\n\n3,4\n", skip_blank_lines=False) == {"f0": [1, 3], "f1": [2, 4]}
     for count in range(990, 1010):
         assert _rows(b"\r\n" * count + b"5,6\n" * 300) == [("5", "6")] * 300
         with pytest.raises(pa.ArrowInvalid, match=rf"^line {count + 2}: Expected 2 columns"):
             _rows(b"\r\n" * count + b"5,6\r\n7\r\n")
     assert _table(tmp_path, b"\n\na\n5\n", header=True) == {"a": [5]}
+
+
+@pytest.mark.parametrize("end", ["\n", "\r", "\r\n"], ids=ascii)
+@pytest.mark.parametrize("count", [1, 2, 1005, 70_000])
+def test_blank_lines_before_the_first_row_of_one_column_are_nulls_or_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: str, count: int
+) -> None:
+    """As those between rows, where no header follows them: DuckDB and Polars write nulls so."""
+    monkeypatch.setattr(csv_files, "_BLOCK", 1000)
+    content = (end * count + f"15{end}77{end}").encode()
+    for header in ({}, {"header": False}):
+        with pytest.raises(TableFormatError, match=r"0\.csv.*line 1 is blank.*options\.skip_blank_lines"):
+            _table(tmp_path, content, **header)
+        assert _table(tmp_path, content, skip_blank_lines=True, **header) == {"f0": [15, 77]}
+        assert _table(tmp_path, content, skip_blank_lines=False, **header) == {"f0": [*[None] * count, 15, 77]}
+    named = (end * count + f"age{end}15{end}").encode()
+    for options in ({}, {"skip_blank_lines": False}, {"header": True, "skip_blank_lines": False}):
+        assert _table(tmp_path, named, **options) == {"age": [15]}
+    texts = (end * count + f"b{end}").encode()
+    options = {"header": False, "skip_blank_lines": False}
+    assert _table(tmp_path, texts, empty_text=True, **options) == {"f0": [*[""] * count, "b"]}
+    assert _table(tmp_path, texts, null_values=["b"], **options) == {"f0": [*[""] * count, None]}
+
+
+def test_what_duckdb_and_polars_write_of_one_column_comes_back(tmp_path: Path) -> None:
+    """Nulls at the beginning, between and at the end, and nothing but nulls."""
+    values = [None, 15, None, None, 77, None]
+    options = {"header": False, "skip_blank_lines": False}
+    for rows in (values, [None], [None] * 3):
+        frame = polars.DataFrame({"a": pa.array(rows, pa.int64())})
+        frame.write_csv(tmp_path / "polars.csv", include_header=False)
+        duckdb.sql(f"copy (from frame) to '{tmp_path / '0.csv'}' (header false)")
+        for content in ((tmp_path / "polars.csv").read_bytes(), (tmp_path / "0.csv").read_bytes()):
+            (tmp_path / "polars.csv").unlink(missing_ok=True)
+            assert _table(tmp_path, content, **options) == {"f0": rows}
+
+
+def test_a_file_of_blank_lines_is_what_its_table_says(tmp_path: Path) -> None:
+    """Nulls in a table of one column, which has to be confirmed, and nothing in one of several, or below headers."""
+    with pytest.raises(TableFormatError, match=r"0\.csv: line 1 is blank.*options\.skip_blank_lines"):
+        _table(tmp_path, b"\n\n", header=False)
+    with pytest.raises(TableFormatError, match=r"0\.csv: line 1 is blank.*options\.skip_blank_lines"):
+        _table(tmp_path, b"\n\n", b"5\n")
+    assert Counter(_table(tmp_path, b"\n\n", b"5\n", skip_blank_lines=False)["f0"]) == {None: 2, 5: 1}
+    assert _table(tmp_path, b"\n\n", b"5\n", skip_blank_lines=True) == {"f0": [5]}
+    assert _table(tmp_path, b"\n\n", b"a\n5\n", skip_blank_lines=False) == {"a": [5]}
+    for options in ({}, {"skip_blank_lines": False}, {"columns": ["x", "y"], "header": False}):
+        assert list(_table(tmp_path, b"\n\n", b"5,6\n\n7,8\n", **options).values()) == [[5, 7], [6, 8]]
+    assert _table(tmp_path, b"\n", b"", skip_blank_lines=False, header=False, columns=["x"]) == {"x": [None]}
 
 
 @pytest.mark.parametrize(("content", "line"), [(b"a\n1\n\n2\n", 3), (b"a\n1\n2\n\n", 4), (b'a\n"x\ny"\n\n', 4)])
@@ -162,6 +215,16 @@ def test_a_blank_line_of_one_column_is_asked_for(tmp_path: Path, content: bytes,
     assert None not in without
     assert len(with_null) == len(without) + 1
     assert with_null.count(None) == 1
+
+
+def test_a_block_of_blank_lines_of_one_column_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wherever blocks end."""
+    monkeypatch.setattr(csv_files, "_BLOCK", 1000)
+    content = b"5\n" * 500 + b"\n" * 3000 + b"6\n"
+    with pytest.raises(pa.ArrowInvalid, match=r"line 501 is blank.*options\.skip_blank_lines"):
+        _rows(content)
+    assert len(_rows(content, skip_blank_lines=True)) == 501
+    assert len(_rows(content, skip_blank_lines=False)) == 3501
 
 
 @pytest.mark.parametrize("content", [b"a\nx\ry\n", b"a,b\r1,x\r2,\n\r", b"a,b\r\n1,x\r\n2,y\r"])

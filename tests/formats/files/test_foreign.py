@@ -30,6 +30,9 @@ _PAIMON_SCHEMA = {
     "timeMillis": 1795460210107,
 }
 
+UUID = uuid.UUID(int=0x1EDA5AA23F3B4C0E9BB6F1C2A3D4E5F6)
+"""One for all: what names a test has to be the same in each process that runs tests."""
+
 
 def _data(path: Path, rows: int = 2) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -60,7 +63,7 @@ def paimon(tmp_path: Path) -> Path:
         ("schema/schema-0", json.dumps(_PAIMON_SCHEMA)),
         ("snapshot/snapshot-1", "{}"),
         ("snapshot/LATEST", "1"),
-        (f"manifest/manifest-{uuid.uuid4()}-0", "Obj"),
+        (f"manifest/manifest-{UUID}-0", "Obj"),
     ):
         (table / path).parent.mkdir(exist_ok=True)
         (table / path).write_text(content)
@@ -94,16 +97,16 @@ def test_a_paimon_table_without_rows(paimon: Path) -> None:
 @pytest.mark.parametrize(
     ("path", "format_"),
     [
-        (f"main/t/ducklake-{uuid.uuid4()}.parquet", "DuckLake"),
-        (f"main/t/d=1/ducklake-{uuid.uuid4()}-delete.parquet", "DuckLake"),
+        (f"main/t/ducklake-{UUID}.parquet", "DuckLake"),
+        (f"main/t/d=1/ducklake-{UUID}-delete.parquet", "DuckLake"),
         ("base_0000005/bucket_00000", "transactional Hive"),
         ("base_0000005_v0000012/000000_0", "transactional Hive"),
         ("base_1234567/bucket_00000", "transactional Hive"),
         ("d=1/delta_0000001_0000001_0000/000000_0", "transactional Hive"),
         ("d=1/delta_1234567_1234568/bucket_00000", "transactional Hive"),
         ("delete_delta_0000002_0000002_0001/bucket_00000_0", "transactional Hive"),
-        (f"d=1/bucket-3/data-{uuid.uuid4()}-0.parquet", "Paimon"),
-        (f"bucket-postpone/changelog-{uuid.uuid4()}-12.parquet", "Paimon"),
+        (f"d=1/bucket-3/data-{UUID}-0.parquet", "Paimon"),
+        (f"bucket-postpone/changelog-{UUID}-12.parquet", "Paimon"),
     ],
 )
 def test_files_that_name_their_format(tmp_path: Path, path: str, format_: str) -> None:
@@ -120,7 +123,7 @@ def test_files_that_name_their_format(tmp_path: Path, path: str, format_: str) -
 @pytest.mark.parametrize(
     "path",
     [
-        f"data-{uuid.uuid4()}-0.parquet",
+        f"data-{UUID}-0.parquet",
         "bucket-0/data-1.parquet",
         "ducklake-2024.parquet",
         "base_20240131/x.parquet",
@@ -128,7 +131,7 @@ def test_files_that_name_their_format(tmp_path: Path, path: str, format_: str) -
         "delta_2024_2025/x.parquet",
         "delta_20240101_20240131/x.parquet",
         "schema/schema-0.parquet",
-        f"_backup/ducklake-{uuid.uuid4()}.parquet",
+        f"_backup/ducklake-{UUID}.parquet",
     ],
 )
 def test_names_that_only_look_like_it(tmp_path: Path, path: str) -> None:

@@ -7,6 +7,7 @@ import json
 import tempfile
 from decimal import Decimal
 from pathlib import Path
+from time import process_time
 from typing import Any
 
 import pyarrow as pa
@@ -17,8 +18,26 @@ from hypothesis import strategies as st
 from metastore_assets.config import TableConfig
 from metastore_assets.errors import FragmentError, TableFormatError
 from metastore_assets.formats import Snapshot, open_table_format
+from metastore_assets.formats.compression import decompressed
 from metastore_assets.formats.files.json import reader as json_lines
 from tests.formats.oracle import read_columns
+
+
+def test_blank_lines_are_counted_but_not_looked_at_one_by_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A few kilobytes may unpack to millions of them; errors name the line of the file wherever pieces end."""
+    (tmp_path / "a.json.gz").write_bytes(gzip.compress(b"\n" * 30_000_000 + b'{"a": 1}\n'))
+    start = process_time()
+    summary = json_lines.JsonReader().summarize(
+        lambda: decompressed(pa.OSFile(str(tmp_path / "a.json.gz")), "a.json.gz")
+    )
+    assert summary.row_count == 1
+    assert process_time() - start < 3
+    content = b'\xef\xbb\xbf\n \r\n{"a": 1}\r\n\n\t\n  {"a": 2} \n\n' + b" " * 50 + b'\n{"a": 3}\n{"a": }'
+    for size in range(1, 40):
+        monkeypatch.setattr(json_lines, "_BUFFER", size)
+        with pytest.raises(pa.ArrowInvalid, match=r"^line 10: "):
+            json_lines.JsonReader().summarize(lambda: pa.BufferReader(content))
+        assert json_lines.JsonReader().summarize(lambda: pa.BufferReader(content[:-7])).row_count == 3
 
 
 def _snapshot(folder: Path, *contents: str) -> Snapshot:

@@ -15,6 +15,7 @@ import pytest
 from metastore_assets.config import TableConfig
 from metastore_assets.errors import FragmentError, TableFormatError
 from metastore_assets.formats import open_table_format
+from metastore_assets.formats.damage import UnsupportedError
 from metastore_assets.formats.readers.columns import open_columns
 from metastore_assets.formats.readers.orc import OrcColumns
 from metastore_assets.formats.readers.orc_tail import OrcTail, message, signed
@@ -146,6 +147,16 @@ def test_timestamps_beyond_nanoseconds_are_refused() -> None:
     columns = OrcColumns(pa.BufferReader(data))
     assert [chunk.to_pylist() for chunk in columns.read(1)] == [[1]]
     with pytest.raises(pa.ArrowInvalid, match="out of range"):
+        list(columns.read(0))
+
+
+def test_timestamps_are_refused_with_an_arrow_that_does_not_check_their_range(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At any depth; other columns are read."""
+    monkeypatch.setattr("metastore_assets.formats.readers.orc._CHECKS_RANGE", False)
+    nested = pa.array([[datetime(2020, 1, 1)]], pa.list_(pa.timestamp("us")))
+    columns = OrcColumns(pa.BufferReader(_orc(pa.table({"a": nested, "b": [1]}))))
+    assert [chunk.to_pylist() for chunk in columns.read(1)] == [[1]]
+    with pytest.raises(UnsupportedError, match="pyarrow 26"):
         list(columns.read(0))
 
 

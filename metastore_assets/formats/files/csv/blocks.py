@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from metastore_assets.formats.compression import HEAD_BYTES, Stream, check_text
+from metastore_assets.formats.damage import Fault
 from metastore_assets.formats.files.csv.options import CsvOptions
 from metastore_assets.formats.files.csv.quotes import (
     Backslashes,
@@ -37,11 +38,15 @@ class Block:
     first_line: int
     """In the file, counted from 1."""
     rows: npt.NDArray[np.int64]
-    """Number of lines before each row, counted from the block's first; blank ones only where they count."""
+    """Number of lines before each row, counted from the block's first."""
+    rows_and_blanks: npt.NDArray[np.int64]
+    """The same of rows and blank lines."""
     width: int
     """The most columns that the first row may have."""
     blank: int | None
     """Line in the file of the first blank row, if there is one."""
+    blanks_before: int
+    """Blank lines between the beginning of the file and this block, which is the first one; else 0."""
     endings: frozenset[int]
     """What rows end in: carriage returns, line feeds (also behind a return)."""
     backslashes: Backslashes | None
@@ -53,46 +58,51 @@ class Block:
 
 
 def blocks(open_stream: OpenStream, options: CsvOptions, size: int) -> Iterator[Block]:
-    """A file's rows in blocks of about `size` bytes; nothing for a file without any character.
+    """A file's rows in blocks of about `size` bytes; one without rows for a file of blank lines, none for no line.
 
     Raises ArrowInvalid, with the line, for what is no text in the encoding, for quotes and escapes of which it is not
     certain what they mean, and for a row longer than a block.
     """
     with open_stream() as stream:
         source = _Utf8(stream, options.encoding)
-        rest, line, is_start = b"", 1, True
+        rest, line, is_start, blanks = b"", 1, True, 0
         while True:
             data = rest + source.read(size - len(rest))
             if is_start:
-                # Blank lines before the first row are nothing to any reader.
+                # What they mean depends on how many columns the first row has.
                 rest = data.lstrip(b"\r\n")
                 is_start = not rest
                 if is_start and not source.at_end:
                     rest = data[-1:].strip(b"\n")  # A line feed may follow the return.
-                line += count_breaks(data[: len(data) - len(rest)])
+                blanks += count_breaks(data[: len(data) - len(rest)])
+                line = 1 + blanks
                 if len(rest) < len(data) and not source.at_end:
                     continue
                 data = rest
             is_open = source.at_end and bool(data) and data[-1] not in (_LF, _CR)
             data += b"\n" if is_open else b""
             if not data:
+                if blanks:
+                    none = np.empty(0, np.int64)
+                    yield Block(b"", line, none, none, 0, None, blanks, frozenset(), None)
                 return
             try:
                 found = quoting(data, options, source.at_end)
             except MalformedError as error:
                 raise pa.ArrowInvalid(f"line {line + count_breaks(data[: error.place])}: {error}") from None
-            block, end = _block(data, line, found, options, source.at_end, is_open)
+            block, end = _block(data, line, found, options, source.at_end, is_open, blanks)
             if not end:
                 _refuse_unfinished(data, line, found, source.at_end)
             yield block
             rest = data[end:]
             line += count_breaks(data[:end])
+            blanks = 0
             if source.at_end and not rest:
                 return
 
 
 def _block(
-    data: bytes, line: int, found: Quoting, options: CsvOptions, is_last: bool, is_open: bool
+    data: bytes, line: int, found: Quoting, options: CsvOptions, is_last: bool, is_open: bool, blanks: int
 ) -> tuple[Block, int]:
     """The whole rows at the beginning, and where they end; `is_open`: the last line end is none of the file's."""
     text = np.frombuffer(data, np.uint8)
@@ -106,21 +116,22 @@ def _block(
         breaks[lone] = True
     ends = np.flatnonzero(breaks)
     lines = ends
-    ends = ends[~found.quoted(ends)]
+    if len(found.quotes):
+        ends = ends[~found.quoted(ends)]
     if found.escaped:
         ends = ends[~np.isin(ends, found.escaped)]
     if not len(ends):
-        return Block(b"", line, ends, 0, None, frozenset(), None), 0
+        return Block(b"", line, ends, ends, 0, None, blanks, frozenset(), None), 0
     end = int(ends[-1]) + 1
     starts = np.concatenate([np.zeros(1, np.int64), ends[:-1] + 1])
     is_blank = (text[starts] == _LF) | (text[starts] == _CR)
-    before = np.searchsorted(lines, starts)
+    before = np.arange(len(ends)) if len(ends) == len(lines) else np.searchsorted(lines, starts)
     blank = line + int(before[is_blank][0]) if is_blank.any() else None
-    endings = frozenset(text[ends[: len(ends) - is_open]].tolist())
+    endings = frozenset(np.flatnonzero(np.bincount(text[ends[: len(ends) - is_open]])).tolist())
     told = None if options.has_escape else backslashes(data[:end], found, options, line)
-    rows = before if options.skip_blank_lines is False else before[~is_blank]
     width = data.count(options.delimiter.encode(), 0, int(ends[0])) + 1
-    return Block(_rewritten(data[:end], found, options), line, rows, width, blank, endings, told), end
+    rewritten = _rewritten(data[:end], found, options)
+    return Block(rewritten, line, before[~is_blank], before, width, blank, blanks, endings, told), end
 
 
 def _rewritten(data: bytes, found: Quoting, options: CsvOptions) -> bytes:
@@ -151,12 +162,12 @@ def _refuse_unfinished(data: bytes, line: int, found: Quoting, is_last: bool) ->
     if len(found.quotes) % 2:
         line += count_breaks(data[: int(found.quotes[-1])])
         end = "the file ends" if is_last else f"{len(data):,} bytes later, which is as long as a row may be"
-        raise pa.ArrowInvalid(f"line {line}: a quote is opened that is not closed before {end}; set options.quote")
+        raise Fault(f"line {line}: a quote is opened that is not closed before {end}; set options.quote")
     if is_last:
-        raise pa.ArrowInvalid(
+        raise Fault(
             f"line {line}: the file ends with an escape; set options.escape_unquoted to false if it stands for itself"
         )
-    raise pa.ArrowInvalid(f"line {line}: the row is longer than {len(data):,} bytes, the most that is read")
+    raise Fault(f"line {line}: the row is longer than {len(data):,} bytes, the most that is read")
 
 
 class _Utf8:

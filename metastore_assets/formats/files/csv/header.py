@@ -1,8 +1,9 @@
-"""Whether the first row of a CSV file holds the names of its columns, where the file itself makes that certain."""
+"""Whether the first row of a CSV file holds the names of its columns, where types and structure make that certain."""
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -13,138 +14,210 @@ from metastore_assets.errors import TableFormatError
 from metastore_assets.formats.files.csv.types import ALL, fitting, preferred
 from metastore_assets.lazy import pc
 
-_NAME = re.compile(r"[^\W\d][\w .-]*")
-_WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
-COMPOUND = r"^([a-z]+(_[a-z]+)+|[A-Z]+(_[A-Z]+)+|[a-z]+([A-Z][a-z]+)+)$"
-_USUAL_WORDS = """
-    id uid uuid key code name title label type kind class category group status state flag
-    date time timestamp day month year hour created updated start end
-    value amount price cost total count quantity qty number num no size weight score rank rate currency
-    first last user customer account email mail phone address street city zip postal country region county
-    lat lon latitude longitude url uri link path file text description comment note message
-    source target version index col column field sex gender age language tag color colour unit
-"""
-USUAL = frozenset(_USUAL_WORDS.split())
 _NULLS = frozenset(["", "na", "n/a", "#n/a", "nan", "null", "none", "nil", r"\n", "-", "--", "?", "."])
+_PLACEHOLDERS = frozenset(["n.a.", "unknown", "missing", "undefined", "tbd", "tba", "not available", "not applicable"])
+"""What stands in place of a value, and is no name for certain."""
+_FLAGS = frozenset(["t", "f", "y", "n", "yes", "no", "on", "off", "true", "false"])
 _YEAR = re.compile(r"(18|19|20)\d\d")
-_ENOUGH_ROWS = 20
-_UNKNOWN_HEADER = (
-    "its first row may be the names of the columns or values: nothing tells; set options.header to true or false"
+_DIGITS = re.compile(r"[+-]?\d+")
+_TEXT_KINDS = {
+    "numbers": r"^\P{L}*\p{Nd}\P{L}*$",
+    "e-mail addresses": r"^[^@\s]+@[^@\s]+\.[^@\s]+$",
+    "URLs": r"^[A-Za-z][A-Za-z0-9+.-]*://",
+    "UUIDs": r"^[0-9A-Fa-f]{8}-([0-9A-Fa-f]{4}-){3}[0-9A-Fa-f]{12}$",
+}
+"""Texts that no name of a column looks like: `1/31/2024`, `$1,234.50` and `01234` are numbers that are kept as text."""
+_RUN_OF_DIGITS = r"\p{Nd}+"
+_NAME_BEGINNING = re.compile(r"[^\W\d]|[#%$€£°(\"'*][\W_]*[^\W\d]")
+_NUMBERED = re.compile(r"(\D*[^\W\d]\D*?)(0|[1-9]\d*)")
+_CODE = re.compile(r"[^a-z]*|\D*[\s:#-]\d+")
+"""What has digits and may be a value as well as a name: `A5`, `EUR 5`, `user-6`."""
+_NAME, _MAYBE_NAME, _VALUE, _MAYBE_VALUE = "name", "maybe name", "value", "maybe value"
+_NEITHER, _SILENT = "neither", "silent"
+_SOME = 1024
+UNKNOWN_HEADER = (
+    "its first row may hold the names of the columns or values; set options.header: `options: {header: true}` if it "
+    "holds names, `options: {header: false}` if it holds values"
 )
-_NAME_LIKE, _VALUE_LIKE, _UNLIKE, _SILENT = "name", "value", "neither", "silent"
 
 
 @dataclass(frozen=True)
 class FirstRow:
-    """The first row of a file, and how the other rows compare."""
+    """The first row of a file."""
 
     cells: tuple[str, ...]
-    rest: tuple[frozenset[pa.DataType], ...]
-    """Types that all other values of each column fit."""
-    recurs: tuple[bool, ...]
-    """Whether the cell occurs again in its column."""
-    has_names: tuple[bool, ...]
-    """Whether other values of the column are themselves what columns are often called."""
-    other_rows: int
-    repeats: bool
-    """Whether, in some column, no more than half of the other rows' values are distinct."""
+    has_types: bool
+    """Whether any column has other values than texts below it."""
 
-    @classmethod
-    def of(cls, batch: pa.RecordBatch, rest: Sequence[frozenset[pa.DataType]], other_rows: int) -> FirstRow:
-        """From the first rows of a file as texts, and what types the values of all others fit."""
+
+class HeaderEvidence:
+    """How the first row of a file compares to the others."""
+
+    def __init__(self, batch: pa.RecordBatch, rest: Sequence[frozenset[pa.DataType]], other_rows: int) -> None:
+        """From the first rows of a file as texts, and the types that the values of all other rows fit."""
         columns = [pc.fill_null(column, "") for column in batch.columns]
-        cells = tuple(column[0].as_py() for column in columns)
-        others = [column.slice(1) for column in columns]
-        return cls(
-            cells,
-            tuple(rest),
-            tuple(bool(pc.any(pc.equal(column, cell)).as_py()) for column, cell in zip(others, cells, strict=True)),
-            tuple(map(_has_names, others)),
-            other_rows,
-            any(pc.count_distinct(column).as_py() * 2 <= len(column) for column in others),
-        )
+        self._raw_cells = tuple(column[0].as_py() for column in columns)
+        self._cells = tuple(map(str.strip, self._raw_cells))
+        self._rest = rest
+        self._others = [column.slice(1) for column in columns]
+        self._other_rows = other_rows
 
     @property
-    def has_types(self) -> bool:
-        """Whether any column has other values than texts."""
-        return any(map(_is_typed, self.rest))
+    def first_row(self) -> FirstRow:
+        """What is stored of it."""
+        return FirstRow(self._raw_cells, any(map(_is_typed, self._rest)))
 
-    @property
     def is_header(self) -> bool | None:
-        """Whether it holds names; None when that cannot be told.
+        """Return whether the first row holds names, or None where that is not certain.
 
-        What tells: columns of numbers, dates, times or booleans which the cell above does not fit (names), or does
-        (values). Where all columns are texts only names that look like names do.
+        Names stand above values of another kind: numbers, dates, times, booleans, e-mail addresses and the like. More
+        of them do than occur again in their column. Values are of the kind of those below.
         """
-        evidence = [self._compared(place) for place, types in enumerate(self.rest) if _is_typed(types)]
-        told = {one for one in evidence if one != _SILENT}
-        if not told:
-            return self._looks_like_names()
-        if told == {_NAME_LIKE}:
+        evidence = [self._compared(place) for place in range(len(self._cells))]
+        found = set(evidence) - {_SILENT}
+        if found & {_NAME, _MAYBE_NAME} and not found & {_VALUE, _MAYBE_VALUE, _NEITHER}:
+            places = range(len(self._cells))
+            doubtful = [place for place in places if evidence[place] == _MAYBE_NAME]
+            is_sure = _NAME in found or self._are_numbered(doubtful) or self._are_numbered(places)
+            names = sum(one in (_NAME, _MAYBE_NAME) for one in evidence)
+            return True if is_sure and sum(map(self._recurs, places)) < names else None
+        if _VALUE in found and found <= {_VALUE, _MAYBE_VALUE}:
+            return None if self._may_be_numbers_as_names() or self._are_numbered(range(len(self._cells))) else False
+        if found:
+            return None
+        if self._is_below_an_index() or self._has_default_names():
             return True
-        return False if told == {_VALUE_LIKE} and not self._may_be_numbered() else None
+        return False if self._repeats_the_others() else None
 
     def _compared(self, place: int) -> str:
-        """What the cell above a column of numbers, dates, times or booleans looks like."""
-        cell, below = self.cells[place], preferred(self.rest[place])
-        if self._is_null(place):
+        """What the cell looks like beside the values below it."""
+        cell, types = self._cells[place], self._rest[place]
+        if cell.lower() in _NULLS:
             return _SILENT
-        types = _types_of(cell)
+        if types == ALL:
+            return self._above_nothing(cell)
+        values = self._values(place)
+        if not _is_typed(types):
+            # A column of numbers and `NA` is text, and still one of numbers.
+            types = fitting(values, ALL)
         if _is_typed(types):
-            return _VALUE_LIKE if _are_alike(preferred(types), below) else _UNLIKE
-        # `1,234` and `12/31` are no names.
-        return _NAME_LIKE if any(map(str.isalpha, cell)) else _UNLIKE
+            return _compared_to_type(cell, preferred(types))
+        kind = _text_kind(values)
+        if kind is not None:
+            return _VALUE if _is_all(pa.array([cell]), kind) else _name_likeness(cell)
+        if _is_number(cell):
+            # Above texts of which none is a number it may be a name: pandas calls columns 0, 1, 2.
+            return _MAYBE_VALUE if _is_any(values, _TEXT_KINDS["numbers"]) else _SILENT
+        shape = _common_shape(values)
+        return _VALUE if shape is not None and _shape_of(cell) == shape else _SILENT
 
-    def _is_null(self, place: int) -> bool:
-        return self.cells[place].strip().lower() in _NULLS
+    def _above_nothing(self, cell: str) -> str:
+        """What a cell looks like that has no values below it."""
+        if not self._other_rows and all(map(_is_number_or_null, self._cells)):
+            return _VALUE
+        return _MAYBE_VALUE if _is_number(cell) else _SILENT
 
-    def _may_be_numbered(self) -> bool:
-        """Whether the cells may be names although they are numbers: years beside each other or a name; 0, 1, 2."""
-        cells = [cell.strip() for cell in self.cells]
-        years = [place for place, cell in enumerate(cells) if _YEAR.fullmatch(cell)]
-        if years and any(map(is_usual_name, cells)):
+    def _values(self, place: int) -> pa.StringArray:
+        """The other values of a column but nulls, as far as they are in the first block."""
+        texts = self._others[place]
+        is_null = pc.is_in(pc.utf8_lower(pc.utf8_trim_whitespace(texts)), value_set=pa.array(sorted(_NULLS)))
+        return texts.filter(pc.invert(is_null))
+
+    def _recurs(self, place: int) -> bool:
+        """Whether the cell occurs again in its column."""
+        cell = self._raw_cells[place]
+        return cell != "" and bool(pc.any(pc.equal(self._others[place], cell)).as_py())
+
+    def _may_be_numbers_as_names(self) -> bool:
+        """Whether numbers may be names: years, numbers that count up behind a text, and pandas' 0, 1, 2."""
+        cells = self._cells
+        if len(cells) < 2:
+            return False
+        if _is_range(cells if cells[0] else cells[1:]) or (not self._raw_cells[0] and self._counts_below(0)):
             return True
+        years = [place for place, cell in enumerate(cells) if _YEAR.fullmatch(cell)]
         if any(b - a == 1 and abs(int(cells[b]) - int(cells[a])) == 1 for a, b in pairwise(years)):
             return True
-        counted = cells if cells[0] else cells[1:]
-        return len(cells) > 1 and counted == [str(number) for number in range(len(counted))]
+        if _is_number_or_null(cells[0]):
+            return False
+        places = [place for place, cell in enumerate(cells) if _DIGITS.fullmatch(cell)]
+        if (
+            years
+            and years == places
+            and not all(_is_all(self._values(place), f"^({_YEAR.pattern})$") for place in years)
+        ):
+            return True
+        if not places or places[-1] - places[0] >= len(places):
+            return False
+        steps = {int(cells[b]) - int(cells[a]) for a, b in pairwise(places)}
+        return len(steps) == 1 and 0 not in steps and (len(places) > 2 or bool(steps & {1, -1}))
 
-    def _looks_like_names(self) -> bool | None:
-        cells = [(place, cell.strip()) for place, cell in enumerate(self.cells)]
-        if not cells[0][1] and pa.int64() in self.rest[0] and self.rest[0] != ALL:
-            # The index that pandas writes has no name.
-            cells = cells[1:]
-        usual = [place for place, cell in cells if is_usual_name(cell)]
-        if any(self.recurs[place] for place, cell in cells if cell):
-            # Files that were put together keep their headers.
-            return None if usual else False
-        typed = [cell for _, cell in cells if cell and _is_typed(_types_of(cell))]
-        if typed:
-            return None if usual or any(map(_YEAR.fullmatch, typed)) else False
-        names = [cell for _, cell in cells]
-        if not self.other_rows or len(set(names)) < len(names) or not all(map(_NAME.fullmatch, names)):
-            return None
-        # Rows that repeat each other's values would repeat the first one's, too, were it one of them.
-        is_usual = not all(self.has_names[place] for place in usual)
-        return True if is_usual or (self.repeats and self.other_rows >= _ENOUGH_ROWS) else None
+    def _is_below_an_index(self) -> bool:
+        """Whether the row is what pandas writes above an index: nothing above 0, 1, 2, and names behind it."""
+        names = self._cells[1:]
+        if self._raw_cells[0] or not names or not self._counts_below(0):
+            return False
+        if not all(names) or any(self._recurs(place) for place in range(1, len(self._cells))):
+            return False
+        return not any(map(_is_number, names)) or _is_range(names)
 
+    def _counts_below(self, place: int) -> bool:
+        """Whether the values below are 0, 1, 2, …."""
+        if pa.int64() not in self._rest[place] or not len(self._others[place]):
+            return False
+        return _is_range(self._others[place].slice(0, _SOME).to_pylist())
 
-def is_usual_name(cell: str) -> bool:
-    """Whether a text looks like the name of a column more than like a value: `unit_price`, `First name`, `city`."""
-    return bool(re.match(COMPOUND, cell)) or not USUAL.isdisjoint(word.lower() for word in _WORD.findall(cell))
+    def _has_default_names(self) -> bool:
+        """Whether the row is a word with numbers (`c1`, `c2`) above columns that each have another word or shape."""
+        places = range(len(self._cells))
+        if not self._are_numbered(places):
+            return False
+        shapes = [_common_shape(self._values(place)) for place in places]
+        return None not in shapes and _shape_of(self._cells[0]) not in shapes
+
+    def _are_numbered(self, places: Sequence[int]) -> bool:
+        """Whether the cells of these columns, two or more, are one word with numbers that count from 0 or 1."""
+        matches = [_NUMBERED.fullmatch(self._cells[place]) for place in places]
+        parts = [(match[1], int(match[2])) for match in matches if match]
+        if len(parts) < max(2, len(matches)) or len({word for word, _ in parts}) > 1:
+            return False
+        numbers = [number for _, number in parts]
+        return numbers[0] in (0, 1) and all(b - a == 1 for a, b in pairwise(numbers))
+
+    def _repeats_the_others(self) -> bool:
+        """Whether every cell is one of the values that a column has again and again, in rows that differ from it."""
+        places = [place for place, cell in enumerate(self._cells) if cell.lower() not in _NULLS]
+        if len(places) < 2 or not len(self._others[0]):
+            return False
+        is_same = [pc.equal(self._others[place], self._raw_cells[place]) for place in range(len(self._cells))]
+        is_copy = is_same[0]
+        for one in is_same[1:]:
+            is_copy = pc.and_(is_copy, one)
+        if pc.any(is_copy).as_py():
+            # Files that were put together repeat their headers.
+            return False
+        for place in places:
+            texts = self._others[place]
+            distinct = pc.count_distinct(texts).as_py()
+            count = pc.sum(is_same[place]).as_py()
+            if 2 * distinct > len(texts) or 2 * count * distinct < len(texts):
+                return False
+        return True
 
 
 def headers_of(table: str, files: Sequence[tuple[str, bool | None, FirstRow | None]]) -> list[bool | None]:
-    """Whether each (path, whether it has a header as far as it tells itself, first row) has one.
+    """Whether each (path, whether it has a header as far as the file shows, first row) has one.
 
-    Files are known by others with the same first row. Raises TableFormatError when that does not make it certain.
+    A file whose first row holds nothing but names that others have has a header. Raises TableFormatError when that
+    does not make it certain.
     """
     sure = {first.cells for _, has_header, first in files if first and has_header}
+    names = {name for cells in sure for name in cells}
     headers: list[bool | None] = []
     for path, has_header, first in files:
         if has_header is None and first is not None:
-            if first.cells not in sure:
-                raise TableFormatError(f"{table}: {path}: {_UNKNOWN_HEADER}")
+            if not names.issuperset(first.cells):
+                raise TableFormatError(f"{table}: {path}: {UNKNOWN_HEADER}")
             has_header = True
         headers.append(has_header)
     with_header, without = (
@@ -154,7 +227,7 @@ def headers_of(table: str, files: Sequence[tuple[str, bool | None, FirstRow | No
     if with_header and without:
         raise TableFormatError(
             f"{table}: {with_header[0]} seems to have a header and {without[0]} seems to have none; "
-            "set options.header to true or false"
+            "set options.header: `options: {header: true}` or `options: {header: false}`"
         )
     _check_related(table, files, sure)
     return headers
@@ -166,17 +239,82 @@ def _check_related(
     """Raise TableFormatError for a file of texts only whose names no other file has: they may be values."""
     if len(headers) < 2:
         return
+    uses = Counter(name for cells in headers for name in set(cells))
     for path, _, first in files:
         if first is None or first.has_types:
             continue
-        others = {name for cells in headers - {first.cells} for name in cells}
-        if others.isdisjoint(first.cells):
-            raise TableFormatError(f"{table}: {path}: {_UNKNOWN_HEADER}")
+        if first.cells in headers and all(uses[name] == 1 for name in first.cells):
+            raise TableFormatError(f"{table}: {path}: {UNKNOWN_HEADER}")
 
 
-def _has_names(texts: pa.StringArray) -> bool:
-    usual = pc.is_in(pc.utf8_lower(texts), value_set=pa.array(sorted(USUAL)))
-    return bool(pc.any(pc.or_(usual, pc.match_substring_regex(texts, COMPOUND))).as_py())
+def _compared_to_type(cell: str, below: pa.DataType) -> str:
+    types = _types_of(cell)
+    if _is_typed(types):
+        return _VALUE if _are_alike(preferred(types), below) else _NEITHER
+    if pa.types.is_boolean(below) and cell.lower() in _FLAGS:
+        return _NEITHER
+    if _DIGITS.fullmatch(cell) and (pa.types.is_integer(below) or pa.types.is_floating(below)):
+        return _VALUE  # Zeros before a number make it a text.
+    return _name_likeness(cell)
+
+
+def _name_likeness(cell: str) -> str:
+    """Whether a cell, above values that it is not one of, looks like a name: `12 kg`, `<5` and `1,234` do not."""
+    if not _NAME_BEGINNING.match(cell) or cell.lower() in _PLACEHOLDERS:
+        return _NEITHER
+    return _MAYBE_NAME if any(map(str.isdigit, cell)) and _CODE.fullmatch(cell) else _NAME
+
+
+def _text_kind(values: pa.StringArray) -> str | None:
+    """The pattern of a kind of texts, of which all values are."""
+    return next((pattern for pattern in _TEXT_KINDS.values() if len(values) and _is_all(values, pattern)), None)
+
+
+def _common_shape(values: pa.StringArray) -> str | None:
+    """What all values, two or more, look like where every number in them is a `#`; None where they differ."""
+    if len(values) < 2:
+        return None
+    shape = _shape_of(values[0].as_py())
+    if "#" not in shape:
+        return None
+    for some in (values.slice(0, _SOME), values.slice(_SOME)):
+        if len(some) and not pc.all(pc.equal(_shapes(some), shape)).as_py():
+            return None
+    return shape
+
+
+def _shapes(texts: pa.StringArray) -> pa.StringArray:
+    return pc.replace_substring_regex(texts, _RUN_OF_DIGITS, "#")
+
+
+def _shape_of(text: str) -> str:
+    shape: str = _shapes(pa.array([text]))[0].as_py()
+    return shape
+
+
+def _is_all(texts: pa.StringArray, pattern: str) -> bool:
+    return all(
+        bool(pc.all(pc.match_substring_regex(some, pattern), min_count=0).as_py())
+        for some in (texts.slice(0, _SOME), texts.slice(_SOME))
+    )
+
+
+def _is_any(texts: pa.StringArray, pattern: str) -> bool:
+    return bool(pc.any(pc.match_substring_regex(texts, pattern)).as_py())
+
+
+def _is_range(cells: Sequence[str]) -> bool:
+    """Whether the cells are 0, 1, 2, …."""
+    return all(cell == str(number) for number, cell in enumerate(cells))
+
+
+def _is_number(cell: str) -> bool:
+    """Whether a text is a number, a date, a time, or a text of digits and signs only."""
+    return any(map(str.isdigit, cell)) and (not any(map(str.isalpha, cell)) or _is_typed(_types_of(cell)))
+
+
+def _is_number_or_null(cell: str) -> bool:
+    return cell.lower() in _NULLS or _is_typed(_types_of(cell)) or _is_number(cell)
 
 
 def _are_alike(one: pa.DataType, other: pa.DataType) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from itertools import chain
 
@@ -10,12 +10,21 @@ import pyarrow as pa
 
 from metastore_assets.errors import TableFormatError
 from metastore_assets.formats.base import TypeReason
+from metastore_assets.formats.damage import Fault
 from metastore_assets.formats.files.csv.blocks import Block
-from metastore_assets.formats.files.csv.header import FirstRow, headers_of
+from metastore_assets.formats.files.csv.header import HeaderEvidence, headers_of
 from metastore_assets.formats.files.csv.options import CsvOptions
 from metastore_assets.formats.files.csv.quotes import Backslashes
 from metastore_assets.formats.files.csv.summary import Column, CsvSummary, Types, decode_summary, encode_summary
-from metastore_assets.formats.files.csv.texts import text_batches, values
+from metastore_assets.formats.files.csv.texts import (
+    BLANK_LINE,
+    OTHER_DELIMITERS,
+    blank_lines_are_rows,
+    blank_texts,
+    check_blanks_before,
+    text_batches,
+    values,
+)
 from metastore_assets.formats.files.csv.types import preferred
 from metastore_assets.formats.files.text_reader import OpenStream, PlannedFile
 from metastore_assets.formats.files.text_values import first_misfit, parse
@@ -24,8 +33,7 @@ from metastore_assets.formats.readers.reader import check_distinct
 from metastore_assets.lazy import pc
 
 _BLOCK = ROW_BYTES
-_DELIMITERS = {";": ";", "\t": r"\t", "|": "|"}
-"""What separates values in files that are no CSV by the letter, and how the configuration spells it."""
+_BLANK_ROWS = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -44,9 +52,13 @@ class CsvReader:
         backslashes: Backslashes | None = None
         rows = 0
         for block, batch in text_batches(open_stream, self.options, _BLOCK):
+            if batch is None:
+                return CsvSummary(0, (), blank_lines=block.blanks_before)
             start = 0
             if first is None:
                 first = block, batch
+                if header is False:
+                    check_blanks_before(block, batch.num_columns, self.options)
                 _check_delimiter(batch, self.options)
                 # What may be a header waits until it is known how the other rows are.
                 start = 0 if header is False else 1
@@ -58,19 +70,29 @@ class CsvReader:
             )
             rows += batch.num_rows
             backslashes = block.backslashes.and_of(backslashes) if block.backslashes else backslashes
-        if first is None or header is not None:
-            return CsvSummary(rows - 1 if header and rows else rows, columns, backslashes=backslashes)
+        if first is None:
+            return CsvSummary(0, ())
         block, batch = first
-        first_row = FirstRow.of(batch, [column.types for column in columns], rows - 1)
-        has_header = first_row.is_header
+        blanks = block.blanks_before if blank_lines_are_rows(batch.num_columns, self.options) else 0
+        if header:
+            return CsvSummary(rows - 1, columns, backslashes=backslashes)
+        if header is False:
+            columns = tuple(column.with_blank_lines(blanks, self.options) for column in columns)
+            return CsvSummary(rows + blanks, columns, backslashes=backslashes)
+        evidence = HeaderEvidence(batch, [column.types for column in columns], rows - 1)
+        first_row, has_header = evidence.first_row, evidence.is_header()
+        if has_header is None and any(name in first_row.cells for name, _ in self.declared):
+            has_header = True
+        if not has_header:
+            check_blanks_before(block, batch.num_columns, self.options)
         headed = tuple(replace(column, name=name) for column, name in zip(columns, first_row.cells, strict=True))
         if has_header:
             check_distinct(first_row.cells)
         columns = tuple(
-            column.with_values(texts.slice(0, 1), block, 0, self.options)
+            column.with_values(texts.slice(0, 1), block, 0, self.options).with_blank_lines(blanks, self.options)
             for column, texts in zip(columns, batch.columns, strict=True)
         )
-        return CsvSummary(rows, columns, first_row, has_header, headed, backslashes)
+        return CsvSummary(rows + blanks, columns, first_row, has_header, headed, backslashes, blanks)
 
     @staticmethod
     def encode(summary: CsvSummary) -> bytes:
@@ -81,6 +103,11 @@ class CsvReader:
     def decode(data: bytes) -> CsvSummary:
         """What `encode` made. Raises ValueError, LookupError or TypeError for anything else."""
         return decode_summary(data)
+
+    @staticmethod
+    def without_values(summary: CsvSummary, is_hidden: Callable[[str], bool]) -> CsvSummary:
+        """Return a summary without any value of the hidden columns."""
+        return summary.without_values(is_hidden)
 
     @staticmethod
     def plan(
@@ -98,12 +125,16 @@ class CsvReader:
         types: dict[str, Types] = {}
         reasons: dict[tuple[str, pa.DataType], TypeReason] = {}
         planned = []
-        for (path, reader, unresolved), header in zip(files, headers, strict=True):
-            summary = unresolved.resolved(header)
+        resolved = [summary.resolved(header) for (_, _, summary), header in zip(files, headers, strict=True)]
+        names = {column.name for summary in resolved for column in summary.columns}
+        for (path, reader, _), summary, header in zip(files, resolved, headers, strict=True):
+            if summary.blank_lines and not summary.columns:
+                reader, summary = _plan_blank_lines(table, path, reader, summary.blank_lines, names, any(headers))
             for column in summary.columns:
                 types[column.name] = types.get(column.name, column.types) & column.types
                 for gone in column.ruled_out:
-                    reason = TypeReason(column.name, gone.type, f"{gone.text!r:.100} in {path}, line {gone.line}")
+                    value = "a value" if gone.text is None else f"{gone.text!r:.100}"
+                    reason = TypeReason(column.name, gone.type, f"{value} in {path}, line {gone.line}")
                     reasons.setdefault((column.name, gone.type), reason)
             # A file without any row has no header either.
             planned.append(
@@ -121,23 +152,58 @@ class CsvReader:
         first = next(blocks, None)
         if first is None:
             return pa.schema([]), iter(())
-        names = _names(first[1], self.options)
+        block, batch = first
+        if batch is None:
+            if self.options.header or not blank_lines_are_rows(1, self.options):
+                return pa.schema([]), iter(())
+            batch = pa.record_batch([blank_texts(0, self.options)], ["f0"])
+        names = _names(batch, self.options)
         check_distinct(names)
         schema = pa.schema([pa.field(name, types[name]) for name in names if name in types])
-        return schema, self._typed(chain([first], blocks), names, schema)
+        return schema, self._typed(chain([(block, batch)], blocks), names, schema)
 
     def _typed(
-        self, blocks: Iterable[tuple[Block, pa.RecordBatch]], names: Sequence[str], schema: pa.Schema
+        self, blocks: Iterable[tuple[Block, pa.RecordBatch | None]], names: Sequence[str], schema: pa.Schema
     ) -> Iterator[pa.RecordBatch]:
         start = int(bool(self.options.header))
         for block, batch in blocks:
-            texts = {
-                name: values(column.slice(start), self.options)
-                for name, column in zip(names, batch.columns, strict=True)
-            }
-            columns = [_parsed(texts[field.name], field, block, start, self.options) for field in schema]
-            yield pa.RecordBatch.from_arrays(columns, schema=schema)
+            if not start and blank_lines_are_rows(len(names), self.options):
+                for done in range(0, block.blanks_before, _BLANK_ROWS):
+                    blank = blank_texts(min(_BLANK_ROWS, block.blanks_before - done), self.options)
+                    yield self._typed_batch([blank], block, 0, names, schema)
+            if batch is not None:
+                texts = [column.slice(start) for column in batch.columns]
+                yield self._typed_batch(texts, block, start, names, schema)
             start = 0
+
+    def _typed_batch(
+        self, columns: Sequence[pa.StringArray], block: Block, first: int, names: Sequence[str], schema: pa.Schema
+    ) -> pa.RecordBatch:
+        """The columns of the block's rows from `first` on, in the types of the schema."""
+        texts = {name: values(column, self.options) for name, column in zip(names, columns, strict=True)}
+        parsed = [_parsed(texts[field.name], field, block, first, self.options) for field in schema]
+        return pa.RecordBatch.from_arrays(parsed, schema=schema)
+
+
+def _plan_blank_lines(
+    table: str,
+    path: str,
+    reader: CsvReader,
+    blank_lines: int,
+    columns: Set[str],
+    has_headers: bool,
+) -> tuple[CsvReader, CsvSummary]:
+    """How to read a file of nothing but blank lines, in a table whose other files have these columns.
+
+    The lines are nulls where the table has one column and no headers. Raises TableFormatError where they may be.
+    """
+    names = columns or set(reader.options.columns or ["f0"])
+    if has_headers or len(names) > 1 or reader.options.skip_blank_lines:
+        return replace(reader, options=replace(reader.options, skip_blank_lines=True)), CsvSummary(0, ())
+    if reader.options.skip_blank_lines is None:
+        raise TableFormatError(f"{table}: {path}: {BLANK_LINE.format(line=1)}")
+    column = Column(next(iter(names))).with_blank_lines(blank_lines, reader.options)
+    return reader, CsvSummary(blank_lines, (column,))
 
 
 def _parsed(texts: pa.StringArray, field: pa.Field, block: Block, first: int, options: CsvOptions) -> pa.Array:
@@ -199,9 +265,10 @@ def _check_delimiter(batch: pa.RecordBatch, options: CsvOptions) -> None:
     if options.has_delimiter or batch.num_columns > 1:
         return
     texts = batch.column(0)
-    for delimiter, spelled in _DELIMITERS.items() if len(texts) > 1 else ():
+    for delimiter, spelled in OTHER_DELIMITERS.items() if len(texts) > 1 or options.header is not False else ():
         counts = pc.min_max(pc.count_substring(texts, delimiter)).as_py()
         if delimiter != options.delimiter and counts["min"] == counts["max"] and counts["min"]:
-            raise pa.ArrowInvalid(
-                f"every row has {counts['min']} {spelled!r} and no {options.delimiter!r}; set options.delimiter"
+            raise Fault(
+                f"every row has {counts['min']} {spelled!r} and no {options.delimiter!r}, so it may be the delimiter; "
+                f"set options.delimiter to {spelled!r}, or to {options.delimiter!r} if it is part of the values"
             )

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import astuple, dataclass, replace
 from functools import lru_cache
 from itertools import groupby
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from metastore_assets.formats.files.csv.blocks import Block
 from metastore_assets.formats.files.csv.header import FirstRow
 from metastore_assets.formats.files.csv.options import CsvOptions
 from metastore_assets.formats.files.csv.quotes import Backslashes
-from metastore_assets.formats.files.csv.texts import values
+from metastore_assets.formats.files.csv.texts import blank_texts, values
 from metastore_assets.formats.files.csv.types import ALL, CANDIDATES, SHOWN, RuledOut, misfits
 
 _NUMBERS = {type_: number for number, type_ in enumerate(CANDIDATES)}
@@ -49,6 +50,18 @@ class Column:
         ]
         return replace(self, types=types, ruled_out=(*self.ruled_out, *gone))
 
+    def with_blank_lines(self, count: int, options: CsvOptions) -> Column:
+        """The column with the values of so many blank lines at the beginning of the file."""
+        if not count:
+            return self
+        one = np.zeros(1, np.int64)
+        block = Block(b"", 1, one, one, 1, None, count, frozenset(), None)
+        return self.with_values(blank_texts(1, options), block, 0, options)
+
+    def without_values(self) -> Column:
+        """Return the column without the values that ruled types out: their lines are enough to find them."""
+        return replace(self, ruled_out=tuple(replace(gone, text=None) for gone in self.ruled_out))
+
 
 @dataclass(frozen=True)
 class CsvSummary:
@@ -65,12 +78,33 @@ class CsvSummary:
     """The columns for the case that it is one."""
     backslashes: Backslashes | None = None
     """What they may mean where no option says it."""
+    blank_lines: int = 0
+    """Rows of blank lines before the first row, in case it is no header; in a file of blank lines only, all of them."""
+
+    def without_values(self, is_hidden: Callable[[str], bool]) -> CsvSummary:
+        """Return the summary without values of hidden columns, given by name; itself if it has none.
+
+        A column is hidden if either of its names is: the one in the header that the file may have, or its number.
+        """
+        named = self.headed or self.columns
+        hidden = [is_hidden(one.name) or is_hidden(two.name) for one, two in zip(self.columns, named, strict=True)]
+        columns, headed = (
+            tuple(column.without_values() if hide else column for column, hide in zip(own, hidden, strict=False))
+            for own in (self.columns, self.headed)
+        )
+        # A first row that is not the header is a row of values, and decides nothing any more.
+        is_row = any(hidden) and self.has_header is False and self.first_row is not None
+        if not is_row and columns == self.columns and headed == self.headed:
+            return self
+        if is_row:
+            return replace(self, columns=columns, headed=(), first_row=None)
+        return replace(self, columns=columns, headed=headed)
 
     def resolved(self, has_header: bool | None) -> CsvSummary:
         """The summary of the same file when that is known."""
         if self.first_row is None or not has_header:
             return self
-        return CsvSummary(self.row_count - 1, self.headed)
+        return CsvSummary(self.row_count - 1 - self.blank_lines, self.headed)
 
 
 def encode_summary(summary: CsvSummary) -> bytes:
@@ -85,13 +119,10 @@ def encode_summary(summary: CsvSummary) -> bytes:
         "first": first
         and {
             "cells": first.cells,
-            "rest": [_types(types) for types in first.rest],
-            "recurs": first.recurs,
-            "names": first.has_names,
-            "others": first.other_rows,
-            "repeats": first.repeats,
+            "typed": first.has_types,
         },
         "backslashes": summary.backslashes and astuple(summary.backslashes),
+        "blank": summary.blank_lines,
     }
     return json.dumps(fields, separators=(",", ":")).encode()
 
@@ -103,18 +134,11 @@ def decode_summary(data: bytes) -> CsvSummary:
     return CsvSummary(
         fields["rows"],
         tuple(map(_restored, fields["columns"])),
-        first
-        and FirstRow(
-            tuple(first["cells"]),
-            tuple(map(_types_of, first["rest"])),
-            tuple(first["recurs"]),
-            tuple(first["names"]),
-            first["others"],
-            first["repeats"],
-        ),
+        first and FirstRow(tuple(first["cells"]), first["typed"]),
         fields["header"],
         tuple(map(_restored, fields["headed"])),
         fields["backslashes"] and Backslashes(*fields["backslashes"]),
+        fields["blank"],
     )
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pyarrow as pa
 import pyarrow.csv as pacsv
 
+from metastore_assets.formats.damage import Fault
 from metastore_assets.formats.files.csv.blocks import Block, blocks
 from metastore_assets.formats.files.csv.options import CsvOptions
 from metastore_assets.formats.files.text_reader import OpenStream
@@ -16,25 +18,63 @@ from metastore_assets.lazy import pc
 
 _ROW = re.compile(r"Row #(\d+): ")
 """Where Arrow's messages tell the row, counted from 1, blank lines not."""
+OTHER_DELIMITERS = {";": ";", "\t": r"\t", "|": "|"}
+"""What separates values in files that are no CSV by the letter, and how the configuration spells it."""
+_HINT_BYTES = 1 << 16
+_HINT_LINES = 100
+BLANK_LINE = (
+    "line {line} is blank, which in a file of one column is a null to some and nothing to others; "
+    "set options.skip_blank_lines to true or false"
+)
+_WRONG_WIDTH = re.compile(r"Expected \d+ columns, got \d+")
 _BOTH_ENDINGS = frozenset(b"\r\n")
 
 
-def text_batches(open_stream: OpenStream, options: CsvOptions, size: int) -> Iterator[tuple[Block, pa.RecordBatch]]:
+def text_batches(
+    open_stream: OpenStream, options: CsvOptions, size: int
+) -> Iterator[tuple[Block, pa.RecordBatch | None]]:
     """All rows of a file, its header included, as columns of text without names, in blocks of about `size` bytes.
 
-    Null is only what has nothing between its delimiters, not even quotes, where no `null_values` are given. Nothing
-    for a file without rows. Raises ArrowInvalid, naming the line.
+    Null is only what has nothing between its delimiters, not even quotes, where no `null_values` are given. Blank
+    lines before the first row are in none of the batches. A file of blank lines is one block without a batch; a file
+    without lines has no block. Raises ArrowInvalid, naming the line.
     """
     names: list[str] = []
     endings: frozenset[int] = frozenset()
     for block in blocks(open_stream, options, size):
+        is_first = not names
+        if is_first and not len(block.rows):
+            yield block, None
+            return
+        has_blank_rows = blank_lines_are_rows(len(names), options)
+        if is_first:
+            try:
+                batch = _parsed(block, names, options, has_blank_rows)
+            except Fault as error:
+                raise error.with_hint(_delimiter_hint(block, options)) from error
+            names = batch.schema.names
+            has_blank_rows = blank_lines_are_rows(len(names), options)
+        if has_blank_rows:
+            block = replace(block, rows=block.rows_and_blanks)
         if not len(block.rows):
+            _check_lines(block, endings, len(names), options)
             continue
-        batch = _parsed(block, names, options)
-        names = batch.schema.names
+        if not is_first or (has_blank_rows and block.blank is not None):
+            batch = _parsed(block, names, options, has_blank_rows)
         endings |= block.endings
         _check_lines(block, endings, len(names), options)
         yield block, batch
+
+
+def blank_lines_are_rows(columns: int, options: CsvOptions) -> bool:
+    """Whether a blank line is a row, whose one value is null."""
+    return columns == 1 and options.skip_blank_lines is False
+
+
+def blank_texts(count: int, options: CsvOptions) -> pa.StringArray:
+    """The texts of so many blank lines that are rows, as Arrow parses them."""
+    is_null = options.null_values is None and not options.empty_text
+    return pa.nulls(count, pa.string()) if is_null else pa.array([""], pa.string()).take(pa.repeat(0, count))
 
 
 def values(texts: pa.StringArray, options: CsvOptions) -> pa.StringArray:
@@ -45,7 +85,7 @@ def values(texts: pa.StringArray, options: CsvOptions) -> pa.StringArray:
     return pc.if_else(is_null, pa.scalar(None, pa.string()), texts)
 
 
-def _parsed(block: Block, names: list[str], options: CsvOptions) -> pa.RecordBatch:
+def _parsed(block: Block, names: list[str], options: CsvOptions, has_blank_rows: bool) -> pa.RecordBatch:
     if not names and block.width > FIELDS:
         _check_width(block, options)
     try:
@@ -63,7 +103,7 @@ def _parsed(block: Block, names: list[str], options: CsvOptions) -> pa.RecordBat
                 quote_char=options.quote or False,
                 escape_char=options.escape or False,
                 newlines_in_values=options.quote is not None or options.escape is not None,
-                ignore_empty_lines=options.skip_blank_lines is not False,
+                ignore_empty_lines=not has_blank_rows,
             ),
             convert_options=pacsv.ConvertOptions(
                 column_types=dict.fromkeys(names or [f"f{place}" for place in range(block.width)], pa.string()),
@@ -77,34 +117,54 @@ def _parsed(block: Block, names: list[str], options: CsvOptions) -> pa.RecordBat
     return table.combine_chunks().to_batches()[0]
 
 
+def _delimiter_hint(block: Block, options: CsvOptions) -> str:
+    """Return which other delimiter every one of the first lines has as often, for an error; else nothing."""
+    if options.has_delimiter:
+        return ""
+    head = block.data[:_HINT_BYTES]
+    whole = head[: max(head.rfind(b"\n"), head.rfind(b"\r")) + 1]
+    lines = [line for line in re.split(rb"[\r\n]+", whole)[:_HINT_LINES] if line]
+    for delimiter, spelled in OTHER_DELIMITERS.items():
+        counts = {line.count(delimiter.encode()) for line in lines}
+        if delimiter != options.delimiter and len(counts) == 1 and counts != {0}:
+            return f"; every row has as many {spelled!r}: set options.delimiter to {spelled!r} if it separates values"
+    return ""
+
+
 def _check_width(block: Block, options: CsvOptions) -> None:
     """Raise ArrowInvalid when the first row has too many columns, which it may seem to have for a long value."""
     quote = re.escape(options.quote.encode()) if options.quote else b""
     data = re.sub(quote + b"[^" + quote + b"]*" + quote, b"", block.data) if quote else block.data
     columns = re.split(b"[\r\n]", data, maxsplit=1)[0].count(options.delimiter.encode()) + 1
     if columns > FIELDS:
-        raise pa.ArrowInvalid(f"line {block.first_line}: it has {columns:,} columns; at most {FIELDS:,} are read")
+        raise Fault(f"line {block.first_line}: it has {columns:,} columns; at most {FIELDS:,} are read")
+
+
+def check_blanks_before(block: Block, columns: int, options: CsvOptions) -> None:
+    """Raise ArrowInvalid for blank lines before the first row, which is no header, that may be rows."""
+    if columns == 1 and block.blanks_before and options.skip_blank_lines is None:
+        raise Fault(BLANK_LINE.format(line=1))
 
 
 def _check_lines(block: Block, endings: frozenset[int], columns: int, options: CsvOptions) -> None:
     """Raise ArrowInvalid for a file whose lines may be another number of rows."""
     if columns == 1 and block.blank is not None and options.skip_blank_lines is None:
-        raise pa.ArrowInvalid(
-            f"line {block.blank} is blank, which in a file of one column is a null to some and nothing to others; "
-            "set options.skip_blank_lines to true or false"
-        )
+        raise Fault(BLANK_LINE.format(line=block.blank))
     if endings == _BOTH_ENDINGS:
-        raise pa.ArrowInvalid(
+        raise Fault(
             "some of its lines end in carriage returns, others in line feeds, and one of them may be part of values; "
             "write lines with one kind of end, and values with either in quotes"
         )
 
 
-def _located(error: pa.ArrowInvalid, block: Block) -> pa.ArrowInvalid:
+def _located(error: pa.ArrowInvalid, block: Block) -> Fault:
     """The error with the line in the file instead of the number of the row."""
     message = str(error)
     hint = "; set options.encoding" if "UTF8" in message else ""
     row = _ROW.search(message)
     if row is None:
-        return pa.ArrowInvalid(message + hint)
-    return pa.ArrowInvalid(f"line {block.line_of(int(row[1]) - 1)}: {message[row.end() :]}{hint}")
+        return Fault(message + hint, "it cannot be parsed" + hint)
+    line, text = f"line {block.line_of(int(row[1]) - 1)}", message[row.end() :]
+    # What is behind the numbers is the row.
+    numbers = _WRONG_WIDTH.match(text)
+    return Fault(f"{line}: {text}{hint}", f"{line}: {numbers[0]}" if numbers else line)

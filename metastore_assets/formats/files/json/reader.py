@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import count
 from typing import Any
 
 import pyarrow as pa
@@ -14,8 +14,9 @@ import pyarrow as pa
 from metastore_assets.errors import TableFormatError
 from metastore_assets.formats.base import TypeReason
 from metastore_assets.formats.compression import HEAD_BYTES, check_text
+from metastore_assets.formats.damage import Fault
 from metastore_assets.formats.files.json.literals import DECODER, LITERAL_DECODER, as_written, text_types, typed
-from metastore_assets.formats.files.json.shapes import Shape, arrow_type, merge, observe, type_reasons
+from metastore_assets.formats.files.json.shapes import Shape, arrow_type, merge, observe, type_reasons, without_extremes
 from metastore_assets.formats.files.json.summary import JsonSummary, decode_summary, encode_summary
 from metastore_assets.formats.files.text_reader import OpenStream, PlannedFile
 from metastore_assets.formats.limits import LINE_BYTES, NESTING, RECORD_VALUES
@@ -25,6 +26,8 @@ _BUFFER = 4 << 20
 _BATCH_ROWS = 16_384
 _BATCH_BYTES = 16 << 20
 _ENCODING = "JSON lines are read in UTF-8"
+_BLANKS = b" \t\r"
+_LINE = re.compile(rb"[^ \t\r\n][^\n]*\n?")
 _HALF = r"\ud"
 """How half of a character beyond the first 65,536 begins where it is written in ASCII."""
 
@@ -43,7 +46,7 @@ class JsonReader:
         for number, _, row in self._rows(open_stream):
             observe(shape, row, number)
             rows += 1
-        return JsonSummary(rows, shape)
+        return JsonSummary(rows, without_extremes(shape))
 
     @staticmethod
     def encode(summary: JsonSummary) -> bytes:
@@ -54,6 +57,11 @@ class JsonReader:
     def decode(data: bytes) -> JsonSummary:
         """What `encode` made. Raises ValueError, LookupError or TypeError for anything else."""
         return decode_summary(data)
+
+    @staticmethod
+    def without_values(summary: JsonSummary, is_hidden: Callable[[str], bool]) -> JsonSummary:
+        """Return the summary, which holds no values of any column, only places."""
+        return summary
 
     @staticmethod
     def plan(
@@ -147,12 +155,9 @@ def _preparation(type_: pa.DataType) -> Callable[[Any], Any] | None:
 def _rows(open_stream: OpenStream, decoder: json.JSONDecoder) -> Iterator[tuple[int, int, dict[str, Any]]]:
     """Line number, length and object of each line that is not blank."""
     with open_stream() as stream:
-        lines = io.BufferedReader(stream, _BUFFER)
-        check_text(lines.peek(HEAD_BYTES)[:HEAD_BYTES], _ENCODING)
-        for number in count(1):
-            line = lines.readline(LINE_BYTES + 1)
-            if not line:
-                return
+        content = io.BufferedReader(stream, _BUFFER)
+        check_text(content.peek(HEAD_BYTES)[:HEAD_BYTES], _ENCODING)
+        for number, line in _lines(content):
             _check_size(line, number)
             text = _text(line, number).strip(" \t\r\n")
             if not text:
@@ -162,9 +167,9 @@ def _rows(open_stream: OpenStream, decoder: json.JSONDecoder) -> Iterator[tuple[
             except RecursionError:
                 raise _too_deep(number) from None
             except ValueError as error:
-                raise pa.ArrowInvalid(f"line {number}: {error}{_hint(text)}") from error
+                raise Fault(f"line {number}: {error}{_hint(text)}", f"line {number}{_hint(text)}") from error
             if not isinstance(row, dict):
-                raise pa.ArrowInvalid(f"line {number} is no object{_hint(text)}")
+                raise Fault(f"line {number} is no object{_hint(text)}")
             if text.count("[") + text.count("{") > NESTING and is_deep(row):
                 raise _too_deep(number)
             if _HALF in text.lower():
@@ -172,15 +177,38 @@ def _rows(open_stream: OpenStream, decoder: json.JSONDecoder) -> Iterator[tuple[
             yield number, len(line), row
 
 
+def _lines(content: io.BufferedReader) -> Iterator[tuple[int, bytes]]:
+    """Number and bytes of each line that is not blank, from its first character that is none; cut off if too long.
+
+    A small compressed file may hold millions of blank lines, so they are not looked at one by one.
+    """
+    number, rest, at_end = 1, b"", False
+    while not at_end:
+        piece = content.read(_BUFFER)
+        at_end = not piece
+        data = rest + piece
+        end = len(data) if at_end else data.rfind(b"\n") + 1
+        counted = 0
+        for match in _LINE.finditer(data, 0, end):
+            number += data.count(b"\n", counted, match.start())
+            counted = match.start()
+            yield number, match[0]
+        number += data.count(b"\n", counted, end)
+        rest = data[end:].lstrip(_BLANKS)
+        if len(rest) > LINE_BYTES:
+            yield number, rest
+            return
+
+
 def _check_size(line: bytes, number: int) -> None:
     if len(line) > LINE_BYTES:
-        raise pa.ArrowInvalid(f"line {number}: it is longer than {LINE_BYTES:,} bytes, the most that is read")
+        raise Fault(f"line {number}: it is longer than {LINE_BYTES:,} bytes, the most that is read")
     if len(line) > RECORD_VALUES and most_values(line) > RECORD_VALUES:
-        raise pa.ArrowInvalid(f"line {number}: it has more than {RECORD_VALUES:,} values, the most that are read")
+        raise Fault(f"line {number}: it has more than {RECORD_VALUES:,} values, the most that are read")
 
 
-def _too_deep(number: int) -> pa.ArrowInvalid:
-    return pa.ArrowInvalid(f"line {number}: it is nested too deeply: more than {NESTING} levels")
+def _too_deep(number: int) -> Fault:
+    return Fault(f"line {number}: it is nested too deeply: more than {NESTING} levels")
 
 
 def _text(line: bytes, number: int) -> str:
@@ -194,7 +222,7 @@ def _check_characters(row: dict[str, Any], number: int) -> None:
     try:
         json.dumps(row, ensure_ascii=False).encode()
     except UnicodeEncodeError:
-        raise pa.ArrowInvalid(f"line {number}: it has half of a surrogate pair, which is no character") from None
+        raise Fault(f"line {number}: it has half of a surrogate pair, which is no character") from None
 
 
 def _hint(text: str) -> str:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
@@ -14,6 +14,9 @@ from metastore_assets.formats.limits import KEYS
 
 _EXACT = 2**53
 """Integers up to here are floats without loss."""
+_NEGATIVE_ENDS = (0, _EXACT, 2**63, 10**38 - 1)
+_POSITIVE_ENDS = (0, _EXACT, 2**63 - 1, 2**64 - 1, 10**38 - 1)
+"""Sizes of integers between which nothing is decided otherwise."""
 _HINT = "say in the table's `schema` what type the column is to have"
 _KINDS: dict[pa.DataType, tuple[type, ...]] = {
     pa.int64(): (int,),
@@ -83,6 +86,26 @@ def merge(whole: Shape, part: Shape, path: str) -> None:
         if whole.items is None:
             whole.items = Shape()
         merge(whole.items, part.items, path)
+
+
+def without_extremes(shape: Shape) -> Shape:
+    """Return a shape that says of integers which types hold them, and not which they are.
+
+    Least and greatest become those of the narrowest range that a type decision depends on. So nothing that is stored
+    of a file tells a value, and the types are the same.
+    """
+    return replace(
+        shape,
+        least=-_range_end(-shape.least, _NEGATIVE_ENDS),
+        greatest=_range_end(shape.greatest, _POSITIVE_ENDS),
+        fields={name: without_extremes(child) for name, child in shape.fields.items()},
+        items=None if shape.items is None else without_extremes(shape.items),
+    )
+
+
+def _range_end(size: int, ends: Sequence[int]) -> int:
+    """Return the first end that is no smaller; of a number with more digits the greatest that has as many."""
+    return next((end for end in ends if size <= end), 10 ** len(str(size)) - 1)
 
 
 def arrow_type(table: str, column: str, shape: Shape, declared: Mapping[str, pa.DataType]) -> pa.DataType:

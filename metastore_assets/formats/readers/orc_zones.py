@@ -1,0 +1,322 @@
+"""Timestamps without zone in ORC files whose writer's time zone is not UTC.
+
+ORC counts their seconds from 2015 on the writer's clock, and cuts fractions towards 1970. Arrow's reader undoes the
+cut after it has moved a value to the reader's zone instead of before, so that values near 1970 are a second off, and it
+takes offsets from before 1900 that Java did not use. So Arrow gets the file with GMT in place of the zone, which leaves
+the stored seconds as they are, and the rest is done here as Java's reader does it.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Any
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from metastore_assets.formats.damage import UnsupportedError, refuse_beyond
+from metastore_assets.formats.limits import METADATA_BYTES
+from metastore_assets.formats.readers.orc_tail import OrcTail, Stripe, encoded, message
+from metastore_assets.formats.unpacking import snappy_block, unpacked
+from metastore_assets.lazy import pc
+
+_MAGIC = b"ORC"
+_STREAMS_ZONE = 3
+_GMT = "GMT"
+_UTC = re.compile(r"(Etc/)?(UTC|GMT|UCT|Zulu|Universal|Greenwich|GMT[+-]?0)|Z|GMT[+-]0?0(:?00)?")
+_FIXED = re.compile(r"GMT([+-])(\d{1,2})(?::?(\d{2}))?")
+_SHORT_NAMES: Mapping[str, str] = {
+    "ACT": "Australia/Darwin", "AET": "Australia/Sydney", "AGT": "America/Argentina/Buenos_Aires",
+    "ART": "Africa/Cairo", "AST": "America/Anchorage", "BET": "America/Sao_Paulo", "BST": "Asia/Dhaka",
+    "CAT": "Africa/Harare", "CNT": "America/St_Johns", "CST": "America/Chicago", "CTT": "Asia/Shanghai",
+    "EAT": "Africa/Addis_Ababa", "ECT": "Europe/Paris", "EST": "GMT-5", "HST": "GMT-10",
+    "IET": "America/Indiana/Indianapolis", "IST": "Asia/Kolkata", "JST": "Asia/Tokyo", "MIT": "Pacific/Apia",
+    "MST": "GMT-7", "NET": "Asia/Yerevan", "NST": "Pacific/Auckland", "PLT": "Asia/Karachi", "PNT": "America/Phoenix",
+    "PRT": "America/Puerto_Rico", "PST": "America/Los_Angeles", "SST": "Pacific/Guadalcanal",
+    "VST": "Asia/Ho_Chi_Minh",
+}  # fmt: skip
+"""Names that Java has for zones, beside those of the time zone database."""
+
+_NAMES_1950 = """
+Africa/Addis_Ababa Africa/Asmara Africa/Bangui Africa/Banjul Africa/Blantyre Africa/Brazzaville Africa/Bujumbura
+Africa/Dakar Africa/Djibouti Africa/Douala Africa/Freetown Africa/Gaborone Africa/Harare Africa/Kigali Africa/Kinshasa
+Africa/Libreville Africa/Lome Africa/Luanda Africa/Lubumbashi Africa/Lusaka Africa/Maseru Africa/Mbabane
+Africa/Ouagadougou Africa/Porto-Novo America/Anguilla America/Atikokan America/Blanc-Sablon America/Cayman
+America/Dominica America/Grenada America/Guadeloupe America/Montserrat America/Port_of_Spain America/St_Kitts
+America/St_Lucia America/St_Thomas America/St_Vincent America/Tortola Asia/Aden Asia/Bahrain Asia/Brunei
+Asia/Kuala_Lumpur Asia/Kuwait Asia/Muscat Asia/Phnom_Penh CET Europe/Amsterdam Europe/Copenhagen Europe/Guernsey
+Europe/Jersey Europe/Ljubljana Europe/Luxembourg Europe/Monaco Europe/Sarajevo Europe/Skopje Europe/Stockholm
+Europe/Zagreb Indian/Christmas Indian/Cocos Indian/Comoro Indian/Mahe Indian/Mayotte Indian/Reunion MET Pacific/Chuuk
+Pacific/Funafuti Pacific/Pohnpei Pacific/Saipan Pacific/Wake Pacific/Wallis
+"""
+_NAMES_1970 = """
+Africa/Accra Africa/Bamako Africa/Conakry Africa/Dar_es_Salaam Africa/Kampala Africa/Malabo Africa/Mogadishu
+Africa/Niamey Africa/Nouakchott America/Antigua America/Aruba America/Creston America/Curacao America/Nassau
+Antarctica/DumontDUrville Antarctica/McMurdo Antarctica/Syowa Asia/Vientiane Atlantic/Reykjavik Atlantic/St_Helena
+CST6CDT EET EST5EDT Europe/Oslo Indian/Antananarivo Indian/Kerguelen MST7MDT PST8PDT Pacific/Majuro Pacific/Midway WET
+"""
+_MERGED_1950, _MERGED_1970 = frozenset(_NAMES_1950.split()), frozenset(_NAMES_1970.split())
+"""Zones of which many copies of the time zone database, but not Java's, have the years before 1950, or before 1970,
+from another place."""
+
+_SECOND = 1_000_000_000
+_MILLI = 999_999
+"""Nanoseconds up to which a fraction does not count when seconds are cut."""
+_BASE = 1_420_070_400
+"""1 January 2015 in UTC, from where ORC counts seconds."""
+_JAVA_START = -2_208_988_800
+"""1 January 1900 in UTC: before it java.util.TimeZone has one offset, the standard one of today."""
+_QUARTER = 15 * 60
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_START_1950, _START_1970 = -631_152_000, -86_400
+"""From when on they are sure: a day before 1970, so that times of day that are stored as days of 1970 are."""
+_YEAR_2037, _DAY = 2_114_380_800, 86_400
+"""The year whose least offset is taken for the standard one."""
+
+
+class Clock:
+    """What the clock of a writer's time zone shows. Raises UnsupportedError for a zone that is not known."""
+
+    def __init__(self, zone: str, *, is_java: bool) -> None:
+        self._zone = _SHORT_NAMES.get(zone, zone)
+        self._is_java = is_java
+        self._fixed: int | None = None
+        if _UTC.fullmatch(self._zone):
+            self._fixed = 0
+        elif match := _FIXED.fullmatch(self._zone):
+            seconds = int(match[2]) * 3600 + int(match[3] or 0) * 60
+            self._fixed = -seconds if match[1] == "-" else seconds
+        try:
+            self._base = int(self._offsets(np.array([_BASE]))[0])
+            self._standard = int(self._offsets(_YEAR_2037 + _DAY * np.arange(365)).min())
+        except (pa.ArrowInvalid, ZoneInfoNotFoundError) as error:
+            raise UnsupportedError(
+                f"its timestamps are by the clock of the time zone {zone!r}, which the time zone database of this "
+                "machine does not have; write the file in a zone that it has (such as Europe/Paris), or in UTC"
+            ) from error
+
+    def shown(self, array: pa.Array) -> pa.Array:
+        """Return timestamps in nanoseconds, read as if the writer's zone were GMT, as the clock showed them."""
+        integers = array.view(pa.int64())
+        values = pc.fill_null(integers, 0).to_numpy()
+        seconds, nanos = np.divmod(values, _SECOND)
+        has_fraction = nanos > _MILLI
+        # As they are stored: the reader took a second off those that are before 1970 in GMT.
+        seconds = seconds + (has_fraction & (seconds < 0)) - self._base
+        seconds = seconds - (has_fraction & (seconds < 0))
+        shown = seconds + self._java_offsets(seconds)
+        if len(shown) and not -_MOST_SECONDS < shown.min() <= shown.max() < _MOST_SECONDS:
+            raise UnsupportedError(
+                "it holds timestamps before 1678 or after 2261, which no timestamp in nanoseconds is"
+            )
+        mask = array.is_null().to_numpy(zero_copy_only=False) if array.null_count else None
+        return pa.array(shown * _SECOND + nanos, pa.int64(), mask=mask).view(array.type)
+
+    def _java_offsets(self, instants: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        is_old = instants < _JAVA_START
+        if self._fixed is None and not self._is_java and is_old.any():
+            raise UnsupportedError(
+                f"it holds timestamps before 1900 by the clock of the time zone {self._zone!r}: readers differ in how "
+                "far that was from UTC; write the file in UTC"
+            )
+        sure = _START_1950 if self._zone in _MERGED_1950 else _START_1970 if self._zone in _MERGED_1970 else _JAVA_START
+        if (~is_old & (instants < sure)).any():
+            raise UnsupportedError(
+                f"it holds timestamps before {1950 if sure == _START_1950 else 1970} by the clock of the time zone "
+                f"{self._zone!r}, of which time zone databases differ for those years; write the file in UTC"
+            )
+        return np.where(is_old, self._standard, self._offsets(np.maximum(instants, _JAVA_START)))
+
+    def _offsets(self, instants: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Seconds to be added to instants in UTC."""
+        if self._fixed is not None:
+            return np.full(len(instants), self._fixed, np.int64)
+        is_late = instants >= _YEAR_2037
+        near = np.where(is_late, _YEAR_2037, instants)
+        local = pc.local_timestamp(pa.array(near, pa.int64()).view(pa.timestamp("s", self._zone)))
+        offsets: npt.NDArray[np.int64] = local.view(pa.int64()).to_numpy() - near
+        if is_late.any():
+            offsets = offsets.copy()
+            offsets[is_late] = self._late_offsets(instants[is_late])
+        return offsets
+
+    def _late_offsets(self, instants: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        # Arrow knows of no summer time after 2037. Offsets change at whole quarters of an hour.
+        quarters, places = np.unique(instants // _QUARTER, return_inverse=True)
+        zone = ZoneInfo(self._zone)
+        found = [(_EPOCH + timedelta(seconds=quarter * _QUARTER)).astimezone(zone) for quarter in quarters.tolist()]
+        offsets = [int((moment.utcoffset() or timedelta()).total_seconds()) for moment in found]
+        return np.array(offsets, np.int64)[places]
+
+
+_MOST_SECONDS = (1 << 63) // _SECOND
+
+
+class WriterZones:
+    """The time zones that the stripes of an ORC file name, and the file without them."""
+
+    def __init__(self, source: pa.NativeFile, tail: OrcTail) -> None:
+        self._source = source
+        self._tail = tail
+        self._footers = [_unpacked(tail.compression, self._part(stripe)) for stripe in tail.stripes]
+        zones = [message(footer).get(_STREAMS_ZONE, [b""])[-1] for footer in self._footers]
+        self.names = [zone.decode("utf-8", "replace") if isinstance(zone, bytes) else "" for zone in zones]
+
+    @property
+    def are_utc(self) -> bool:
+        """Whether nothing has to be done."""
+        return all(_UTC.fullmatch(name) for name in self.names)
+
+    def clocks(self) -> list[Clock]:
+        """Return the clock of each stripe. Where a stripe names no zone, it is that of UTC."""
+        known = {name: Clock(name or _GMT, is_java=self._tail.is_java) for name in set(self.names)}
+        return [known[name] for name in self.names]
+
+    def without(self) -> pa.NativeFile:
+        """Return the file with GMT in place of all zones."""
+        return self.replaced(_GMT)
+
+    def replaced(self, zone: str) -> pa.NativeFile:
+        """Return the file with another zone in place of all zones."""
+        parts: list[tuple[int, int] | bytes] = [_MAGIC]
+        position = len(_MAGIC)
+        stripes = []
+        for stripe, footer in zip(self._tail.stripes, self._footers, strict=True):
+            packed = _packed(self._tail.compression, encoded(message(footer) | {_STREAMS_ZONE: [zone.encode()]}))
+            stripes.append(stripe.moved(position, len(packed)))
+            parts += [(stripe.offset, stripe.footer_start - stripe.offset), packed]
+            position += stripe.footer_start - stripe.offset + len(packed)
+        parts.append(self._tail.serialized(stripes, position, partial(_packed, self._tail.compression)))
+        return pa.PythonFile(_Joined(self._source, parts), mode="r")
+
+    def _part(self, stripe: Stripe) -> bytes:
+        refuse_beyond(METADATA_BYTES, stripe.footer_length, "bytes in the footer of an ORC stripe")
+        data = bytes(self._source.read_at(stripe.footer_length, stripe.footer_start))
+        if len(data) < stripe.footer_length:
+            raise pa.ArrowInvalid("the footer of a stripe lies behind the end of the ORC file")
+        return data
+
+
+class _Joined(io.RawIOBase):
+    """Ranges of a file, and bytes, one behind the other."""
+
+    def __init__(self, source: pa.NativeFile, parts: list[tuple[int, int] | bytes]) -> None:
+        self._source = source
+        self._parts = parts
+        ends = np.cumsum([len(part) if isinstance(part, bytes) else part[1] for part in parts])
+        self._ends: list[int] = ends.tolist()
+        self._position = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._position
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        start = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._ends[-1]}[whence]
+        self._position = start + offset
+        return self._position
+
+    def read(self, size: int = -1) -> bytes:
+        stop = self._ends[-1] if size < 0 else min(self._ends[-1], self._position + size)
+        data = b"".join(self._pieces(self._position, stop))
+        self._position += len(data)
+        return data
+
+    def readinto(self, buffer: Any) -> int:
+        data = self.read(len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
+
+    def _pieces(self, start: int, stop: int) -> Iterator[bytes]:
+        begin = 0
+        for part, end in zip(self._parts, self._ends, strict=True):
+            first, last = max(start, begin) - begin, min(stop, end) - begin
+            if first < last:
+                yield part[first:last] if isinstance(part, bytes) else self._range(part[0] + first, last - first)
+            begin = end
+
+    def _range(self, offset: int, size: int) -> bytes:
+        return bytes(self._source.read_at(size, offset))
+
+
+_NONE, _ZLIB, _SNAPPY, _LZ4, _ZSTD = 0, 1, 2, 4, 5
+_HEADER_BYTES = 3
+_MOST_CHUNK = (1 << 23) - 1
+
+
+def _unpacked(compression: int, data: bytes) -> bytes:
+    """A part of an ORC file, which is compressed in chunks. Raises UnsupportedError, or what `damage.DAMAGE` lists."""
+    if compression == _NONE:
+        return data
+    if compression not in _CODECS:
+        raise UnsupportedError(
+            "it holds timestamps and is compressed in a way in which their time zone cannot be read; write it with "
+            "zlib, zstd, snappy or lz4"
+        )
+    pieces = []
+    position = 0
+    while position < len(data):
+        header = int.from_bytes(data[position : position + _HEADER_BYTES], "little")
+        position += _HEADER_BYTES
+        chunk = data[position : position + (header >> 1)]
+        position += header >> 1
+        pieces.append(chunk if header & 1 else _CODECS[compression](chunk))
+    return b"".join(pieces)
+
+
+def _packed(compression: int, data: bytes) -> bytes:
+    """The same part as chunks that are not compressed, which every file may have."""
+    if compression == _NONE:
+        return data
+    chunks = [data[start : start + _MOST_CHUNK] for start in range(0, len(data), _MOST_CHUNK)]
+    return b"".join((len(chunk) << 1 | 1).to_bytes(_HEADER_BYTES, "little") + chunk for chunk in chunks)
+
+
+def _lz4(data: bytes) -> bytes:
+    """A block of LZ4 without its size, for which Arrow asks."""
+    result = bytearray()
+    at = 0
+
+    def length(value: int) -> int:
+        nonlocal at
+        while value >= 15 and data[at] == 255:
+            value += 255
+            at += 1
+        at += value >= 15
+        return value + (data[at - 1] if value >= 15 else 0)
+
+    while at < len(data):
+        token = data[at]
+        at += 1
+        literals = length(token >> 4)
+        result += data[at : at + literals]
+        at += literals
+        if at >= len(data):
+            break
+        distance = int.from_bytes(data[at : at + 2], "little")
+        at += 2
+        copied = length(token & 15) + 4
+        if not 0 < distance <= len(result) or len(result) + copied > _MOST_CHUNK:
+            raise pa.ArrowInvalid("the footer of a stripe is broken")
+        for _ in range(copied):
+            result.append(result[-distance])
+    return bytes(result)
+
+
+_CODECS: Mapping[int, Callable[[bytes], bytes]] = {
+    _ZLIB: partial(unpacked, "deflate"),
+    _SNAPPY: snappy_block,
+    _LZ4: _lz4,
+    _ZSTD: partial(unpacked, "zstandard"),
+}

@@ -1,0 +1,35 @@
+"""An interrupt where Python ignores errors is raised later."""
+
+from __future__ import annotations
+
+import subprocess
+
+import pytest
+
+from metastore_assets.startup import python_command
+
+PROGRAM = """
+import os, signal, sys, time
+from metastore_assets.cli.interrupt import heed_signals
+
+heed_signals()
+
+def arrive():
+    signal.raise_signal(int(sys.argv[1]))
+    time.sleep(0)
+
+os.register_at_fork(after_in_parent=arrive)
+try:
+    child = os.fork()
+    if child == 0:
+        os._exit(0)
+    time.sleep(60)
+except BaseException as error:
+    print(type(error).__name__, getattr(error, "code", None))
+"""
+
+
+@pytest.mark.parametrize(("number", "raised"), [(2, "KeyboardInterrupt None"), (15, "SystemExit 143")])
+def test_around_a_fork(number: int, raised: str) -> None:
+    done = subprocess.run(python_command("-c", PROGRAM, str(number)), capture_output=True, text=True, check=False)
+    assert (done.stdout.strip(), done.stderr, done.returncode) == (raised, "", 0)

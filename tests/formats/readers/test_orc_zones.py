@@ -1,0 +1,166 @@
+"""ORC timestamps without zone by writers whose zone is not UTC: as Spark and Java read them."""
+
+from __future__ import annotations
+
+import base64
+import random
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.orc as orc
+import pytest
+
+from metastore_assets import profile
+from metastore_assets.errors import ProfileError
+from metastore_assets.formats.damage import UnsupportedError
+from metastore_assets.formats.readers.columns import open_columns
+from metastore_assets.formats.readers.orc_tail import OrcTail
+from metastore_assets.formats.readers.orc_zones import Clock, WriterZones, _lz4
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_ZONES = {
+    "Asia/Shanghai": "zlib", "America/Los_Angeles": "zstd", "Europe/Dublin": "lz4", "Africa/Monrovia": "none",
+    "Asia/Kolkata": "snappy", "Australia/Lord_Howe": "zlib", "PST": "snappy", "GMT+08:00": "zstd", "UTC": "zlib",
+}  # fmt: skip
+_FRACTIONS = [0, 1, 999, 1000, 123_456, 500_000, 999_999]
+
+
+def _moments() -> list[int]:
+    """Microseconds from 1970: around it, around 1900, and anywhere."""
+    draw = random.Random(3)
+    seconds = [*range(-60_000, 60_001, 1800), -86_401, -1, 1]
+    seconds += [-2_208_988_800 + hour * 3600 for hour in range(-25, 26)]
+    seconds += [draw.randrange(-9_000_000_000, 9_000_000_000) for _ in range(200)]
+    return [second * 1_000_000 + part for second in seconds for part in draw.sample(_FRACTIONS, 3)]
+
+
+def _plain(nanos: int | None) -> datetime:
+    assert nanos is not None
+    return datetime(1970, 1, 1) + timedelta(microseconds=nanos // 1000)
+
+
+def _values(columns: Any, index: int) -> list[int | None]:
+    leaves = [chunk.field(0).flatten() if index == 2 else chunk for chunk in columns.read(index)]
+    return [value for leaf in leaves for value in leaf.cast(pa.int64()).to_pylist()]
+
+
+@pytest.mark.spark
+def test_what_spark_wrote_in_a_zone_is_what_its_clock_showed(spark: SparkSession, tmp_path: Path) -> None:
+    """In every compression, at any depth; Spark reads the same."""
+    java = spark.sparkContext._jvm.java.util.TimeZone  # type: ignore[union-attr]
+    former, session_zone = java.getDefault(), spark.conf.get("spark.sql.session.timeZone")
+    rows = spark.createDataFrame([(moment,) for moment in _moments()], "us long").coalesce(1)
+    try:
+        for zone, codec in _ZONES.items():
+            java.setDefault(java.getTimeZone(zone))
+            spark.conf.set("spark.sql.session.timeZone", "America/Los_Angeles" if zone == "PST" else zone)
+            folder = tmp_path / zone.replace("/", "_")
+            rows.selectExpr(
+                "us", "timestamp_micros(us) t", "named_struct('x', array(timestamp_micros(us), null)) n"
+            ).write.option("compression", codec).orc(str(folder))
+            text = "date_format(t, 'yyyy-MM-dd HH:mm:ss.SSSSSS')"
+            expected = {
+                us: datetime.fromisoformat(shown)
+                for us, shown in spark.read.orc(str(folder)).selectExpr("us", text).collect()
+            }
+            columns = open_columns("orc", pa.OSFile(str(next(folder.glob("*.orc")))))
+            moments, clock, nested = (_values(columns, index) for index in range(3))
+            assert [_plain(value) for value in clock] == [expected[own] for own in moments if own is not None], zone
+            assert nested == [value for own in clock for value in (own, None)]
+    finally:
+        java.setDefault(former)
+        spark.conf.set("spark.sql.session.timeZone", session_zone)
+
+
+_SHANGHAI = base64.b64decode(
+    "T1JDEQAACgYSBAgFUABAAADjUubiYoADIVEOFi9+if/zl725cptR4cX13dIGjAGMAAUAAP/wLQAAeAMAqUiPXQCpSDr/AKlJG/8C"
+    "aye1/wsAAAAvQAAAagAA42LjYBNgkODmAtGMEspAmgFIswJpRiAtCaRZgTSHEBMHAxAzSfE6Fmcm6gdnJOalZyRmAgBDAAAKHwoE"
+    "CAVQAAoXCARKDxj/n6bs1NsBIOjXuxswAVABWCYoAQDjYBboZ5Ti4mAW0JNQU7DQYFXi4OARYmSUYixR0uDgtFLhEi8uSCzK1isu"
+    "zNFLTixJzKksLtErqSxIFeIsycxNLS5JzC3QUuSSyC9K10ssSEzOSNWDaChLLSrOzM8TYjXRM9YzMGC1YuFgDWCwEudg8eKX+D9/"
+    "2ZsrtxkVXlzfLW3AGMAYoeYwwc+DIYIxidUIpBwACJcBEAEYgIAQIgIADCgkMAmC9AMDT1JDGA=="
+)
+"""Written by Spark in that zone."""
+_SHOWN = ["1970-01-01 05:00:00.5", "1970-01-01 08:00:00.5", "1969-12-31 23:59:59.5", "1850-06-01 00:00:00", None]
+
+
+def _read(data: bytes) -> list[datetime | None]:
+    columns = open_columns("orc", pa.BufferReader(data))
+    return [value for chunk in columns.read(0) for value in chunk.to_pylist()]
+
+
+def test_a_file_of_shanghai() -> None:
+    """Times of day near 1970, and a date of before 1900."""
+    assert _read(_SHANGHAI) == [text and datetime.fromisoformat(text) for text in _SHOWN]
+
+
+def _in_zone(values: list[datetime | None], zone: str, codec: str, *, is_java: bool = True) -> bytes:
+    """A file that Arrow wrote in GMT as if in another zone: its seconds, from 2015, are then of that zone's clock."""
+    sink = pa.BufferOutputStream()
+    orc.write_table(pa.table({"t": pa.array(values, pa.timestamp("us"))}), sink, compression=codec)
+    source = pa.BufferReader(sink.getvalue())
+    tail = OrcTail.of(orc.ORCFile(source).reader.serialized_file_tail())
+    tail = OrcTail(tail.footer | {9: [0 if is_java else 1]}, tail.postscript)
+    return WriterZones(source, tail).replaced(zone).read()
+
+
+@pytest.mark.parametrize("codec", ["uncompressed", "zlib", "snappy", "lz4", "zstd"])
+@pytest.mark.parametrize(
+    ("zone", "summer"), [("PST", True), ("GMT+8", False), ("Europe/Paris", True), ("Etc/UTC", False)]
+)
+def test_compressions_and_names_of_zones(codec: str, zone: str, summer: bool) -> None:
+    """Seconds count from 2015, a winter, on the clock: in summer it shows an hour more."""
+    values = [datetime(2020, 1, 1, 12), datetime(2020, 7, 1, 12, 0, 0, 5), None, datetime(2150, 7, 1, 12)]
+    hour = timedelta(hours=summer)
+    assert _read(_in_zone(values, zone, codec)) == [values[0], values[1] + hour, None, values[3] + hour]  # type: ignore[operator]
+
+
+def test_a_zone_that_nobody_knows(tmp_path: Path) -> None:
+    """The error says what to do."""
+    (tmp_path / "a.orc").write_bytes(_in_zone([datetime(2020, 1, 1)], "Mars/Olympus", "zlib"))
+    with pytest.raises(ProfileError, match=r"time zone 'Mars/Olympus'.* or in UTC") as caught:
+        profile(tmp_path)
+    assert "do not remove" in str(caught.value)
+    assert "TZDIR" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("zone", "value", "is_java", "message"),
+    [
+        ("Asia/Tokyo", datetime(1899, 1, 1), False, "before 1900"),
+        ("Asia/Tokyo", datetime(1899, 1, 1), True, None),
+        ("Europe/Amsterdam", datetime(1949, 1, 1), True, "before 1950"),
+        ("Europe/Amsterdam", datetime(1951, 1, 1), True, None),
+        ("Europe/Oslo", datetime(1969, 1, 1), True, "before 1970"),
+        ("Europe/Oslo", datetime(1970, 1, 1), True, None),
+    ],
+)
+def test_years_in_which_readers_differ(zone: str, value: datetime, is_java: bool, message: str | None) -> None:
+    """Are refused."""
+    data = _in_zone([value], zone, "zlib", is_java=is_java)
+    if message is None:
+        assert len(_read(data)) == 1
+    else:
+        with pytest.raises(UnsupportedError, match=message):
+            _read(data)
+
+
+def test_values_of_other_libraries() -> None:
+    """C++ writes fractions before 1970 as Java does; instants stay what they are."""
+    moments = [datetime(1970, 1, 1, 5, 0, 0, 500_000), datetime(1969, 12, 31, 23, 0, 0, 500_000)]
+    clock = Clock("Asia/Shanghai", is_java=False)
+    # As Arrow hands them out when it is told that the zone is GMT.
+    stored = [int((own - datetime(1970, 1, 1)).total_seconds() * 10**9) for own in moments]
+    shifted = pa.array([stored[0] + 10**9, stored[1]], pa.int64()).view(pa.timestamp("ns"))
+    assert clock.shown(shifted).to_pylist() == [datetime(1970, 1, 1, 5, 0, 0, 500_000), moments[1]]
+
+
+@pytest.mark.parametrize("length", [0, 3, 20, 300, 5000])
+def test_blocks_of_lz4(length: int) -> None:
+    """Literals and copies of any length."""
+    draw = random.Random(length)
+    for data in (draw.randbytes(length), b"ab" * length, bytes(draw.choices(b"ab", k=length))):
+        assert _lz4(pa.compress(data, codec="lz4_raw", asbytes=True)) == data

@@ -1,0 +1,198 @@
+"""What statistics, lists and quantiles of some rows have to be: computed from plain values, one column at a time."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import pyarrow as pa
+
+from metastore_assets.errors import NotKeptError
+from metastore_assets.lookup import ScopedLookup, TableLookup
+from metastore_assets.statistics.column import ColumnStatistics
+from tests.fuzz.columns import Kind, Leaf
+from tests.fuzz.predicates import point
+
+Row = Mapping[int, Any]
+_TICKS = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
+_VALUES_OF = ("minimum", "maximum", "percentiles", "sum", "mean", "standard_deviation", "skewness", "kurtosis")
+
+
+class Difference(AssertionError):
+    """Raised where an answer is not the oracle's."""
+
+
+def expect(found: Any, expected: Any, what: str) -> None:
+    """Raises Difference unless both are equal."""
+    if found != expected:
+        raise Difference(f"{what}: found {found!r}, expected {expected!r}")
+
+
+def expect_true(condition: object, what: str) -> None:
+    """Raises Difference unless so."""
+    if not condition:
+        raise Difference(what)
+
+
+def answered_point(kind: Kind, scalar: pa.Scalar) -> Any:
+    """An answer as the oracle holds values: see `predicates.point`."""
+    if kind.family == "uuid":
+        return scalar.value.as_py()
+    if kind.family == "date":
+        return scalar.value
+    if kind.family in ("time", "local", "zoned"):
+        return scalar.value * _TICKS[scalar.type.unit]
+    return point(kind, scalar.as_py())
+
+
+@dataclass(frozen=True)
+class ColumnTruth:
+    """The values of one column in some rows."""
+
+    leaf: Leaf
+    nulls: int
+    values: Sequence[Any]
+    """That are not null."""
+
+    @classmethod
+    def of(cls, leaf: Leaf, rows: Iterable[Row]) -> ColumnTruth:
+        found = [value for row in rows for value in leaf.values(row)]
+        values = [value for value in found if value is not None]
+        return cls(leaf, len(found) - len(values), values)
+
+    @property
+    def kind(self) -> Kind:
+        assert self.leaf.node.kind is not None
+        return self.leaf.node.kind
+
+    def points(self) -> list[Any]:
+        """NaN included."""
+        return [point(self.kind, value) for value in self.values]
+
+    def counts(self) -> Counter[Any]:
+        """By point."""
+        return Counter(self.points())
+
+    def numbers(self) -> list[Any]:
+        """By increasing value, without NaN."""
+        points = self.points()
+        return sorted(own for own in points if not (self.kind.family == "float" and own[0]))
+
+
+def check_row(row: ColumnStatistics, truth: ColumnTruth, where: str) -> None:
+    """The statistics of a column whose values are shown."""
+    what = f"{where}, column {row.column!r}"
+    expect((row.value_count, row.null_count), (len(truth.values), truth.nulls), f"{what}: values and nulls")
+    leaf = truth.leaf.node
+    if leaf.kind is None:
+        if leaf.form != "struct" and truth.values:
+            lengths = [len(value) for value in truth.values]
+            expect((row.minimum_length, row.maximum_length), (min(lengths), max(lengths)), f"{what}: lengths")
+        return
+    kind, numbers = leaf.kind, truth.numbers()
+    if kind.family == "float":
+        expect(row.nan_count or 0, len(truth.values) - len(numbers), f"{what}: NaN")
+    for name, end, is_exact in (("minimum", 0, row.minimum_exact), ("maximum", -1, row.maximum_exact)):
+        bound = getattr(row, name)
+        if not numbers:
+            expect(bound, None, f"{what}: {name}")
+        elif is_exact or bound is not None:
+            own = answered_point(kind, bound)
+            if is_exact:
+                expect(own, numbers[end], f"{what}: {name}")
+            else:
+                expect_true(own <= numbers[0] if end == 0 else own >= numbers[-1], f"{what}: {name} is no bound")
+    if row.distinct_count_guarantee == "exact":
+        expect(row.distinct_count, len(truth.counts()), f"{what}: distinct")
+    if row.duplicate_count is not None:
+        expect(row.duplicate_count, sum(count > 1 for count in truth.counts().values()), f"{what}: duplicates")
+    if kind.family == "number" and truth.values:
+        expect(Fraction(row.sum or "nan"), sum(map(Fraction, truth.values)), f"{what}: sum")
+    if kind.family == "flag" and truth.values:
+        expect(row.true_count, sum(truth.values), f"{what}: true")
+    if kind.family in ("text", "bytes") and truth.values:
+        lengths = [len(value) for value in truth.values]
+        found = (row.minimum_length, row.maximum_length)
+        expect(found, (min(lengths), max(lengths)), f"{what}: lengths")
+    if row.percentiles is not None and row.percentiles_guarantee == "exact" and numbers:
+        for fraction, value in row.percentiles:
+            wanted = quantile(numbers, Fraction(round(fraction * 100), 100))
+            expect(answered_point(kind, value), wanted, f"{what}: percentile {fraction}")
+
+
+def quantile(numbers: Sequence[Any], q: Fraction) -> Any:
+    """The least value that this part of the values does not exceed."""
+    return numbers[max(0, math.ceil(q * len(numbers)) - 1)]
+
+
+def check_hidden(lookup: TableLookup | ScopedLookup, row: ColumnStatistics, truth: ColumnTruth, where: str) -> None:
+    """Of a column whose values are hidden, nothing tells of a value."""
+    what = f"{where}, hidden column {row.column!r}"
+    expect((row.value_count, row.null_count), (len(truth.values), truth.nulls), f"{what}: values and nulls")
+    for name in (*_VALUES_OF, "true_count", "nan_count", "moments", "quantile_sketch", "user_states"):
+        expect(getattr(row, name), None, f"{what}: {name}")
+    for name, ask in {
+        "top": lambda: lookup.top(row.column),
+        "values": lambda: list(lookup.values(row.column)),
+        "quantile": lambda: lookup.quantile(row.column, 0.5),
+        "histogram": lambda: lookup.histogram(row.column),
+        "spread": lambda: lookup.spread(row.column),
+    }.items():
+        try:
+            found = ask()
+        except NotKeptError:
+            continue
+        expect_true(not found, f"{what}: {name} tells {found!r}")
+
+
+def check_answers(
+    lookup: TableLookup | ScopedLookup,
+    column: str,
+    truth: ColumnTruth,
+    where: str,
+    q: Fraction,
+    frequencies: str,
+    partition: str | None = None,
+) -> None:
+    """Most frequent values, quantiles, frequencies and ranks, as far as the policy `frequencies` keeps them."""
+    what = f"{where}, column {column!r}"
+    kind, numbers, counts = truth.kind, truth.numbers(), truth.counts()
+    ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    row = lookup.statistics([column], partition)[0]
+    try:
+        top = lookup.top(column, 3, partition)
+    except NotKeptError:
+        expect_true(row.frequencies != "listed" or not truth.values, f"{what}: top is refused of a listed column")
+    else:
+        found = [(answered_point(kind, value), count) for value, count in top.values]
+        least = 2 if frequencies == "repeated" else 1
+        wanted = [item for item in ordered if item[1] >= least][: 2 if frequencies == "top(2)" else 3]
+        expect(found, wanted, f"{what}: top")
+    try:
+        answer = lookup.quantile(column, q, partition)
+    except NotKeptError:
+        pass
+    else:
+        if not numbers:
+            expect(answer.value, None, f"{what}: quantile of no values")
+        elif answer.guarantee == "exact":
+            expect(answered_point(kind, answer.value), quantile(numbers, q), f"{what}: quantile {q}")
+        elif answer.value is not None:
+            own = answered_point(kind, answer.value)
+            expect_true(numbers[0] <= own <= numbers[-1], f"{what}: quantile {q} is {own}, outside of the values")
+    for value, own in list({repr(value): value for value in truth.values}.items())[:2]:
+        scalar = kind.array([own])[0]
+        for name, ask, wanted_count in (
+            ("frequency", lookup.frequency, counts[point(kind, own)]),
+            ("rank", lookup.rank, sum(other < point(kind, own) for other in truth.points())),
+        ):
+            try:
+                count = ask(column, scalar, partition)
+            except NotKeptError:
+                continue
+            if count.guarantee == "exact":
+                expect(count.count, wanted_count, f"{what}: {name} of {value}")

@@ -1,0 +1,70 @@
+"""Random policies of the columns of a table, and which columns are hidden under them."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tests.fuzz.columns import Leaf, Node, leaves_of, paths_of
+
+_POLICIES: list[dict[str, Any]] = [
+    {"values": "hidden"},
+    {"values": "hidden"},
+    {"values": "shown"},
+    {"frequencies": "all"},
+    {"frequencies": "off"},
+    {"frequencies": "repeated"},
+    {"frequencies": "repeated", "algorithm": "fingerprints"},
+    {"frequencies": "repeated", "algorithm": "lists"},
+    {"frequencies": "top(2)"},
+    {"frequencies": "all", "ranks": "on", "values": "shown"},
+    {"frequencies": "all", "by_partition": "on", "values": "shown"},
+    {"membership": "on", "values": "shown"},
+    {"frequencies": "off", "membership": "on", "values": "shown"},
+    {"histogram": "off"},
+    {"histogram": 4000, "quantiles": "off"},
+    {"frequencies": "off", "histogram": "off", "quantiles": "off"},
+]
+
+
+@dataclass(frozen=True)
+class Policies:
+    """What is configured, by path; `default` for all others."""
+
+    columns: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+    def merged(self, path: str) -> dict[str, Any]:
+        """A column's own keys before those of `default`."""
+        return {**self.columns.get("default", {}), **self.columns.get(path, {})}
+
+    def hidden(self, columns: Sequence[Node]) -> set[tuple[int, ...]]:
+        """Keys of the columns that are hidden, as one of those above them is or by themselves."""
+        paths = paths_of(columns)
+
+        def is_hidden(leaf: Leaf) -> bool:
+            if self.merged(paths[leaf.keys]).get("values") == "hidden":
+                return True
+            # What is only the default for those above gives way to what is said of the column itself.
+            above = [paths[leaf.keys[:depth]] for depth in range(1, len(leaf.keys))]
+            return any(self.columns.get(path, {}).get("values") == "hidden" for path in above)
+
+        return {leaf.keys for leaf in leaves_of(columns) if is_hidden(leaf)}
+
+    def of_columns(self, columns: Sequence[Node]) -> Policies:
+        """Without those of columns that are not there."""
+        known = {"default", *paths_of(columns).values()}
+        return Policies({path: own for path, own in self.columns.items() if path in known})
+
+
+def drawn_policies(draw: random.Random, columns: Sequence[Node], partition: Node | None) -> Policies:
+    """Of all columns, of some, or of none."""
+    paths = paths_of(columns)
+    chosen = draw.sample(sorted(paths.values()), min(len(paths), draw.choice([0, 1, 2, 5])))
+    found = {path: draw.choice(_POLICIES) for path in chosen}
+    if draw.random() < 0.4:
+        found["default"] = draw.choice([own for own in _POLICIES if own.get("values") != "shown"])
+    if partition is not None:
+        found[paths[partition.key,]] = {"values": "shown"}
+    return Policies(found)

@@ -1,0 +1,454 @@
+"""One random table under random policies, and questions about it whose answers are compared with the oracle's."""
+
+from __future__ import annotations
+
+import random
+import tempfile
+import traceback
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import ValidationError
+
+from metastore_assets.checks import evaluate_checks
+from metastore_assets.checks.subject import surroundings_of
+from metastore_assets.checks.suggest import suggest
+from metastore_assets.config import MetastoreConfig, TableConfig
+from metastore_assets.errors import ConfigError, NotKeptError, PredicateError
+from metastore_assets.expressions.text import text_of
+from metastore_assets.formats import decode_partition_key
+from metastore_assets.lookup import Metastore, TableLookup
+from metastore_assets.lookup.json import show_json
+from metastore_assets.pipeline.refresh import refresh
+from metastore_assets.sql import query
+from tests.fuzz.columns import Leaf, paths_of
+from tests.fuzz.expectations import (
+    ColumnTruth,
+    answered_point,
+    check_answers,
+    check_hidden,
+    check_row,
+    expect,
+    expect_true,
+)
+from tests.fuzz.policies import Policies, drawn_policies
+from tests.fuzz.predicates import Predicate, PredicateDrawer, point
+from tests.fuzz.tables import TABLES, FuzzTable, State
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A difference between an answer and the oracle, or an error that nothing excuses."""
+
+    seed: int
+    question: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"METASTORE_FUZZ_SEED={self.seed}: {self.question}: {self.text}"
+
+
+@dataclass
+class Report:
+    """What came of some sessions."""
+
+    pairs: int = 0
+    tables: int = 0
+    refused: Counter[str] = field(default_factory=Counter)
+    findings: list[Finding] = field(default_factory=list)
+
+
+def run_session(seed: int, report: Report, *, versions: int = 4, predicates: int = 30) -> None:
+    """Ask everything of the table of a seed."""
+    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        draw = random.Random(seed)
+        table = TABLES[seed % len(TABLES)](Path(folder), draw)
+        session = Session(seed, table, report)
+        for _ in range(versions):
+            if not session.step(predicates):
+                break
+        report.tables += 1
+
+
+def _no_spark() -> Any:
+    raise AssertionError("Spark was started for little work")
+
+
+class Session:
+    """A table and its Metastore."""
+
+    def __init__(self, seed: int, table: FuzzTable, report: Report) -> None:
+        self.seed = seed
+        self.table = table
+        self.draw = table.draw
+        self.report = report
+        self.policies = Policies()
+        self.states: dict[int, State] = {}
+        self.hidden: dict[int, set[tuple[int, ...]]] = {}
+        self.root = str(table.folder / "root")
+        self.steps: list[str] = []
+        self.lookup: TableLookup | None = None
+
+    @property
+    def config(self) -> TableConfig:
+        return TableConfig.model_validate({"name": "t", "uri": str(self.table.uri), "columns": self.policies.columns})
+
+    @property
+    def metastore(self) -> Metastore:
+        return Metastore(self.root)
+
+    def step(self, predicates: int) -> bool:
+        """Change the table or its policies, refresh, and ask; false where the table could not be refreshed."""
+        if self.lookup is not None:
+            for _ in range(self.draw.choice([1, 1, 2, 3])):
+                self.steps.append(self.table.take_step())
+            for _ in range(3):
+                self._ask("count of a table that moved on", self._moved_on)
+        # A policy of a column that is gone is an error.
+        self.policies = self.policies.of_columns(self.table.columns)
+        if self.lookup is None or self.draw.random() < 0.5:
+            self.policies = drawn_policies(self.draw, self.table.columns, self.table.partition)
+        if not self._refreshed():
+            return False
+        for _ in range(predicates):
+            self._ask("predicate", self._predicate)
+        self._ask("statistics", self._statistics)
+        self._ask("partitions", self._partitions)
+        self._ask("sql", self._sql)
+        self._ask("suggested checks", self._suggest)
+        self._ask("show --json", self._show)
+        if len(self.states) > 1:
+            self._ask("diff", self._diff)
+            self._ask("changes", self._changes)
+        return True
+
+    def _refreshed(self) -> bool:
+        for _ in range(20):
+            try:
+                config = MetastoreConfig(root=self.root, tables=[self.config], engine="auto", keep_versions=10)
+                number = refresh(config, self.config, _no_spark).version
+            except (ConfigError, ValidationError):
+                self.report.refused["policies"] += 1
+                self.policies = drawn_policies(self.draw, self.table.columns, self.table.partition)
+                continue
+            except Exception as error:  # noqa: BLE001 (whatever it is, it is a finding)
+                self._note("refresh", error)
+                return False
+            self.lookup = self.metastore.table("t")
+            number = self.lookup.version.number
+            self.states[number] = self.table.state()
+            self.hidden[number] = self.policies.hidden(self.table.columns)
+            return True
+        return False
+
+    def _ask(self, question: str, ask: Callable[[], None]) -> None:
+        self.report.pairs += 1
+        state = self.draw.getstate()
+        try:
+            ask()
+        except Exception as error:  # noqa: BLE001 (likewise)
+            self._note(question, error)
+        # Whether a question fails, and where, has no bearing on the next one.
+        self.draw.setstate(state)
+        self.draw.random()
+        self.draw.seed(self.draw.getrandbits(64))
+
+    def _note(self, question: str, error: Exception) -> None:
+        own = [frame for frame in traceback.extract_tb(error.__traceback__) if "/tests/fuzz/" not in frame.filename]
+        place = (
+            ""
+            if isinstance(error, AssertionError) or not own
+            else f" at {Path(own[-1].filename).name}:{own[-1].lineno}"
+        )
+        text = f"{type(error).__name__}: {_short(error)}{place}"
+        notes = "".join(f"\n    {note}" for note in getattr(error, "__notes__", ()))
+        name = f"{type(self.table).__name__} after {', '.join(self.steps) or 'nothing'}, {question}"
+        self.report.findings.append(Finding(self.seed, name, text + notes))
+
+    @property
+    def state(self) -> State:
+        return self.states[self._current.version.number]
+
+    @property
+    def _current(self) -> TableLookup:
+        assert self.lookup is not None
+        return self.lookup
+
+    def _drawn(self, state: State) -> tuple[Predicate, Any]:
+        """A predicate, and what is asked: SQL text or an expression of Arrow."""
+        ieee = self.draw.random() < 0.35
+        drawer = PredicateDrawer(self.draw, state.leaves, list(state.rows.values()))
+        predicate = drawer.drawn(self.draw.choice([0, 1, 2, 3]), ieee=ieee)
+        return predicate, predicate.arrow() if ieee else predicate.sql()
+
+    def _moved_on(self) -> None:
+        """The table as it is now, with what an older version knows."""
+        predicate, where = self._drawn(self.table.state())
+        with _noting(where, self.policies), self._may_be_doubtful():
+            wanted = sum(predicate.holds(row) is True for row in self.table.rows.values())
+            found = self._current.count(where, self.config)
+            expect(found.count, wanted, "count now")
+
+    def _predicate(self) -> None:
+        predicate, where = self._drawn(self.state)
+        with _noting(where, self.policies), self._may_be_doubtful():
+            self._check_predicate(predicate, where)
+
+    @contextmanager
+    def _may_be_doubtful(self) -> Iterator[None]:
+        """Expressions with some names are refused, as the text of Arrow is not clear then."""
+        try:
+            yield
+        except PredicateError as error:
+            if "cannot be taken apart without doubt" not in str(error):
+                raise
+            self.report.refused["an expression of Arrow"] += 1
+
+    def _check_predicate(self, predicate: Predicate, where: Any) -> None:
+        lookup, state = self._current, self.state
+        meant = {number: row for number, row in state.rows.items() if predicate.holds(row) is True}
+        found = lookup.prune(where)
+        paths = {}
+        for fragment in found.fragments:
+            own = self._ids(fragment.path) & state.rows.keys()
+            paths[fragment.path] = own
+            count = len(own & meant.keys())
+            expect_true(
+                fragment.least <= count <= fragment.most,
+                f"prune: {count} rows of {fragment.path}, not {fragment.least} to {fragment.most}",
+            )
+        missed = meant.keys() - set().union(*paths.values())
+        expect(missed, set(), "prune: rows in files that are left out")
+        expect_true(found.rows[0] <= len(meant) <= found.rows[1], f"prune: {len(meant)} rows, not {found.rows}")
+        expect(len(list(found.eliminations())), found.fragments_total - found.fragment_count, "prune: files explained")
+        limit = self.draw.randrange(5)
+        limited = lookup.prune(where, limit)
+        rows = sum(len(self._ids(own.path) & meant.keys()) for own in limited.fragments)
+        expect_true(rows >= min(limit, len(meant)), f"prune: {rows} rows with a limit of {limit}")
+        about = lookup.estimate(where)
+        expect_true(about.lower <= len(meant) <= about.upper, f"estimate: {len(meant)} is not in {about}")
+        expect_true(about.lower <= about.estimate <= about.upper, f"estimate: {about} is outside of its bounds")
+        expect_true(about.guarantee != "exact" or about.estimate == len(meant), f"estimate: {len(meant)}, not {about}")
+        expect(lookup.count(where, self.config, snapshot="version").count, len(meant), "count")
+        text = text_of(lookup.predicate(where))
+        expect(text_of(lookup.predicate(text)), text, "the predicate as text")
+        expect(lookup.count(text, self.config).count, len(meant), f"count of the predicate as text, {text}")
+        if self.draw.random() < 0.4:
+            self._check_filter(where, meant)
+
+    def _check_filter(self, where: Any, meant: dict[int, Any]) -> None:
+        lookup, state = self._current, self.state
+        scoped = lookup.filter(where, table=self.config)
+        expect(scoped.row_count(), len(meant), "filter: rows")
+        paths, rows = paths_of(state.columns), list(meant.values())
+        leaves = {paths[leaf.keys]: leaf for leaf in state.leaves}
+        chosen = self.draw.sample(sorted(leaves), min(4, len(leaves)))
+        for row in scoped.statistics(chosen):
+            truth = ColumnTruth.of(leaves[row.column], rows)
+            self._check_column(scoped, row, truth, "filter")
+
+    def _check_column(
+        self, lookup: Any, row: Any, truth: ColumnTruth, where: str, partition: str | None = None
+    ) -> None:
+        number = self._current.version.number
+        if truth.leaf.keys in self.hidden[number]:
+            if partition is None:
+                check_hidden(lookup, row, truth, where)
+            return
+        check_row(row, truth, where)
+        if truth.leaf.node.kind is not None:
+            q = Fraction(self.draw.randrange(101), 100)
+            frequencies = str(self.policies.merged(row.column).get("frequencies"))
+            check_answers(lookup, row.column, truth, where, q, frequencies, partition)
+
+    def _statistics(self) -> None:
+        lookup, state = self._current, self.state
+        with _noting("", self.policies):
+            expect(lookup.row_count(), len(state.rows), "rows")
+            leaves = {paths_of(state.columns)[leaf.keys]: leaf for leaf in state.leaves}
+            rows = lookup.statistics()
+            expect(sorted(row.column for row in rows), sorted(leaves), "columns")
+            for row in rows:
+                truth = ColumnTruth.of(leaves[row.column], state.rows.values())
+                self._check_column(lookup, row, truth, "statistics")
+
+    def _partitions(self) -> None:
+        partition = self.table.partition
+        if partition is None:
+            return
+        lookup, state = self._current, self.state
+        leaves = {paths_of(state.columns)[leaf.keys]: leaf for leaf in state.leaves}
+        with _noting("", self.policies):
+            total = 0
+            for entry in lookup.partitions():
+                ((_, value),) = decode_partition_key(entry.key)
+                rows = [row for row in state.rows.values() if row[partition.key] == value]
+                total += len(rows)
+                expect(lookup.row_count(entry.key), len(rows), f"rows of {entry.key}")
+                for row in lookup.statistics(partition=entry.key):
+                    truth = ColumnTruth.of(leaves[row.column], rows)
+                    if truth.leaf.keys in self.hidden[lookup.version.number]:
+                        check_hidden(_InPartition(lookup, entry.key), row, truth, entry.key)  # type: ignore[arg-type]
+                    else:
+                        self._check_column(lookup, row, truth, entry.key, entry.key)
+            expect(total, len(state.rows), "rows of all partitions")
+
+    def _sql(self) -> None:
+        lookup, state, metastore = self._current, self.state, self.metastore
+        leaves = {paths_of(state.columns)[leaf.keys]: leaf for leaf in state.leaves}
+        with _noting("", self.policies):
+            for view in ("versions", "history", "partition_statistics", "fragments", "partitions"):
+                query(metastore, f"select * from t.{view}")
+            truths = {path: ColumnTruth.of(leaf, state.rows.values()) for path, leaf in leaves.items()}
+            for row in query(metastore, "select * from t.statistics").to_pylist():
+                truth = truths[row["column_name"]]
+                what = f"sql, column {row['column_name']!r}"
+                expect((row["value_count"], row["null_count"]), (len(truth.values), truth.nulls), what)
+                if truth.leaf.keys in self.hidden[lookup.version.number]:
+                    shown = [name for name in ("minimum", "maximum", "percentiles", "sum", "mean") if row[name]]
+                    expect(shown, [], f"{what}, which is hidden")
+            text = "select column_name, count(*), sum(frequency), count(distinct value) from t.frequencies group by all"
+            for column, values, total, texts in _tuples(query(metastore, text)):
+                truth = truths[column]
+                expect_true(truth.leaf.keys not in self.hidden[lookup.version.number], f"sql: values of {column!r}")
+                expect(
+                    (values, texts, int(total)), (len(truth.counts()),) * 2 + (len(truth.values),), f"sql: {column!r}"
+                )
+            text = "select column_name, sum(frequency) from t.histograms group by all"
+            for column, total in _tuples(query(metastore, text)):
+                truth = truths[column]
+                expect_true(truth.leaf.keys not in self.hidden[lookup.version.number], f"sql: bins of {column!r}")
+                finite = [
+                    own
+                    for own in truth.numbers()
+                    if truth.kind.family != "float" or own[1] not in (float("inf"), float("-inf"))
+                ]
+                expect(int(total), len(finite), f"sql: histogram of {column!r}")
+
+    def _suggest(self) -> None:
+        lookup = self._current
+        with _noting("", self.policies):
+            around = surroundings_of(self.metastore, self.config, lookup)
+            text = suggest(lookup, around).to_yaml()
+            own = TableConfig.model_validate({"name": "t", "uri": str(self.table.uri)} | yaml.safe_load(text))
+            results = evaluate_checks(own.named_checks(), lookup, around)
+            failed = [(result.name, result.finding) for result in results if result.status != "passed"]
+            expect(failed, [], f"suggested checks\n{text}\n")
+
+    def _show(self) -> None:
+        lookup = self._current
+        show_json(lookup.version, lookup.statistics(), current=True, spreads=lookup.spreads(), built=lookup.built())
+
+    def _earlier(self) -> tuple[TableLookup, State]:
+        numbers = [number for number in self.states if number < self._current.version.number]
+        number = self.draw.choice(numbers)
+        return self.metastore.table("t", number), self.states[number]
+
+    def _identity(self, leaf: Leaf) -> Any:
+        return leaf.keys if self.table.follows_renames else leaf.names
+
+    def _diff(self) -> None:
+        lookup, state = self._current, self.state
+        earlier, before = self._earlier()
+        with _noting(f"since version {earlier.version.number}", self.policies):
+            found = lookup.diff(earlier)
+            expect(found.row_count, (len(before.rows), len(state.rows)), "diff: rows")
+            old = {self._identity(leaf): leaf for leaf in before.leaves}
+            new = {self._identity(leaf): leaf for leaf in state.leaves}
+            old_paths, new_paths = paths_of(before.columns), paths_of(state.columns)
+            added = sorted(new_paths[leaf.keys] for own, leaf in new.items() if own not in old)
+            removed = sorted(old_paths[leaf.keys] for own, leaf in old.items() if own not in new)
+            expect(sorted(own.name for own in found.columns if own.change == "added"), added, "diff: added")
+            expect(sorted(own.name for own in found.columns if own.change == "removed"), removed, "diff: removed")
+            by_name = {new_paths[leaf.keys]: own for own, leaf in new.items() if own in old}
+            for column in found.columns:
+                if column.change in ("added", "removed") or column.after is None:
+                    continue
+                own = by_name[column.after.column]
+                was, now = ColumnTruth.of(old[own], before.rows.values()), ColumnTruth.of(new[own], state.rows.values())
+                kinds = was.leaf.node.kind, now.leaf.node.kind
+                if kinds[0] is None or kinds[1] is None or column.change == "changed":
+                    continue
+                expect(was.nulls, now.nulls, f"diff: nulls of {column.name!r}, which is the same")
+                if not self._is_hidden_at(earlier, was.leaf) and column.after.fingerprint is not None:
+                    expect_true(was.counts() == now.counts(), f"diff: {column.name!r} is called the same, and is not")
+
+    def _is_hidden_at(self, lookup: TableLookup, leaf: Leaf) -> bool:
+        return leaf.keys in self.hidden[lookup.version.number]
+
+    def _changes(self) -> None:
+        lookup, state = self._current, self.state
+        earlier, before = self._earlier()
+        paths = {path: leaf for leaf in state.leaves for path in [paths_of(state.columns)[leaf.keys]]}
+        old = {self._identity(leaf): leaf for leaf in before.leaves}
+        with _noting(f"since version {earlier.version.number}", self.policies):
+            for own in lookup.changes(earlier.version.number).columns:
+                leaf = paths[own.column]
+                if own.table is None:
+                    continue
+                what = f"changes of column {own.column!r}"
+                expect_true(not self._is_hidden_at(lookup, leaf), f"{what}: it is hidden")
+                now = ColumnTruth.of(leaf, state.rows.values())
+                former = old.get(self._identity(leaf))
+                was = Counter() if former is None else ColumnTruth.of(former, before.rows.values()).counts()
+                expect_true(former is None or not self._is_hidden_at(earlier, former), f"{what}: it was hidden")
+                counts = now.counts()
+                wanted = {
+                    value: (was[value] or None, counts[value] or None)
+                    for value in was.keys() | counts.keys()
+                    if was[value] != counts[value]
+                }
+                columns = zip(
+                    own.table["value"], *(own.table[name].to_pylist() for name in ("before", "after")), strict=True
+                )
+                found = {answered_point(now.kind, value): pair for value, *pair in columns}
+                expect({value: tuple(pair) for value, pair in found.items()}, wanted, what)
+
+    def _ids(self, path: str) -> set[int]:
+        full = path if path.startswith(("/", "file:")) else str(self.table.uri / path)
+        return self.table.ids_of(full)
+
+
+class _InPartition:
+    """Answers about a partition, asked as if it were the table."""
+
+    def __init__(self, lookup: TableLookup, key: str) -> None:
+        self._lookup = lookup
+        self._key = key
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        return lambda *arguments: getattr(self._lookup, name)(*arguments, partition=self._key)
+
+
+class _noting:
+    """Adds the predicate and the policies to what is raised."""
+
+    def __init__(self, where: Any, policies: Policies) -> None:
+        self._notes = [f"where {where}", f"policies {dict(policies.columns)}"]
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if error is not None:
+            for note in self._notes:
+                error.add_note(note)
+
+
+def _tuples(table: Any) -> list[tuple[Any, ...]]:
+    return list(zip(*(column.to_pylist() for column in table.columns), strict=True))
+
+
+def _short(error: Exception) -> str:
+    return " ".join(str(error).split())[:600]
+
+
+__all__ = ["Finding", "NotKeptError", "Report", "point", "run_session"]

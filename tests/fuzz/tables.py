@@ -1,0 +1,540 @@
+"""Random tables of several formats, which change from commit to commit, with the rows that they should hold."""
+
+from __future__ import annotations
+
+import random
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+from urllib.parse import quote
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from deltalake import DeltaTable, write_deltalake
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.expressions import In
+from pyiceberg.io.pyarrow import _pyarrow_to_schema_without_ids
+from pyiceberg.schema import assign_fresh_schema_ids
+from pyiceberg.types import DoubleType, LongType
+
+from tests.formats.delta.log_writer import (
+    add_file,
+    commit,
+    list_of,
+    map_of,
+    mapped,
+    metadata,
+    protocol,
+    struct_of,
+    write_vector,
+)
+from tests.fuzz.columns import (
+    DELTA_KINDS,
+    FILE_KINDS,
+    ICEBERG_KINDS,
+    NAMES,
+    Drawer,
+    Kind,
+    Leaf,
+    Node,
+    leaves_of,
+)
+
+Rows = dict[int, dict[int, Any]]
+"""Rows by `id`; values by the key of a column."""
+ID = 1
+"""Key of the column `id`, which all tables have, and which comes first in all files."""
+_PARTITIONS = ["x", "y/z", "é%", None]
+_ONE_CASE = [name for at, name in enumerate(NAMES) if name.lower() not in {own.lower() for own in NAMES[:at]}]
+"""Delta tells names apart but for upper and lower case."""
+_WIDER = {
+    "byte": ["short", "integer", "long"],
+    "short": ["integer", "long"],
+    "integer": ["long"],
+    "float": ["double"],
+}
+
+
+@dataclass(frozen=True)
+class State:
+    """What a table holds at one time."""
+
+    columns: list[Node]
+    rows: Rows
+
+    @property
+    def leaves(self) -> list[Leaf]:
+        return leaves_of(self.columns)
+
+
+class FuzzTable(ABC):
+    """A table below a folder. `id` is unique."""
+
+    kinds: ClassVar[Mapping[str, Kind]]
+    steps: ClassVar[tuple[str, ...]]
+    names: ClassVar[Sequence[str]] = NAMES
+    follows_renames: ClassVar[bool] = True
+    """Whether a column that was renamed is the same, and one that was added again another."""
+
+    def __init__(self, folder: Path, draw: random.Random) -> None:
+        self.folder = folder
+        self.draw = draw
+        self.drawer = Drawer(draw, self.kinds, self.names)
+        self.columns = [self.drawer.leaf("id", self.kinds["long"])]
+        self.partition: Node | None = None
+        if draw.random() < 0.5:
+            self.partition = self.drawer.leaf(self._partition_name(), self.kinds["string"])
+            self.columns.append(self.partition)
+        taken = {node.name for node in self.columns}
+        for name in self.drawer.some_names(draw.randrange(3, 8)):
+            if name not in taken:
+                self.columns.append(self.drawer.node(name))
+        self.rows: Rows = {}
+        self.next_id = 0
+        self.dropped: set[str] = set()
+        self.files_written = 0
+        self.nulls = draw.choice([0.02, 0.15, 0.4])
+        self._create()
+        self.append()
+
+    @property
+    def uri(self) -> Path:
+        return self.folder / "lake"
+
+    def state(self) -> State:
+        """What it holds now."""
+        return State([node.copied() for node in self.columns], dict(self.rows))
+
+    def take_step(self) -> str:
+        """Change the table; the name of the step."""
+        step = self.draw.choice(self.steps)
+        getattr(self, step)()
+        return step
+
+    def append(self) -> None:
+        for _ in range(self.draw.choice([1, 1, 2, 3])):
+            rows = self._drawn(self.draw.choice([1, 3, 12, 40]))
+            self._append(rows)
+            self.rows |= rows
+
+    def delete(self) -> None:
+        share = self.draw.choice([2, 4, 9])
+        gone = {number for number in self.rows if self.draw.randrange(share) == 0}
+        self._delete(gone)
+        self.rows = {number: row for number, row in self.rows.items() if number not in gone}
+
+    def overwrite(self) -> None:
+        rows = self._drawn(self.draw.choice([5, 30]))
+        self._replace(rows)
+        self.rows = rows
+
+    def compact(self) -> None:
+        """The same rows move to other files, in another order."""
+        numbers = list(self.rows)
+        self.draw.shuffle(numbers)
+        self.rows = {number: self.rows[number] for number in numbers}
+        self._replace(self.rows)
+
+    def add(self) -> None:
+        """A column, or a field of a struct; maybe under a name that there was."""
+        structs = [leaf for leaf in leaves_of(self.columns) if leaf.node.form == "struct"]
+        above = self.draw.choice(structs) if structs and self.draw.random() < 0.4 else None
+        beside = self.columns if above is None else above.node.children
+        taken = {node.name for node in beside}
+        free = [name for name in [*self.dropped, *self.drawer.names] if name not in taken]
+        name = self.draw.choice(sorted(self.dropped & set(free)) or free) if self.draw.random() < 0.5 else free[-1]
+        node = self.drawer.node(name, 1 if above is None else 2)
+        if self._add(above, node):
+            beside.append(node)
+            self.append()
+
+    def drop(self) -> None:
+        found = [
+            leaf
+            for leaf in leaves_of(self.columns)
+            if leaf.node.key != ID
+            and leaf.node is not self.partition
+            and (len(leaf.nodes) == 1 or (leaf.nodes[-2].form == "struct" and len(leaf.nodes[-2].children) > 1))
+        ]
+        if len(self.columns) > 3 and found:
+            leaf = self.draw.choice(found)
+            if self._drop(leaf):
+                (self.columns if len(leaf.nodes) == 1 else leaf.nodes[-2].children).remove(leaf.node)
+                self.dropped.add(leaf.node.name)
+                self._after_schema()
+
+    def rename(self) -> None:
+        found = [
+            leaf
+            for leaf in leaves_of(self.columns)
+            if leaf.node.key != ID and (len(leaf.nodes) == 1 or leaf.nodes[-2].form == "struct")
+        ]
+        if not found:
+            return
+        leaf = self.draw.choice(found)
+        beside = self.columns if len(leaf.nodes) == 1 else leaf.nodes[-2].children
+        name = self.draw.choice([name for name in self.drawer.names if name not in {node.name for node in beside}])
+        if self._rename(leaf, name):
+            leaf.node.name = name
+            self._after_schema()
+
+    def widen(self) -> None:
+        found = [
+            (leaf, wider)
+            for leaf in leaves_of(self.columns)
+            if leaf.node.kind is not None and leaf.node is not self.partition and leaf.node.key != ID
+            if not any(above.form == "map" for above in leaf.nodes)
+            for name in _WIDER
+            if self.kinds.get(name) == leaf.node.kind
+            for wider in _WIDER[name]
+            if wider in self.kinds
+        ]
+        if found:
+            leaf, wider = self.draw.choice(found)
+            if self._widen(leaf, wider):
+                leaf.node.kind = self.kinds[wider]
+                self._after_schema()
+                self.append()
+
+    def ids_of(self, path: str) -> set[int]:
+        """Ids of the rows that a data file was written with."""
+        file = pq.ParquetFile(path.removeprefix("file://"))
+        found: set[int] = set(file.read(columns=[file.schema_arrow.names[0]]).column(0).to_pylist())
+        return found
+
+    def arrow(self, rows: Rows, names: Mapping[int, str] | None = None, without: Collection[int] = ()) -> pa.Table:
+        """Rows in Arrow."""
+        nodes = [node for node in self.columns if node.key not in without]
+        arrays = [node.array([row.get(node.key) for row in rows.values()], names) for node in nodes]
+        labels = [node.name if names is None else names[node.key] for node in nodes]
+        return pa.Table.from_arrays(arrays, names=labels)
+
+    def _drawn(self, count: int) -> Rows:
+        found: Rows = {}
+        columns = [node for node in self.columns if node.key != ID]
+        few = {node.key: [node.drawn(self.draw, self.nulls) for _ in range(2)] for node in columns}
+        alike = {node.key for node in columns if self.draw.random() < 0.3}
+        for number in range(self.next_id, self.next_id + count):
+            row: dict[int, Any] = {ID: number}
+            for node in columns:
+                row[node.key] = (
+                    self.draw.choice(few[node.key]) if node.key in alike else node.drawn(self.draw, self.nulls)
+                )
+            if self.partition is not None:
+                row[self.partition.key] = self.draw.choice(_PARTITIONS)
+            found[number] = row
+        self.next_id += count
+        return found
+
+    def _by_partition(self, rows: Rows) -> Iterable[tuple[str | None, Rows]]:
+        if self.partition is None:
+            return [(None, rows)] if rows else []
+        key = self.partition.key
+        found: dict[str | None, Rows] = {}
+        for number, row in rows.items():
+            found.setdefault(row[key], {})[number] = row
+        return list(found.items())
+
+    def _partition_name(self) -> str:
+        return self.draw.choice(["p", "P q", "a.p", "größe p", 'p"p'])
+
+    def _after_schema(self) -> None:  # noqa: B027 (most formats have nothing to do)
+        """The schema was changed."""
+
+    def _add(self, above: Leaf | None, node: Node) -> bool:
+        """Whether the column can be added."""
+        return True
+
+    def _drop(self, leaf: Leaf) -> bool:
+        return True
+
+    def _rename(self, leaf: Leaf, name: str) -> bool:
+        return True
+
+    def _widen(self, leaf: Leaf, wider: str) -> bool:
+        return True
+
+    @abstractmethod
+    def _create(self) -> None: ...
+
+    @abstractmethod
+    def _append(self, rows: Rows) -> None: ...
+
+    @abstractmethod
+    def _delete(self, gone: Collection[int]) -> None: ...
+
+    @abstractmethod
+    def _replace(self, rows: Rows) -> None: ...
+
+
+class MappedDelta(FuzzTable):
+    """A Delta table written by hand, whose files have physical names; deletes are deletion vectors."""
+
+    kinds = DELTA_KINDS
+    names = _ONE_CASE
+    steps = ("append", "append", "delete", "overwrite", "compact", "add", "add", "drop", "rename", "rename", "widen")
+
+    def _create(self) -> None:
+        self.live: dict[str, tuple[dict[str, Any], list[int], set[int]]] = {}
+        commit(self.uri, protocol("columnMapping", "deletionVectors", "typeWidening", "timestampNtz"), self._metadata())
+
+    def _metadata(self) -> dict[str, Any]:
+        fields = [mapped(node.name, self._type(node), node.key) for node in self.columns]
+        partition = [] if self.partition is None else [self.partition.name]
+        return metadata(fields, partition, **{"delta.columnMapping.mode": "name"})
+
+    def _type(self, node: Node) -> Any:
+        if node.kind is not None:
+            return next(name for name, kind in self.kinds.items() if kind is node.kind or kind == node.kind)
+        if node.form == "struct":
+            return struct_of(*(mapped(child.name, self._type(child), child.key) for child in node.children))
+        types = [self._type(child) for child in node.children]
+        return list_of(*types) if node.form == "list" else map_of(*types)
+
+    def _write(self, rows: Rows) -> list[dict[str, Any]]:
+        names = {leaf.node.key: f"p{leaf.node.key}" for leaf in leaves_of(self.columns)}
+        actions = []
+        for value, own in self._by_partition(rows):
+            self.files_written += 1
+            path = f"f{self.files_written}.parquet"
+            key = self.partition and self.partition.key
+            data = self.arrow(own, names, () if key is None else (key,))
+            action = add_file(self.uri, data, path, **({} if key is None else {names[key]: value}))
+            self.live[path] = (action["add"], list(own), set())
+            actions.append(action)
+        return actions
+
+    def _append(self, rows: Rows) -> None:
+        commit(self.uri, *self._write(rows))
+
+    def _delete(self, gone: Collection[int]) -> None:
+        actions: list[dict[str, Any]] = []
+        for path, (add, numbers, before) in list(self.live.items()):
+            places = before | {place for place, number in enumerate(numbers) if number in gone}
+            if places == before:
+                continue
+            actions.append(_removed(add))
+            del self.live[path]
+            if len(places) < len(numbers):
+                vector = write_vector(self.uri, sorted(places), self.draw.choice("uip"))
+                self.live[path] = (add | {"deletionVector": vector}, numbers, places)
+                actions.append({"add": self.live[path][0]})
+        commit(self.uri, *actions)
+
+    def _replace(self, rows: Rows) -> None:
+        removed = [_removed(add) for add, _, _ in self.live.values()]
+        self.live.clear()
+        commit(self.uri, *removed, *self._write(rows))
+
+    def _after_schema(self) -> None:
+        commit(self.uri, self._metadata())
+
+    def add(self) -> None:
+        before = len(leaves_of(self.columns))
+        FuzzTable.add(self)
+        if len(leaves_of(self.columns)) != before:
+            self._after_schema()
+
+
+def _removed(add: Mapping[str, Any]) -> dict[str, Any]:
+    return {"remove": {key: add[key] for key in ("path", "partitionValues", "deletionVector") if key in add}}
+
+
+class PlainDelta(FuzzTable):
+    """A Delta table as deltalake writes it, with the statistics of its files in the log."""
+
+    # In structs it forgets the table feature that these need.
+    kinds: ClassVar = {name: kind for name, kind in DELTA_KINDS.items() if name != "timestamp_ntz"}
+    names = _ONE_CASE
+    steps = ("append", "append", "delete", "overwrite", "compact", "add", "optimize")
+    follows_renames = False
+
+    def _partition_name(self) -> str:
+        return "p"
+
+    def _create(self) -> None:
+        schema = self.arrow({}).schema
+        write_deltalake(
+            self.uri,
+            pa.RecordBatchReader.from_batches(schema, []),
+            partition_by=None if self.partition is None else [self.partition.name],
+        )
+
+    def _append(self, rows: Rows) -> None:
+        write_deltalake(self.uri, self.arrow(rows), mode="append", schema_mode="merge")
+
+    def _delete(self, gone: Collection[int]) -> None:
+        DeltaTable(self.uri).delete(f"id in ({', '.join(map(str, sorted(gone))) or 'null'})")
+
+    def _replace(self, rows: Rows) -> None:
+        write_deltalake(self.uri, self.arrow(rows), mode="overwrite")
+
+    def optimize(self) -> None:
+        DeltaTable(self.uri).optimize.compact()
+
+
+class PlainIceberg(FuzzTable):
+    """An Iceberg table as pyiceberg writes it."""
+
+    kinds = ICEBERG_KINDS
+    steps = ("append", "append", "delete", "overwrite", "compact", "add", "add", "drop", "rename", "rename", "widen")
+
+    def _partition_name(self) -> str:
+        return "p"
+
+    def _create(self) -> None:
+        catalog = SqlCatalog("c", uri="sqlite://", warehouse=self.folder.as_uri())
+        catalog.create_namespace("n")
+        self.columns = [node for node in self.columns if node.key == ID or self._is_accepted([self.columns[0], node])]
+        while not self._is_accepted(self.columns):
+            self.columns.pop()
+        schema = self.arrow({}).schema
+        self.table = catalog.create_table("n.t", schema, location=self.uri.as_uri())
+        if self.partition is not None:
+            with self.table.update_spec() as update:
+                update.add_identity(self.partition.name)
+
+    def _is_accepted(self, columns: list[Node]) -> bool:
+        """Whether pyiceberg has a place for columns of these names."""
+        below = [leaf for leaf in leaves_of(columns) if leaf.is_repeated and leaf.nodes[-2].form == "struct"]
+        if not all(re.fullmatch("[A-Za-z_][A-Za-z0-9_]*", leaf.node.name) for leaf in below):
+            return False  # of names that it escapes in files, pyiceberg writes nulls inside lists
+        arrays = [node.array([]) for node in columns]
+        try:
+            schema = pa.schema([pa.field(node.name, array.type) for node, array in zip(columns, arrays, strict=True)])
+            found = assign_fresh_schema_ids(_pyarrow_to_schema_without_ids(schema))
+            for leaf in leaves_of(columns):
+                found.find_field(".".join(leaf.names))
+        except ValueError:
+            return False
+        return True
+
+    def _drawn(self, count: int) -> Rows:
+        """Without null lists and maps: pyiceberg writes them as empty ones, when it appends and when it deletes."""
+        return {
+            number: {node.key: _without_null_lists(node, row[node.key]) for node in self.columns}
+            for number, row in super()._drawn(count).items()
+        }
+
+    def _append(self, rows: Rows) -> None:
+        self.table.append(self.arrow(rows))
+
+    def _delete(self, gone: Collection[int]) -> None:
+        if gone:
+            self.table.delete(In("id", gone))
+
+    def _replace(self, rows: Rows) -> None:
+        self.table.overwrite(self.arrow(rows))
+
+    def _add(self, above: Leaf | None, node: Node) -> bool:
+        # Rows that were there before would have null lists.
+        if (above is not None and above.is_repeated) or any(leaf.is_repeated for leaf in leaves_of([node])):
+            return False
+        trial = [own.copied() for own in self.columns]
+        if above is None:
+            trial.append(node)
+        else:
+            next(leaf for leaf in leaves_of(trial) if leaf.keys == above.keys).node.children.append(node)
+        if not self._is_accepted(trial):
+            return False
+        (field,) = _pyarrow_to_schema_without_ids(pa.schema([pa.field(node.name, node.array([]).type)])).fields
+        with self.table.update_schema() as update:
+            update.add_column((*(() if above is None else above.names), node.name), field.field_type)
+        return True
+
+    def _drop(self, leaf: Leaf) -> bool:
+        with self.table.update_schema() as update:
+            update.delete_column(leaf.names)
+        return True
+
+    def _rename(self, leaf: Leaf, name: str) -> bool:
+        before, leaf.node.name = leaf.node.name, name
+        is_accepted = self._is_accepted(self.columns)
+        leaf.node.name = before
+        if is_accepted and leaf.node is not self.partition:
+            with self.table.update_schema() as update:
+                update.rename_column(leaf.names, name)
+            return True
+        return False
+
+    def _widen(self, leaf: Leaf, wider: str) -> bool:
+        with self.table.update_schema() as update:
+            update.update_column(leaf.names, {"long": LongType(), "double": DoubleType()}[wider])
+        return True
+
+
+def _without_null_lists(node: Node, value: Any) -> Any:
+    if node.form == "struct" and value is not None:
+        return {child.key: _without_null_lists(child, value.get(child.key)) for child in node.children}
+    if node.form == "list":
+        return [_without_null_lists(node.children[0], element) for element in value or ()]
+    if node.form == "map":
+        return [(key, _without_null_lists(node.children[1], item)) for key, item in value or ()]
+    return value
+
+
+class Files(FuzzTable):
+    """Plain Parquet files, with types that no table format has."""
+
+    kinds = FILE_KINDS
+    steps = ("append", "append", "delete", "overwrite", "compact", "add", "add", "drop", "rename", "move")
+    follows_renames = False
+
+    def _partition_name(self) -> str:
+        return "p"
+
+    def _create(self) -> None:
+        self.uri.mkdir(parents=True)
+
+    def _append(self, rows: Rows) -> None:
+        for value, own in self._by_partition(rows):
+            folder, without = self.uri, ()
+            if self.partition is not None:
+                text = "__HIVE_DEFAULT_PARTITION__" if value is None else quote(value, safe="")
+                folder, without = self.uri / f"p={text}", (self.partition.key,)
+                folder.mkdir(exist_ok=True)
+            self.files_written += 1
+            groups = self.draw.choice([None, None, 7])
+            data = self.arrow(own, without=without)
+            pq.write_table(data, folder / f"f{self.files_written}.parquet", row_group_size=groups)
+
+    def _delete(self, gone: Collection[int]) -> None:
+        self._replace({number: row for number, row in self.rows.items() if number not in gone})
+
+    def _replace(self, rows: Rows) -> None:
+        for path in self.uri.rglob("*.parquet"):
+            path.unlink()
+        # A table of files without rows would be none.
+        if not rows:
+            rows = self._drawn(1)
+            self.rows = rows
+        halves = list(rows.items())
+        at = self.draw.randrange(len(halves) + 1)
+        for half in (halves[:at], halves[at:]):
+            self._append(dict(half))
+
+    def delete(self) -> None:
+        before = dict(self.rows)
+        gone = {number for number in before if self.draw.randrange(3) == 0}
+        self.rows = {number: row for number, row in before.items() if number not in gone} or self._drawn(1)
+        self._replace(self.rows)
+
+    def _rename(self, leaf: Leaf, name: str) -> bool:
+        return leaf.node is not self.partition
+
+    def move(self) -> None:
+        """Files under other names."""
+        for path in self.uri.rglob("*.parquet"):
+            self.files_written += 1
+            path.rename(path.with_name(f"f{self.files_written}.parquet"))
+
+    def _after_schema(self) -> None:
+        """All files have the same columns: else the table would have those of the older ones as well."""
+        self._replace(self.rows)
+
+
+TABLES: tuple[type[FuzzTable], ...] = (MappedDelta, PlainDelta, PlainIceberg, Files)
+__all__ = ["ID", "TABLES", "FuzzTable", "Rows", "State"]

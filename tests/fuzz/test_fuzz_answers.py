@@ -1,0 +1,60 @@
+"""Random tables under random policies answer as plain Python does: `prune`, `count`, `estimate`, `filter`, `sql`, …
+
+A failure prints its seed, which makes the table, its commits, its policies and all questions:
+`METASTORE_FUZZ_SEED=1017 METASTORE_FUZZ_TABLES=1 pytest tests/fuzz -m long` asks those of the long test again.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.fuzz.session import Report, run_session
+
+SEEDS = (23, 4, 51, 10, 13)
+"""Of tables of all formats; among them those that have found mistakes."""
+PREDICATES = 25
+
+
+def _assert_no_difference(report: Report) -> None:
+    assert not report.findings, "\n".join(map(str, report.findings))
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_random_table_answers_as_its_rows_do(seed: int) -> None:
+    report = Report()
+    run_session(seed, report, versions=2, predicates=4)
+    assert report.pairs >= 10
+    _assert_no_difference(report)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(6 * 3600)
+def test_random_tables_answer_as_their_rows_do_one_by_one() -> None:
+    """`METASTORE_FUZZ_PAIRS` questions about tables, 10,000 by default, from `METASTORE_FUZZ_SEED` on.
+
+    At most `METASTORE_FUZZ_TABLES` of them, and for so many seconds as `METASTORE_FUZZ_SECONDS` says. With
+    `METASTORE_FUZZ_LOG` each difference is written to that file when it is found, and how far the test is.
+    """
+    settings = {
+        name: os.environ.get(f"METASTORE_FUZZ_{name}") for name in ("PAIRS", "SEED", "TABLES", "SECONDS", "LOG")
+    }
+    pairs, seed = int(settings["PAIRS"] or 10_000), int(settings["SEED"] or 1000)
+    tables, end = int(settings["TABLES"] or pairs), time.monotonic() + float(settings["SECONDS"] or "inf")
+    report, started = Report(), time.monotonic()
+    while report.pairs < pairs and report.tables < tables and time.monotonic() < end:
+        known = len(report.findings)
+        run_session(seed, report, predicates=PREDICATES)
+        seed += 1
+        if settings["LOG"]:
+            rate = report.pairs / (time.monotonic() - started)
+            lines = [*map(str, report.findings[known:])]
+            lines.append(
+                f"{report.pairs} pairs, {report.tables} tables, {rate:.1f}/s, {len(report.findings)} differences"
+            )
+            with Path(settings["LOG"]).open("a", encoding="utf-8") as log:
+                log.write("\n".join(lines) + "\n")
+    _assert_no_difference(report)

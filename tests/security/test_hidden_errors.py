@@ -1,0 +1,144 @@
+"""An error of a table with hidden columns quotes no value, wherever it is raised and by whomever it is printed."""
+
+from __future__ import annotations
+
+import json
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner
+from deltalake import write_deltalake
+
+from metastore_assets.cli.commands import cli
+from metastore_assets.config import MetastoreConfig, TableConfig
+from metastore_assets.errors import MetastoreError
+from metastore_assets.formats import memory
+from metastore_assets.pipeline.refresh import plan_refresh, refresh
+from tests.formats.iceberg.writer import IcebergWriter, column
+from tests.robustness.support import no_spark
+from tests.security.searching import files_with
+
+TOKEN = "Zyzzyva-Secret"
+GOOD = f"id,email\n1,{TOKEN}\n2,{TOKEN}\n"
+
+
+def config(folder: Path, hidden: str = "email", **more: Any) -> MetastoreConfig:
+    columns = {hidden: {"values": "hidden"}} if hidden else {}
+    table = TableConfig.model_validate({"name": "t", "uri": str(folder / "lake"), "columns": columns, **more})
+    return MetastoreConfig(root=str(folder / "root"), engine="auto", tables=[table])
+
+
+def ragged(lake: Path) -> None:
+    (lake / "1.csv").write_text(f"{GOOD}3,{TOKEN},too much\n")
+
+
+def ragged_beside_another(lake: Path) -> None:
+    ragged(lake)
+    (lake / "0.csv").write_text(GOOD)
+
+
+def an_open_quote(lake: Path) -> None:
+    (lake / "1.csv").write_text(f'{GOOD}3,"{TOKEN}\n')
+
+
+def no_utf8(lake: Path) -> None:
+    (lake / "1.csv").write_bytes(GOOD.encode() + f"3,{TOKEN}".encode() + b"\xff\n")
+
+
+def two_columns_of_a_name(lake: Path) -> None:
+    (lake / "1.csv").write_text(f"{TOKEN},{TOKEN},id\n1.5,2.5,1\n2.5,3.5,2\n")
+
+
+def broken_json(lake: Path) -> None:
+    (lake / "1.jsonl").write_text(f'{{"id": 1, "email": "{TOKEN}"}}\n{{"id": 2, "email": "{TOKEN}", {TOKEN}\n')
+
+
+def a_number_of_json_beyond_floats(lake: Path) -> None:
+    (lake / "1.jsonl").write_text('{"id": 1, "email": 881223554477e999}\n')
+
+
+def delta_statistics(lake: Path) -> None:
+    write_deltalake(str(lake), pa.table({"id": [1], "email": [TOKEN]}))
+    log = lake / "_delta_log" / f"{0:020}.json"
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    for line in lines:
+        if "add" in line:
+            line["add"]["stats"] = {"numRecords": TOKEN}
+    log.write_text("\n".join(map(json.dumps, lines)))
+
+
+def iceberg_bounds(lake: Path) -> None:
+    lake.rmdir()
+    writer = IcebergWriter(lake, [column(1, "id", "long"), column(2, "email", "string")], version=3)
+    writer.commit(writer.data(pa.table({"id": pa.array([1], pa.int64()), "email": [TOKEN]})))
+    writer.schemas.append([*writer.schemas[0], column(3, "born", "date", initial_default=TOKEN)])
+    writer.write_metadata()
+
+
+FAULTS: list[Callable[[Path], None]] = [
+    *(ragged, ragged_beside_another, an_open_quote, no_utf8, two_columns_of_a_name, broken_json),
+    *(a_number_of_json_beyond_floats, delta_statistics, iceberg_bounds),
+]
+
+
+def printed(error: BaseException) -> str:
+    """As logs have it, causes and contexts included."""
+    return "".join(traceback.format_exception(error))
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.__name__)
+def test_no_error_of_planning_or_reading_quotes_a_value(tmp_path: Path, fault: Callable[[Path], None]) -> None:
+    (tmp_path / "lake").mkdir()
+    fault(tmp_path / "lake")
+    # With a column that is there: the name of another one is what a data row is taken for.
+    own = config(tmp_path, "id" if fault is two_columns_of_a_name else "email")
+    secrets = (TOKEN, "881223554477")
+    for attempt in (lambda: plan_refresh(own, own.tables[0]), lambda: refresh(own, own.tables[0], no_spark)):
+        memory.forget()
+        try:
+            attempt()
+        except MetastoreError as error:
+            told = printed(error)
+        else:
+            told = "nothing is wrong: values of a column are hidden"
+            assert fault in (ragged_beside_another, delta_statistics)
+        assert not any(secret in told for secret in secrets), told
+        assert "values of a column are hidden" in told
+    (tmp_path / "metastore.yaml").write_text(own.model_dump_json(exclude_unset=True), encoding="utf-8")
+    for command in ("refresh t", "refresh t --dry-run", "--debug refresh t", "refresh t --json"):
+        done = CliRunner().invoke(cli, [*command.split(), "--config", str(tmp_path / "metastore.yaml")])
+        assert not any(secret in done.output for secret in secrets), done.output
+    assert files_with(tmp_path / "root", *secrets) == []
+
+
+def test_an_error_says_what_it_can_without_a_value(tmp_path: Path) -> None:
+    (tmp_path / "lake").mkdir()
+    ragged(tmp_path / "lake")
+    own = config(tmp_path)
+    with pytest.raises(MetastoreError, match=r"1\.csv: the file cannot be read: line 4: Expected 2 columns, got 3;"):
+        plan_refresh(own, own.tables[0])
+    memory.forget()
+    shown = config(tmp_path, "")
+    with pytest.raises(MetastoreError, match=rf"line 4: Expected 2 columns, got 3: 3,{TOKEN},too much"):
+        plan_refresh(shown, shown.tables[0])
+
+
+def test_no_error_of_counting_quotes_a_value(tmp_path: Path) -> None:
+    """Which reads rows of the table, of a file that a refresh has not seen."""
+    lake = tmp_path / "lake"
+    lake.mkdir()
+    pq.write_table(pa.table({"id": [1, 2], "email": [TOKEN, TOKEN]}), lake / "0.parquet")
+    own = config(tmp_path)
+    refresh(own, own.tables[0], no_spark)
+    pq.write_table(pa.table({"id": [1, 2], "email": [TOKEN, TOKEN]}), lake / "1.parquet", compression="none")
+    data = (lake / "1.parquet").read_bytes()
+    (lake / "1.parquet").write_bytes(data.replace(TOKEN.encode(), b"\xff" + TOKEN[1:].encode()))
+    (tmp_path / "metastore.yaml").write_text(own.model_dump_json(exclude_unset=True), encoding="utf-8")
+    where = ["--where", "email = 'x'"]
+    done = CliRunner().invoke(cli, ["--debug", "count", "t", *where, "--config", str(tmp_path / "metastore.yaml")])
+    assert TOKEN[1:] not in done.output

@@ -1,0 +1,362 @@
+"""`values: hidden`: of every format, nothing that tells of a hidden value is stored below the root, logged or printed.
+
+Each table holds, in its hidden columns, tokens that occur nowhere else: as texts, integers, decimals, and inside of
+structs, lists and maps; in delete files too. They are looked for in all that is written, unpacked.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import struct
+import tempfile
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import fastavro
+import pyarrow as pa
+import pyarrow.csv as pacsv
+import pyarrow.orc as orc
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner
+from deltalake import DeltaTable, write_deltalake
+
+from metastore_assets.cli.commands import cli
+from metastore_assets.config import MetastoreConfig, TableConfig
+from metastore_assets.formats import memory, open_table_format
+from metastore_assets.formats.memory import Memory
+from metastore_assets.history import gather
+from metastore_assets.lookup import open_table
+from metastore_assets.pipeline.refresh import refresh
+from metastore_assets.store.objects import ObjectStore
+from metastore_assets.store.versions import VersionStore
+from tests.formats.hudi.tables import HudiCopyOnWrite, HudiMergeOnRead
+from tests.formats.iceberg.writer import IcebergWriter, column
+from tests.robustness.support import no_spark
+from tests.security.searching import files_with
+
+TEXT, NUMBER, AMOUNT, BEYOND = "Zyzzyva-Secret", 881223554477, Decimal("44772588.11"), 2**53 + 881223554477
+TOKENS: tuple[str | bytes, ...] = (
+    TEXT,
+    str(NUMBER),
+    str(BEYOND),
+    str(AMOUNT),
+    str(AMOUNT).replace(".", ""),
+    *(struct.pack(kind, number) for number in (NUMBER, BEYOND) for kind in ("<q", ">q", "<d")),
+    int(AMOUNT * 100).to_bytes(5, "big"),
+    int(AMOUNT * 100).to_bytes(5, "little"),
+)
+HIDDEN = ("email", "number", "amount", "big", "person", "tags", "pairs")
+FLAT = ("email", "number", "amount", "big")
+
+
+def rows(start: int, names: tuple[str, ...] = HIDDEN) -> pa.Table:
+    """Eight rows; the first one holds the token of each column itself, others some of the same kind."""
+    numbers = range(start, start + 8)
+    columns = {
+        "email": [f"{TEXT} {n}" for n in numbers],
+        "number": pa.array([NUMBER] * 8, pa.int64()),
+        "amount": pa.array([AMOUNT] * 8, pa.decimal128(12, 2)),
+        "big": pa.array([BEYOND] * 8, pa.int64()),
+        "person": [{"mail": f"{TEXT} {n}", "number": NUMBER} for n in numbers],
+        "tags": [[f"{TEXT} {n}", TEXT] for n in numbers],
+        "pairs": pa.array([[(TEXT, NUMBER)] for _ in numbers], pa.map_(pa.string(), pa.int64())),
+    }
+    return pa.table({"id": pa.array(list(numbers), pa.int64()), **{name: columns[name] for name in names}})
+
+
+class Lake:
+    """A table in a folder. `write` adds rows, `change` deletes some, or adds a file of another kind."""
+
+    names = HIDDEN
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder / "lake"
+
+    def write(self, number: int) -> None:
+        raise NotImplementedError
+
+    def change(self) -> None:
+        self.write(9)
+
+
+class Files(Lake):
+    suffix = ""
+
+    def write(self, number: int) -> None:
+        self.folder.mkdir(exist_ok=True)
+        self.put(rows(8 * number, self.names), self.folder / f"{number}.{self.suffix}")
+
+    def put(self, table: pa.Table, path: Path) -> None:
+        raise NotImplementedError
+
+
+class Parquet(Files):
+    suffix = "parquet"
+
+    def put(self, table: pa.Table, path: Path) -> None:
+        pq.write_table(table, path)
+
+
+class Orc(Files):
+    suffix = "orc"
+
+    def put(self, table: pa.Table, path: Path) -> None:
+        orc.write_table(table, path)
+
+
+class Csv(Files):
+    suffix, names = "csv", FLAT
+
+    def put(self, table: pa.Table, path: Path) -> None:
+        pacsv.write_csv(table, path)
+
+    def change(self) -> None:
+        """Another type: what the column was of no other type for is asked for."""
+        table = rows(72, self.names)
+        self.put(table.set_column(2, "number", pa.array([f"{TEXT}"] * 8)), self.folder / "9.csv")
+
+
+class CsvWithoutHeader(Csv):
+    names = FLAT
+
+    def put(self, table: pa.Table, path: Path) -> None:
+        pacsv.write_csv(table, path, pacsv.WriteOptions(include_header=False))
+
+
+class Json(Files):
+    suffix, names = "jsonl", (*FLAT, "person", "tags")
+
+    def put(self, table: pa.Table, path: Path) -> None:
+        path.write_text("".join(json.dumps(row, default=float) + "\n" for row in table.to_pylist()))
+
+
+class Avro(Files):
+    suffix, names = "avro", ("email", "number", "big", "tags")
+
+    def put(self, table: pa.Table, path: Path) -> None:
+        kinds: dict[str, Any] = {"email": "string", "tags": {"type": "array", "items": "string"}}
+        fields = [{"name": name, "type": ["null", kinds.get(name, "long")]} for name in table.column_names]
+        with path.open("wb") as file:
+            fastavro.writer(file, {"type": "record", "name": "row", "fields": fields}, table.to_pylist())
+
+
+class Delta(Lake):
+    def write(self, number: int) -> None:
+        write_deltalake(str(self.folder), rows(8 * number), mode="append")
+
+    def change(self) -> None:
+        DeltaTable(str(self.folder)).delete(f"email = '{TEXT} 3'")
+        DeltaTable(str(self.folder)).create_checkpoint()
+        log = self.folder / "_delta_log" / f"{DeltaTable(str(self.folder)).version() + 1:020}.json"
+        first = (self.folder / "_delta_log" / f"{0:020}.json").read_text().splitlines()
+        (metadata,) = [own for line in first if (own := json.loads(line).get("metaData"))]
+        schema = json.loads(metadata["schemaString"])
+        schema["fields"][1]["metadata"] = {"CURRENT_DEFAULT": f"'{TEXT}'"}
+        metadata |= {"schemaString": json.dumps(schema)}
+        metadata["configuration"] = {"delta.constraints.known": f"email <> '{TEXT}'"}
+        log.write_text(json.dumps({"metaData": metadata}))
+
+
+class Iceberg(Lake):
+    names = ("email", "number")
+    columns = (
+        column(1, "id", "long"),
+        column(2, "email", "string"),
+        column(3, "number", "long"),
+        column(4, "added", "string", initial_default=f"{TEXT} by default"),
+    )
+    version = 3
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.writer = IcebergWriter(self.folder, self.columns[:3], version=self.version)
+        self.data: list[dict[str, Any]] = []
+
+    def write(self, number: int) -> None:
+        self.data.append(self.writer.data(rows(8 * number, self.names), **self.bounds()))
+        self.writer.commit(self.data[-1])
+
+    @staticmethod
+    def bounds() -> dict[str, Any]:
+        values = [{"key": 2, "value": TEXT.encode()}, {"key": 3, "value": struct.pack("<q", NUMBER)}]
+        return {"lower_bounds": values, "upper_bounds": values}
+
+    def change(self) -> None:
+        gone = pa.table({"email": [f"{TEXT} 3"], "number": pa.array([NUMBER], pa.int64())})
+        equality = self.writer.equality_deletes(gone, "email", "number", **self.bounds())
+        positions = self.writer.position_deletes([(self.data[0]["file_path"], 1)])
+        path = {"key": 2147483546, "value": self.data[0]["file_path"].encode()}
+        positions["lower_bounds"] = positions["upper_bounds"] = [path, *self.bounds()["lower_bounds"]]
+        self.writer.commit(equality, positions)
+        self.writer.schemas.append(list(self.columns))
+        self.writer.write_metadata()
+
+
+class OldIceberg(Iceberg):
+    version = 2
+    columns = Iceberg.columns[:3]
+
+
+class Hudi(Lake):
+    names = ("text",)
+    made: type[HudiCopyOnWrite] = HudiCopyOnWrite
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.table = self.made(self.folder)
+
+    def write(self, number: int) -> None:
+        self.table.append([(n, f"{TEXT} {n}", "2024-01-01") for n in range(8 * number, 8 * number + 8)])
+
+    def change(self) -> None:
+        self.table.delete([3])
+
+
+class HudiWithLogs(Hudi):
+    made = HudiMergeOnRead
+
+
+LAKES: list[type[Lake]] = [
+    *(Parquet, Orc, Csv, CsvWithoutHeader, Json, Avro, Delta, Iceberg, OldIceberg, Hudi, HudiWithLogs)
+]
+
+
+def hidden_names(lake: type[Lake]) -> list[str]:
+    if lake is CsvWithoutHeader:
+        return [f"f{place}" for place in range(1, 5)]
+    return [*lake.names, *(["added"] if lake is Iceberg else [])]
+
+
+def config(folder: Path, lake: type[Lake], hidden: list[str] | None = None) -> MetastoreConfig:
+    names = hidden_names(lake) if hidden is None else hidden
+    columns = {name: {"values": "hidden"} for name in names if name != "added"}
+    if "added" in names:  # it is not there from the beginning
+        columns = {"default": {"values": "hidden"}, "id": {"values": "shown"}}
+    options: dict[str, Any] = {"options": {"meta_columns": True}} if issubclass(lake, Hudi) else {}
+    if options and columns:
+        columns["_hoodie_record_key"] = {"values": "shown"}
+    described = {"name": "t", "uri": str(folder / "lake"), "columns": columns, **options}
+    table = TableConfig.model_validate(described)
+    return MetastoreConfig(root=str(folder / "root"), engine="auto", tables=[table])
+
+
+def refreshed(own: MetastoreConfig) -> None:
+    refresh(own, own.tables[0], no_spark)
+
+
+@pytest.fixture
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where temporary files of this process and its children go. Children that run already are of other tests."""
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    monkeypatch.setenv("TMPDIR", str(folder))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    return folder
+
+
+@pytest.mark.parametrize("lake", LAKES, ids=lambda lake: lake.__name__)
+def test_nothing_of_a_hidden_value_is_stored(
+    tmp_path: Path,
+    temporary: Path,
+    lake: type[Lake],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    own, table = config(tmp_path, lake), lake(tmp_path)
+    (tmp_path / "metastore.yaml").write_text(own.model_dump_json(exclude_unset=True, by_alias=True), encoding="utf-8")
+    printed, key = [], "f0" if lake is CsvWithoutHeader else "id"
+
+    def run(*command: str) -> None:
+        done = CliRunner().invoke(cli, [*command, "--config", str(tmp_path / "metastore.yaml")])
+        assert done.exit_code == 0, (command, done.output)
+        printed.append(done.output)
+
+    with caplog.at_level(logging.DEBUG):
+        table.write(0)
+        refreshed(own)
+        table.write(1)
+        memory.forget()
+        run("refresh", "t", "--dry-run")
+        refreshed(own)
+        assert files_with(tmp_path / "root", *TOKENS) == []
+        table.change()
+        run("refresh", "t", "--dry-run", "--json")
+        run("refresh", "t")
+        gather(VersionStore(ObjectStore(own.root), "t"))
+        assert files_with(tmp_path / "root", *TOKENS) == []
+        for command in (
+            *("show t", "show t --json", "history t --json", "changes t --since 1 --json", "verify t --json"),
+            *(
+                "diff t --json",
+                f"report t -o {tmp_path / 'page.html'}",
+                "check t --suggest",
+                f"count t --where {key}>3",
+            ),
+        ):
+            run(*command.split())
+        refresh(own, own.tables[0], no_spark, full=True)
+    told = "".join([*printed, caplog.text, *capfd.readouterr()])
+    told += (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert [token for token in TOKENS if isinstance(token, str) and token in told] == []
+    assert files_with(tmp_path / "root", *TOKENS) == []
+    assert files_with(temporary, *TOKENS) == []
+
+
+@pytest.mark.parametrize("lake", [Csv, CsvWithoutHeader, Json, Iceberg], ids=lambda lake: lake.__name__)
+def test_what_planning_remembers_from_a_time_when_it_was_shown(tmp_path: Path, lake: type[Lake]) -> None:
+    """Neither what the version before stored, nor what this process remembers, goes on into the next version."""
+    table, shown, own = lake(tmp_path), config(tmp_path, lake, []), config(tmp_path, lake)
+    table.write(0)
+    table.write(1)
+    refreshed(shown)
+    refreshed(own)
+    newest = VersionStore(ObjectStore(own.root), "t").read(2)
+    assert newest.memory
+    assert not any(token in value for token in _texts() for value in newest.memory.values())
+
+
+@pytest.mark.parametrize("lake", LAKES, ids=lambda lake: lake.__name__)
+def test_a_plan_by_what_is_remembered_is_the_plan_without(tmp_path: Path, lake: type[Lake]) -> None:
+    """And reads nothing again."""
+    table, own = lake(tmp_path), config(tmp_path, lake)
+    table.write(0)
+    table.change()
+    refreshed(own)
+    memory.forget()
+    known = VersionStore(ObjectStore(own.root), "t").memory()
+    found = open_table_format(own.tables[0], Memory(lambda: known)).snapshot()
+    scratch = open_table_format(own.tables[0], Memory(anew=True)).snapshot()
+    assert found == scratch
+    assert found.bytes_read == 0
+
+
+def _texts() -> list[bytes]:
+    return [token.encode() if isinstance(token, str) else token for token in TOKENS]
+
+
+@pytest.mark.parametrize("lake", [Csv, Json, Delta], ids=lambda lake: lake.__name__)
+def test_the_search_finds_what_is_shown(tmp_path: Path, lake: type[Lake]) -> None:
+    """Else the tests above would prove nothing."""
+    lake(tmp_path).write(0)
+    refreshed(config(tmp_path, lake, []))
+    for token in (TEXT, str(NUMBER), struct.pack("<q", NUMBER)):
+        assert files_with(tmp_path / "root", token), token
+
+
+def test_the_default_of_a_hidden_column_is_read_from_the_table(tmp_path: Path) -> None:
+    """Which no version stores: files that lack the column have it in all rows, where a predicate cuts them."""
+    table, own = Iceberg(tmp_path), config(tmp_path, Iceberg)
+    table.write(0)
+    table.writer.schemas.append(list(Iceberg.columns))
+    table.writer.write_metadata()
+    refreshed(own)
+    assert files_with(tmp_path / "root", *TOKENS) == []
+    lookup = open_table(own.root, "t", table_locations=[str(table.folder)])
+    for where, rows in (("id > 4", 3), (f"added = '{TEXT} by default' and id > 4", 3), ("added is null and id > 4", 0)):
+        (added,) = lookup.filter(where, read=True).statistics(["added"])
+        assert (added.value_count, added.null_count) == (rows, 0), where
+        assert lookup.count(where).count == rows

@@ -1,0 +1,195 @@
+"""A purge leaves nothing that no version names, and a refresh that runs meanwhile begins again."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from click.testing import CliRunner
+from deltalake import DeltaTable, write_deltalake
+
+from metastore_assets.cli.commands import cli
+from metastore_assets.config import MetastoreConfig, TableConfig
+from metastore_assets.errors import MetastoreError
+from metastore_assets.lookup import Metastore
+from metastore_assets.pipeline import refresh as refreshing
+from metastore_assets.pipeline.engine import Engine
+from metastore_assets.pipeline.purge import Purged
+from metastore_assets.pipeline.purge import purge as purge_with
+from metastore_assets.pipeline.refresh import refresh
+from metastore_assets.pipeline.verifying.verify import verify
+from metastore_assets.store.document import stored_entries
+from metastore_assets.store.manifest import Version
+from metastore_assets.store.objects import ObjectStore
+from metastore_assets.store.versions import VersionStore
+from tests.robustness.support import no_spark
+from tests.security.searching import files_with
+
+PERSON = "Zyzzyva-Person"
+KILLED = """
+import os, sys
+from metastore_assets.store.versions import VersionStore
+from metastore_assets.cli.commands import cli
+def killed(*given, **named):
+    os.kill(os.getpid(), 9)
+VersionStore.publish = killed
+cli(["refresh", "t", "--config", sys.argv[1]])
+"""
+
+
+def config(folder: Path) -> MetastoreConfig:
+    table = TableConfig.model_validate({"name": "t", "uri": str(folder / "lake")})
+    own = MetastoreConfig(root=str(folder / "root"), engine="auto", tables=[table])
+    (folder / "metastore.yaml").write_text(own.model_dump_json(exclude_unset=True), encoding="utf-8")
+    return own
+
+
+def write(folder: Path, start: int, name: str = "x") -> None:
+    rows = pa.table({"day": ["1", "2", "3"], "name": [name] * 3, "n": [start, start + 1, start + 2]})
+    write_deltalake(str(folder / "lake"), rows, mode="append", partition_by=["day"])
+
+
+def store(own: MetastoreConfig) -> VersionStore:
+    return VersionStore(ObjectStore(own.root), "t")
+
+
+def purge(own: MetastoreConfig, before: int) -> Purged:
+    return purge_with(Engine(no_spark, "auto"), store(own), before)
+
+
+def unnamed(own: MetastoreConfig) -> set[str]:
+    """Files of the table that are no document and in no version."""
+    versions = store(own)
+    left = {info.path for info in versions.objects.list() if not versions.documents.owns(info.path)}
+    for number in versions.numbers():
+        version = versions.read(number)
+        left -= {*version.paths(), *version.own_files()}
+        left -= {path for entries in stored_entries(version) for path in entries.files.paths()}
+    return {path for path in left if not path.startswith("history/")}
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> MetastoreConfig:
+    """A table with a version."""
+    write(tmp_path, 0)
+    own = config(tmp_path)
+    refresh(own, own.tables[0], no_spark)
+    return own
+
+
+def test_a_refresh_that_was_killed_before_it_published(tmp_path: Path, own: MetastoreConfig) -> None:
+    """Its files hold values of rows that are deleted by now; the first purge takes all of them, and says so."""
+    write(tmp_path, 10, PERSON)
+    environment = {**os.environ, "PYTHONPATH": ""}
+    done = subprocess.run(
+        [sys.executable, "-c", KILLED, str(tmp_path / "metastore.yaml")], env=environment, check=False, timeout=300
+    )
+    assert done.returncode == -signal.SIGKILL
+    root = tmp_path / "root"
+    killed = files_with(root, PERSON)
+    assert len(killed) > 3
+    half_written = root / "t" / "fragments" / f".{'0' * 32}.tmp"
+    half_written.write_text(PERSON)
+    DeltaTable(str(tmp_path / "lake")).delete(f"name = '{PERSON}'")
+    version = refresh(own, own.tables[0], no_spark).version
+    assert files_with(root, PERSON)
+    done = purge(own, version)
+    assert files_with(root, PERSON) == []
+    assert unnamed(own) == set()
+    assert done.unfinished > 3
+    assert purge(own, done.published).unfinished == 0
+    assert verify(own, own.tables[0], no_spark).is_right
+
+
+def test_the_command_says_what_it_does_not_reach(tmp_path: Path, own: MetastoreConfig) -> None:
+    store(own).objects.write("fragments/left-by-somebody.parquet", PERSON.encode())
+    done = CliRunner().invoke(cli, ["purge", "t", "--before", "1", "--config", str(tmp_path / "metastore.yaml")])
+    assert done.exit_code == 0, done.output
+    assert "1 file of refreshes that did not publish are among them" in done.output
+    for place in ("event logs of Dagster", "reports", "backups"):
+        assert place in done.output
+    assert files_with(tmp_path / "root", PERSON) == []
+
+
+def at(monkeypatch: pytest.MonkeyPatch, place: str, then: Callable[[], Any]) -> None:
+    """Do something once, right before a step of a refresh."""
+    todo = [then]
+    owner, name = (VersionStore, place) if hasattr(VersionStore, place) else (refreshing, place)
+    step = getattr(owner, name)
+
+    def before(*given: Any, **named: Any) -> Any:
+        if todo:
+            todo.pop()()
+        return step(*given, **named)
+
+    monkeypatch.setattr(owner, name, before)
+
+
+PLACES = ["current_plan", "profile_all", "settled", "next_version", "publish", "save_pending"]
+
+
+@pytest.mark.parametrize(
+    ("place", "how"),
+    [
+        *((place, {}) for place in PLACES),
+        *((place, how) for place in ("profile_all", "publish") for how in ({"full": True}, {"partitions": ["day=1"]})),
+    ],
+    ids=str,
+)
+def test_a_refresh_that_runs_begins_again(
+    tmp_path: Path, own: MetastoreConfig, monkeypatch: pytest.MonkeyPatch, place: str, how: dict[str, Any]
+) -> None:
+    """At whatever step it is: what it publishes is right and whole, and what it had written is gone."""
+    write(tmp_path, 10, PERSON)
+    purged = []
+
+    at(monkeypatch, place, lambda: purged.append(purge(own, store(own).newest()).published))
+    try:
+        result = refresh(own, own.tables[0], no_spark, **how)
+    except MetastoreError as error:
+        told = str(error)
+        result = refresh(own, own.tables[0], no_spark, **how)
+    else:
+        told = "was purged while it was refreshed"
+    assert "was purged while it was refreshed" in told
+    assert purged
+    versions = store(own)
+    newest = versions.read(result.version)
+    assert newest.number > newest.purged == purged[0]
+    assert {path for path in newest.paths() if versions.objects.info(path) is None} == set()
+    assert verify(own, own.tables[0], no_spark).is_right
+    assert Metastore(own.root).table("t").row_count() == 6
+    assert purge(own, newest.number).published == newest.number + 1
+    assert unnamed(own) == set()
+
+
+def test_what_was_saved_before_a_purge_is_not_used_after_it(own: MetastoreConfig) -> None:
+    """Also where it is saved by a process that knows nothing of the purge yet."""
+    before = store(own)
+    latest = before.latest()
+    assert latest is not None
+    fragments = list(latest.fragments)
+    published = purge(own, 1).published
+    before.save_pending(fragments[:1])
+    assert store(own).pending() == []
+    after = store(own)
+    after.latest()
+    after.save_pending(fragments[:1])
+    assert len(store(own).pending()) == 1
+    assert _read(own, published).purged == published
+    assert refresh(own, own.tables[0], no_spark, full=True).version == published + 1
+    assert _read(own, published + 1).purged == published
+    purge(own, published + 1)
+    assert store(own).pending() == []
+    assert not store(own).objects.list("pending")
+
+
+def _read(own: MetastoreConfig, number: int) -> Version:
+    return store(own).read(number)
