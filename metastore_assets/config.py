@@ -6,7 +6,7 @@ import os
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar
 
 from pydantic import (
     Field,
@@ -20,6 +20,7 @@ from pydantic import (
 from metastore_assets.config_described import CatalogConfig as CatalogConfig
 from metastore_assets.config_described import DescribedConfig, listed
 from metastore_assets.config_described import SensorConfig as SensorConfig
+from metastore_assets.config_described import SensorStatus as SensorStatus
 from metastore_assets.config_emr import EmrServerlessConfig as EmrServerlessConfig
 from metastore_assets.config_emr import problem as problem_on_emr
 from metastore_assets.config_errors import explain
@@ -52,8 +53,16 @@ class MetastoreConfig(ConfigModel):
     """The whole of `metastore.yaml`.
 
     Texts in it may refer to variables of the environment, as `${VAR}` or `${VAR:-default}`; one that is made in Python
-    may hold Dagster's `EnvVar`. They, and relative paths, are as written until `resolved`.
+    may hold Dagster's `EnvVar`. In the fields that `references` names they stay as written until `resolved`, as do
+    relative paths; elsewhere they are replaced when the configuration is made.
     """
+
+    references: ClassVar[frozenset[str]] = frozenset(
+        {
+            *("root", "storage_options", "spark", "relocate", "allow", "hidden_key"),
+            *("emr_serverless", "catalogs", "tables", "databases"),
+        }
+    )
 
     root: str = Field(min_length=1)
     storage_options: dict[str, str] = Field(default_factory=dict, repr=False)
@@ -74,6 +83,8 @@ class MetastoreConfig(ConfigModel):
     """Prefixes that the metadata of every table may name; see `TableConfig.allow`, which adds to it."""
     statistics: References = ()
     """User-defined statistics of every table; see `TableConfig.statistics`, which adds to it."""
+    sensors: SensorStatus = "running"
+    """Whether Dagster has sensors of the tables and databases, and starts them by itself; see `SensorConfig.status`."""
     hidden_key: SecretStr | None = None
     """What hidden values are hashed with, unless `$METASTORE_HIDDEN_KEY` is set; else a key is kept in `root`."""
     tables: list[TableConfig] = Field(default_factory=list)
@@ -135,6 +146,10 @@ class MetastoreConfig(ConfigModel):
                 or ("" if self.databases else ", which has no tables")
             )
         )
+
+    def sensor_status(self, one: DescribedConfig, chosen: SensorStatus | None = None) -> SensorStatus:
+        """Return the status of a table's or a database's sensor: `chosen`, else what it says itself, else `sensors`."""
+        return chosen or one.sensor.status or self.sensors
 
     @property
     def named_statistics(self) -> tuple[str, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from datetime import date, datetime
 from functools import lru_cache
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, Self, TypeAlias
 
 from pydantic import (
     ConfigDict,
@@ -17,17 +17,25 @@ from pydantic import (
 from metastore_assets.config_check_entries import NamedCheck, TableChecks, named_checks
 from metastore_assets.config_policy import ColumnPolicy, ConfigModel, References
 
+SensorStatus: TypeAlias = Literal["running", "stopped", "absent"]
+"""Whether Dagster starts a sensor by itself, has it switched on by hand, or does not have it."""
+
 
 class SensorConfig(ConfigModel):
-    """How often the table's commit sensor looks, in seconds."""
+    """Dagster's sensor of a table or a database."""
 
     interval: int = Field(default=30, ge=1)
+    """Seconds between two looks."""
+    status: SensorStatus | None = None
+    """Absent: as the key `sensors` of the configuration says."""
 
 
 class CatalogConfig(ConfigModel):
     """A catalog: its kind, and whatever properties pyiceberg takes for it (`uri`, `warehouse`, `token`, …)."""
 
     model_config = ConfigDict(extra="allow", frozen=True, hide_input_in_errors=True, defer_build=True)
+
+    references: ClassVar[frozenset[str]] = frozenset({"name"})
 
     type: Literal["sql", "rest", "glue", "hive"]
     name: str = ""
@@ -45,6 +53,8 @@ class CatalogConfig(ConfigModel):
 
 class DescribedConfig(ConfigModel):
     """What may be said of a table, or of all tables of a database alike."""
+
+    references: ClassVar[frozenset[str]] = frozenset({"storage_options", "relocate", "allow", "columns", "sensor"})
 
     storage_options: dict[str, str] = Field(default_factory=dict, repr=False)
     """Object-store settings for the table itself, as the format's library names them (`aws_region`, …)."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field, field_validator
 
@@ -30,6 +30,21 @@ _PASSWORD = re.compile(r"://[^/@\s:]*:[^/@\s]+@")
 
 class EmrServerlessConfig(ConfigModel):
     """The application that jobs run in, as whom, and with which Python."""
+
+    references: ClassVar[frozenset[str]] = frozenset(
+        {
+            "application",
+            "execution_role",
+            "environment",
+            "python",
+            "folder",
+            "logs",
+            "region",
+            "spark",
+            "secrets",
+            "tags",
+        }
+    )
 
     application: str
     """Its id, such as `00f1qs2u5gdh6a0l`."""

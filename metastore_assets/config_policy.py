@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import (
     BaseModel,
@@ -17,7 +18,7 @@ from pydantic import (
 )
 
 from metastore_assets.config_check_entries import ColumnChecks
-from metastore_assets.config_variables import as_written
+from metastore_assets.config_variables import as_written, replaced_at_once
 from metastore_assets.errors import ConfigError
 
 FREQUENCY_LIMIT = 131_072
@@ -60,10 +61,20 @@ class ConfigModel(BaseModel, metaclass=_ConfigMetaclass):
     # What was put in may be a secret. Built at the first use: only the whole is, and not each of its parts too.
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True, defer_build=True)
 
+    references: ClassVar[frozenset[str]] = frozenset()
+    """Fields in which references to the environment stay until they are needed, since their texts may be secrets, or
+    are known to runs alone; and fields with such models. In all others references are replaced when the model is made,
+    for their values are checked then."""
+
     @model_validator(mode="before")
     @classmethod
     def _references_as_written(cls, value: Any) -> Any:
-        return as_written(value)
+        value = as_written(value)
+        if not isinstance(value, Mapping):
+            return value
+        late = {key for name in cls.references for key in (name, cls.model_fields[name].alias) if key}
+        known = {key for name, field in cls.model_fields.items() for key in (name, field.alias) if key}
+        return {key: _replaced(key, own) if key in known - late else own for key, own in value.items()}
 
     @classmethod
     def model_validate(cls, obj: Any, **settings: Any) -> Self:
@@ -77,6 +88,13 @@ class ConfigModel(BaseModel, metaclass=_ConfigMetaclass):
     def validate_raw(cls, obj: Any) -> Self:
         """Make the model of a mapping. Raises pydantic's ValidationError, for who words it himself."""
         return super().model_validate(obj)
+
+
+def _replaced(key: str, value: Any) -> Any:
+    try:
+        return replaced_at_once(value, os.environ)
+    except ConfigError as error:
+        raise ValueError(f"{key}: {error}") from None
 
 
 def _config_error(model: Any, raw: Any, error: ValidationError) -> ConfigError:

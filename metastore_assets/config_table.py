@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from fnmatch import fnmatchcase
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import (
     Field,
@@ -19,12 +19,17 @@ from metastore_assets.config_described import CatalogConfig, DescribedConfig, as
 from metastore_assets.config_file import name_of
 from metastore_assets.config_variables import has_reference
 from metastore_assets.errors import ConfigError, PredicateError
+from metastore_assets.messages import listed
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,99}")
 
 
 class TableConfig(DescribedConfig):
     """One table to keep statistics of: at a `uri`, or under its name `table` in a `catalog`."""
+
+    references: ClassVar[frozenset[str]] = DescribedConfig.references | {
+        *("uri", "catalog", "identifier", "at", "options"),
+    }
 
     name: str
     """Of a table in a catalog by default its name there, with `_` for dots."""
@@ -149,9 +154,26 @@ class TableConfig(DescribedConfig):
         """
         return [] if self._database else sorted(set(self.columns) - known - {"default"})
 
+    def dropped_columns_warning(self, dropped: Collection[str]) -> str | None:
+        """Return what to say of policies for `dropped` columns, which the table had in an earlier version.
+
+        None where the configuration names none of them.
+        """
+        named = self.policies_of_unknown_columns(set(self.columns) - set(dropped))
+        if not named:
+            return None
+        keys = listed([f"columns.{name}" for name in named])
+        what, effect = ("is for a column", "has") if len(named) == 1 else ("are for columns", "have")
+        return (
+            f"table {self.name!r}: {keys} {what} that the table no longer has, and {effect} no effect: "
+            f"remove {'it' if len(named) == 1 else 'them'} from the configuration, or bring the column back"
+        )
+
 
 class DatabaseConfig(DescribedConfig):
     """All tables of a database in a catalog, those of now and those to come."""
+
+    references: ClassVar[frozenset[str]] = DescribedConfig.references | {"catalog", "database"}
 
     catalog: str | CatalogConfig
     """A name under `catalogs` (or `default`); its settings once the configuration is loaded."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, SecretStr
@@ -13,6 +13,7 @@ from metastore_assets.messages import remember_secret
 
 _REFERENCE = re.compile(r"\$\$\{|\$\{(?:(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>[^}]*))?\})?")
 """`$${` is a `${` that stands for itself; a `${` that no name and `}` follow is a mistake."""
+_NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?")
 _SECRET_PLACES = {"storage_options", "spark", "catalogs", "catalog", "hidden_key", "options"}
 """Keys below which texts may be secrets: a name of a region is taken for one too, which does no harm."""
 
@@ -32,26 +33,35 @@ class Variables:
     def resolved(self, model: Model, place: Place = ()) -> Model:
         """The model with all references in its texts replaced, those in mappings, lists and models inside as well.
 
-        `place` are the keys that lead to it. Raises ConfigError where a variable is not set, or a reference is none.
+        `place` are the keys that lead to it. Fields that are not among the `references` of their model have no
+        references any more. Raises ConfigError where a variable is not set, or a reference is none.
         """
-        # Only what is given: policies distinguish it from defaults, and defaults contain no references.
-        given = [name for name in type(model).model_fields if name in model.model_fields_set]
-        update = {name: self._value(getattr(model, name), (*place, name)) for name in given}
-        extra = {name: self._value(value, (*place, name)) for name, value in (model.model_extra or {}).items()}
-        return model.model_copy(update={**update, **extra})
+        references = getattr(type(model), "references", frozenset[str]())
 
-    def _value(self, value: Any, place: Place) -> Any:
+        def found(name: str, value: Any, *, is_extra: bool = False) -> Any:
+            text = self._text if is_extra or name in references else self._plain
+            return self._value(value, (*place, name), text)
+
+        return _changed(model, found)
+
+    def _value(self, value: Any, place: Place, text: Callable[[str, Place], str]) -> Any:
         if isinstance(value, str):
-            return self._text(value, place)
+            return text(value, place)
         if isinstance(value, SecretStr):
-            return SecretStr(self._text(value.get_secret_value(), place))
+            return SecretStr(text(value.get_secret_value(), place))
         if isinstance(value, BaseModel):
-            return self.resolved(value, place)
+            if hasattr(type(value), "references"):
+                return self.resolved(value, place)
+            return _changed(value, lambda name, own, **_: self._value(own, (*place, name), text))
         if isinstance(value, Mapping):
-            return {key: self._value(own, (*place, str(key))) for key, own in value.items()}
+            return {key: self._value(own, (*place, str(key)), text) for key, own in value.items()}
         if isinstance(value, list | tuple):
-            return type(value)(self._value(own, (*place, _called(own, index))) for index, own in enumerate(value))
+            return type(value)(self._value(own, (*place, _called(own, at)), text) for at, own in enumerate(value))
         return value
+
+    def _plain(self, text: str, place: Place) -> str:
+        """A text without references; where it is to be read again, a `${` in it stands for itself there too."""
+        return text.replace("${", "$${") if self._keep else text
 
     def _text(self, text: str, place: Place) -> str:
         if not self._keep:
@@ -65,7 +75,7 @@ class Variables:
             name, default = match["name"], match["default"]
             if name is None:
                 raise ConfigError(
-                    f"{_told(place)}: `${{` begins the name of a variable, such as ${{NAME}} or ${{NAME:-default}}; "
+                    f"{_where(place)}`${{` begins the name of a variable, such as ${{NAME}} or ${{NAME:-default}}; "
                     "one that is meant as it is is written `$${`"
                 )
             value = self._environment.get(name)
@@ -74,7 +84,7 @@ class Variables:
                 return default
             if value is None:
                 raise ConfigError(
-                    f"{_told(place)}: the environment has no variable {name}: set it, or give a default, "
+                    f"{_where(place)}the environment has no variable {name}: set it, or give a default, "
                     f"as in ${{{name}:-default}}"
                 )
             if _SECRET_PLACES & set(place):
@@ -82,6 +92,47 @@ class Variables:
             return value
 
         return _REFERENCE.sub(replaced, text)
+
+
+def replaced_at_once(value: Any, environment: Mapping[str, str]) -> Any:
+    """Return the value with all references in its texts replaced, in mappings and lists too.
+
+    A text that is one reference and nothing else counts as if its value stood there without quotes: it may be a number,
+    or true or false. Objects other than texts, mappings and lists come back as they are.
+
+    Raises:
+        ConfigError: A variable is not set, or a reference is none.
+    """
+    if isinstance(value, str):
+        if "${" not in value:
+            return value
+        match = _REFERENCE.fullmatch(value)
+        text = Variables(environment)._replaced(value, ())
+        return _scalar(text) if match is not None and match["name"] else text
+    if isinstance(value, Mapping):
+        return {key: replaced_at_once(own, environment) for key, own in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(replaced_at_once(own, environment) for own in value)
+    return value
+
+
+def _scalar(text: str) -> str | int | float | bool:
+    if text in ("true", "false"):
+        return text == "true"
+    if _NUMBER.fullmatch(text):
+        return float(text) if set(text) & set(".eE") else int(text)
+    return text
+
+
+def _changed(model: Model, found: Callable[..., Any]) -> Model:
+    """The model with other values in its fields.
+
+    Only in those that are given: policies distinguish them from defaults, and defaults contain no references.
+    """
+    given = [name for name in type(model).model_fields if name in model.model_fields_set]
+    update = {name: found(name, getattr(model, name)) for name in given}
+    extra = {name: found(name, value, is_extra=True) for name, value in (model.model_extra or {}).items()}
+    return model.model_copy(update={**update, **extra})
 
 
 def variables_in(value: Any) -> set[str]:
@@ -119,8 +170,8 @@ def _called(value: object, index: int) -> str:
     return str(getattr(value, "database", None) or getattr(value, "name", index))
 
 
-def _told(place: Place) -> str:
-    return ".".join(_keys(place))
+def _where(place: Place) -> str:
+    return f"{'.'.join(_keys(place))}: " if place else ""
 
 
 def _keys(place: Place) -> Iterator[str]:

@@ -24,15 +24,17 @@ from dagster import (
 )
 
 from metastore_assets.assets.checks import literally, name_of_current
-from metastore_assets.assets.names import TABLE_TAG, TARGET_TAG, TableNames
+from metastore_assets.assets.names import DAGSTER_BACKFILL_TAG, TABLE_TAG, TARGET_TAG, TableNames
 from metastore_assets.assets.secrets import telling_no_secrets
 from metastore_assets.assets.told import told_version
-from metastore_assets.config import TableConfig
+from metastore_assets.config import SensorStatus, TableConfig
 from metastore_assets.formats import SnapshotReference
+from metastore_assets.pictures.markdown import code_markdown
+from metastore_assets.pictures.text import one_line
 from metastore_assets.pipeline.planning import has_layout
 from metastore_assets.pipeline.signatures import PROFILE_VERSION
 from metastore_assets.resources.configuration import Configuration
-from metastore_assets.sensors.decision import Cursor, Seen, decide
+from metastore_assets.sensors.decision import Cursor, Seen, decide, still_missing
 from metastore_assets.sensors.looking import Found, Looking
 from metastore_assets.sensors.patience import Asking, patience
 from metastore_assets.store.manifest import Version
@@ -69,13 +71,22 @@ def commit_sensor(
         job=job,
         minimum_interval_seconds=table.sensor.interval,
         default_status=default_status,
-        description=f"Sees commits to `{table.name}` and brings its profiles up to date, one run per commit. A failed "
-        "run is asked for again on the next tick, then less and less often.",
+        description=f"Sees commits to {code_markdown(table.name)} and brings its profiles up to date, one run per "
+        "commit. A failed run is asked for again on the next tick, then less and less often.",
     )
     def commits(context: SensorEvaluationContext) -> SensorResult:
         remembered = Cursor.from_json(context.cursor)
+        missing = remembered.missing
         with telling_no_secrets():
+            if missing is not None and missing.waits(_digest(looking.configured()), time.time()):
+                return SensorResult(skip_reason=SkipReason(missing.told(time.time())), cursor=context.cursor)
             found = asking.ask(looking.find, patience())
+        remembered = replace(remembered, missing=None)
+        if found.now is None and found.latest is None:
+            now, interval = time.time(), found.table.sensor.interval
+            missing = still_missing(missing, _digest(found.said), one_line(found.absence), interval, now)
+            cursor = replace(remembered, missing=missing).to_json()
+            return SensorResult(skip_reason=SkipReason(missing.told(now)), cursor=cursor)
         if found.now is None:
             assert found.latest is not None
             gone = [] if remembered.gone else [told_gone(found.table, names, found.latest, found.absence)]
@@ -92,6 +103,11 @@ def commit_sensor(
         return SensorResult(run_requests=[run_request(names, seen, decision.attempt)], cursor=cursor)
 
     return commits
+
+
+def default_status_of(status: SensorStatus) -> DefaultSensorStatus:
+    """Return what Dagster calls a status. A sensor that is built though it is configured as absent is stopped."""
+    return DefaultSensorStatus.RUNNING if status == "running" else DefaultSensorStatus.STOPPED
 
 
 def told_gone(table: TableConfig, names: TableNames, latest: Version, reason: str) -> AssetCheckEvaluation:
@@ -112,7 +128,7 @@ def told_back(table: TableConfig, names: TableNames, seen: Seen) -> AssetCheckEv
         names.whole["statistics"],
         name_of_current(table),
         passed=True,
-        description=f"the table is there again, in snapshot {seen.snapshot}",
+        description=literally(f"the table is there again, in snapshot {seen.snapshot}"),
         metadata={"status": "passed", "version": str(seen.published), "snapshot": seen.snapshot},
     )
 
@@ -155,7 +171,11 @@ def _target(said: str, names: TableNames, now: SnapshotReference, latest: Versio
     """A digest short enough for a tag. Has the table's configuration in it: who mends that need not wait."""
     base = latest.number if latest else 0
     parts = [names.tag, now.id, str(now.committed_at), base, PROFILE_VERSION, said]
-    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
+    return _digest(json.dumps(parts))
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def _active_run(instance: DagsterInstance, names: TableNames) -> str | None:
@@ -170,15 +190,22 @@ def _active_run(instance: DagsterInstance, names: TableNames) -> str | None:
 
 
 def _unfinished_runs(instance: DagsterInstance, names: TableNames) -> list[DagsterRun]:
-    """Runs with the table's tag or job, which all get that start, and those launched last for one of its assets, which
-    may be waiting still. Two queries, however many runs of others there are."""
-    keys = [names.partitions, *names.whole.values()]
-    launched = {record.asset_entry.last_run_id for record in instance.get_asset_records(keys)} - {None}
-    filters = [RunsFilter(tags={TABLE_TAG: names.tag}, statuses=_UNFINISHED)]
+    """Return runs with the table's tag or job, and those that may still wait for their start and have no tag so far.
+
+    The latter are the runs launched last for one of the table's assets, and others of the same backfill: Dagster makes
+    several runs of one, and may start them in any order. Two queries, and one for such a backfill, however many runs of
+    others there are.
+    """
+    keys = {names.partitions, *names.whole.values()}
+    launched = {record.asset_entry.last_run_id for record in instance.get_asset_records(list(keys))} - {None}
+    found = list(instance.get_runs(RunsFilter(tags={TABLE_TAG: names.tag}, statuses=_UNFINISHED)))
     if launched:
-        filters.append(RunsFilter(run_ids=sorted(filter(None, launched)), statuses=_UNFINISHED))
-    runs = {run.run_id: run for each in filters for run in instance.get_runs(each)}
-    return list(runs.values())
+        last = instance.get_runs(RunsFilter(run_ids=sorted(filter(None, launched))))
+        found += [run for run in last if run.status in _UNFINISHED]
+        for backfill in sorted({run.tags[DAGSTER_BACKFILL_TAG] for run in last if DAGSTER_BACKFILL_TAG in run.tags}):
+            runs = instance.get_runs(RunsFilter(tags={DAGSTER_BACKFILL_TAG: backfill}, statuses=_UNFINISHED))
+            found += [run for run in runs if keys & set(run.asset_selection or ())]
+    return list({run.run_id: run for run in found}.values())
 
 
 def _is_dead(instance: DagsterInstance, run: DagsterRun, now: float) -> bool:

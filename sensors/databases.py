@@ -21,12 +21,14 @@ from dagster import (
 from metastore_assets.assets.names import identifier
 from metastore_assets.assets.secrets import telling_no_secrets
 from metastore_assets.assets.translator import MetastoreTranslator
-from metastore_assets.config import DatabaseConfig
+from metastore_assets.config import DatabaseConfig, SensorStatus
 from metastore_assets.config_file import name_of
 from metastore_assets.databases import Members, look
 from metastore_assets.errors import ConfigError, TableFormatError
 from metastore_assets.messages import listed, without_secrets
+from metastore_assets.pictures.markdown import code_markdown
 from metastore_assets.resources.configuration import Configuration
+from metastore_assets.sensors.commits import default_status_of
 from metastore_assets.sensors.membership import Asked, decide
 from metastore_assets.sensors.patience import Asking, patience
 
@@ -34,18 +36,31 @@ _DELAY = 1.0
 """Seconds until the code location is loaded anew: the tick that asks for it is answered by the old one."""
 
 
-def database_sensors(configuration: Configuration, translator: MetastoreTranslator) -> list[SensorDefinition]:
-    """The sensors of all databases of a configuration that was looked up."""
-    entries = {database.key: database for database in reversed(configuration.shown().databases)}
+def database_sensors(
+    configuration: Configuration, translator: MetastoreTranslator, chosen: SensorStatus | None = None
+) -> list[SensorDefinition]:
+    """The sensors of all databases of a configuration that was looked up; `chosen` goes before what that says."""
+    shown = configuration.shown()
+    entries = {database.key: database for database in reversed(shown.databases)}
     names = {key: f"{identifier(name_of(key), translator.prefix)}_tables" for key in entries}
     taken = list(names.values())
     for key, name in names.items():
         if taken.count(name) > 1:
             names[key] = f"{name}_{hashlib.sha256(key.encode()).hexdigest()[:8]}"
-    return [database_sensor(configuration, database, names[key]) for key, database in sorted(entries.items())]
+    statuses = {key: shown.sensor_status(database, chosen) for key, database in entries.items()}
+    return [
+        database_sensor(configuration, database, names[key], default_status_of(statuses[key]))
+        for key, database in sorted(entries.items())
+        if statuses[key] != "absent"
+    ]
 
 
-def database_sensor(configuration: Configuration, database: DatabaseConfig, name: str) -> SensorDefinition:
+def database_sensor(
+    configuration: Configuration,
+    database: DatabaseConfig,
+    name: str,
+    default_status: DefaultSensorStatus = DefaultSensorStatus.RUNNING,
+) -> SensorDefinition:
     """The sensor of one database. A tick lists it, by one request or a few, and asks for no run: tables that come have
     sensors of their own once they are loaded."""
     key = database.key
@@ -60,9 +75,9 @@ def database_sensor(configuration: Configuration, database: DatabaseConfig, name
     @sensor(
         name=name,
         minimum_interval_seconds=database.sensor.interval,
-        default_status=DefaultSensorStatus.RUNNING,
-        description=f"Sees tables of the database `{key}` come and go. When there are others than this code location "
-        "has loaded, it has it loaded anew.",
+        default_status=default_status,
+        description=f"Sees tables of the database {code_markdown(key)} come and go. When there are others than this "
+        "code location has loaded, it has it loaded anew.",
     )
     def tables(context: SensorEvaluationContext) -> SensorResult:
         with telling_no_secrets():

@@ -1,12 +1,17 @@
 """What a commit sensor does next: a pure function of what it sees and what it remembers."""
 
 import json
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
 
 from metastore_assets.formats import Turn
 
 CURSOR_FORMAT = 1
 _LONGEST_WAIT = 3600.0
+_LONGEST_ABSENCE = 300.0
+"""The longest wait in seconds between looks for a table that was never there: a look costs a request or a few, and
+somebody who creates the table waits for it."""
 
 _TURNS = {
     None: "follows version {}",
@@ -27,11 +32,14 @@ class Cursor:
     """How many runs have been asked for with that target."""
     gone: bool = False
     """Whether it has been told that the table is not there."""
+    missing: "Missing | None" = None
+    """That the table does not exist yet, as it was found last."""
 
     def to_json(self) -> str:
         """The text that Dagster stores."""
         fields = {"format": CURSOR_FORMAT, "target": self.target, "attempt": self.attempt}
-        return json.dumps(fields | ({"gone": True} if self.gone else {}))
+        missing = {"missing": asdict(self.missing)} if self.missing else {}
+        return json.dumps(fields | ({"gone": True} if self.gone else {}) | missing)
 
     @classmethod
     def from_json(cls, text: str | None) -> "Cursor":
@@ -40,10 +48,49 @@ class Cursor:
         try:
             fields = json.loads(text or "")
             if fields["format"] == CURSOR_FORMAT:
-                return cls(str(fields["target"]), int(fields["attempt"]), bool(fields.get("gone")))
+                missing = Missing.from_fields(fields["missing"]) if fields.get("missing") else None
+                return cls(str(fields["target"]), int(fields["attempt"]), bool(fields.get("gone")), missing)
         except (ValueError, KeyError, TypeError):
             pass
         return cls()
+
+
+@dataclass(frozen=True)
+class Missing:
+    """A table that does not exist yet: the environment is new, or nobody has written it so far."""
+
+    configuration: str
+    """Digest of what the configuration says of the table: another one is looked for at once."""
+    reason: str
+    """What is not there."""
+    looks: int
+    """How many ticks have looked for the table."""
+    next_look: float
+    """When to look again, in seconds."""
+
+    @classmethod
+    def from_fields(cls, fields: Mapping[str, Any]) -> "Missing":
+        """The state stored in a cursor. Raises KeyError, ValueError or TypeError."""
+        return cls(
+            str(fields["configuration"]), str(fields["reason"]), int(fields["looks"]), float(fields["next_look"])
+        )
+
+    def waits(self, configuration: str, now: float) -> bool:
+        """Whether it is too early to look again, for a table that is still configured as it was."""
+        return configuration == self.configuration and now < self.next_look
+
+    def told(self, now: float) -> str:
+        """What a tick says."""
+        left = max(0.0, self.next_look - now)
+        return f"the table does not exist yet: {self.reason}; the next look follows in {left:.0f} s"
+
+
+def still_missing(before: Missing | None, configuration: str, reason: str, interval: float, now: float) -> Missing:
+    """A table that was looked for in vain: again after 1, 2, 4 … intervals, at most five minutes or one interval."""
+    looks = before.looks + 1 if before is not None and before.configuration == configuration else 1
+    # A tick follows after an interval in any case, and may come a little early.
+    wait = min(interval * 2 ** min(looks - 1, 30), max(_LONGEST_ABSENCE, interval)) - interval / 2
+    return Missing(configuration, reason, looks, now + wait)
 
 
 @dataclass(frozen=True)

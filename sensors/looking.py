@@ -31,7 +31,7 @@ class Found:
     latest: Version | None
     """The newest version."""
     now: SnapshotReference | None
-    """What the table holds; None when it is not there any more."""
+    """What the table holds; None when it is not there any more, or not yet where there is no version either."""
     turn: Turn = None
     """How it came from what the version describes to another state, where that was not by further commits."""
     absence: str = ""
@@ -55,12 +55,12 @@ class Looking:
     def find(self, told: Callable[[str], None]) -> Found:
         """Ask the root and the table, and say by `told` which of them is asked.
 
-        Raises TableNotFoundError of a table that never was there, and the like: the tick then shows as failed.
+        Raises what keeps the table from being read: the tick then shows as failed.
         """
         told("what gives the configuration its credentials")
         config = self._configuration.now()
         table = config.table(self._name)
-        said = self._configuration.shown().table(self._name).model_dump_json()
+        said = self.configured()
         told(f"the root {config.root}")
         table = with_hidden_key(config, table)
         latest = self._latest(config)
@@ -74,9 +74,11 @@ class Looking:
             turn = opened.turn(described, now) if now != described and table.at is None else None
             return Found(table, said, latest, now, turn)
         except TableNotFoundError as error:
-            if latest is None:
-                raise  # Whoever wrote the configuration has to look at it.
-            return Found(table, said, latest, None, absence=absence(error))
+            return Found(table, said, latest, None, absence=absence(error) if latest else str(error))
+
+    def configured(self) -> str:
+        """All that the configuration says of the table now, as written."""
+        return self._configuration.shown().table(self._name).model_dump_json()
 
     def _latest(self, config: MetastoreConfig) -> Version | None:
         """The newest version; of the one that is known it is asked whether it is that still."""

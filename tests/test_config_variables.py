@@ -11,7 +11,8 @@ from dagster import EnvVar
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metastore_assets.config import MetastoreConfig, TableConfig, load_config, read_config
+from metastore_assets.config import ColumnPolicy, MetastoreConfig, TableConfig, load_config, read_config
+from metastore_assets.config_check_entries import parse_check
 from metastore_assets.config_variables import Variables
 from metastore_assets.errors import ConfigError, MetastoreError
 from metastore_assets.messages import without_secrets
@@ -131,3 +132,94 @@ def test_secrets_are_not_told(tmp_path: Path) -> None:
         MetastoreConfig.model_validate({"root": "r", "storage_options": {"a": {"b": "hush hush"}}})
     assert "hush" not in str(raised.value)
     assert os.environ.get("S") is None
+
+
+EVERYWHERE = """
+root: ${ROOT:-m}
+engine: ${ENGINE:-auto}
+keep_versions: ${KEEP:-7}
+catalogs: {prod: {type: "${KIND:-rest}", uri: http://c}}
+emr_serverless:
+  {application: "${APP:-a}", execution_role: "${ROLE}", engine: "${INNER:-auto}", interval: "${EVERY:-2.5}"}
+databases:
+  - {database: "${DATABASE:-db}", catalog: prod, only: "${ONLY:-fact_*}", sensor: {interval: "${EVERY_SECONDS:-9}"}}
+tables:
+  - name: ${NAME:-sales}
+    uri: ${LAKE}/sales
+    format: ${FORMAT:-delta}
+    confine: ${CONFINE:-true}
+    partitions: "${WHERE:-day >= '2024-01-01'}"
+    schema: {a: "${TYPE:-int64}"}
+    sensor: {interval: "${EVERY_SECONDS:-9}"}
+    checks:
+      - row_count: ${ROWS:-5}
+        blocking: ${BLOCKING:-false}
+        severity: ${SEVERITY:-warn}
+      - fresh: ${AGE:-6h}
+    columns:
+      note:
+        frequencies: ${FREQUENCIES:-top(5)}
+        histogram: ${BINS:-2000}
+        ranks: ${RANKS:-off}
+        checks: [{accepted_values: ["${FIRST:-a}", "$${x}", 7]}, {range: {minimum: "${LEAST:--1.5}"}}]
+"""
+
+
+def test_every_key_may_refer_to_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Numbers and choices too, as if the value stood there; what is checked is what counts."""
+    config = read_config(written(tmp_path, EVERYWHERE))
+    (table,), (database,) = config.tables, config.databases
+    assert (config.engine, config.keep_versions, config.root) == ("auto", 7, "${ROOT:-m}")
+    assert config.emr_serverless is not None
+    assert (config.emr_serverless.engine, config.emr_serverless.interval) == ("auto", 2.5)
+    assert config.emr_serverless.execution_role == "${ROLE}"
+    assert (config.catalogs["prod"].type, database.only, database.sensor.interval) == ("rest", ("fact_*",), 9)
+    assert (table.name, table.uri, table.format, table.confine) == ("sales", "${LAKE}/sales", "delta", True)
+    assert (table.partitions, table.declared, table.sensor.interval) == ("day >= '2024-01-01'", {"a": "int64"}, 9)
+    policy = table.columns["note"]
+    assert (policy.frequencies, policy.histogram, policy.ranks) == ("top(5)", 2000, "off")
+    rows, fresh = table.checks
+    assert rows == parse_check({"row_count": 5, "blocking": False, "severity": "warn"}, "table")
+    assert fresh == parse_check({"fresh": "6h"}, "table")
+    assert policy.checks == (
+        parse_check({"accepted_values": ["a", "${x}", 7]}, "column"),
+        parse_check({"range": {"minimum": -1.5}}, "column"),
+    )
+
+    for name, value in {"ENGINE": "spark", "KEEP": "12", "FORMAT": "iceberg", "ROWS": "8", "LAKE": "/lake"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("ROLE", "arn:aws:iam::123456789012:role/r")
+    resolved = load_config(written(tmp_path, EVERYWHERE))
+    assert (resolved.engine, resolved.keep_versions, resolved.tables[0].format) == ("spark", 12, "iceberg")
+    assert resolved.tables[0].checks[0] == parse_check({"row_count": 8, "blocking": False, "severity": "warn"}, "table")
+    assert resolved.tables[0].columns == config.tables[0].columns, "what is resolved is not resolved again"
+    # Elsewhere it is read again, where a text that is meant as it is must stay so.
+    sent = Variables(os.environ, keep_secrets=True).resolved(resolved)
+    assert sent.tables[0].columns["note"].checks[0].model_dump()["values"] == ("a", "$${x}", 7)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("root: r\nengine: ${NONE}", r"yaml: engine: the environment has no variable NONE: set it, or give a default"),
+        ("root: r\nengine: ${NONE:-sprak}", r"engine = 'sprak': must be 'spark', 'auto' or 'emr-serverless'"),
+        ("root: r\nkeep_versions: ${NONE:-0}", r"keep_versions = 0: must be 1 or more"),
+        (
+            "root: r\ntables: [{name: a, uri: u, columns: {b: {histogram: '${NONE}'}}}]",
+            r"table 'a': columns\.b = .*: histogram: the environment has no variable NONE",
+        ),
+        ("root: r\ntables: [{name: a, uri: u, format: '${'}]", r"table 'a'.*: format: `\$\{` begins"),
+    ],
+)
+def test_what_is_wrong_is_said_when_the_file_is_read(tmp_path: Path, text: str, told: str) -> None:
+    """Of keys whose values are checked then."""
+    with pytest.raises(ConfigError, match=told):
+        read_config(written(tmp_path, text))
+
+
+def test_objects_may_refer_to_the_environment_in_every_field(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BINS", "3000")
+    monkeypatch.setenv("ENGINE", "auto")
+    policy = ColumnPolicy(histogram=EnvVar("BINS"))  # type: ignore[arg-type]
+    assert policy.histogram == 3000
+    assert MetastoreConfig(root="r", engine=EnvVar("ENGINE")).engine == "auto"  # type: ignore[arg-type]

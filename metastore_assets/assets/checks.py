@@ -1,7 +1,6 @@
 """The checks of a table as Dagster's asset checks: made by the run that publishes a version, of that version."""
 
-import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator
 
 from dagster import (
     AssetCheckKey,
@@ -19,14 +18,13 @@ from metastore_assets.checks.subject import Surroundings
 from metastore_assets.config_check_entries import NamedCheck, named_checks
 from metastore_assets.config_checks import Consistent, Current
 from metastore_assets.config_table import TableConfig
-from metastore_assets.errors import ConfigError
 from metastore_assets.lookup import TableLookup
+from metastore_assets.pictures.markdown import code_markdown, literal_markdown
 from metastore_assets.pictures.text import short
 
 _IMPLIED = (Current(severity="warn"), Consistent())
 _MOST_PARTITIONS = 20
 _TEXT = 1000
-_MARKDOWN = re.compile(r"([\\`*_\[\]<>!|~])")
 
 
 def table_checks(table: TableConfig) -> list[NamedCheck]:
@@ -62,37 +60,8 @@ def check_results(
     """The results of those that a run is to make. A check that does not fit the table has failed, and says why."""
     keys = {key.name: key for key in selected}
     checks = [own for own in table_checks(table) if own.name in keys]
-    try:
-        results: Mapping[str, CheckResult] = {own.name: own for own in evaluate_checks(checks, lookup, around)}
-        misfits: Mapping[str, str] = {}
-    except ConfigError:
-        results, misfits = _one_by_one(checks, lookup, around)
-    for own in checks:
-        result = results.get(own.name)
-        yield _misfit(keys[own.name], own, misfits[own.name]) if result is None else _told(keys[own.name], result)
-
-
-def _one_by_one(
-    checks: Sequence[NamedCheck], lookup: TableLookup, around: Surroundings
-) -> tuple[Mapping[str, CheckResult], Mapping[str, str]]:
-    results, misfits = {}, {}
-    for own in checks:
-        try:
-            (results[own.name],) = evaluate_checks([own], lookup, around)
-        except ConfigError as error:
-            misfits[own.name] = str(error)
-    return results, misfits
-
-
-def _misfit(key: AssetCheckKey, own: NamedCheck, problem: str) -> AssetCheckResult:
-    return AssetCheckResult(
-        asset_key=key.asset_key,
-        check_name=key.name,
-        passed=False,
-        severity=_SEVERITIES[own.check.severity],
-        description=literally(problem),
-        metadata={"expected": MetadataValue.text(_sentence(own)), "status": MetadataValue.text("failed")},
-    )
+    for result in evaluate_checks(checks, lookup, around):
+        yield _told(keys[result.name], result)
 
 
 def _told(key: AssetCheckKey, result: CheckResult) -> AssetCheckResult:
@@ -127,21 +96,19 @@ def _told(key: AssetCheckKey, result: CheckResult) -> AssetCheckResult:
         check_name=key.name,
         passed=result.status == "passed",
         severity=AssetCheckSeverity.WARN if unknown else _SEVERITIES[result.severity],
-        description=f"{'unknown: ' if unknown else ''}{literally(finding.found)}{advice}",
+        # The advice is Markdown of ours.
+        description=f"{literally(f'unknown: {finding.found}' if unknown else finding.found)}{advice}",
         metadata=metadata,
     )
 
 
 def literally(text: str) -> str:
     """Text that Dagster shows as it is, where it takes Markdown: values are whatever somebody wrote into a table."""
-    return _MARKDOWN.sub(r"\\\1", short(text, _TEXT))
+    return literal_markdown(text, _TEXT)
 
 
 def _sentence(own: NamedCheck) -> str:
-    if own.column is None:
-        where = ""
-    else:
-        where = f"{literally(own.column)}: " if "`" in own.column else f"`{short(own.column, _TEXT)}`: "
+    where = "" if own.column is None else f"{code_markdown(own.column)}: "
     return f"{where}{literally(expectation(own.check))}."
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import yaml
 from dagster import (
@@ -21,7 +21,7 @@ from dagster import (
 )
 from dagster.components import scaffold_component
 from dagster.components.utils.translation import TranslationFn, TranslationFnResolver
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, field_validator
 
 from metastore_assets.assets.project import build_metastore_definitions
 from metastore_assets.assets.translator import MetastoreAsset, MetastoreTranslator
@@ -50,6 +50,15 @@ class ScaffoldOptions(BaseModel):
     table: str = Field(default="sales", description="Name of the first table")
     uri: str = Field(default="lake/sales", description="Where it lies: a URI, or a path relative to the project")
     root: str = Field(default="metastore", description="Where the Metastore is to lie: likewise")
+
+    @field_validator("table")
+    @classmethod
+    def _can_be_a_table(cls, value: str) -> str:
+        try:
+            TableConfig(name=value, uri="x")
+        except ConfigError as error:
+            raise ValueError(str(error)) from None
+        return value
 
 
 class MetastoreScaffolder(Scaffolder[ScaffoldOptions]):
@@ -94,6 +103,12 @@ class MetastoreComponent(Component, Resolvable):
         CONFIG_FILE
     )
     tables: Annotated[list[str] | None, Field(description="Names of tables; all, when absent")] = None
+    sensors: Annotated[
+        Literal["running", "stopped", "absent"] | None,
+        Field(
+            description="Whether there are sensors, and they run by themselves; when absent, as the configuration says"
+        ),
+    ] = None
     prefix: Annotated[list[str], Field(description="What keys and names begin with")] = field(default_factory=list)
     upstream: Annotated[Mapping[str, str], Field(description="By table, the asset that writes it: `raw/sales`")] = (
         field(default_factory=dict)
@@ -130,7 +145,9 @@ class MetastoreComponent(Component, Resolvable):
         configuration = Configuration.of(path).looked_up()
         for name in self.upstream:
             configuration.shown().table(name)  # Or else: no table of that name.
-        return build_metastore_definitions(configuration, tables=self.tables, translator=self.get_translator())
+        return build_metastore_definitions(
+            configuration, tables=self.tables, translator=self.get_translator(), sensors=self.sensors
+        )
 
 
 def _translator_class(reference: str) -> Callable[..., Any]:

@@ -21,6 +21,7 @@ from metastore_assets.assets.run import refresh_and_report
 from metastore_assets.assets.specs import check_specs, profile_specs, source_spec
 from metastore_assets.assets.translator import MetastoreTranslator, names_of
 from metastore_assets.config import TableConfig
+from metastore_assets.pictures.markdown import code_markdown
 from metastore_assets.resources.configuration import Configuration
 
 
@@ -69,8 +70,8 @@ def refresh_job(table: TableConfig, names: TableNames) -> Any:
     return define_asset_job(
         names.job,
         selection=list(names.whole.values()),
-        description=f"Bring the profiles of `{table.name}` up to the table's current snapshot: in one run, with one "
-        "Spark application, whatever the number of changed partitions.",
+        description=f"Bring the profiles of {code_markdown(table.name)} up to the table's current snapshot: in one "
+        "run, with one Spark application, whatever the number of changed partitions.",
         tags={TABLE_TAG: names.tag},
         # A run is one op: another process for it would only start Python again.
         executor_def=in_process_executor,

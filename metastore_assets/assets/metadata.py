@@ -22,6 +22,7 @@ from metastore_assets.assets.names import Kind
 from metastore_assets.lookup.json import column_json
 from metastore_assets.pictures.facts import distinct_text, facts_of, maximum_text, minimum_text, range_text
 from metastore_assets.pictures.glance import Glance
+from metastore_assets.pictures.markdown import literal_markdown
 from metastore_assets.pictures.picture import ColumnPicture, fitting, fitting_picture
 from metastore_assets.pictures.text import number, result, short, type_name
 from metastore_assets.statistics.column import STATISTICS, ColumnStatistics
@@ -47,6 +48,8 @@ _MOST_FILES = 10
 _CELL = 36
 """Characters of a cell: a UUID, or a time to the nanosecond."""
 _LONG_CELL = 200
+_DESCRIPTION = 120
+"""Characters of a column's description."""
 
 
 def partition_metadata(glance: Glance, title: str) -> Metadata:
@@ -144,7 +147,10 @@ def lineage_metadata(schema: pa.Schema, source: AssetKey) -> Metadata:
 
 
 def column_schema(schema: pa.Schema, rows: Sequence[ColumnStatistics] = ()) -> TableSchema:
-    """The table's columns with their Arrow types, described by the main facts of `rows`."""
+    """The table's columns with their Arrow types, described by the main facts of `rows`.
+
+    Dagster renders descriptions as Markdown, and shows names and types as they are.
+    """
     described = {row.column: _described(row) for row in rows}
     return TableSchema(
         columns=[
@@ -184,7 +190,8 @@ def statistics_markdown(rows: Sequence[ColumnStatistics]) -> str:
 def user_defined_markdown(rows: Sequence[ColumnStatistics]) -> str:
     """The user-defined statistics of all columns as a Markdown table, or of the first; empty where there are none."""
     lines = [
-        f"| {_cell(row['column'])} | {_cell(name)} | {_cell(result(told), _LONG_CELL)} |"
+        f"| {literal_markdown(row['column'], _CELL)} | {literal_markdown(name, _CELL)} "
+        f"| {literal_markdown(result(told), _LONG_CELL)} |"
         for row in map(column_json, (row for row in rows if row.user_defined))
         for name, told in row["user_defined"].items()
     ]
@@ -232,7 +239,7 @@ def guarantee(kind: Kind, rows: Sequence[ColumnStatistics]) -> str:
 
 
 def _described(row: ColumnStatistics) -> str:
-    return short(" · ".join(part for part in (*facts_of(row), range_text(row)) if part), 120)
+    return literal_markdown(" · ".join(part for part in (*facts_of(row), range_text(row)) if part), _DESCRIPTION)
 
 
 def _is_estimated(row: ColumnStatistics) -> bool:
@@ -269,7 +276,7 @@ def _of_kind(kind: Kind, column: ColumnPicture) -> ColumnPicture | None:
 
 
 def _markdown_row(row: ColumnStatistics) -> str:
-    return "| " + " | ".join(_cell(cell(row)) for cell in _CELLS.values()) + " |"
+    return "| " + " | ".join(literal_markdown(cell(row), _CELL) for cell in _CELLS.values()) + " |"
 
 
 _CELLS: Mapping[str, Callable[[ColumnStatistics], str]] = {
@@ -282,8 +289,3 @@ _CELLS: Mapping[str, Callable[[ColumnStatistics], str]] = {
     "mean": lambda row: "" if row.mean is None else number(row.mean),
 }
 """What the Markdown table tells of a column, by statistic."""
-
-
-def _cell(text: str, most: int = _CELL) -> str:
-    """The text as one Markdown cell that shows it literally."""
-    return "".join(f"\\{c}" if c in "\\`*_{}[]<>()#+-!|~&$" else c for c in short(text, most))

@@ -1,16 +1,19 @@
 """The tables of a configuration as definitions of a project: assets, sensors, or all of them."""
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 from dagster import AssetsDefinition, AssetSpec, DefaultSensorStatus, Definitions, SensorDefinition
 
 from metastore_assets.assets.factory import refresh_job, table_assets
 from metastore_assets.assets.newest import Known, what_is_known
 from metastore_assets.assets.translator import MetastoreTranslator, names_of
+from metastore_assets.config import SensorStatus
+from metastore_assets.errors import ConfigError
+from metastore_assets.messages import listed
 from metastore_assets.resources.configuration import ConfigLike, Configuration
 from metastore_assets.resources.spark import SparkLike
-from metastore_assets.sensors.commits import commit_sensor
+from metastore_assets.sensors.commits import commit_sensor, default_status_of
 from metastore_assets.sensors.databases import database_sensors
 
 if TYPE_CHECKING:
@@ -54,18 +57,21 @@ def build_commit_sensor(
     *,
     translator: MetastoreTranslator | None = None,
     s3: "S3Resource | None" = None,
-    default_status: DefaultSensorStatus = DefaultSensorStatus.RUNNING,
+    default_status: DefaultSensorStatus | None = None,
 ) -> SensorDefinition:
     """The sensor that sees the commits of one table and asks for a run for each, with the job that it runs.
 
-    It runs without being switched on, unless `default_status` says otherwise, every `sensor.interval` seconds.
+    It looks every `sensor.interval` seconds. It runs without being switched on, unless `default_status` or, without
+    that, the configuration says otherwise (`sensor.status`, `sensors`).
     The arguments are those of `build_metastore_assets`, whose assets have to be in the same code location. Raises
     ConfigError.
     """
     configuration = Configuration.of(config, s3).looked_up()
-    own = configuration.shown().table(table)
+    shown = configuration.shown()
+    own = shown.table(table)
     names = names_of(own, translator or MetastoreTranslator())
-    return commit_sensor(configuration, own, names, refresh_job(own, names), default_status)
+    status = default_status or default_status_of(shown.sensor_status(own))
+    return commit_sensor(configuration, own, names, refresh_job(own, names), status)
 
 
 def build_metastore_definitions(
@@ -75,20 +81,33 @@ def build_metastore_definitions(
     translator: MetastoreTranslator | None = None,
     s3: "S3Resource | None" = None,
     spark: SparkLike | None = None,
+    sensors: SensorStatus | None = None,
 ) -> Definitions:
     """Assets, checks, jobs and sensors of the tables of a configuration, to be merged with a project's own.
 
     Of whole databases these are the tables that they have now; a sensor for each sees tables come and go.
 
-    The arguments are those of `build_metastore_assets`. Raises ConfigError.
+    `sensors` says whether they are `running` without being switched on, `stopped`, or `absent`; None: as the
+    configuration says. The other arguments are those of `build_metastore_assets`. Raises ConfigError.
     """
+    if sensors not in (None, *get_args(SensorStatus)):
+        raise ConfigError(f"sensors = {sensors!r}: must be {listed([repr(own) for own in get_args(SensorStatus)])}")
     configuration = Configuration.of(config, s3, spark).looked_up()
-    chosen = [table.name for table in configuration.shown().tables] if tables is None else list(tables)
-    sensors = [build_commit_sensor(table, configuration, translator=translator) for table in chosen]
+    shown, own = configuration.shown(), translator or MetastoreTranslator()
+    chosen = shown.tables if tables is None else [shown.table(name) for name in tables]
+    jobs, found = [], []
+    for table in chosen:
+        names = names_of(table, own)
+        job = refresh_job(table, names)
+        jobs.append(job)
+        status = shown.sensor_status(table, sensors)
+        if status != "absent":
+            found.append(commit_sensor(configuration, table, names, job, default_status_of(status)))
     # Whoever chooses tables does not ask for those to come.
-    of_databases = database_sensors(configuration, translator or MetastoreTranslator()) if tables is None else []
+    if tables is None:
+        found += database_sensors(configuration, own, sensors)
     return Definitions(
-        assets=build_metastore_assets(configuration, tables=chosen, translator=translator),
-        jobs=[sensor.job for sensor in sensors],
-        sensors=[*sensors, *of_databases],
+        assets=build_metastore_assets(configuration, tables=[table.name for table in chosen], translator=translator),
+        jobs=jobs,
+        sensors=found,
     )

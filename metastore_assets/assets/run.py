@@ -187,6 +187,8 @@ def _report(
     # The newest: another run may have published since.
     lookup = Metastore(config.root, config.storage_options).table(names.table)
     version = lookup.version
+    if warning := table.dropped_columns_warning(version.dropped_columns):
+        context.log.warning(warning)
     keys = [entry.key for entry in version.partitions] if is_partitioned(version) else []
     if names.mapping is None:
         # Runs of the backfill that are still to come name ranges of keys.

@@ -14,6 +14,7 @@ from metastore_assets.config import TableConfig
 from metastore_assets.config_checks import Fresh
 from metastore_assets.errors import ConfigError
 from metastore_assets.messages import redacted
+from metastore_assets.pictures.markdown import code_markdown
 from metastore_assets.pipeline.signatures import PROFILE_VERSION
 
 _CONTENTS: Mapping[AssetKind, str] = {
@@ -26,14 +27,14 @@ _CONTENTS: Mapping[AssetKind, str] = {
     "ranks": "All values of the columns under `ranks: on`, in order: exact quantiles, and the rank of any value.",
 }
 _WHOLE = (
-    "Of the whole of `{table}`, merged from its partitions. Materializing it brings everything up to the table's "
+    "Of the whole of {table}, merged from its partitions. Materializing it brings everything up to the table's "
     "current snapshot, and reads only what changed."
 )
 _PARTITIONS = (
-    "The statistics, frequencies and histograms of each partition of `{table}`. Materializing partitions by hand reads "
+    "The statistics, frequencies and histograms of each partition of {table}. Materializing partitions by hand reads "
     "their rows again; a commit to the table brings up to date what it changed by itself."
 )
-_SOURCE = "The table at `{uri}`. Each observation is a snapshot that the Metastore describes."
+_SOURCE = "The table at {uri}. Each observation is a snapshot that the Metastore describes."
 _PREFIX = re.compile(r"[A-Za-z0-9_-]+")
 _KINDS_OF_FORMATS = {"files": "file"}
 """What Dagster calls a format, where it is not the same."""
@@ -77,10 +78,11 @@ class MetastoreTranslator:
     def get_description(self, asset: MetastoreAsset) -> str:
         """What the asset's page says it is, in Markdown."""
         if asset.kind == "source":
-            return _SOURCE.format(uri=redacted(asset.table.uri))
+            return _SOURCE.format(uri=code_markdown(redacted(asset.table.uri)))
+        table = code_markdown(asset.table.name)
         if asset.kind == "partitions":
-            return _PARTITIONS.format(table=asset.table.name)
-        return f"{_CONTENTS[asset.kind]}\n\n{_WHOLE.format(table=asset.table.name)}"
+            return _PARTITIONS.format(table=table)
+        return f"{_CONTENTS[asset.kind]}\n\n{_WHOLE.format(table=table)}"
 
     def get_group_name(self, asset: MetastoreAsset) -> str:
         """The asset's group; one for each table."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Any, TypeAlias
@@ -51,26 +52,46 @@ _MOST_NAMED = 3
 
 
 def evaluate_checks(checks: Sequence[NamedCheck], table: TableLookup, around: Surroundings) -> list[CheckResult]:
-    """The results of checks of a table, in their order. Never reads the table's files.
+    """Return the results of checks of a table, in their order. Never reads the table's files.
 
-    Partitions are gone through once, whatever the number of checks of them. Raises ConfigError where a check does not
-    fit the table: it names a column that there is not, or a value of another type.
+    Partitions are gone through once, whatever the number of checks of them. A check that does not fit the table has
+    failed, and says why: it names a column that the table does not have, or a value of another type.
     """
     chosen = {own.name: _Partitions.of(own, table) for own in checks if own.check.partitions}
     found: dict[str, list[PartitionFinding]] = {name: [] for name in chosen}
+    misfits: dict[str, Finding] = {}
     each = [own for own in checks if own.name in chosen and chosen[own.name].keys]
-    whole = {own.name: _of_every_partition(own, table, around) for own in each}
+    whole: dict[str, Finding | None] = {}
+    for own in each:
+        with _recording_misfit(own, misfits):
+            whole[own.name] = _of_every_partition(own, table, around)
     for entry in table.partitions() if each else ():
         for own in each:
-            if entry.key in chosen[own.name].keys:
-                finding = whole[own.name] or evaluate(own, Subject(table, around, entry.key, own.column))
-                found[own.name].append(PartitionFinding(entry.key, finding))
-    return [
-        _result(own, table, of_all(found[own.name], chosen[own.name].missing), found[own.name])
-        if own.name in chosen
-        else _result(own, table, evaluate(own, Subject(table, around, None, own.column)))
-        for own in checks
-    ]
+            if entry.key in chosen[own.name].keys and own.name not in misfits:
+                with _recording_misfit(own, misfits):
+                    finding = whole[own.name] or evaluate(own, Subject(table, around, entry.key, own.column))
+                    found[own.name].append(PartitionFinding(entry.key, finding))
+    results = []
+    for own in checks:
+        if own.name in chosen and own.name not in misfits:
+            finding = of_all(found[own.name], chosen[own.name].missing)
+            results.append(_result(own, table, finding, found[own.name]))
+            continue
+        if own.name not in misfits:
+            with _recording_misfit(own, misfits):
+                results.append(_result(own, table, evaluate(own, Subject(table, around, None, own.column))))
+        if own.name in misfits:
+            results.append(_result(own, table, misfits[own.name]))
+    return results
+
+
+@contextmanager
+def _recording_misfit(own: NamedCheck, misfits: dict[str, Finding]) -> Iterator[None]:
+    """Record, by the check's name, that it does not fit the table."""
+    try:
+        yield
+    except (ColumnNotFoundError, LiteralError, ConfigError) as error:
+        misfits[own.name] = Finding("failed", f"the check does not fit the table: {error}", "absent")
 
 
 def _of_every_partition(own: NamedCheck, table: TableLookup, around: Surroundings) -> Finding | None:
@@ -113,7 +134,7 @@ def chosen_checks(table: TableConfig, names: Sequence[str] = ()) -> list[NamedCh
 
 
 def evaluate(own: NamedCheck, subject: Subject) -> Finding:
-    """What one check finds. What is not kept makes it unknown. Raises ConfigError."""
+    """What one check finds. What is not kept makes it unknown. Raises what a check does that does not fit the table."""
     try:
         return EVALUATIONS[own.check.kind](own.check, subject)
     except NotKeptError as error:
@@ -121,10 +142,6 @@ def evaluate(own: NamedCheck, subject: Subject) -> Finding:
     except (ObjectNotFoundError, VersionNotFoundError) as error:
         # Of an earlier version, or of this one while a newer one is published: nothing that says what is true.
         return Finding("unknown", str(error), "absent", "check again")
-    except (ColumnNotFoundError, LiteralError, ConfigError) as error:
-        raise ConfigError(
-            f"table {subject.table.version.table!r}, check {own.name!r} ({own.check.kind}): {error}"
-        ) from error
 
 
 def of_all(found: Sequence[PartitionFinding], missing: str | None = None) -> Finding:

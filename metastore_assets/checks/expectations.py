@@ -26,6 +26,7 @@ from metastore_assets.config_checks import (
     Unique,
 )
 from metastore_assets.pictures.text import number, short
+from metastore_assets.pictures.text import value as visible
 
 MEASURES: Mapping[Measure, str] = {
     "stability_index": "stability index",
@@ -93,7 +94,7 @@ def _value(value: Any) -> str:
         return value.isoformat(sep=" ")
     if isinstance(value, bool):
         return str(value).lower()
-    return number(value) if isinstance(value, int | float) else str(value)
+    return number(value) if isinstance(value, int | float) else visible(str(value))
 
 
 def _percent(value: Decimal | None) -> str | None:

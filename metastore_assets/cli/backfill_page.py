@@ -35,12 +35,17 @@ def print_backfill_plan(page: Page, plan: Answer, *, every: bool) -> None:
         )
     elif besides["partitions"]:
         page.line(Styled(f"  of these, {size} are of {others}: a version describes the whole table", "yellow"))
-    keys: Sequence[str] = plan["keys"]
-    shown = keys if every or len(keys) <= _FEW else (keys[0], "…", keys[-1])
-    for key in shown:
-        page.line(
-            Styled(f"  * {text.printable(key)}", "green") if key != "…" else Styled("    … (-v names all)", "dim")
-        )
+    print_keys(page, plan["keys"], "*", "green", every=every)
+
+
+def print_keys(page: Page, keys: Sequence[str], sign: str, style: str, *, every: bool) -> None:
+    """Print one line for each key; the first and the last one where there are many, unless `every` one is requested."""
+    is_short = every or len(keys) <= _FEW
+    for key in keys if is_short else keys[:1]:
+        page.line(Styled(f"  {sign} {text.printable(key)}", style))
+    if not is_short:
+        page.line(Styled(f"    … {len(keys) - 2:,} more (-v names all)", "dim"))
+        page.line(Styled(f"  {sign} {text.printable(keys[-1])}", style))
 
 
 def print_backfill(page: Page, result: Answer) -> None:

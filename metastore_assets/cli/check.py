@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from metastore_assets.cli.failures import Invocation
+from metastore_assets.cli.failures import Invocation, note
 from metastore_assets.cli.opening import configured, metastore_of, published, table_of
 from metastore_assets.cli.options import answering, name_argument
 from metastore_assets.cli.outputs import make_output
@@ -48,6 +48,8 @@ def check(
         return 0
     checks = chosen_checks(own, names)
     results = evaluate_checks(checks, table, around)
+    if warning := own.dropped_columns_warning(table.version.dropped_columns):
+        note(warning)
     output.checks(check_answer(table.version, results))
     violated = any(result.is_violated for result in results)
     return 1 if violated or (strict and any(result.status == "unknown" for result in results)) else 0

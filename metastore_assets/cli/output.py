@@ -33,8 +33,8 @@ class Output(Protocol):
     def tables(self, rows: Sequence[Answer]) -> None:
         """The configured tables."""
 
-    def refreshed(self, result: Answer) -> None:
-        """What a refresh did, or would do."""
+    def refreshed(self, result: Answer, *, every: bool = False) -> None:
+        """What a refresh did, or would do; of a plan with `every` partition by name, or for people some of many."""
 
     def backfill(self, result: Answer) -> None:
         """What a backfill did, or would do."""
@@ -113,7 +113,7 @@ class JsonOutput:
         """A list."""
         _write(rows)
 
-    def refreshed(self, result: Answer) -> None:
+    def refreshed(self, result: Answer, *, every: bool = False) -> None:
         """An object per table."""
         _write(result)
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 @click.option("--full", is_flag=True, help="Read every fragment again.")
 @partitions_option("Read this partition again")
 @engine_option
+@click.option("-v", "--verbose", is_flag=True, help="Name all partitions of the plan.")
 @answering
 @click.pass_obj
 def refresh(
@@ -37,6 +38,7 @@ def refresh(
     full: bool,
     partitions: tuple[str, ...],
     engine: str | None,
+    verbose: bool,
     as_json: bool,
 ) -> int:
     """Bring tables up to date, reading only what has changed.
@@ -83,7 +85,9 @@ def refresh(
                 status = 1
             else:
                 watcher.hide()
-                output.refreshed(result)
+                output.refreshed(result, every=verbose)
+                if warning := table.dropped_columns_warning(result.get("dropped_columns", ())):
+                    note(warning)
     return status
 
 

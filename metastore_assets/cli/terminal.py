@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from metastore_assets.cli.backfill_page import print_backfill
+from metastore_assets.cli.backfill_page import print_backfill, print_keys
 from metastore_assets.cli.bars_page import print_bins, print_top
 from metastore_assets.cli.checks_page import print_checks, print_suggestions
 from metastore_assets.cli.filter_page import print_count, print_estimate, print_pruned
@@ -21,8 +21,6 @@ from metastore_assets.cli.values_page import (
 from metastore_assets.cli.verdicts_page import print_checked, print_verified
 from metastore_assets.pictures import text
 
-LISTED_PARTITIONS = 40
-"""Up to so many partitions, a plan names each on a terminal."""
 _PLAIN_BINS = 20
 
 
@@ -53,8 +51,8 @@ class TerminalOutput:
             self._page.fitting_grid(columns, list(map(_table_row, rows)), ["snapshot", "format", "partitions"])
         )
 
-    def refreshed(self, result: Answer) -> None:
-        """One line per table; a dry run also names the partitions."""
+    def refreshed(self, result: Answer, *, every: bool = False) -> None:
+        """One line per table; a dry run also names partitions, where they are few or `every` one is requested."""
         name, snapshot = Styled(result["table"], "bold"), _short(result["snapshot"])
         time = text.seconds(result["seconds"]) if "seconds" in result else ""
         if not result["published"]:
@@ -62,7 +60,7 @@ class TerminalOutput:
             self._page.line(name, news, Styled(f" (snapshot {snapshot}{time and ', '}{time})", "dim"))
             return
         if result.get("dry_run"):
-            self._planned(result)
+            self._planned(result, every=every)
             return
         news = Styled(f" version {result['version']}", "green")
         self._page.line(name, news, f" of snapshot {snapshot} in {time}: {_changes(result)}")
@@ -207,7 +205,7 @@ class TerminalOutput:
         if headings:
             self._page.line(Styled(f"  not shown: {', '.join(headings)} (see --json)", "dim"))
 
-    def _planned(self, plan: Answer) -> None:
+    def _planned(self, plan: Answer, *, every: bool) -> None:
         name = Styled(plan["table"], "bold")
         changed, removed = plan["changed_partitions"], plan["removed_partitions"]
         reading = f"{text.plural(plan['fragments']['profiled'], 'fragment')} ({text.size(plan['bytes_to_read'])})"
@@ -224,12 +222,8 @@ class TerminalOutput:
             self._page.line(
                 f"  {text.printable(column)}: read again in {where}, for fingerprints do not tell values apart"
             )
-        most = None if self.width is None else LISTED_PARTITIONS
         for sign, style, keys in (("*", "green", changed), ("-", "red", removed)):
-            for key in keys[:most]:
-                self._page.line(Styled(f"  {sign} {text.printable(key)}", style))
-            if most is not None and len(keys) > most:
-                self._page.line(Styled(f"  {sign} and {len(keys) - most:,} more (see --json)", "dim"))
+            print_keys(self._page, keys, sign, style, every=every)
 
     def _retyped(self, result: Answer) -> None:
         for change in result.get("type_changes", ()):

@@ -111,6 +111,7 @@ def _assembled(
         membership=membership,
         buckets=plan.snapshot.buckets,
         decisions=record(store, plan, table_files),
+        dropped_columns=plan.dropped_columns,
         # Of a version that is rebuilt because the one before is damaged it is not known what was purged.
         purged=plan.base.purged if plan.base else (plan.number if plan.number > 1 else 0),
     )

@@ -13,7 +13,6 @@ from metastore_assets.config import Decided, KeptPolicy, TableConfig
 from metastore_assets.errors import ConfigError, UnsupportedTypeError
 from metastore_assets.formats.base import FIELD_ID, INITIAL_DEFAULT
 from metastore_assets.formats.partition_filter import PartitionFilter
-from metastore_assets.messages import close_names, listed
 from metastore_assets.pipeline.signatures import Signature, digest, signature, signature_of
 from metastore_assets.statistics.keyed_hashing import column_key
 from metastore_assets.statistics.leaves import LeafColumn, schema_leaves
@@ -127,7 +126,7 @@ class Held:
 def table_layout(schema: pa.Schema, table: TableConfig, decided: Mapping[str, Decided] | None = None) -> Layout:
     """The layout of a table's schema under its configured policies. `decided`: what `auto` means, by leaf's field id.
 
-    Raises ConfigError when a policy names a column that the table does not have.
+    Policies of columns that the schema does not have are left out: planning refuses those that never were there.
     """
     leaves: list[tuple[LeafColumn, KeptPolicy]] = []
     signatures: dict[str, str] = {}
@@ -140,13 +139,6 @@ def table_layout(schema: pa.Schema, table: TableConfig, decided: Mapping[str, De
             signatures[field_identity(own_field)] = signature(len(leaves), own).to_text()
         owners |= {leaf.field_id: field_identity(own_field) for leaf in field_leaves}
         leaves += own
-    columns = [leaf.path for leaf, _ in leaves]
-    unknown = table.policies_of_unknown_columns(set(columns))
-    if unknown:
-        raise ConfigError(
-            f"table {table.name!r}: columns.{unknown[0]} is a policy for a column that the table does not have; "
-            f"its columns are: {listed(columns)}" + close_names(unknown[0], columns, "")
-        )
     # Profiles of fragments serve under any filter; a version is only true for its own.
     partitions = [_meant(table.partitions)] if table.partitions else []
     # All is stored, and merged, whatever is listed of it; but a version says what that is.

@@ -58,6 +58,8 @@ class RefreshResult:
     partitions_removed: tuple[str, ...]
     partitions_total: int
     seconds: float
+    dropped_columns: tuple[str, ...] = ()
+    """Columns that a policy named when the version was made, and that the table no longer has."""
     type_changes: tuple[TypeChange, ...] = ()
     """Columns that are of another type than in the version before."""
     lists: ListChanges | None = field(default_factory=ListChanges)
@@ -86,6 +88,7 @@ class RefreshResult:
                 "total": self.partitions_total,
             },
             "lists": asdict(self.lists) if self.lists else None,
+            "dropped_columns": list(self.dropped_columns),
             "type_changes": [change.to_json() for change in self.type_changes],
             "steps": {
                 name: {"read": own.read.to_json(), "written": own.written.to_json()} for name, own in self.steps.items()
@@ -98,7 +101,7 @@ def nothing_to_do(latest: Version, profiled: int, started: float, meter: Meter) 
     """Where the newest version is current. `started` is a time of the monotonic clock; `meter` counted the steps."""
     return RefreshResult(
         latest.table, latest.number, latest.snapshot, False, 0, 0, latest.fragment_count, profiled, (), (),
-        len(latest.partitions), time.monotonic() - started, steps=_steps(meter),
+        len(latest.partitions), time.monotonic() - started, latest.dropped_columns, steps=_steps(meter),
     )  # fmt: skip
 
 
@@ -119,6 +122,7 @@ def result_of(
         partitions_removed=plan.removed_partitions,
         partitions_total=len(plan.partitions),
         seconds=time.monotonic() - started,
+        dropped_columns=new.dropped_columns,
         effort=new.effort,
         type_changes=plan.type_changes,
         lists=lists,

@@ -69,6 +69,8 @@ class Plan:
     """What the stored profiles hold, and what those will that are made for the plan."""
     read_again: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     """By column, for the sake of which outputs how many known fragments are read again: what is stored lacks these."""
+    dropped_columns: tuple[str, ...] = ()
+    """Columns that a policy names and the table does not have, but had in an earlier version."""
 
     @property
     def may_read_again(self) -> dict[str, int]:

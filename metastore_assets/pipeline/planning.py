@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+
+import pyarrow as pa
 
 from metastore_assets.config import Decided, TableConfig
-from metastore_assets.errors import ConfigError, CorruptionError
+from metastore_assets.errors import ConfigError, CorruptionError, StoreError
 from metastore_assets.formats import Memory
 from metastore_assets.formats.base import DerivedColumn, Snapshot, SnapshotReference, TableFormat
+from metastore_assets.messages import close_names, listed
 from metastore_assets.pipeline.decisions import planned_decisions, recorded_decisions
 from metastore_assets.pipeline.layouts import Layout, Layouts, field_identity, table_layout
 from metastore_assets.pipeline.plan import Plan, make_plan
 from metastore_assets.pipeline.profiles.states_files import sound
 from metastore_assets.pipeline.signatures import check_sources, digest
-from metastore_assets.statistics.leaves import LeafColumn
+from metastore_assets.statistics.leaves import LeafColumn, schema_leaves
 from metastore_assets.store.manifest import FragmentEntry, Version
 from metastore_assets.store.versions import VersionStore
 
@@ -40,10 +44,9 @@ def describes_now(table_format: TableFormat, table: TableConfig, version: Versio
 
 def has_layout(table: TableConfig, version: Version) -> bool:
     """Whether a version was made under the configured policies; `table` has the key of its hidden values, if any."""
-    try:
-        return table_layout(version.schema, table, recorded_decisions(version, table)).id == version.layout
-    except ConfigError:
-        return False  # A policy names a column this version does not have: planning on the current schema will tell.
+    if set(_unknown_columns(version.schema, table)) - set(version.dropped_columns):
+        return False  # Planning tells whether the name is misspelt, or of a column that the table no longer has.
+    return table_layout(version.schema, table, recorded_decisions(version, table)).id == version.layout
 
 
 def current_plan(
@@ -66,12 +69,13 @@ def current_plan(
     if base is not None:
         moved_on = snapshot.reference != SnapshotReference(base.snapshot, base.committed_at)
         decided = planned_decisions(base, snapshot.schema, table, versions.objects, moved_on=moved_on)
+    dropped = _dropped_columns(versions, base, snapshot.schema, table)
     layout = table_layout(snapshot.schema, table, decided)
     _check_hidden(table, layout, snapshot)
     check_sources(table.name, base.layouts.values() if base else (), layout.signatures)
     layouts = {**made, **(base.layouts if base else {}), layout.id: layout.signatures}
     stored = [*(base.fragments if base else ()), *versions.pending()]
-    return make_plan(
+    plan = make_plan(
         table.name,
         base,
         snapshot,
@@ -83,6 +87,65 @@ def current_plan(
         partitions=partitions,
         number=number,
     )
+    return replace(plan, dropped_columns=dropped)
+
+
+def _unknown_columns(schema: pa.Schema, table: TableConfig) -> list[str]:
+    """Return the columns that a policy names and the schema does not have."""
+    return table.policies_of_unknown_columns(set(_column_paths(schema)))
+
+
+def _column_paths(schema: pa.Schema) -> list[str]:
+    return [leaf.path for leaves in schema_leaves(schema) for leaf in leaves]
+
+
+def _dropped_columns(
+    versions: VersionStore, base: Version | None, schema: pa.Schema, table: TableConfig
+) -> tuple[str, ...]:
+    """Return the columns that a policy names and the table no longer has.
+
+    Each version records them, so that they stay known when the versions that had them expire. Older versions are read
+    only for a name that the newest one does not explain.
+
+    Raises:
+        ConfigError: No published version had such a column, so its name is misspelt.
+    """
+    unknown = _unknown_columns(schema, table)
+    unexplained = set(unknown)
+    if base is not None:
+        _check_not_renamed(table, base.schema, schema, unknown)
+        unexplained -= {*_column_paths(base.schema), *base.dropped_columns}
+    for number in reversed(versions.numbers() if unexplained else []):
+        try:
+            version = versions.read(number)
+        except StoreError:
+            continue  # Damaged, expired meanwhile, or of an earlier release: it explains nothing.
+        unexplained -= {*_column_paths(version.schema), *version.dropped_columns}
+        if not unexplained:
+            break
+    if unexplained:
+        columns, name = _column_paths(schema), min(unexplained)
+        raise ConfigError(
+            f"table {table.name!r}: columns.{name} is a policy for a column that the table does not have; "
+            f"its columns are: {listed(columns)}" + close_names(name, columns, "")
+        )
+    return tuple(unknown)
+
+
+def _check_not_renamed(table: TableConfig, before: pa.Schema, now: pa.Schema, unknown: Collection[str]) -> None:
+    """Raise ConfigError where a column went whose values are hidden, and a new one is there that shows its values.
+
+    The new one may be the same column under another name.
+    """
+    had = set(_column_paths(before))
+    gone = [name for name in unknown if name in had and table.columns[name].values == "hidden"]
+    new = [path for path in _column_paths(now) if path not in had and table.policy(path).values == "shown"]
+    if gone and new:
+        raise ConfigError(
+            f"table {table.name!r}: columns.{gone[0]} hides the values of a column that the table no longer has, and "
+            f"has new columns, which would show theirs: {listed(new)}. If one of them is the same column under another "
+            "name, name the policy after it; else remove the policy from the configuration"
+        )
 
 
 def _check_hidden(table: TableConfig, layout: Layout, snapshot: Snapshot) -> None:

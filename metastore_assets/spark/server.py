@@ -31,6 +31,9 @@ _TOKEN = "SPARK_CONNECT_AUTHENTICATE_TOKEN"
 _DISCOVERY = "SPARK_LOCAL_CONNECT_DISCOVERY"
 _JVM_OPTIONS = "spark.driver.extraJavaOptions"
 _ENDING_SECONDS = 15.0
+_ATTEMPTS = 3
+_IN_USE = b"java.net.BindException"
+"""What the JVM of a server says whose port another process has."""
 _SETTINGS = {
     # Sessions are shared by runs, and stay.
     "spark.connect.session.manager.defaultSessionTimeout": "-1",
@@ -60,10 +63,12 @@ def local_server(master: str, settings: Mapping[str, str]) -> RunningServer:
     Whoever starts it decides about settings, environment (PYTHONPATH, credentials) and current folder of all that it
     runs until it is stopped. It listens on the loopback address, and wants a token that only this user can read.
 
+    A new server is known to other processes only once it holds its port: PySpark chooses a free port before the server
+    binds it, so another process may take it in between. Then the server starts again, on another port.
+
     Raises MetastoreError when there is no Java, it does not start, or another process has its port.
     """
     _require_local_server()
-    from pyspark.errors import PySparkException
     from pyspark.sql.connect.local_server import Discovery, LocalConnectServer
 
     from metastore_assets.spark.local_channel import is_listening, not_its_own
@@ -72,27 +77,65 @@ def local_server(master: str, settings: Mapping[str, str]) -> RunningServer:
     # The workers must be this Python, with these packages, not whichever `python3` comes first on PATH.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    # Other processes wait for the lock that this holds, so they see no server that has no port yet.
     with Discovery() as discovery:
         server = LocalConnectServer(discovery)
-        if not _is_there(server):
-            options = " ".join([local_jvm_options(), settings.get(_JVM_OPTIONS, "")]).strip()
-            chosen = {**LOCAL_SETTINGS, **_SETTINGS, **settings, _JVM_OPTIONS: options}
-            # PySpark gives it the master and the port itself.
-            try:
-                with safe_import_path(), _token_stays():
-                    server.reuse_or_start(master, dict(chosen))
-            except (PySparkException, OSError) as error:
+        is_there = _is_there(server)
+        for _ in range(_ATTEMPTS):
+            if not is_there and not _started(server, discovery.directory, master, settings):
+                server = LocalConnectServer(discovery)
+                continue
+            found = _running(server, discovery.directory)
+            if is_listening(found.pid, found.port):
+                return found
+            if is_there:
                 raise MetastoreError(
-                    f"the Spark Connect server of this machine did not start: {error}; what it wrote is in "
-                    f"{_log(discovery.directory)}, and `metastore spark-server stop` ends one that is in the way"
-                ) from error
-        found = _running(server, discovery.directory)
-        if not is_listening(found.pid, found.port):
-            raise MetastoreError(
-                f"{not_its_own(found.pid, found.port)}: end the process that listens there, then "
-                "`metastore spark-server stop`, and try again"
-            )
-        return found
+                    f"{not_its_own(found.pid, found.port)}: end the process that listens there, then "
+                    "`metastore spark-server stop`, and try again"
+                )
+            server.stop()
+            _wait_for_end(found.pid)
+            server = LocalConnectServer(discovery)
+    raise MetastoreError(
+        f"the Spark Connect server of this machine did not start: other processes took its port {_ATTEMPTS} times "
+        "before the server could; try again"
+    )
+
+
+def _started(server: LocalConnectServer, folder: str, master: str, settings: Mapping[str, str]) -> bool:
+    """Start the server. Returns False where it ended since another process has its port. Raises MetastoreError."""
+    from pyspark.errors import PySparkException
+
+    options = " ".join([local_jvm_options(), settings.get(_JVM_OPTIONS, "")]).strip()
+    chosen = {**LOCAL_SETTINGS, **_SETTINGS, **settings, _JVM_OPTIONS: options}
+    begun = time.time()
+    # PySpark gives it the master and the port itself.
+    try:
+        with safe_import_path(), _token_stays():
+            server.reuse_or_start(master, dict(chosen))
+    except (PySparkException, OSError) as error:
+        if _port_was_taken(folder, begun):
+            return False
+        raise MetastoreError(
+            f"the Spark Connect server of this machine did not start: {error}; what it wrote is in "
+            f"{_log(folder)}, and `metastore spark-server stop` ends one that is in the way"
+        ) from error
+    return True
+
+
+def _port_was_taken(folder: str, since: float) -> bool:
+    """Whether a server that started then says in its log that its port is in use."""
+    for log in Path(_log(folder)).glob("*.out"):
+        with suppress(OSError):
+            if log.stat().st_mtime >= since and _IN_USE in log.read_bytes():
+                return True
+    return False
+
+
+def _wait_for_end(pid: int) -> None:
+    patience = time.monotonic() + _ENDING_SECONDS
+    while _runs(pid) and time.monotonic() < patience:
+        time.sleep(0.2)
 
 
 def find_server() -> RunningServer | None:

@@ -66,6 +66,7 @@ def encode_version(version: Version, entries: Mapping[str, EntryFiles], released
         **({"decisions": {key: vars(own) for key, own in version.decisions.items()}} if version.decisions else {}),
         **({"place": dict(version.place)} if version.place else {}),
         **({"effort": vars(version.effort)} if version.effort else {}),
+        **({"dropped_columns": list(version.dropped_columns)} if version.dropped_columns else {}),
         **({"purged": version.purged} if version.purged else {}),
         "schema": base64.b64encode(zlib.compress(version.schema.serialize().to_pybytes())).decode(),
     }
@@ -132,6 +133,7 @@ def _version(fields: Mapping[str, Any], objects: ObjectStore) -> Version:
         decisions={key: json_fields.record(Decision, own, "decisions") for key, own in decisions.items()},
         place=dict(json_fields.mapping(place, "place")) if place else None,
         effort=json_fields.record(Effort, effort, "effort") if (effort := fields.get("effort")) else None,
+        dropped_columns=json_fields.texts(fields.get("dropped_columns", []), "dropped_columns"),
         purged=json_fields.count(fields.get("purged", 0), "purged"),
         recorded_fragment_count=None if fragment_count is None else json_fields.count(fragment_count, "fragment_count"),
     )

@@ -250,6 +250,8 @@ class Version:
     of them secret. None where that is not known."""
     effort: Effort | None = field(default=None, compare=False)
     """None where it was not measured."""
+    dropped_columns: tuple[str, ...] = field(default=(), compare=False)
+    """Columns that a policy names and the table does not have, but had in an earlier version: no typing errors."""
     purged: int = field(default=0, compare=False)
     """The version that the last purge published; 0 before the first one. What was written before that version, and is
     in none, is gone: publishers that have begun before it begin again."""

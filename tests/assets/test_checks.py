@@ -1,13 +1,20 @@
 """Checks of the configuration as Dagster's: what it knows of them, and what a run tells of a version."""
 
+from pathlib import Path
+
+import pyarrow as pa
 import pytest
 import yaml
-from dagster import AssetCheckEvaluation, AssetCheckKey, AssetKey, ExecuteInProcessResult
+from dagster import AssetCheckEvaluation, AssetCheckKey, AssetKey, DagsterInstance, ExecuteInProcessResult
 from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus
+from deltalake import write_deltalake
 
 from metastore_assets.assets.checks import literally, specs_of_checks
+from metastore_assets.assets.project import build_metastore_definitions
 from metastore_assets.config import MetastoreConfig
 from tests.assets.lab import Lab, key_of
+from tests.assets.project import STATISTICS, commit, told
+from tests.cli.support import run as run_command
 
 CONFIG = """
 root: ./metastore
@@ -148,4 +155,37 @@ def test_what_dagster_knows_beforehand() -> None:
 def test_what_a_value_holds_is_shown_and_does_nothing() -> None:
     """Descriptions are Markdown: a value could fetch a picture from anywhere."""
     told = literally("not ![x](http://a/b) <img src=y> `c` \n\x1b[31m")
-    assert told == r"not \!\[x\](http://a/b) \<img src=y\> \`c\` \\n\\x1b\[31m"
+    assert told == r"not `![x](http://a/b)` \<img src=y\> \`c\` \\n\\x1b\[31m"
+
+
+def test_a_dropped_column_fails_its_check_and_nothing_else(
+    tmp_path: Path,
+) -> None:
+    """A run publishes all the same, and warns once; so do the commands."""
+    table = {
+        "name": "sales",
+        "uri": str(tmp_path / "sales"),
+        "columns": {"note": {"frequencies": "off", "checks": ["not_null"]}, "amount": {"checks": ["not_null"]}},
+    }
+    file = tmp_path / "metastore.yaml"
+    file.write_text(yaml.safe_dump({"root": str(tmp_path / "root"), "engine": "auto", "tables": [table]}))
+    definitions = build_metastore_definitions(file)
+    with DagsterInstance.ephemeral() as instance:
+        for number, rows in enumerate((pa.table({"amount": [1], "note": ["a"]}), pa.table({"amount": [1, 2]}))):
+            write_deltalake(tmp_path / "sales", rows, mode="overwrite", schema_mode="overwrite")
+            result = commit(definitions, instance)
+            assert result is not None
+            assert result.success
+            logged = [entry.user_message for entry in instance.all_logs(result.run_id)]
+            warned = [text for text in logged if "columns.note is for a column that the table no longer has" in text]
+            assert len(warned) == number
+            found = evaluations(result)
+            assert found["note_not_null"].passed == (number == 0)
+            assert found["amount_not_null"].passed
+        assert "the check does not fit the table" in str(found["note_not_null"].description)
+        assert told(instance, result, STATISTICS) == {None: 2}
+        assert commit(definitions, instance) is None, "the version is current"
+    for arguments, status in ((["refresh", "sales"], 0), (["check", "sales"], 1)):
+        done = run_command(*arguments, config=file)
+        assert done.exit_code == status, done.output
+        assert done.stderr.count("columns.note is for a column that the table no longer has") == 1

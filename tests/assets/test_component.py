@@ -12,9 +12,11 @@ import yaml
 from dagster import AssetKey, Definitions
 from dagster.components.core.package_entry import get_package_objects_in_module
 from dagster.components.testing import create_defs_folder_sandbox
+from pydantic import ValidationError
 
 import metastore_assets
 from metastore_assets import MetastoreAsset, MetastoreComponent, MetastoreTranslator
+from metastore_assets.assets.component import ScaffoldOptions
 
 REPOSITORY = Path(__file__).parents[2]
 # Dagster reads YAML with a function that Pydantic has deprecated, and what it makes of it is in beta.
@@ -50,6 +52,18 @@ def test_what_is_scaffolded_loads() -> None:
             source = definitions.resolve_asset_graph().get(AssetKey(["orders", "source"]))
             assert source.metadata["dagster/uri"] == str(sandbox.project_root.resolve() / "data" / "orders")
             assert [sensor.name for sensor in definitions.get_repository_def().sensor_defs] == ["orders_commits"]
+
+
+@pytest.mark.parametrize("name", ["bad name!", "1st", "", "a.b"])
+def test_a_table_that_cannot_be_called_so_is_not_scaffolded(name: str, tmp_path: Path) -> None:
+    """Nothing is written, and the error says what a name may be."""
+    with pytest.raises(ValidationError, match="a letter, then up to 99 letters, digits, `_` or `-`"):
+        ScaffoldOptions(table=name)
+    with create_defs_folder_sandbox() as sandbox:
+        before = set(sandbox.defs_folder_path.rglob("*"))
+        with pytest.raises(Exception, match="a letter, then up to 99 letters"):
+            sandbox.scaffold_component(MetastoreComponent, scaffold_params={"table": name})
+        assert set(sandbox.defs_folder_path.rglob("*")) == before
 
 
 def test_yaml_says_what_a_translator_would() -> None:

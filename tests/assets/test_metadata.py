@@ -11,6 +11,8 @@ from dagster import serialize_value
 from metastore_assets.assets.metadata import (
     guarantee,
     measured_metadata,
+    partition_metadata,
+    picture,
     profile_metadata,
     statistics_markdown,
     user_defined_markdown,
@@ -22,6 +24,7 @@ from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.user_defined.results import Result
 from metastore_assets.store.objects import ObjectStore
 from tests.lookup.published import publish
+from tests.pictures.test_markdown import HOSTILE, parse, shown
 
 ROWS = 1000
 _POSITION = {name: i for i, name in enumerate(["key", "flag", "price", "one", "empty", "text", "day", "code"])}
@@ -114,7 +117,7 @@ def test_times_are_told_apart(tmp_path: Path, values: list[int], ends: tuple[str
     assert (column.low, column.high) == ends
     assert [label for label, _ in column.top][:1] == labels
     (row,) = table.statistics()
-    assert scalar_text(row.minimum).replace("-", "\\-") in statistics_markdown([row])
+    assert scalar_text(row.minimum) in statistics_markdown([row])
 
 
 def test_markdown_shows_names_as_they_are() -> None:
@@ -134,7 +137,7 @@ def test_user_defined_statistics_are_told_below_the_others() -> None:
     assert told.splitlines()[2:] == [
         "| flag | share | \\~0.25 |",
         "| flag | parts | a\\|b 3 |",
-        "| flag | broken | – \\(it raised\\) |",
+        "| flag | broken | – (it raised) |",
     ]
     many = [row(f"c{number}", "string", 3, user_defined=own) for number in range(500)]
     assert len(json.dumps(user_defined_markdown(many))) <= 3000
@@ -154,3 +157,36 @@ def test_a_wide_table_has_a_part_of_its_statistics_and_a_schema_whole_or_not_at_
     narrow = profile_metadata("statistics", glance, "t", [], pa.schema([(f"c{i}", pa.string()) for i in range(40)]))
     assert len(narrow["dagster/column_schema"].value.columns) == 40
     assert max(len(serialize_value(value)) for value in (*wide.values(), *narrow.values())) < 40_000
+
+
+def test_what_a_table_holds_is_shown_and_does_nothing(tmp_path: Path) -> None:
+    """No image, link or HTML in anything that Dagster renders, whatever the table's names and values are."""
+    names = ["![n](http://127.0.0.1:9/n.png)", "<img src=x>", "http://a.example|b"]
+    table = publish(
+        ObjectStore(str(tmp_path)),
+        pa.table({name: list(HOSTILE[at : at + 30] * 2) for at, name in enumerate(names)}),
+    )
+    glance = glance_at(table, None, 8)
+    metadata = profile_metadata("statistics", glance, HOSTILE[0], [], table.version.schema)
+    described = [column.description or "" for column in metadata["dagster/column_schema"].value.columns]
+    assert len(described) == 3
+    assert all(" distinct" in text and " to " in text for text in described)
+    assert all(" distinct" in shown(parse(text)) for text in described)
+    of_partition = partition_metadata(glance, HOSTILE[0])
+    for markdown in (metadata["picture"].value, of_partition["picture"].value):
+        inline = [token for token in parse(markdown) if token.type == "inline"]
+        (image,) = inline[0].children or []
+        assert (image.type, image.content) == ("image", "statistics at a glance")
+        assert str(image.attrs["src"]).startswith("data:image/svg+xml;base64,")
+        assert shown(inline[1:]).count("![n](http://127.0.0.1:9/n.png)") == 1
+    drawn = [picture(kind, glance, HOSTILE[0]) for kind in ("frequencies", "histograms")]
+    assert all(len([token for token in parse(one) if token.type == "inline"]) == 1 for one in drawn)
+
+
+def test_a_custom_statistic_is_shown_and_does_nothing() -> None:
+    """Its name, its value, and why it has none."""
+    for text in HOSTILE:
+        own = {text: Result(pa.array([text]), "exact"), "broken": Result(pa.nulls(1, pa.string()), "absent", text)}
+        cells = parse(user_defined_markdown([row(text, "string", 3, user_defined=own)]))
+        assert shown(cells).startswith("columnstatisticvalue")
+        assert sum(token.type == "td_open" for token in cells) == 6

@@ -125,10 +125,13 @@ def test_suggestions_are_pasted_and_pass(published: Path) -> None:
 def test_what_is_wrong_is_one_line(checked: Path) -> None:
     assert "no check 'x' of table 'orders'" in error_of(run("check", "orders", "--only", "x", config=checked))
     assert "goes with neither" in error_of(run("check", "orders", "--suggest", "--strict", config=checked), 2)
-    with_checks(checked, {"columns": {"nope": {"checks": ["not_null"]}}})
-    assert "check 'nope_not_null' (not_null): table 'orders' has no column 'nope'" in error_of(
-        run("check", "orders", config=checked)
-    )
+    with_checks(checked, {"columns": {"nope": {"checks": ["not_null"]}, "id": {"checks": ["not_null"]}}})
+    result = run("check", "orders", "--json", config=checked)
+    assert (result.exit_code, result.stderr) == (1, "")
+    found = json.loads(result.stdout)
+    assert (found["passed"], found["failed"]) == (3, 1)
+    (failed,) = (own for own in found["checks"] if own["status"] == "failed")
+    assert "the check does not fit the table: table 'orders' has no column 'nope'" in failed["found"]
     empty = run("check", "gone", config=checked)
     assert empty.exit_code == 0
     assert "metastore check gone --suggest" in empty.stdout

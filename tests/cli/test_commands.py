@@ -169,8 +169,8 @@ def test_percentiles(published: Path) -> None:
         assert re.search(r"\s+".join(map(re.escape, cells)), lines[row["column"]]), (cells, lines[row["column"]])
 
 
-def test_a_long_plan_is_not_listed_to_its_end_on_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
-    """But whole elsewhere."""
+def test_a_long_plan_names_the_first_and_the_last_partition(capsys: pytest.CaptureFixture[str]) -> None:
+    """As a backfill's does: all of few, or with `-v`."""
     counts = {"added": 60, "removed": 0, "kept": 0, "profiled": 60}
     plan = {
         "table": "t", "version": 1, "snapshot": "1", "dry_run": True, "published": True, "bytes_to_read": 60,
@@ -178,11 +178,13 @@ def test_a_long_plan_is_not_listed_to_its_end_on_a_terminal(capsys: pytest.Captu
         "changed_partitions": [f"n={number:02}" for number in range(60)], "removed_partitions": ["n=99"],
     }  # fmt: skip
     output = TerminalOutput()
-    output.refreshed(plan)
+    output.refreshed(plan, every=True)
     assert capsys.readouterr().out.splitlines()[1:] == [*(f"  * n={number:02}" for number in range(60)), "  - n=99"]
-    output.width = 80
-    output.refreshed(plan)
-    assert capsys.readouterr().out.splitlines()[-3:] == ["  * n=39", "  * and 20 more (see --json)", "  - n=99"]
+    for width in (80, None):
+        output.width = width
+        output.refreshed(plan)
+        found = capsys.readouterr().out.splitlines()[1:]
+        assert found == ["  * n=00", "    … 58 more (-v names all)", "  * n=59", "  - n=99"]
 
 
 def test_estimates_are_marked(published: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from metastore_assets.config import TableConfig
-from metastore_assets.errors import ConfigError, PartitionNotFoundError
+from metastore_assets.errors import PartitionNotFoundError
 from metastore_assets.formats.base import FIELD_ID, Fragment, Snapshot, TypeReason
 from metastore_assets.formats.conform import with_default
 from metastore_assets.pipeline import signatures
@@ -267,12 +267,6 @@ def test_patterns_name_partitions() -> None:
 def test_an_unknown_partition_is_refused_by_name() -> None:
     with pytest.raises(PartitionNotFoundError, match="no partition 'k=9'; the nearest is 'k=1'; list"):
         plan(None, snapshot(fragment("a", "k=1")), partitions=["k=9"])
-
-
-def test_a_policy_for_an_unknown_column_is_refused_by_name() -> None:
-    table = TableConfig.model_validate({"name": "t", "uri": "/lake/t", "columns": {"nmae": {"frequencies": "off"}}})
-    with pytest.raises(ConfigError, match=r"columns\.nmae .*: id, name; did you mean 'name'\?$"):
-        table_layout(SCHEMA, table)
 
 
 def test_a_full_plan_made_again_takes_what_was_just_read() -> None:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from dagster import DagsterInstance, DagsterRunStatus
 from deltalake import DeltaTable
 
+from metastore_assets.sensors.looking import Looking
 from tests.formats.iceberg.tables import IcebergCopyOnWrite
 from tests.formats.tables import DeltaCopyOnWrite, ParquetFiles, Table
 from tests.sensors.watched import Watched
@@ -31,6 +34,31 @@ def table_in(folder: Path, kind: type[Table], rows: int = 1) -> Any:
     made = kind(folder)
     made.append([(number, "x", DAY) for number in range(rows)])
     return made
+
+
+@of_each_kind
+def test_a_table_that_does_not_exist_yet(
+    kind: type[Table], tmp_path: Path, instance: DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One line in each tick, and looks that become rare; no look while it waits; at once where it is configured anew.
+    Once it is there it is the first snapshot."""
+    now = 1e9
+    monkeypatch.setattr("metastore_assets.sensors.commits.time", SimpleNamespace(time=lambda: now))
+    looks: list[float] = []
+    watched = Watched(tmp_path, instance)
+    find = Looking.find
+    monkeypatch.setattr(Looking, "find", lambda self, told: (looks.append(now), find(self, told))[1])
+    for _ in range(121):
+        said = watched.skips()
+        assert said.startswith(f"the table does not exist yet: {tmp_path / 't'} holds no ")
+        assert "\n" not in said
+        now += 5
+    waited = [then - before for before, then in pairwise(looks)]
+    assert waited == [5, 10, 20, 40, 80, 160]
+    table_in(tmp_path / "t", kind)
+    assert "the next look follows in" in watched.skips()
+    watched.configure(sensor={"interval": 6})
+    assert watched.catches_up() == f"snapshot {watched.latest.snapshot} is the first"
 
 
 @of_each_kind

@@ -1,0 +1,139 @@
+"""What a browser fetches when it shows a table whose names and values are Markdown that names somebody's server."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.csv
+import pytest
+from dagster import (
+    AssetKey,
+    AssetMaterialization,
+    DagsterInstance,
+    MetadataValue,
+)
+
+from metastore_assets import fetch_column_statistics
+from metastore_assets.config import load_config
+from tests.assets.lab import Lab
+from tests.assets.test_browser import INSTANCE, answers, page, process, wait_for
+
+__all__ = ["page"]
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(600)]
+
+CONFIG = """
+root: ./metastore
+engine: auto
+tables:
+  - name: notes
+    uri: ./notes
+    format: files
+    columns:
+      note: {checks: [{accepted_values: [nothing]}]}
+"""
+
+
+@contextmanager
+def listening() -> Iterator[tuple[int, list[str]]]:
+    """A server that answers everything, and the paths that it was asked for."""
+    paths: list[str] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            paths.append(self.path)
+            self.send_response(200)
+            self.end_headers()
+
+        def log_message(self, format: str, *args: object) -> None:
+            """Nothing on standard error."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        yield server.server_port, paths
+        server.shutdown()
+        thread.join()
+
+
+def hostile(port: int) -> list[str]:
+    """Values that would have a page fetch something, or link to it."""
+    address = f"http://127.0.0.1:{port}"
+    return [
+        f"![p]({address}/value.png)",
+        f'<img src="{address}/html.png">',
+        f"zz {address}/plain.png",
+        f"see ![p][1]\n\n[1]: {address}/reference.png",
+    ]
+
+
+@pytest.fixture
+def served() -> Iterator[tuple[int, list[str]]]:
+    """The port of a server, and the paths that were fetched from it."""
+    with listening() as found:
+        yield found
+
+
+@pytest.fixture
+def lab(tmp_path: Path, served: tuple[int, list[str]]) -> Iterator[Lab]:
+    """A lab with a CSV table that names the server, of which a run has reported, and an asset that writes it.
+
+    Made before the page: a run has an event loop, and so does Playwright.
+    """
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / "dagster.yaml").write_text(INSTANCE, encoding="utf-8")
+    (tmp_path / "metastore.yaml").write_text(CONFIG, encoding="utf-8")
+    (tmp_path / "notes").mkdir()
+    values = hostile(served[0])
+    names = {"note": values, values[0]: values[::-1], "id": ["1", "2", "3", "4"]}
+    pa.csv.write_csv(pa.table(names), tmp_path / "notes" / "notes.csv")
+    with DagsterInstance.from_config(str(tmp_path / "home")) as instance:
+        made = Lab(tmp_path, instance)
+        (request,) = made.tick("notes").run_requests or []
+        made.run("notes", request)
+        writer = AssetMaterialization(AssetKey(["raw", "notes"]))
+        own = {"own": MetadataValue.md(f"![p](http://127.0.0.1:{served[0]}/own.png)")}
+        for event in (
+            fetch_column_statistics(writer, "notes", load_config(made.config_file)),
+            AssetMaterialization(AssetKey(["raw", "own"]), metadata=own),
+        ):
+            instance.report_runless_asset_event(event)
+        yield made
+
+
+def test_a_page_fetches_nothing_that_a_table_names(lab: Lab, served: tuple[int, list[str]], page: Any) -> None:
+    """Neither the statistics' page with its columns and checks, nor the dialog of the picture, nor the page of an asset
+    that writes the table; a picture that a project puts into its own metadata is fetched, so the browser could."""
+    port, fetched = served
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        webserver = server.getsockname()[1]
+    url = f"http://127.0.0.1:{webserver}/assets"
+    with process(lab.folder, "dagster-webserver", "-h", "127.0.0.1", "-p", str(webserver)):
+        wait_for("the webserver", 120, lambda: answers(f"http://127.0.0.1:{webserver}/server_info"))
+        for path, said in (
+            ("notes/statistics", "4 distinct"),
+            ("notes/statistics?view=checks&checkDetail=note_accepted_values", "1 is accepted"),
+            ("raw/notes?view=events", "4 distinct"),
+        ):
+            page.goto(f"{url}/{path}")
+            page.get_by_text(said).first.wait_for(timeout=60_000)
+            page.wait_for_timeout(1_000)
+            assert page.locator(f"a[href*='127.0.0.1:{port}'], img[src*='127.0.0.1:{port}']").count() == 0, path
+            shown = page.inner_text("body")
+            assert f"127.0.0.1:{port}/value.png" in shown, path
+        page.goto(f"{url}/notes/statistics")
+        page.get_by_text("Show Markdown").first.click()
+        page.locator("img[alt='statistics at a glance']").wait_for(timeout=30_000)
+        page.wait_for_timeout(1_000)
+        assert page.locator(f"a[href*='127.0.0.1:{port}'], img[src*='127.0.0.1:{port}']").count() == 0
+        assert fetched == []
+
+        page.goto(f"{url}/raw/own?view=events")
+        wait_for("the picture", 60, lambda: page.wait_for_timeout(500) or bool(fetched))
+        assert set(fetched) == {"/own.png"}

@@ -1,0 +1,108 @@
+"""Definitions whose sensors are stopped or absent, and automation conditions in their place."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from dagster import (
+    AssetKey,
+    AutomationCondition,
+    DagsterInstance,
+    DefaultSensorStatus,
+    Definitions,
+    evaluate_automation_conditions,
+)
+
+from metastore_assets import MetastoreAsset, MetastoreTranslator
+from metastore_assets.assets.project import build_commit_sensor, build_metastore_definitions
+from metastore_assets.errors import ConfigError
+from tests.assets.project import ByDay, config, materialize, raw_sales, told
+
+pytestmark = pytest.mark.filterwarnings("ignore:Parameter `include_sources`")
+RUNNING, STOPPED = DefaultSensorStatus.RUNNING, DefaultSensorStatus.STOPPED
+
+
+def written(folder: Path, **settings: Any) -> Path:
+    tables = [
+        {"name": "a", "uri": "a", "format": "delta"},
+        {"name": "b", "uri": "b", "format": "delta", "sensor": {"status": "running"}},
+        {"name": "c", "uri": "c", "format": "delta", "sensor": {"status": "${C_SENSOR:-absent}"}},
+    ]
+    file = folder / "metastore.yaml"
+    file.write_text(yaml.safe_dump({"root": "m", "engine": "auto", "tables": tables, **settings}), encoding="utf-8")
+    return file
+
+
+def statuses(definitions: Definitions) -> dict[str, DefaultSensorStatus]:
+    repository = definitions.get_repository_def()
+    assert {f"{name}_refresh" for name in "abc"} <= {job.name for job in repository.get_all_jobs()}, "always"
+    return {sensor.name.removesuffix("_commits"): sensor.default_status for sensor in repository.sensor_defs}
+
+
+def test_sensors_are_as_the_configuration_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A table's word goes before that of the file; an argument goes before both."""
+    file = written(tmp_path)
+    assert statuses(build_metastore_definitions(file)) == {"a": RUNNING, "b": RUNNING}
+    assert statuses(build_metastore_definitions(file, sensors="stopped")) == dict.fromkeys("abc", STOPPED)
+    assert statuses(build_metastore_definitions(file, sensors="absent")) == {}
+    monkeypatch.setenv("C_SENSOR", "stopped")
+    file = written(tmp_path, sensors="stopped")
+    assert statuses(build_metastore_definitions(file)) == {"a": STOPPED, "b": RUNNING, "c": STOPPED}
+    assert build_commit_sensor("a", file).default_status == STOPPED
+    assert build_commit_sensor("a", file, default_status=RUNNING).default_status == RUNNING
+    assert statuses(build_metastore_definitions(written(tmp_path, sensors="absent"))) == {"b": RUNNING, "c": STOPPED}
+    with pytest.raises(ConfigError, match="sensors = 'off': must be 'running', 'stopped', 'absent'"):
+        build_metastore_definitions(file, sensors="off")  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match=r"sensors = 'of+': must be 'running', 'stopped' or 'absent'"):
+        build_metastore_definitions(written(tmp_path, sensors="off"))
+
+
+class EveryTenMinutes(MetastoreTranslator):
+    def get_automation_condition(self, asset: MetastoreAsset) -> AutomationCondition | None:  # type: ignore[type-arg]
+        if asset.kind == "statistics":
+            return AutomationCondition.cron_tick_passed("*/10 * * * *") & ~AutomationCondition.in_progress()
+        return None
+
+
+class AsWritten(ByDay):
+    def get_automation_condition(self, asset: MetastoreAsset) -> AutomationCondition | None:  # type: ignore[type-arg]
+        eager = AutomationCondition.eager().without(AutomationCondition.in_latest_time_window())
+        return eager if asset.kind == "partitions" else None
+
+
+def test_a_condition_by_the_clock(tmp_path: Path) -> None:
+    """As docs/dagster.md has it: each tick of the clock asks for the statistics."""
+    made = build_metastore_definitions(written(tmp_path), translator=EveryTenMinutes(), sensors="absent")
+    start = datetime(2024, 1, 1, 12, 1)
+    with DagsterInstance.ephemeral() as instance:
+        first = evaluate_automation_conditions(made, instance, evaluation_time=start)
+        assert first.total_requested == 0
+        for minutes, requested in ((5, 0), (10, 3), (12, 0), (21, 3)):
+            first = evaluate_automation_conditions(
+                made, instance, evaluation_time=start + timedelta(minutes=minutes), cursor=first.cursor
+            )
+            assert first.total_requested == requested, minutes
+
+
+def test_a_condition_that_follows_what_is_written(tmp_path: Path) -> None:
+    """As docs/dagster.md has it: each partition of the writer asks for the table's, and its run tells of it."""
+    rows = {"2024-01-02": 3, "2024-01-05": 4}
+    writer = raw_sales(tmp_path, rows)
+    with DagsterInstance.ephemeral() as instance:
+        alone = Definitions(assets=[writer])
+        materialize(alone, instance, writer.key, partition="2024-01-02")
+        own = build_metastore_definitions(config(tmp_path), translator=AsWritten(), sensors="absent")
+        made = Definitions.merge(alone, own)
+        partitions = AssetKey(["sales", "partitions"])
+        result = evaluate_automation_conditions(made, instance)
+        materialize(made, instance, writer.key, partition="2024-01-05")
+        result = evaluate_automation_conditions(made, instance, cursor=result.cursor)
+        assert result.get_requested_partitions(partitions) == {"2024-01-05"}
+        done = materialize(made, instance, partitions, partition="2024-01-05")
+        assert told(instance, done, partitions)["2024-01-05"] == 4
+        result = evaluate_automation_conditions(made, instance, cursor=result.cursor)
+        assert result.total_requested == 0

@@ -1,0 +1,136 @@
+"""Policies of columns that the writer of a table dropped, and of columns that never were."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from metastore_assets.config import MetastoreConfig
+from metastore_assets.errors import ConfigError
+from metastore_assets.lookup import Metastore
+from metastore_assets.pipeline.outcome import RefreshResult
+from metastore_assets.pipeline.refresh import plan_refresh, refresh
+from metastore_assets.store.versions import versions_of
+
+NOTE = {"note": {"frequencies": "off"}}
+
+
+def config_of(folder: Path, columns: dict[str, Any]) -> MetastoreConfig:
+    table = {"name": "t", "uri": str(folder / "lake"), "columns": columns}
+    return MetastoreConfig.model_validate({"root": str(folder / "root"), "engine": "auto", "tables": [table]})
+
+
+def no_spark() -> Any:
+    raise AssertionError("Spark is not needed")
+
+
+def refreshed(folder: Path, columns: dict[str, Any], *, full: bool = False) -> RefreshResult:
+    config = config_of(folder, columns)
+    return refresh(config, config.table("t"), no_spark, full=full)
+
+
+def write(folder: Path, *names: str) -> None:
+    """Replace the table by one with these columns; of a dotted name a struct with that field."""
+    (folder / "lake").mkdir(exist_ok=True)
+    arrays = {
+        name.split(".")[0]: pa.StructArray.from_arrays([pa.array([1, 2])], [name.split(".")[1]])
+        if "." in name
+        else pa.array([1, 2])
+        for name in names
+    }
+    pq.write_table(pa.table(arrays), folder / "lake" / "1.parquet")
+
+
+def test_a_dropped_column_stops_nothing(tmp_path: Path) -> None:
+    """It is named in each result; the version stays current; nothing changes when the policy is removed, and it counts
+    again when the column is back."""
+    write(tmp_path, "id", "note")
+    assert refreshed(tmp_path, NOTE).dropped_columns == ()
+    write(tmp_path, "id")
+    for version, published in ((2, True), (2, False)):
+        done = refreshed(tmp_path, NOTE)
+        assert (done.version, done.published, done.dropped_columns) == (version, published, ("note",))
+    assert done.to_json()["dropped_columns"] == ["note"]
+    lookup = Metastore(str(tmp_path / "root")).table("t")
+    assert [row.column for row in lookup.statistics()] == ["id"]
+    assert not refreshed(tmp_path, {}).published
+    assert refreshed(tmp_path, NOTE, full=True).dropped_columns == ("note",)
+    write(tmp_path, "id", "note", "more")
+    assert refreshed(tmp_path, NOTE).dropped_columns == ()
+    assert {row.column: row.frequencies for row in Metastore(str(tmp_path / "root")).table("t").statistics()} == {
+        "id": "listed",
+        "note": "off",
+        "more": "listed",
+    }
+
+
+def test_a_dropped_column_stays_known_when_its_versions_expire(tmp_path: Path) -> None:
+    write(tmp_path, "id", "a.b")
+    columns = {"a.b": {"frequencies": "off"}}
+    refreshed(tmp_path, columns)
+    write(tmp_path, "id")
+    refreshed(tmp_path, columns)
+    versions_of(config_of(tmp_path, columns), "t").expire(1, timedelta(0))
+    assert versions_of(config_of(tmp_path, columns), "t").numbers() == [2]
+    write(tmp_path, "id", "more")
+    done = refreshed(tmp_path, columns)
+    assert (done.version, done.dropped_columns) == (3, ("a.b",))
+
+
+def test_a_policy_that_comes_after_its_column_went(tmp_path: Path) -> None:
+    """Any version that is stored explains the name; the next one records it."""
+    for names in (("id", "note"), ("id",), ("id", "more")):
+        write(tmp_path, *names)
+        refreshed(tmp_path, {})
+    done = refreshed(tmp_path, NOTE)
+    assert (done.version, done.published, done.dropped_columns) == (4, True, ("note",))
+    assert not refreshed(tmp_path, NOTE).published
+
+
+@pytest.mark.parametrize("names", [("id",), ("id", "note")])
+def test_a_misspelt_name_is_an_error(tmp_path: Path, names: tuple[str, ...]) -> None:
+    """At first sight of a table, and when it comes later; also beside a column that was dropped."""
+    misspelt = {"nmae": {"frequencies": "off"}}
+    write(tmp_path, *names)
+    with pytest.raises(ConfigError, match=r"columns\.nmae is a policy for a column that the table does not have"):
+        refreshed(tmp_path, misspelt)
+    refreshed(tmp_path, {})
+    write(tmp_path, "id")
+    for full in (False, True):
+        config = config_of(tmp_path, {**NOTE, **misspelt} if "note" in names else misspelt)
+        with pytest.raises(ConfigError, match=r"columns\.nmae"):
+            plan_refresh(config, config.table("t"), full=full)
+
+
+def test_a_hidden_column_does_not_show_its_values_under_another_name(tmp_path: Path) -> None:
+    """Where a column went and another came it may be renamed, which many formats do not tell."""
+    hidden = {"note": {"values": "hidden"}}
+    write(tmp_path, "id", "note")
+    refreshed(tmp_path, hidden)
+    write(tmp_path, "id", "remark")
+    with pytest.raises(
+        ConfigError, match=r"columns\.note hides the values .* which would show theirs: remark\. If one"
+    ):
+        refreshed(tmp_path, hidden)
+    assert refreshed(tmp_path, {**hidden, "remark": {"values": "hidden"}}).dropped_columns == ("note",)
+    write(tmp_path, "id")
+    assert refreshed(tmp_path, hidden).dropped_columns == ("note",)
+    write(tmp_path, "id", "more")
+    assert refreshed(tmp_path, hidden).dropped_columns == ("note",), "it has been gone for a version"
+
+
+def test_what_is_said_of_dropped_columns(tmp_path: Path) -> None:
+    """Of those that the configuration still names."""
+    (table,) = config_of(tmp_path, {**NOTE, "id": {}}).tables
+    assert table.dropped_columns_warning(()) is None
+    assert table.dropped_columns_warning(("gone",)) is None
+    assert table.dropped_columns_warning(("gone", "note")) == (
+        "table 't': columns.note is for a column that the table no longer has, and has no effect: remove it from the "
+        "configuration, or bring the column back"
+    )
+    assert "columns.id, columns.note are for columns" in str(table.dropped_columns_warning(("id", "note")))

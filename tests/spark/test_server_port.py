@@ -1,0 +1,76 @@
+"""A warm Spark whose port another process takes between the choice and the server's start."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql.connect.local_server import ServerLauncher
+
+from metastore_assets.errors import MetastoreError
+from metastore_assets.spark import server
+from metastore_assets.spark.local_channel import is_listening
+
+pytestmark = pytest.mark.spark
+LEFT_BY_PYSPARK = ("SPARK_CONNECT_MODE_ENABLED", "SPARK_CONNECT_AUTHENTICATE_TOKEN", "SPARK_LOCAL_CONNECT_DISCOVERY")
+
+
+@pytest.fixture
+def discovery(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    for name in LEFT_BY_PYSPARK:
+        monkeypatch.delenv(name, raising=False)
+    found = tmp_path / "connect-local.json"
+    monkeypatch.setenv("SPARK_LOCAL_CONNECT_DISCOVERY", str(found))
+    yield found
+    server.stop_server()
+    os.environ.pop("SPARK_CONNECT_MODE_ENABLED", None)
+
+
+class Taken:
+    """Takes the port of the first servers that start, before they do."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, held: ExitStack, times: int, *, listens: bool) -> None:
+        self.ports: list[int] = []
+        run_script = ServerLauncher._run_script
+
+        def first_taken(launcher: Any, port: int, *given: Any) -> None:
+            if len(self.ports) < times:
+                other = held.enter_context(socket.socket(socket.AF_INET, socket.SOCK_STREAM))
+                other.bind(("127.0.0.1", port))
+                if listens:
+                    other.listen()
+                self.ports.append(port)
+            run_script(launcher, port, *given)
+
+        monkeypatch.setattr(ServerLauncher, "_run_script", first_taken)
+
+
+@pytest.mark.parametrize("listens", [True, False])
+def test_a_server_that_loses_its_port_starts_on_another(
+    discovery: Path, monkeypatch: pytest.MonkeyPatch, listens: bool
+) -> None:
+    """Whether the other process already answers there, which looks like the server itself, or not."""
+    with ExitStack() as held:
+        taken = Taken(monkeypatch, held, 1, listens=listens)
+        found = server.local_server("local[1]", {"spark.driver.memory": "512m"})
+        assert len(taken.ports) == 1
+        assert found.port not in taken.ports
+        assert is_listening(found.pid, found.port)
+        again = server.find_server()
+        assert again is not None
+        assert (again.pid, again.port) == (found.pid, found.port)
+
+
+@pytest.mark.long
+def test_a_server_that_never_gets_a_port_is_not_announced(discovery: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with ExitStack() as held:
+        taken = Taken(monkeypatch, held, 99, listens=True)
+        with pytest.raises(MetastoreError, match="other processes took its port 3 times"):
+            server.local_server("local[1]", {"spark.driver.memory": "512m"})
+        assert len(set(taken.ports)) == 3
+        assert server.find_server() is None
