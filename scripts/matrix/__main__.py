@@ -35,6 +35,9 @@ def main() -> int:
         try:
             python = make(environment, arguments.folder)
         except subprocess.CalledProcessError as error:
+            if "No interpreter found" in error.stderr:
+                print(f"{environment.name}: not tried: this machine has no Python {environment.python} on PATH")
+                continue
             print(f"{environment.name}: cannot be installed: {error.stderr.strip()}", file=sys.stderr)
             failed = True
             continue

@@ -45,11 +45,11 @@ def make(environment: Environment, folder: Path) -> Path:
     """Make an environment with `uv`, in a folder of its own. Returns its Python.
 
     Raises:
-        subprocess.CalledProcessError: The packages cannot be resolved or installed; its output says why.
+        subprocess.CalledProcessError: This machine has no such Python, or the packages cannot be resolved or installed; its output says why.
     """
     uv = str(Path(sys.executable).with_name("uv"))
     home = folder / environment.name
-    _run(uv, "venv", "--quiet", "--clear", "--python", environment.python, str(home))
+    _run(uv, "venv", "--quiet", "--clear", "--no-python-downloads", "--python", environment.python, str(home))
     python = home / "bin" / "python"
     pins = folder / f"{environment.name}.txt"
     pins.write_text("".join(f"{name}{version}\n" for name, version in environment.pins.items()))
