@@ -45,7 +45,8 @@ def make(environment: Environment, folder: Path) -> Path:
     """Make an environment with `uv`, in a folder of its own. Returns its Python.
 
     Raises:
-        subprocess.CalledProcessError: This machine has no such Python, or the packages cannot be resolved or installed; its output says why.
+        subprocess.CalledProcessError: This machine has no such Python, or the packages cannot be resolved or installed;
+            its output says why.
     """
     uv = str(Path(sys.executable).with_name("uv"))
     home = folder / environment.name
