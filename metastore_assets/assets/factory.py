@@ -50,7 +50,7 @@ def table_assets(
 
     @multi_asset(
         name=names.op,
-        specs=profile_specs(table, names, translator, known),
+        specs=profile_specs(table, names, translator, known, configuration.shown().engine),
         check_specs=check_specs(table, names),
         can_subset=True,
         # A range is one run, so one Spark application and one version.
@@ -69,8 +69,8 @@ def refresh_job(table: TableConfig, names: TableNames) -> Any:
     return define_asset_job(
         names.job,
         selection=list(names.whole.values()),
-        description=f"Bring the profiles of `{table.name}` up to the table's current snapshot: in one run, with one "
-        "Spark application, whatever the number of changed partitions.",
+        description=f"Bring the profiles of `{table.name}` up to the table's current snapshot: in one run, whatever "
+        "the number of changed partitions.",
         tags={TABLE_TAG: names.tag},
         # A run is one op: another process for it would only start Python again.
         executor_def=in_process_executor,

@@ -50,6 +50,11 @@ class TableNames:
     """How the table's partitions are told, where that is as those of a definition of the project."""
 
     @property
+    def is_single(self) -> bool:
+        """Whether one asset has both the partitions and the table (`outputs: table`)."""
+        return self.partitions == self.whole["statistics"]
+
+    @property
     def tag(self) -> str:
         """The value of `TABLE_TAG`."""
         return tag_of(self.table, self.prefix)
@@ -93,7 +98,12 @@ class TableNames:
 
 
 def kinds_of(table: TableConfig) -> tuple[Kind, ...]:
-    """The kinds of files that the table has an asset of. Ranks where the configuration asks for them."""
+    """The kinds of files that the table has an asset of. Ranks where the configuration asks for them.
+
+    With `outputs: table` the asset of the statistics stands for all kinds.
+    """
+    if table.outputs == "table":
+        return ("statistics",)
     ranked = any(table.policy(column).ranks == "on" for column in ("default", *table.columns))
     return tuple(kind for kind in KINDS if kind != "ranks" or ranked)
 

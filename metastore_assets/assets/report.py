@@ -129,7 +129,7 @@ class Report:
             **commit_metadata(self.objects, self.before, self.lookup, [row.column for row in interesting]),
         }
         tags = self.source
-        if is_partitioned(version):
+        if is_partitioned(version) and not self.names.is_single:
             # Dagster would name the partitions from before the run, and then take the result for outdated by what the
             # run itself told.
             records = instance.fetch_materializations(self.names.partitions, limit=1).records

@@ -110,7 +110,7 @@ def page() -> Iterator[Any]:
 
 
 def told_version(lab: Lab, table: str) -> int:
-    event = lab.instance.get_latest_materialization_event(AssetKey([table, "statistics"]))
+    event = lab.instance.get_latest_materialization_event(AssetKey([table, f"{table}_statistics"]))
     materialization = event.asset_materialization if event else None
     return int(str(materialization.metadata["version"].value)) if materialization else 0
 
@@ -147,9 +147,9 @@ def look_at_checks(page: Any, lab: Lab, url: str) -> None:
 
 def look_at_graph(page: Any, lab: Lab, url: str) -> None:
     """A table's assets hang below its source: the partitions, and below these what is reduced from them."""
-    page.goto(f"{url}/partitions?view=lineage&lineageScope=neighbors")
-    for node in ("source", "partitions", "statistics", "frequencies", "histograms"):
-        page.get_by_text(node, exact=True).first.wait_for(timeout=60_000)
+    page.goto(f"{url}/sales_partitions?view=lineage&lineageScope=neighbors")
+    for kind in ("source", "partitions", "statistics", "frequencies", "histograms"):
+        page.get_by_text(f"sales_{kind}", exact=True).first.wait_for(timeout=60_000)
     page.wait_for_timeout(1_000)  # The graph is laid out, and then moves to its middle.
     page.screenshot(path=Path(os.environ.get(SCREENSHOTS) or lab.folder) / "graph.png")
 
@@ -166,10 +166,10 @@ def test_what_a_person_sees(lab: Lab, page: Any) -> None:
                 wait_for(f"the first version of {table}", 180, lambda table=table: told_version(lab, table) == 1)
         wait_for("the webserver", 60, lambda: answers(f"http://127.0.0.1:{port}/server_info"))
         assets = f"http://127.0.0.1:{port}/assets/sales"
-        partition = f"{assets}/partitions?view=partitions&partition={key_of(2)}"
+        partition = f"{assets}/sales_partitions?view=partitions&partition={key_of(2)}"
         look(page, lab, partition, "partition", "2000")
-        look(page, lab, f"{assets}/statistics", "table", "6000")
-        look_at_checks(page, lab, f"{assets}/statistics")
+        look(page, lab, f"{assets}/sales_statistics", "table", "6000")
+        look_at_checks(page, lab, f"{assets}/sales_statistics")
         look_at_graph(page, lab, assets)
 
         lab.append(2, 5, seed=1, count=500)

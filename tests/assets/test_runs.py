@@ -26,7 +26,7 @@ from metastore_assets.assets.events import store_materializations
 from metastore_assets.config import load_config
 from metastore_assets.pipeline.refresh import refresh
 from metastore_assets.pipeline.signatures import PROFILE_VERSION
-from tests.assets.lab import KINDS, Lab, all_of, key_of, rows
+from tests.assets.lab import KINDS, Lab, all_of, key_of, kind_of, rows
 from tests.robustness.killers import negative_lengths
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def stale(lab: Lab, table: str) -> set[str]:
     for kind in KINDS:
         found[kind] = resolver.get_status(AssetKey([table, kind]))
     for key in partitions(lab.instance, table):
-        found[f"partitions/{key}"] = resolver.get_status(AssetKey([table, "partitions"]), key)
+        found[f"partitions/{key}"] = resolver.get_status(AssetKey([table, f"{table}_partitions"]), key)
     return {name for name, status in found.items() if status != StaleStatus.FRESH}
 
 
@@ -90,7 +90,7 @@ def test_files_in_folders_go_the_same_way(lab: Lab) -> None:
 
 def test_metadata_says_what_it_is_worth(lab: Lab) -> None:
     """Row counts, schema, files, guarantee, snapshot, duration, and a picture."""
-    told_of = {event.asset_key.path[1]: event for event in lab.events(lab.refresh("sales").run_id)}
+    told_of = {kind_of(event.asset_key): event for event in lab.events(lab.refresh("sales").run_id)}
     version = lab.latest("sales")
     for asset, event in told_of.items():
         values = {name: value.value for name, value in event.metadata.items()}
@@ -223,7 +223,7 @@ def test_a_file_that_ends_its_reader_fails_the_run_by_name(lab: Lab) -> None:
 def test_a_run_that_died_before_it_told_everything_is_made_up_for(lab: Lab) -> None:
     """Published, but not shown: Dagster's own log says so, and the next tick asks for a run that shows it."""
     lab.refresh("sales")
-    lab.instance.wipe_assets([AssetKey(["sales", "statistics"])])
+    lab.instance.wipe_assets([AssetKey(["sales", "sales_statistics"])])
     assert lab.told(lab.refresh("sales")) == all_of()
     assert lab.latest("sales").number == 1
 
@@ -276,12 +276,12 @@ def test_a_table_without_partitions_has_events_of_its_own_only(lab: Lab) -> None
     result = lab.refresh("flat")
     assert lab.told(result) == {("ranks", None), *((kind, None) for kind in KINDS)}
     assert partitions(lab.instance, "flat") == []
-    ranks = next(event for event in lab.events(result.run_id) if event.asset_key.path[1] == "ranks")
+    ranks = next(event for event in lab.events(result.run_id) if kind_of(event.asset_key) == "ranks")
     assert ranks.metadata["guarantee"].value == "exact ranks and quantiles: shop"
     assert str(ranks.metadata["dagster/uri"].value).startswith(str(lab.folder))
     graph = lab.definitions().resolve_asset_graph()
-    assert not graph.has(AssetKey(["flat", "partitions"]))
-    assert graph.get(AssetKey(["flat", "source"])).kinds == {"delta"}
+    assert not graph.has(AssetKey(["flat", "flat_partitions"]))
+    assert graph.get(AssetKey(["flat", "flat_source"])).kinds == {"delta"}
     write_deltalake(str(lab.folder / "flat"), rows(2, 100), mode="append")
     assert lab.told(lab.refresh("flat")) == {("ranks", None), *((kind, None) for kind in KINDS)}
     assert stale(lab, "flat") == set()
@@ -319,7 +319,7 @@ def test_a_mended_policy_needs_no_commit(lab: Lab) -> None:
     guarantees = {
         event.metadata["guarantee"].value
         for event in lab.events(result.run_id)
-        if event.asset_key.path[1] == "frequencies"
+        if kind_of(event.asset_key) == "frequencies"
     }
     assert guarantees == {"exact: 6 of 7 columns are listed; off: note"}
 

@@ -75,7 +75,7 @@ def test_one_run_at_a_time(lab: Lab, status: DagsterRunStatus) -> None:
 
 def test_a_run_by_hand_counts_too(lab: Lab) -> None:
     """Launched from an asset's page, it has no job of ours, and none of our tags before it has started."""
-    keys = frozenset({AssetKey(["sales", "histograms"])})
+    keys = frozenset({AssetKey(["sales", "sales_histograms"])})
     job = lab.definitions().resolve_implicit_global_asset_job_def()
     run = lab.instance.create_run_for_job(job, asset_selection=keys, status=DagsterRunStatus.STARTING)
     assert run.tags.get("metastore/table") is None

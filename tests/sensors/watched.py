@@ -114,7 +114,7 @@ class Watched:
 
     def check(self) -> tuple[bool, str]:
         """Whether the check `current`, which a person sees on the asset, passed last, and what it says."""
-        key = AssetCheckKey(AssetKey(["t", "statistics"]), "current")
+        key = AssetCheckKey(AssetKey(["t", "t_statistics"]), "current")
         record = self.instance.event_log_storage.get_asset_check_execution_history(key, limit=1)[0]
         event = record.event and record.event.dagster_event
         assert event is not None
