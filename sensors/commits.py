@@ -173,7 +173,8 @@ def _unfinished_runs(instance: DagsterInstance, names: TableNames) -> list[Dagst
     """Runs with the table's tag or job, which all get that start, and those launched last for one of its assets, which
     may be waiting still. Two queries, however many runs of others there are."""
     keys = [names.partitions, *names.whole.values()]
-    launched = {record.asset_entry.last_run_id for record in instance.get_asset_records(keys)} - {None}
+    # Events that people report by hand are of no run: Dagster gives them an empty id.
+    launched = {record.asset_entry.last_run_id for record in instance.get_asset_records(keys)} - {None, ""}
     filters = [RunsFilter(tags={TABLE_TAG: names.tag}, statuses=_UNFINISHED)]
     if launched:
         filters.append(RunsFilter(run_ids=sorted(filter(None, launched)), statuses=_UNFINISHED))

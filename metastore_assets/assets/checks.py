@@ -13,6 +13,7 @@ from dagster import (
     TableRecord,
 )
 
+from metastore_assets.assets.metadata import rounded
 from metastore_assets.checks import CheckResult, evaluate_checks
 from metastore_assets.checks.expectations import expectation
 from metastore_assets.checks.subject import Surroundings
@@ -107,10 +108,7 @@ def _told(key: AssetCheckKey, result: CheckResult) -> AssetCheckResult:
         "guarantee": MetadataValue.text(finding.guarantee),
         # As text: a plot of versions tells nothing.
         "version": MetadataValue.text(str(result.version)),
-        **{
-            name: MetadataValue.int(value) if isinstance(value, int) else MetadataValue.float(value)
-            for name, value in finding.measures.items()
-        },
+        **{name: rounded(value) for name, value in finding.measures.items()},
     }
     others = [own for own in result.partitions or () if own.finding.status != "passed"]
     if others:
