@@ -15,8 +15,10 @@ from dagster import (
 
 from metastore_assets.assets.metadata import rounded
 from metastore_assets.checks import CheckResult, evaluate_checks
+from metastore_assets.checks.evaluate import with_partitions
 from metastore_assets.checks.expectations import expectation
 from metastore_assets.checks.subject import Surroundings
+from metastore_assets.checks.worst import worst_first
 from metastore_assets.config_check_entries import NamedCheck, named_checks
 from metastore_assets.config_checks import Consistent, Current
 from metastore_assets.config_table import TableConfig
@@ -70,7 +72,10 @@ def check_results(
         results, misfits = _one_by_one(checks, lookup, around)
     for own in checks:
         result = results.get(own.name)
-        yield _misfit(keys[own.name], own, misfits[own.name]) if result is None else _told(keys[own.name], result)
+        if result is None:
+            yield _misfit(keys[own.name], own, misfits[own.name])
+        else:
+            yield _told(keys[own.name], own, with_partitions(own, result, lookup, around))
 
 
 def _one_by_one(
@@ -96,7 +101,7 @@ def _misfit(key: AssetCheckKey, own: NamedCheck, problem: str) -> AssetCheckResu
     )
 
 
-def _told(key: AssetCheckKey, result: CheckResult) -> AssetCheckResult:
+def _told(key: AssetCheckKey, own: NamedCheck, result: CheckResult) -> AssetCheckResult:
     """Dagster knows no `unknown`: neither is it told as passed, nor as an error that would keep what follows back."""
     finding = result.finding
     unknown = result.status == "unknown"
@@ -110,14 +115,18 @@ def _told(key: AssetCheckKey, result: CheckResult) -> AssetCheckResult:
         "version": MetadataValue.text(str(result.version)),
         **{name: rounded(value) for name, value in finding.measures.items()},
     }
-    others = [own for own in result.partitions or () if own.finding.status != "passed"]
+    others = worst_first(own.check, [each for each in result.partitions or () if each.finding.status != "passed"])
     if others:
         metadata["partitions"] = MetadataValue.table(
             [
                 TableRecord(
-                    {"partition": own.partition, "status": own.finding.status, "found": short(own.finding.found, _TEXT)}
+                    {
+                        "partition": each.partition,
+                        "status": each.finding.status,
+                        "found": short(each.finding.found, _TEXT),
+                    }
                 )
-                for own in sorted(others, key=lambda own: own.finding.status != "failed")[:_MOST_PARTITIONS]
+                for each in sorted(others, key=lambda each: each.finding.status != "failed")[:_MOST_PARTITIONS]
             ]
         )
     return AssetCheckResult(

@@ -27,8 +27,8 @@ DATA_VERSION_TAG = "dagster/data_version"
 """Tag of materializations, documented by Dagster: the data version."""
 DAGSTER_BACKFILL_TAG = "dagster/backfill"
 """Tag of runs, documented by Dagster: the id of the backfill that launched the run."""
-TARGET_TAG = "metastore/target"
-"""Tag of runs that a sensor asked for: digest of what they are to bring the table up to."""
+RUN_KEY_TAG = "dagster/run_key"
+"""Tag that Dagster gives the runs that a sensor asked for: the key of the request."""
 _LONGEST_TAG = 63
 
 

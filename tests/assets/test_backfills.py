@@ -119,7 +119,7 @@ def test_scattered_partitions_are_read_once_and_told_by_their_runs(
 def test_partitions_and_table_in_one_backfill(lab: Lab, workspace: WorkspaceProcessContext) -> None:
     """The table's assets lie below. The last run tells of them too, and Dagster asks for no run of their own."""
     before = lab.latest("sales").number
-    assets = [PARTITIONS, *(AssetKey(["sales", kind]) for kind in KINDS)]
+    assets = [PARTITIONS, *(AssetKey(["sales", f"sales_{kind}"]) for kind in KINDS)]
     backfill = launch(lab, workspace, [2, 5], assets)
     assert iterate(lab, workspace, backfill) == BulkActionStatus.COMPLETED_SUCCESS
     assert lab.latest("sales").number == before + 1
