@@ -109,6 +109,29 @@ def test_what_the_newest_version_says_is_what_there_is(tmp_path: Path, monkeypat
     assert "partitions" in keys_of(definitions, "odd"), "what cannot be read is as good as unknown"
     nodes = {node.key.to_user_string(): node for node in definitions.resolve_asset_graph().asset_nodes}
     assert nodes["flat/flat_source"].kinds == {"file"}
+    merged = {name: "merged from its partitions" in (node.description or "") for name, node in nodes.items()}
+    assert (merged["sales/sales_statistics"], merged["flat/flat_statistics"]) == (True, False)
+
+
+@pytest.mark.parametrize(("engine", "kinds"), [("auto", {"parquet"}), ("spark", {"parquet", "spark"})])
+def test_spark_is_named_where_it_is_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine: str, kinds: set[str]
+) -> None:
+    """With `engine: auto` a run starts none unless it has very much to read."""
+    definitions = load(tmp_path, monkeypatch, f"engine: {engine}\n{CONFIG}")
+    assert definitions.resolve_asset_graph().get(AssetKey(["sales", "sales_statistics"])).kinds == kinds
+    assert "Spark" not in (definitions.resolve_job_def("sales_refresh").description or "")
+
+
+def test_a_table_may_have_one_asset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where a whole database says so; what it is to have is one of two."""
+    text = CONFIG.replace("format: delta,", "format: delta, outputs: table, columns: {x: {ranks: on}},")
+    definitions = load(tmp_path, monkeypatch, text)
+    assert keys_of(definitions) == {"source": [], "statistics": ["source"]}
+    description = definitions.resolve_asset_graph().get(AssetKey(["sales", "sales_statistics"])).description
+    assert (description or "").startswith("Statistics, frequencies and histograms of `sales`, of each partition")
+    with pytest.raises(ConfigError, match=r"table 'sales': outputs = 'one'"):
+        load(tmp_path, monkeypatch, CONFIG.replace("format: delta,", "format: delta, outputs: one,"))
 
 
 def test_a_root_that_does_not_answer_holds_nothing_up(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,7 +21,8 @@ from metastore_assets.assets.names import Kind
 from metastore_assets.lookup.json import column_json
 from metastore_assets.pictures.facts import distinct_text, facts_of, maximum_text, minimum_text, range_text
 from metastore_assets.pictures.glance import Glance
-from metastore_assets.pictures.picture import ColumnPicture, fitting, fitting_picture, small_picture
+from metastore_assets.pictures.interest import interesting_columns
+from metastore_assets.pictures.picture import SMALL_COLUMNS, ColumnPicture, fitting, fitting_picture, small_picture
 from metastore_assets.pictures.text import number, result, short, type_name
 from metastore_assets.statistics.column import STATISTICS, ColumnStatistics
 from metastore_assets.statistics.types import leaf_columns, type_text
@@ -277,7 +278,8 @@ def _ranks_guarantee(rows: Sequence[ColumnStatistics], ranked: Collection[str]) 
 def _pictures(kind: Kind, glance: Glance, title: str) -> Metadata:
     """Return the picture, and before it a small one, which Dagster shows without a click."""
     columns = [own for column in glance.columns if (own := _of_kind(kind, column)) is not None]
-    small = small_picture(columns, kind)
+    best = {row.column for row in interesting_columns(glance.rows, SMALL_COLUMNS)}
+    small = small_picture(sorted(columns, key=lambda column: column.name not in best), kind)
     shown = {GLANCE: MetadataValue.md(small)} if small else {}
     return {**shown, PICTURE: MetadataValue.md(picture(kind, glance, title))}
 

@@ -35,9 +35,10 @@ _BAR = 76
 """Pixels of the bar of all rows."""
 _SMALL_LIMIT = 1000
 """Characters of Markdown from which Dagster shows a link instead."""
-_SMALL_COLUMNS, _SMALL_WIDTH, _SMALL_HEIGHT = 4, 110, 30
-_SMALL_BINS = (22, 18, 14, 10)
-_GAP = 14
+SMALL_COLUMNS, _SMALL_WIDTH, _SMALL_HEIGHT = 4, 72, 30
+"""So many columns are as wide as what Dagster shows of a value beside its key."""
+_SMALL_BINS = (24, 18, 14, 10)
+_GAP = 10
 
 
 @dataclass(frozen=True)
@@ -87,7 +88,7 @@ def small_picture(columns: Sequence[ColumnPicture], text: str) -> str:
 
     Returns an empty text if no column has bars. Names are shortened, then columns are left out, until it fits.
     """
-    drawn = [column for column in columns if column.bins or column.top][:_SMALL_COLUMNS]
+    drawn = [column for column in columns if column.bins or column.top][:SMALL_COLUMNS]
     for count in range(len(drawn), 0, -1):
         for bins in _SMALL_BINS:
             markdown = f"![{text}](<data:image/svg+xml,{quote(_small_svg(drawn[:count], bins), safe=_UNQUOTED)}>)"
@@ -105,7 +106,7 @@ def _small_svg(columns: Sequence[ColumnPicture], bins: int) -> str:
     names, bars = [], []
     for index, column in enumerate(columns):
         left = index * width
-        names.append(f"<tspan x='{left}'>{escape(short(column.name, 14))}</tspan>")
+        names.append(f"<tspan x='{left}'>{escape(short(column.name, 12))}</tspan>")
         counts = _merged_bins(column.bins, bins) if column.bins else [count for _, count in column.top]
         step, most = _SMALL_WIDTH // len(counts), max(*counts, 1)
         # Values that do not lie on a line stand apart.

@@ -116,7 +116,7 @@ def told_version(lab: Lab, table: str) -> int:
 
 
 def look(page: Any, lab: Lab, url: str, name: str, row_count: str) -> None:
-    """The page says how many rows there are, and its picture is drawn when it is asked for."""
+    """The page says how many rows there are; a small picture is there without a click, and the whole with one."""
     folder = Path(os.environ.get(SCREENSHOTS) or lab.folder)
     page.goto(url)
     page.get_by_text("Show Markdown").first.wait_for(timeout=60_000)
@@ -124,6 +124,8 @@ def look(page: Any, lab: Lab, url: str, name: str, row_count: str) -> None:
     assert re.search(
         rf"row_count\s+{row_count}\b|Row count\s+{row_count[:-3]},?{row_count[-3:]}\b", page.inner_text("body")
     )
+    small = page.locator("img[alt='statistics']").first
+    assert small.evaluate("image => image.complete && image.naturalWidth") == 328
     page.get_by_text("Show Markdown").first.click()
     image = page.locator("img[alt='statistics at a glance']")
     image.wait_for(timeout=10_000)

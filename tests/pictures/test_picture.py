@@ -105,8 +105,8 @@ def test_a_small_picture_has_the_bars_of_the_first_columns() -> None:
     assert [element.text for element in svg.iter("{http://www.w3.org/2000/svg}tspan")] == ["price", "shop"]
     (path,) = svg.iter("{http://www.w3.org/2000/svg}path")
     bins, values = re.findall(r"M\d+ 30([^M]*)", path.get("d") or "")
-    assert re.findall(r"V(\d+)h36", bins) == ["24", "30", "0"]
-    assert re.findall(r"V(\d+)h12", values) == ["0", "10"]
+    assert re.findall(r"V(\d+)h24", bins) == ["24", "30", "0"]
+    assert re.findall(r"V(\d+)h8", values) == ["0", "10"]
     assert small_picture([text], "t") == ""
 
 
