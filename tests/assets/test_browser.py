@@ -15,7 +15,7 @@ from typing import Any
 from urllib.request import urlopen
 
 import pytest
-from dagster import AssetKey, DagsterInstance
+from dagster import AssetKey, DagsterInstance, DagsterRunStatus, RunsFilter
 
 from tests.assets.lab import CONFIG, Lab, key_of
 
@@ -166,6 +166,9 @@ def test_what_a_person_sees(lab: Lab, page: Any) -> None:
         with process(lab.folder, "dagster-daemon", "run"):
             for table in ("sales", "visits-eu"):
                 wait_for(f"the first version of {table}", 180, lambda table=table: told_version(lab, table) == 1)
+            # A run evaluates checks after it has reported the version.
+            unfinished = RunsFilter(statuses=[DagsterRunStatus.STARTED])
+            wait_for("the end of the runs", 60, lambda: not lab.instance.get_runs(unfinished))
         wait_for("the webserver", 60, lambda: answers(f"http://127.0.0.1:{port}/server_info"))
         assets = f"http://127.0.0.1:{port}/assets/sales"
         partition = f"{assets}/sales_partitions?view=partitions&partition={key_of(2)}"
