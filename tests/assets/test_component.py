@@ -65,7 +65,7 @@ def test_yaml_says_what_a_translator_would() -> None:
     )
     graph = definitions.resolve_asset_graph()
     made = {key.to_user_string() for key in graph.materializable_asset_keys}
-    assert made == {f"lake/sales/{kind}" for kind in ("partitions", "statistics", "frequencies", "histograms")}
+    assert made == {f"lake/sales/sales_{kind}" for kind in ("partitions", "statistics", "frequencies", "histograms")}
     node = graph.get(AssetKey(["lake", "sales", "sales_partitions"]))
     assert node.parent_keys == {AssetKey(["raw", "sales"])}
     assert (node.group_name, node.owners) == ("quality", ["team:lake"])
