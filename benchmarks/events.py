@@ -95,7 +95,7 @@ def report_events(folder: Path, partitions: int, postgres: str | None = None) ->
         started, cpu = time.perf_counter(), time.process_time()
         job.execute_in_process(instance=instance, run_config=_QUIET)
         seconds, cpu = time.perf_counter() - started, time.process_time() - cpu
-        key = AssetKey(["sales", "partitions"])
+        key = AssetKey(["sales", "sales_partitions"])
         events = instance.get_materialized_partitions(key)
         assert len(events) == len(instance.get_dynamic_partitions("sales_partitions")) == partitions
         page = instance.fetch_materializations(AssetRecordsFilter(key), limit=1)

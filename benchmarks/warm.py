@@ -34,7 +34,7 @@ GOALS = {"cold": 10.0, "remote": 5.0, "auto": 5.0}
 """Seconds from the run's start to the version in the UI."""
 _SETTINGS = {"cold": "", "remote": 'spark: {spark.remote: "local[*]"}', "auto": "engine: auto"}
 _REPOSITORY = Path(__file__).parents[1]
-_QUERY = """{ assetOrError(assetKey: {path: ["sales", "statistics"]}) { ... on Asset {
+_QUERY = """{ assetOrError(assetKey: {path: ["sales", "sales_statistics"]}) { ... on Asset {
   assetMaterializations(limit: 1) {
   metadataEntries { label ... on TextMetadataEntry { text } ... on IntMetadataEntry { intRepr } } } } } }"""
 _STEPS = {

@@ -71,6 +71,9 @@ class DescribedConfig(ConfigModel):
     checks: TableChecks = ()
     """What has to be true of the table; those of columns are under `columns`."""
     sensor: SensorConfig = SensorConfig()
+    outputs: Literal["kinds", "table"] = "kinds"
+    """The assets that Dagster shows of a table besides its source: `kinds`, one of its partitions and one of each kind
+    of file; `table`, a single one with the metadata of all of them."""
 
     @field_validator("allow", mode="before")
     @classmethod

@@ -1,9 +1,10 @@
 """One sensor per table: sees a commit, asks for one run."""
 
 import hashlib
+import itertools
 import json
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -24,7 +25,7 @@ from dagster import (
 )
 
 from metastore_assets.assets.checks import literally, name_of_current
-from metastore_assets.assets.names import DAGSTER_BACKFILL_TAG, TABLE_TAG, TARGET_TAG, TableNames
+from metastore_assets.assets.names import DAGSTER_BACKFILL_TAG, RUN_KEY_TAG, TABLE_TAG, TableNames
 from metastore_assets.assets.secrets import telling_no_secrets
 from metastore_assets.assets.told import told_version
 from metastore_assets.config import SensorStatus, TableConfig
@@ -46,6 +47,8 @@ _UNFINISHED = [
     DagsterRunStatus.CANCELING,
 ]
 _FINISHED = [DagsterRunStatus.SUCCESS, DagsterRunStatus.FAILURE, DagsterRunStatus.CANCELED]
+_ATTEMPTS = 32
+"""Attempts that one query asks for."""
 _SILENCE = 3600.0
 """Seconds without an event after which a started run is taken for dead: its machine may have gone down with it, and all
 who could say so. It is reported as failed: where runs are limited, others wait for those that seem to be at work."""
@@ -139,12 +142,13 @@ def seen_by(instance: DagsterInstance, found: Found, now: SnapshotReference, nam
     described = latest and SnapshotReference(latest.snapshot, latest.committed_at)
     told = told_version(instance, names)
     target = _target(found.said, names, now, latest)
-    ended = _ended_runs(instance, target)
+    published = latest.number if latest else 0
+    ended = _ended_runs(instance, lambda attempt: _run_key(names, now.id, published, target, attempt))
     return Seen(
         snapshot=now.id,
         turn=found.turn,
         current=latest is not None and now == described and has_layout(found.table, latest),
-        published=latest.number if latest else 0,
+        published=published,
         reported=told[0] if told else 0,
         target=target,
         active=_active_run(instance, names),
@@ -154,17 +158,15 @@ def seen_by(instance: DagsterInstance, found: Found, now: SnapshotReference, nam
 
 
 def run_request(names: TableNames, seen: Seen, attempt: int) -> RunRequest:
-    """The request for one run. Dagster never runs a key twice, failed runs included, so the key says all that makes a
+    """The request for one run, with the one tag that people filter by."""
+    key = _run_key(names, seen.snapshot, seen.published, seen.target, attempt)
+    return RunRequest(run_key=key, tags={TABLE_TAG: names.tag})
+
+
+def _run_key(names: TableNames, snapshot: str, published: int, target: str, attempt: int) -> str:
+    """Return the key of a run. Dagster never runs a key twice, failed runs included, so the key says all that makes a
     run worth while: the snapshot, the version it follows (a table may return to a snapshot), code, and attempt."""
-    return RunRequest(
-        run_key=f"{names.tag}:{seen.snapshot}:{seen.published}:{PROFILE_VERSION}:{seen.target}:{attempt}",
-        tags={
-            TABLE_TAG: names.tag,
-            TARGET_TAG: seen.target,
-            "metastore/snapshot": seen.snapshot,
-            "metastore/attempt": str(attempt),
-        },
-    )
+    return f"{names.tag}:{snapshot}:{published}:{PROFILE_VERSION}:{target}:{attempt}"
 
 
 def _target(said: str, names: TableNames, now: SnapshotReference, latest: Version | None) -> str:
@@ -197,7 +199,8 @@ def _unfinished_runs(instance: DagsterInstance, names: TableNames) -> list[Dagst
     others there are.
     """
     keys = {names.partitions, *names.whole.values()}
-    launched = {record.asset_entry.last_run_id for record in instance.get_asset_records(list(keys))} - {None}
+    # Events that people report by hand are of no run: Dagster gives them an empty id.
+    launched = {record.asset_entry.last_run_id for record in instance.get_asset_records(list(keys))} - {None, ""}
     found = list(instance.get_runs(RunsFilter(tags={TABLE_TAG: names.tag}, statuses=_UNFINISHED)))
     if launched:
         last = instance.get_runs(RunsFilter(run_ids=sorted(filter(None, launched))))
@@ -217,7 +220,13 @@ def _is_dead(instance: DagsterInstance, run: DagsterRun, now: float) -> bool:
     return now - max(events, default=now) > _SILENCE
 
 
-def _ended_runs(instance: DagsterInstance, target: str) -> list[float]:
-    """When each finished run with that target ended."""
-    records = instance.get_run_records(RunsFilter(tags={TARGET_TAG: target}, statuses=_FINISHED))
-    return [record.end_time or record.update_timestamp.timestamp() for record in records]
+def _ended_runs(instance: DagsterInstance, run_key: Callable[[int], str]) -> list[float]:
+    """When each finished run ended that was asked for with the keys of the first attempts, as many as there are."""
+    ended: list[float] = []
+    for start in itertools.count(1, _ATTEMPTS):
+        keys = [run_key(attempt) for attempt in range(start, start + _ATTEMPTS)]
+        records = instance.get_run_records(RunsFilter(tags={RUN_KEY_TAG: keys}, statuses=_FINISHED))
+        ended += [record.end_time or record.update_timestamp.timestamp() for record in records]
+        if not records:
+            break
+    return ended

@@ -20,6 +20,7 @@ from metastore_assets.errors import ConfigError
 from metastore_assets.resources.configuration import Configuration
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.versions import VersionStore
+from tests.assets.lab import kind_of
 from tests.lookup.published import publish
 
 FILES = ("statistics", "frequencies", "histograms")
@@ -56,18 +57,24 @@ def test_every_table_has_the_same_assets(tmp_path: Path, monkeypatch: pytest.Mon
     }
     expected: dict[str, object] = {}
     for table, group, kind in (("sales", "sales", "delta"), ("visits-eu", "visits_eu", "table")):
-        expected[f"{table}/source"] = ([], group, [kind], None, True)
+        expected[f"{table}/{table}_source"] = ([], group, [kind], None, True)
         made = ["parquet", "spark"]
-        expected[f"{table}/partitions"] = ([f"{table}/source"], group, made, f"{table}_partitions", False)
+        expected[f"{table}/{table}_partitions"] = (
+            [f"{table}/{table}_source"],
+            group,
+            made,
+            f"{table}_partitions",
+            False,
+        )
         for file in FILES:
-            expected[f"{table}/{file}"] = ([f"{table}/partitions"], group, made, None, False)
+            expected[f"{table}/{table}_{file}"] = ([f"{table}/{table}_partitions"], group, made, None, False)
     assert found == expected
 
 
 def keys_of(definitions: Definitions, table: str = "sales") -> dict[str, list[str]]:
     """By asset of the table, what it depends on."""
     nodes = [node for node in definitions.resolve_asset_graph().asset_nodes if node.key.path[0] == table]
-    return {node.key.path[1]: sorted(key.path[1] for key in node.parent_keys) for node in nodes}
+    return {kind_of(node.key): sorted(kind_of(key) for key in node.parent_keys) for node in nodes}
 
 
 @pytest.mark.parametrize("column", ["default", "price"])
@@ -78,7 +85,10 @@ def test_ranks_have_an_asset_where_a_column_has_them(
     definitions = load(tmp_path, monkeypatch, text)
     assert keys_of(definitions)["ranks"] == ["partitions"]
     assert "ranks" not in keys_of(definitions, "visits-eu")
-    assert AssetKey(["sales", "ranks"]) in definitions.resolve_job_def("sales_refresh").asset_layer.selected_asset_keys
+    assert (
+        AssetKey(["sales", "sales_ranks"])
+        in definitions.resolve_job_def("sales_refresh").asset_layer.selected_asset_keys
+    )
 
 
 def test_what_the_newest_version_says_is_what_there_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -98,7 +108,30 @@ def test_what_the_newest_version_says_is_what_there_is(tmp_path: Path, monkeypat
     assert "partitions" in keys_of(definitions, "sales")
     assert "partitions" in keys_of(definitions, "odd"), "what cannot be read is as good as unknown"
     nodes = {node.key.to_user_string(): node for node in definitions.resolve_asset_graph().asset_nodes}
-    assert nodes["flat/source"].kinds == {"file"}
+    assert nodes["flat/flat_source"].kinds == {"file"}
+    merged = {name: "merged from its partitions" in (node.description or "") for name, node in nodes.items()}
+    assert (merged["sales/sales_statistics"], merged["flat/flat_statistics"]) == (True, False)
+
+
+@pytest.mark.parametrize(("engine", "kinds"), [("auto", {"parquet"}), ("spark", {"parquet", "spark"})])
+def test_spark_is_named_where_it_is_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine: str, kinds: set[str]
+) -> None:
+    """With `engine: auto` a run starts none unless it has very much to read."""
+    definitions = load(tmp_path, monkeypatch, f"engine: {engine}\n{CONFIG}")
+    assert definitions.resolve_asset_graph().get(AssetKey(["sales", "sales_statistics"])).kinds == kinds
+    assert "Spark" not in (definitions.resolve_job_def("sales_refresh").description or "")
+
+
+def test_a_table_may_have_one_asset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where a whole database says so; what it is to have is one of two."""
+    text = CONFIG.replace("format: delta,", "format: delta, outputs: table, columns: {x: {ranks: on}},")
+    definitions = load(tmp_path, monkeypatch, text)
+    assert keys_of(definitions) == {"source": [], "statistics": ["source"]}
+    description = definitions.resolve_asset_graph().get(AssetKey(["sales", "sales_statistics"])).description
+    assert (description or "").startswith("Statistics, frequencies and histograms of `sales`, of each partition")
+    with pytest.raises(ConfigError, match=r"table 'sales': outputs = 'one'"):
+        load(tmp_path, monkeypatch, CONFIG.replace("format: delta,", "format: delta, outputs: one,"))
 
 
 def test_a_root_that_does_not_answer_holds_nothing_up(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -124,7 +157,7 @@ def test_every_table_has_one_job_and_one_sensor_that_runs(tmp_path: Path, monkey
     job = repository.get_job("sales_refresh")
     assert [node.name for node in job.nodes] == ["sales_profile"]
     assert sorted(key.to_user_string() for key in job.asset_layer.selected_asset_keys) == [
-        *(f"sales/{kind}" for kind in ("frequencies", "histograms", "statistics"))
+        *(f"sales/sales_{kind}" for kind in ("frequencies", "histograms", "statistics"))
     ]
 
 

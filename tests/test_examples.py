@@ -93,7 +93,7 @@ def test_the_project_of_ones_own(own_project: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.syspath_prepend(own_project)
     definitions = import_module("own_project.definitions").defs()
     orders, partitions, statistics = (
-        AssetKey(path) for path in (["shop", "orders"], [*TABLE, "partitions"], [*TABLE, "statistics"])
+        AssetKey(path) for path in (["shop", "orders"], [*TABLE, "orders_partitions"], [*TABLE, "orders_statistics"])
     )
     job = definitions.resolve_implicit_global_asset_job_def()
     with DagsterInstance.ephemeral() as instance:

@@ -12,9 +12,12 @@ from dagster import (
     TableRecord,
 )
 
+from metastore_assets.assets.metadata import rounded
 from metastore_assets.checks import CheckResult, evaluate_checks
+from metastore_assets.checks.evaluate import with_partitions
 from metastore_assets.checks.expectations import expectation
 from metastore_assets.checks.subject import Surroundings
+from metastore_assets.checks.worst import worst_first
 from metastore_assets.config_check_entries import NamedCheck, named_checks
 from metastore_assets.config_checks import Consistent, Current
 from metastore_assets.config_table import TableConfig
@@ -60,11 +63,11 @@ def check_results(
     """The results of those that a run is to make. A check that does not fit the table has failed, and says why."""
     keys = {key.name: key for key in selected}
     checks = [own for own in table_checks(table) if own.name in keys]
-    for result in evaluate_checks(checks, lookup, around):
-        yield _told(keys[result.name], result)
+    for own, result in zip(checks, evaluate_checks(checks, lookup, around), strict=True):
+        yield _told(keys[own.name], own, with_partitions(own, result, lookup, around))
 
 
-def _told(key: AssetCheckKey, result: CheckResult) -> AssetCheckResult:
+def _told(key: AssetCheckKey, own: NamedCheck, result: CheckResult) -> AssetCheckResult:
     """Dagster knows no `unknown`: neither is it told as passed, nor as an error that would keep what follows back."""
     finding = result.finding
     unknown = result.status == "unknown"
@@ -76,19 +79,20 @@ def _told(key: AssetCheckKey, result: CheckResult) -> AssetCheckResult:
         "guarantee": MetadataValue.text(finding.guarantee),
         # As text: a plot of versions tells nothing.
         "version": MetadataValue.text(str(result.version)),
-        **{
-            name: MetadataValue.int(value) if isinstance(value, int) else MetadataValue.float(value)
-            for name, value in finding.measures.items()
-        },
+        **{name: rounded(value) for name, value in finding.measures.items()},
     }
-    others = [own for own in result.partitions or () if own.finding.status != "passed"]
+    others = worst_first(own.check, [each for each in result.partitions or () if each.finding.status != "passed"])
     if others:
         metadata["partitions"] = MetadataValue.table(
             [
                 TableRecord(
-                    {"partition": own.partition, "status": own.finding.status, "found": short(own.finding.found, _TEXT)}
+                    {
+                        "partition": each.partition,
+                        "status": each.finding.status,
+                        "found": short(each.finding.found, _TEXT),
+                    }
                 )
-                for own in sorted(others, key=lambda own: own.finding.status != "failed")[:_MOST_PARTITIONS]
+                for each in sorted(others, key=lambda each: each.finding.status != "failed")[:_MOST_PARTITIONS]
             ]
         )
     return AssetCheckResult(

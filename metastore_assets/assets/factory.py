@@ -51,7 +51,7 @@ def table_assets(
 
     @multi_asset(
         name=names.op,
-        specs=profile_specs(table, names, translator, known),
+        specs=profile_specs(table, names, translator, known, configuration.shown().engine),
         check_specs=check_specs(table, names),
         can_subset=True,
         # A range is one run, so one Spark application and one version.
@@ -71,7 +71,7 @@ def refresh_job(table: TableConfig, names: TableNames) -> Any:
         names.job,
         selection=list(names.whole.values()),
         description=f"Bring the profiles of {code_markdown(table.name)} up to the table's current snapshot: in one "
-        "run, with one Spark application, whatever the number of changed partitions.",
+        "run, whatever the number of changed partitions.",
         tags={TABLE_TAG: names.tag},
         # A run is one op: another process for it would only start Python again.
         executor_def=in_process_executor,

@@ -4,7 +4,6 @@ import json
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from posixpath import commonprefix
 
 import pyarrow as pa
 from dagster import (
@@ -22,8 +21,9 @@ from metastore_assets.assets.names import Kind
 from metastore_assets.lookup.json import column_json
 from metastore_assets.pictures.facts import distinct_text, facts_of, maximum_text, minimum_text, range_text
 from metastore_assets.pictures.glance import Glance
+from metastore_assets.pictures.interest import interesting_columns
 from metastore_assets.pictures.markdown import literal_markdown
-from metastore_assets.pictures.picture import ColumnPicture, fitting, fitting_picture
+from metastore_assets.pictures.picture import SMALL_COLUMNS, ColumnPicture, fitting, fitting_picture, small_picture
 from metastore_assets.pictures.text import number, result, short, type_name
 from metastore_assets.statistics.column import STATISTICS, ColumnStatistics
 from metastore_assets.statistics.types import leaf_columns, type_text
@@ -33,7 +33,12 @@ Metadata = Mapping[str, MetadataValue]  # type: ignore[type-arg]
 VERSION = "version"
 SNAPSHOT = "snapshot"
 COMMITTED = "committed_at"
+GLANCE = "glance"
 PICTURE = "picture"
+_FIRST = (GLANCE, PICTURE)
+_LAST = ("dagster/uri", "files")
+_DIGITS = 6
+"""Significant digits of a number that is shown."""
 
 # Bytes of the parts of an event that grow with the table; the whole event stays below 50,000.
 _SCHEMA = 13_000
@@ -44,7 +49,6 @@ _MEASURES = 2_500
 _MEASURE = 90
 """Of one number, without its name."""
 _LINEAGE = 4_000
-_MOST_FILES = 10
 _CELL = 36
 """Characters of a cell: a UUID, or a time to the nanosecond."""
 _LONG_CELL = 200
@@ -59,19 +63,13 @@ def partition_metadata(glance: Glance, title: str) -> Metadata:
     """
     return {
         "guarantee": MetadataValue.text(guarantee("statistics", glance.rows)),
-        PICTURE: MetadataValue.md(picture("statistics", glance, title)),
+        **_pictures("statistics", glance, title),
     }
 
 
-def files_metadata(uris: Mapping[Kind, Sequence[str]]) -> Metadata:
-    """Where the files of each kind are: the folder, which is told once, and names in it."""
-    folder = commonprefix([uri for own in uris.values() for uri in own]).rpartition("/")[0]
-    told: dict[str, Sequence[str]] = {"folder": folder}
-    for kind, own in uris.items():
-        names = [uri.removeprefix(f"{folder}/") for uri in _first(own)]
-        if names:
-            told[kind] = names if len(names) > 1 else names[0]
-    return {"files": MetadataValue.json(told)} if folder else {}
+def files_metadata(uri: str) -> Metadata:
+    """Return one path: that of a partition's statistics. Its other files lie beside it."""
+    return {"files": MetadataValue.path(uri)}
 
 
 def profile_metadata(
@@ -80,19 +78,35 @@ def profile_metadata(
     """Of one kind of file: where it is, what it is worth, and a look at it. `ranked` are the columns with ranks."""
     metadata: dict[str, MetadataValue] = {}  # type: ignore[type-arg]
     if kind == "ranks":
-        names = _columns_told(row.column for row in glance.rows if row.column in ranked)
-        metadata["guarantee"] = MetadataValue.text(f"exact ranks and quantiles: {names}" if names else "no column")
+        metadata["guarantee"] = MetadataValue.text(_ranks_guarantee(glance.rows, ranked))
     else:
         metadata["guarantee"] = MetadataValue.text(guarantee(kind, glance.rows))
-        metadata[PICTURE] = MetadataValue.md(picture(kind, glance, title))
+        metadata.update(_pictures(kind, glance, title))
     if uris:
         metadata["dagster/uri"] = MetadataValue.text(uris[0])
-    if len(uris) > 1:
-        metadata["files"] = MetadataValue.json(_first(uris))
-    columns = fitting_schema(schema, glance.rows if kind == "statistics" else ())
+    columns = fitting_schema(_schema_of_kind(kind, schema, glance, ranked), glance.rows if kind == "statistics" else ())
     if columns is not None:
         metadata["dagster/column_schema"] = MetadataValue.table_schema(columns)
     return metadata
+
+
+def other_kinds_metadata(glance: Glance, ranked: Collection[str]) -> Metadata:
+    """Return what the assets of the other kinds of files would say, for the single asset of a table."""
+    metadata = {"frequencies": MetadataValue.text(guarantee("frequencies", glance.rows))}
+    if ranked:
+        metadata["ranks"] = MetadataValue.text(_ranks_guarantee(glance.rows, ranked))
+    return metadata
+
+
+def in_order(metadata: Metadata) -> Metadata:
+    """Return the metadata in the order in which Dagster shows them: pictures first, paths of files last."""
+    names = [name for name in metadata if name not in (*_FIRST, *_LAST)]
+    return {name: metadata[name] for name in (*_FIRST, *names, *_LAST) if name in metadata}
+
+
+def rounded(value: int | float) -> MetadataValue:  # type: ignore[type-arg]
+    """Return a number as Dagster shows and plots it: floats to six significant digits."""
+    return MetadataValue.int(value) if isinstance(value, int) else MetadataValue.float(float(f"{value:.{_DIGITS}g}"))
 
 
 def fitting_schema(schema: pa.Schema, rows: Sequence[ColumnStatistics]) -> TableSchema | None:
@@ -130,7 +144,7 @@ def _measures(row: ColumnStatistics) -> dict[str, MetadataValue]:  # type: ignor
         "mean_length": row.mean_length,
     }
     return {
-        f"{row.column}/{name}": MetadataValue.int(value) if isinstance(value, int) else MetadataValue.float(value)
+        f"{row.column}/{name}": rounded(value)
         for name, value in found.items()
         # JSON has no NaN and no infinities.
         if value is not None and math.isfinite(value)
@@ -263,8 +277,31 @@ def _columns_told(columns: Iterable[str]) -> str:
     return ", ".join(short(column, 60) for column in first) + (f" and {rest} more" if rest > 0 else "")
 
 
-def _first(uris: Sequence[str]) -> list[str]:
-    return [*uris[:_MOST_FILES], *(["…"] if len(uris) > _MOST_FILES else [])]
+def _ranks_guarantee(rows: Sequence[ColumnStatistics], ranked: Collection[str]) -> str:
+    names = _columns_told(row.column for row in rows if row.column in ranked)
+    return f"exact ranks and quantiles: {names}" if names else "no column"
+
+
+def _pictures(kind: Kind, glance: Glance, title: str) -> Metadata:
+    """Return the picture, and before it a small one, which Dagster shows without a click."""
+    columns = [own for column in glance.columns if (own := _of_kind(kind, column)) is not None]
+    best = {row.column for row in interesting_columns(glance.rows, SMALL_COLUMNS)}
+    small = small_picture(sorted(columns, key=lambda column: column.name not in best), kind)
+    shown = {GLANCE: MetadataValue.md(small)} if small else {}
+    return {**shown, PICTURE: MetadataValue.md(picture(kind, glance, title))}
+
+
+def _schema_of_kind(kind: Kind, schema: pa.Schema, glance: Glance, ranked: Collection[str]) -> pa.Schema:
+    """Return the columns of the table that a kind of file has something of, in the table's order."""
+    if kind == "statistics":
+        return schema
+    if kind == "histograms":
+        names = set(glance.histograms)
+    elif kind == "ranks":
+        names = set(ranked)
+    else:
+        names = {row.column for row in glance.rows if row.frequencies in ("listed", "repeated")}
+    return pa.schema([field for field in schema if any(leaf.path in names for leaf in leaf_columns(field))])
 
 
 def _of_kind(kind: Kind, column: ColumnPicture) -> ColumnPicture | None:

@@ -27,8 +27,8 @@ DATA_VERSION_TAG = "dagster/data_version"
 """Tag of materializations, documented by Dagster: the data version."""
 DAGSTER_BACKFILL_TAG = "dagster/backfill"
 """Tag of runs, documented by Dagster: the id of the backfill that launched the run."""
-TARGET_TAG = "metastore/target"
-"""Tag of runs that a sensor asked for: digest of what they are to bring the table up to."""
+RUN_KEY_TAG = "dagster/run_key"
+"""Tag that Dagster gives the runs that a sensor asked for: the key of the request."""
 _LONGEST_TAG = 63
 
 
@@ -48,6 +48,11 @@ class TableNames:
     """Whether `source` is an asset of the project, which writes the table."""
     mapping: TablePartitions | None = None
     """How the table's partitions are told, where that is as those of a definition of the project."""
+
+    @property
+    def is_single(self) -> bool:
+        """Whether one asset has both the partitions and the table (`outputs: table`)."""
+        return self.partitions == self.whole["statistics"]
 
     @property
     def tag(self) -> str:
@@ -93,7 +98,12 @@ class TableNames:
 
 
 def kinds_of(table: TableConfig) -> tuple[Kind, ...]:
-    """The kinds of files that the table has an asset of. Ranks where the configuration asks for them."""
+    """The kinds of files that the table has an asset of. Ranks where the configuration asks for them.
+
+    With `outputs: table` the asset of the statistics stands for all kinds.
+    """
+    if table.outputs == "table":
+        return ("statistics",)
     ranked = any(table.policy(column).ranks == "on" for column in ("default", *table.columns))
     return tuple(kind for kind in KINDS if kind != "ranks" or ranked)
 

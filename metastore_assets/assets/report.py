@@ -23,12 +23,14 @@ from metastore_assets.assets.metadata import (
     Metadata,
     column_schema,
     files_metadata,
+    in_order,
     lineage_metadata,
     measured_metadata,
+    other_kinds_metadata,
     partition_metadata,
     profile_metadata,
 )
-from metastore_assets.assets.names import DATA_VERSION_TAG, PARTITION_KINDS, Kind, TableNames
+from metastore_assets.assets.names import DATA_VERSION_TAG, Kind, TableNames
 from metastore_assets.lookup import TableLookup
 from metastore_assets.pictures.glance import glance_at
 from metastore_assets.pictures.interest import interesting_columns
@@ -129,7 +131,7 @@ class Report:
             **commit_metadata(self.objects, self.before, self.lookup, [row.column for row in interesting]),
         }
         tags = self.source
-        if is_partitioned(version):
+        if is_partitioned(version) and not self.names.is_single:
             # Dagster would name the partitions from before the run, and then take the result for outdated by what the
             # run itself told.
             records = instance.fetch_materializations(self.names.partitions, limit=1).records
@@ -138,29 +140,34 @@ class Report:
         for kind in kinds:
             key = self.names.whole[kind]
             uris = self._uris(None, kind)
-            metadata = {
-                **self._common(),
-                **rows,
-                **counts,
-                **(of_statistics if kind == "statistics" else {}),
-                **profile_metadata(kind, glance, title, uris, version.schema, self.ranked),
-            }
+            metadata = in_order(
+                {
+                    **rows,
+                    **profile_metadata(kind, glance, title, uris, version.schema, self.ranked),
+                    **(other_kinds_metadata(glance, self.ranked) if self.names.is_single else {}),
+                    **(of_statistics if kind == "statistics" else {}),
+                    **counts,
+                    **self._common(),
+                }
+            )
             if kind in selected:
                 yield MaterializeResult(key, metadata=metadata, data_version=DataVersion(version.content_id), tags=tags)
             else:
                 yield AssetMaterialization(key, metadata=metadata, tags={**_version_tags(version.content_id), **tags})
 
     def _partition(self, entry: PartitionEntry, look: Metadata) -> AssetMaterialization:
-        files = {kind: self._uris(entry, kind) for kind in PARTITION_KINDS}
+        (uri,) = self._uris(entry, "statistics")
         return AssetMaterialization(
             self.names.partitions,
             partition=self.told[entry.key],
-            metadata={
-                VERSION: MetadataValue.int(self.version.number),
-                "dagster/partition_row_count": MetadataValue.int(entry.row_count),
-                **files_metadata(files),
-                **look,
-            },
+            metadata=in_order(
+                {
+                    "dagster/partition_row_count": MetadataValue.int(entry.row_count),
+                    **look,
+                    VERSION: MetadataValue.int(self.version.number),
+                    **files_metadata(uri),
+                }
+            ),
             # What the partition is made of is in its content id: the source as a whole changes far more often.
             tags=self._tags(self.told[entry.key], entry.content_id),
         )
@@ -184,9 +191,9 @@ class Report:
     def _look(self, entry: PartitionEntry) -> Metadata:
         title = f"{self.names.table} · {entry.key} · {plural(entry.row_count, 'row')} · version {self.version.number}"
         return {
+            **partition_metadata(glance_at(self.lookup, entry.key, PARTITION_COLUMNS), title),
             "fragments": MetadataValue.int(entry.fragments),
             "bytes": MetadataValue.int(entry.bytes),
-            **partition_metadata(glance_at(self.lookup, entry.key, PARTITION_COLUMNS), title),
         }
 
     def _common(self) -> Metadata:

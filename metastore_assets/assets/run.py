@@ -208,6 +208,10 @@ def _report(
     kinds = [kind for kind in kinds_of(table) if kind in names.whole]
     told = read_told(instance, versions, names, there)
     selected = [kind for kind in kinds if names.whole[kind] in context.selected_asset_keys]
+    # The result of an asset with partitions is of those of the run: the table is reported by plain events.
+    results = [] if names.is_single and _has_partitions(context, names) else selected
+    if names.is_single and selection.partitions:
+        selected = []
     changes = with_selected(
         changes_left_by(selection.others, changes_between(told, version, kinds, there), there),
         version,
@@ -223,6 +227,11 @@ def _report(
     if changes.partitions:
         context.log.info("telling of %d partitions", len(changes.partitions))
     store_materializations(context, report.partitions(changes))
-    yield from report.tables(changes.table, selected, instance)
+    yield from report.tables(changes.table, results, instance)
     around = surroundings_of(Metastore(config.root, config.storage_options), table, lookup)
     yield from check_results(context.selected_asset_check_keys, table, lookup, around)
+
+
+def _has_partitions(context: AssetExecutionContext, names: TableNames) -> bool:
+    """Return whether the asset of the partitions had partitions when the definitions were loaded."""
+    return any(spec.key == names.partitions and spec.partitions_def is not None for spec in context.assets_def.specs)

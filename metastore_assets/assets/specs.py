@@ -15,9 +15,10 @@ def source_spec(table: TableConfig, translator: MetastoreTranslator, known: Know
 
 
 def profile_specs(
-    table: TableConfig, names: TableNames, translator: MetastoreTranslator, known: Known
+    table: TableConfig, names: TableNames, translator: MetastoreTranslator, known: Known, engine: str
 ) -> list[AssetSpec]:
-    """The assets that a refresh makes: one of the partitions, and below it one of each kind of files of the table.
+    """The assets that a refresh makes: one of the partitions, and below it one of each kind of files of the table; or
+    one of all of these (`outputs: table`).
 
     A table without partitions has none for them. Where it is not known, a table that turns out to have none loses it
     when the code location is loaded again.
@@ -27,13 +28,16 @@ def profile_specs(
         # The keys have nothing to do with those of the asset that writes the table, if it has partitions.
         mapping = AllPartitionMapping()
     source = AssetDep(names.source, partition_mapping=mapping)
-    whole = [_spec(table, translator, kind, known) for kind in kinds_of(table)]
+    whole = [_spec(table, translator, kind, known, engine) for kind in kinds_of(table)]
     if known.partitioned is False:
         alone = AssetDep(names.source, partition_mapping=AllPartitionMapping() if names.has_writer else None)
         return [spec.replace_attributes(deps=[alone, *spec.deps]) for spec in whole]
-    partitions = _spec(table, translator, "partitions", known)
+    partitions = whole[0] if names.is_single else _spec(table, translator, "partitions", known, engine)
+    partitions = partitions.replace_attributes(deps=[source, *partitions.deps], partitions_def=names.partitions_def)
+    if names.is_single:
+        return [partitions]
     return [
-        partitions.replace_attributes(deps=[source, *partitions.deps], partitions_def=names.partitions_def),
+        partitions,
         *(spec.replace_attributes(deps=[names.partitions, *spec.deps]) for spec in whole),
     ]
 
@@ -43,5 +47,8 @@ def check_specs(table: TableConfig, names: TableNames) -> list[AssetCheckSpec]:
     return specs_of_checks(table, names.whole["statistics"])
 
 
-def _spec(table: TableConfig, translator: MetastoreTranslator, kind: AssetKind, known: Known) -> AssetSpec:
-    return translator.get_asset_spec(MetastoreAsset(table, kind, known.format or table.told_format))
+def _spec(
+    table: TableConfig, translator: MetastoreTranslator, kind: AssetKind, known: Known, engine: str | None = None
+) -> AssetSpec:
+    format_ = known.format or table.told_format
+    return translator.get_asset_spec(MetastoreAsset(table, kind, format_, engine, known.partitioned))

@@ -63,8 +63,18 @@ def is_observed(instance: DagsterInstance, names: TableNames, version: Version) 
 
 
 def _last_report(instance: DagsterInstance, names: TableNames) -> EventLogRecord | None:
-    records = instance.fetch_materializations(names.whole["statistics"], limit=1).records
-    return records[0] if records else None
+    """Return the latest materialization of the statistics of the table as a whole.
+
+    Where one asset has the partitions too, their events come after it when a run was killed, or is part of a backfill.
+    """
+    cursor, more, limit = None, True, 1
+    while more:
+        page = instance.fetch_materializations(names.whole["statistics"], limit=limit, cursor=cursor)
+        for record in page.records:
+            if not (names.is_single and record.partition_key):
+                return record
+        cursor, more, limit = page.cursor, page.has_more, _PAGE
+    return None
 
 
 def _version_of(record: EventLogRecord) -> tuple[int, str] | None:

@@ -27,8 +27,12 @@ _CONTENTS: Mapping[AssetKind, str] = {
     "ranks": "All values of the columns under `ranks: on`, in order: exact quantiles, and the rank of any value.",
 }
 _WHOLE = (
-    "Of the whole of {table}, merged from its partitions. Materializing it brings everything up to the table's "
-    "current snapshot, and reads only what changed."
+    "Of the whole of {table}{merged}. Materializing it brings everything up to the table's current snapshot, and "
+    "reads only what changed."
+)
+_SINGLE = (
+    "Statistics, frequencies and histograms of {table}{partitions}. A commit to the table brings up to date what it "
+    "changed by itself.{again}"
 )
 _PARTITIONS = (
     "The statistics, frequencies and histograms of each partition of {table}. Materializing partitions by hand reads "
@@ -51,6 +55,10 @@ class MetastoreAsset:
     """`source`: the table itself; `partitions`: the profiles of its partitions; else one kind of file of the whole."""
     format: str | None = None
     """The table's format, where it is known: by the configuration, or by the newest version."""
+    engine: str | None = None
+    """What reads the table, as the configuration says: `spark`, `auto` or `emr-serverless`; None of a source."""
+    partitioned: bool | None = None
+    """Whether the table has partition columns, where that is known."""
 
 
 class MetastoreTranslator:
@@ -72,8 +80,11 @@ class MetastoreTranslator:
                 )
 
     def get_asset_key(self, asset: MetastoreAsset) -> AssetKey:
-        """The key of an asset; `prefix/table/kind`. Distinct for all assets of all tables."""
-        return AssetKey([*self.prefix, asset.table.name, asset.kind])
+        """The key of an asset; `prefix/table/table_kind`. Distinct for all assets of all tables.
+
+        Its last part names the table, for that is all that Dagster shows in a graph.
+        """
+        return AssetKey([*self.prefix, asset.table.name, f"{asset.table.name}_{asset.kind}"])
 
     def get_description(self, asset: MetastoreAsset) -> str:
         """What the asset's page says it is, in Markdown."""
@@ -82,7 +93,13 @@ class MetastoreTranslator:
         table = code_markdown(asset.table.name)
         if asset.kind == "partitions":
             return _PARTITIONS.format(table=table)
-        return f"{_CONTENTS[asset.kind]}\n\n{_WHOLE.format(table=table)}"
+        partitioned = asset.partitioned is not False
+        if asset.table.outputs == "table":
+            again = " Materializing partitions by hand reads their rows again." if partitioned else ""
+            partitions = ", of each partition and of the whole" if partitioned else ""
+            return _SINGLE.format(table=table, partitions=partitions, again=again)
+        whole = _WHOLE.format(table=table, merged=", merged from its partitions" if partitioned else "")
+        return f"{_CONTENTS[asset.kind]}\n\n{whole}"
 
     def get_group_name(self, asset: MetastoreAsset) -> str:
         """The asset's group; one for each table."""
@@ -91,7 +108,7 @@ class MetastoreTranslator:
     def get_kinds(self, asset: MetastoreAsset) -> set[str]:
         """Up to three kinds, which Dagster shows on the asset."""
         if asset.kind != "source":
-            return {"spark", "parquet"}
+            return {"parquet"} if asset.engine == "auto" else {"spark", "parquet"}
         return {_KINDS_OF_FORMATS.get(asset.format, asset.format) if asset.format else "table"}
 
     def get_owners(self, asset: MetastoreAsset) -> Sequence[str]:
@@ -143,7 +160,7 @@ class MetastoreTranslator:
 
     def get_upstream(self, table: TableConfig) -> AssetKey | None:
         """The asset of the project that writes the table, which then is what the others depend on; None: the table is
-        an external asset of its own, `prefix/table/source`."""
+        an external asset of its own, `prefix/table/table_source`."""
         return None
 
     def get_partitions(self, table: TableConfig) -> TablePartitions | None:
@@ -158,7 +175,7 @@ class MetastoreTranslator:
 
 def names_of(table: TableConfig, translator: MetastoreTranslator) -> TableNames:
     """What Dagster calls everything of a table. Raises ConfigError where two of its assets have the same key."""
-    kinds: tuple[AssetKind, ...] = ("partitions", *kinds_of(table))
+    kinds: tuple[AssetKind, ...] = (*(("partitions",) if table.outputs == "kinds" else ()), *kinds_of(table))
     keys = {kind: translator.get_asset_spec(MetastoreAsset(table, kind)).key for kind in kinds}
     upstream = translator.get_upstream(table)
     if upstream is None:
@@ -177,7 +194,7 @@ def names_of(table: TableConfig, translator: MetastoreTranslator) -> TableNames:
     return TableNames(
         table.name,
         source,
-        keys["partitions"],
+        keys["partitions" if "partitions" in keys else "statistics"],
         whole,
         translator.prefix,
         upstream is not None,

@@ -13,6 +13,7 @@ from metastore_assets.checks.drift import drift
 from metastore_assets.checks.expectations import expectation
 from metastore_assets.checks.result import CheckResult, Finding, PartitionFinding
 from metastore_assets.checks.subject import Subject, Surroundings
+from metastore_assets.checks.worst import named, with_failed_partitions, worst_first
 from metastore_assets.config_check_entries import NamedCheck
 from metastore_assets.config_checks import Check
 from metastore_assets.config_table import TableConfig
@@ -48,8 +49,6 @@ EVALUATIONS: Mapping[str, Evaluation] = {
 }
 """How each check is answered, by its name in the configuration."""
 
-_MOST_NAMED = 3
-
 
 def evaluate_checks(checks: Sequence[NamedCheck], table: TableLookup, around: Surroundings) -> list[CheckResult]:
     """Return the results of checks of a table, in their order. Never reads the table's files.
@@ -74,7 +73,7 @@ def evaluate_checks(checks: Sequence[NamedCheck], table: TableLookup, around: Su
     results = []
     for own in checks:
         if own.name in chosen and own.name not in misfits:
-            finding = of_all(found[own.name], chosen[own.name].missing)
+            finding = of_all(found[own.name], chosen[own.name].missing, own.check)
             results.append(_result(own, table, finding, found[own.name]))
             continue
         if own.name not in misfits:
@@ -144,8 +143,11 @@ def evaluate(own: NamedCheck, subject: Subject) -> Finding:
         return Finding("unknown", str(error), "absent", "check again")
 
 
-def of_all(found: Sequence[PartitionFinding], missing: str | None = None) -> Finding:
-    """What is found of all partitions together: failed if one has, else unknown if one is, or is `missing`."""
+def of_all(found: Sequence[PartitionFinding], missing: str | None = None, check: Check | None = None) -> Finding:
+    """What is found of all partitions together: failed if one has, else unknown if one is, or is `missing`.
+
+    Names the first, or those where `check` is violated most.
+    """
     if missing is not None and not any(own.finding.status == "failed" for own in found):
         return Finding("unknown", missing, "absent")
     if not found:
@@ -155,11 +157,18 @@ def of_all(found: Sequence[PartitionFinding], missing: str | None = None) -> Fin
     if decided == "passed":
         return Finding("passed", f"passed in {plural(len(found), 'partition')}")
     those = counts[decided]
-    named = "; ".join(f"{own.partition}: {own.finding.found}" for own in those[:_MOST_NAMED])
-    more = f" and {len(those) - _MOST_NAMED:,} more" if len(those) > _MOST_NAMED else ""
-    told = f"{decided} in {len(those):,} of {plural(len(found), 'partition')}: {named}{more}"
+    those = those if check is None else worst_first(check, those)
+    told = f"{decided} in {len(those):,} of {plural(len(found), 'partition')}: {named(those)}"
     first = those[0].finding
     return replace(first, found=told, measures={"partitions": len(found), decided: len(those)})
+
+
+def with_partitions(own: NamedCheck, result: CheckResult, table: TableLookup, around: Surroundings) -> CheckResult:
+    """Return the result with the partitions that fail, worst first, where the table as a whole fails a check."""
+    keys = [entry.key for entry in table.partitions()] if table.version.partition_columns else []
+    return with_failed_partitions(
+        own.check, result, keys, lambda key: evaluate(own, Subject(table, around, key, own.column))
+    )
 
 
 def _result(

@@ -168,8 +168,7 @@ class ProfileReader:
 
     def histogram(self, column: str) -> Histogram | None:
         """The histogram of a column; None when there is none."""
-        row = self._positions.get(self._leaves[self.columns[column]].field_id)
-        written = None if row is None else self._names[row][0]
+        written = self._written_name(self._leaves[self.columns[column]])
         if written not in self._histogram_columns:
             return None
         with self._reading(self._files.histograms):
@@ -177,6 +176,15 @@ class ProfileReader:
             with self._histograms.lent() as file:
                 table = file.read(columns=[written])
             return histograms_of(table.select([written]))[written]
+
+    def columns_with_histograms(self) -> list[str]:
+        """Return the names of the columns that have a histogram, in table order."""
+        return [leaf.path for leaf in self._leaves if self._written_name(leaf) in self._histogram_columns]
+
+    def _written_name(self, leaf: LeafColumn) -> str | None:
+        """Return the name that a column has in the files; None if they lack it."""
+        row = self._positions.get(leaf.field_id)
+        return None if row is None else self._names[row][0]
 
     @kept_property
     def _positions(self) -> dict[str, int]:

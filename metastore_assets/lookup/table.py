@@ -180,6 +180,11 @@ class TableLookup(ListedAnswers, HistogramAnswers, FilteredAnswers, PastAnswers)
             )
         return entry
 
+    @files_there
+    def histogram_columns(self) -> list[str]:
+        """The columns of the table that have a histogram, in table order."""
+        return self._profile(None).columns_with_histograms()
+
     def _profile(self, partition: str | None) -> ProfileReader:
         files: ProfileFiles = self._version.files if partition is None else self._partition(partition).files
         with self._lock:

@@ -26,13 +26,16 @@ class Glance:
 
     rows: tuple[ColumnStatistics, ...]
     columns: tuple[ColumnPicture, ...]
+    histograms: tuple[str, ...] = ()
+    """The columns that have a histogram; of a partition none are named."""
 
 
 def glance_at(table: TableLookup, partition: str | None, most_columns: int) -> Glance:
     """Read the statistics of a partition, or with None of the table, and what a picture of them needs."""
     rows = table.statistics(partition=partition)
     chosen = interesting_columns(rows, most_columns)
-    return Glance(tuple(rows), tuple(_column(table, partition, row) for row in chosen))
+    histograms = table.histogram_columns() if partition is None else ()
+    return Glance(tuple(rows), tuple(_column(table, partition, row) for row in chosen), tuple(histograms))
 
 
 def _column(table: TableLookup, partition: str | None, row: ColumnStatistics) -> ColumnPicture:

@@ -4,6 +4,8 @@ import base64
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
+from urllib.parse import quote
 from xml.sax.saxutils import escape
 
 from metastore_assets.pictures.text import number, share, short
@@ -31,6 +33,12 @@ _STYLE = (
 )
 _BAR = 76
 """Pixels of the bar of all rows."""
+_SMALL_LIMIT = 1000
+"""Characters of Markdown from which Dagster shows a link instead."""
+SMALL_COLUMNS, _SMALL_WIDTH, _SMALL_HEIGHT = 4, 72, 30
+"""So many columns are as wide as what Dagster shows of a value beside its key."""
+_SMALL_BINS = (24, 18, 14, 10)
+_GAP = 10
 
 
 @dataclass(frozen=True)
@@ -73,6 +81,54 @@ def columns_picture(title: str, columns: Sequence[ColumnPicture]) -> str:
         parts.append(_column(column, top))
     parts.append("</svg>")
     return "".join(parts)
+
+
+def small_picture(columns: Sequence[ColumnPicture], text: str) -> str:
+    """Return the Markdown of an image of the first columns that have bars, short enough to be shown without a click.
+
+    Returns an empty text if no column has bars. Names are shortened, then columns are left out, until it fits.
+    """
+    drawn = [column for column in columns if column.bins or column.top][:SMALL_COLUMNS]
+    for count in range(len(drawn), 0, -1):
+        for bins in _SMALL_BINS:
+            markdown = f"![{text}](<data:image/svg+xml,{quote(_small_svg(drawn[:count], bins), safe=_UNQUOTED)}>)"
+            if len(markdown) < _SMALL_LIMIT:
+                return markdown
+    return ""
+
+
+_UNQUOTED = " !'()*+,-./:;=@_~"
+"""Characters besides letters and digits that a URL between `<` and `>` has in Markdown as they are."""
+
+
+def _small_svg(columns: Sequence[ColumnPicture], bins: int) -> str:
+    width, height = _SMALL_WIDTH + _GAP, _SMALL_HEIGHT
+    names, bars = [], []
+    for index, column in enumerate(columns):
+        left = index * width
+        names.append(f"<tspan x='{left}'>{escape(short(column.name, 12))}</tspan>")
+        counts = _merged_bins(column.bins, bins) if column.bins else [count for _, count in column.top]
+        step, most = _SMALL_WIDTH // len(counts), max(*counts, 1)
+        # Values that do not lie on a line stand apart.
+        step = min(step, _GAP) if not column.bins else step
+        gap = 0 if column.bins else 2
+        bars.append(f"M{left} {height}")
+        for count in counts:
+            top = height - max(1, round(height * count / most)) if count else height
+            bars.append(f"V{top}h{step - gap}" + (f"V{height}h{gap}" if gap else ""))
+        bars.append(f"V{height}")
+    return (
+        f"<svg xmlns='http://www.w3.org/2000/svg' width='{width * len(columns)}' height='{height + 14}'>"
+        f"<path fill='#5b7fd6' d='{''.join(bars)}'/>"
+        f"<text y='{height + 12}' font-family='sans-serif' font-size='11' fill='#888'>{''.join(names)}</text></svg>"
+    )
+
+
+def _merged_bins(bins: Sequence[int], most: int) -> list[int]:
+    """Return at most `most` bins of equal width: neighbouring ones are added up."""
+    width = -(-len(bins) // most)
+    sums = [0, *accumulate(bins)]
+    return [sums[min(start + width, len(bins))] - sums[start] for start in range(0, len(bins), width)]
 
 
 def markdown_image(svg: str, text: str) -> str:

@@ -70,6 +70,12 @@ def key_of(day: int) -> str:
     return f"day=2024-01-{day:02d}"
 
 
+def kind_of(key: AssetKey) -> str:
+    """The kind of an asset of a table, by its key without a prefix: its last part begins with the table's name."""
+    table, name = key.path
+    return name.removeprefix(f"{table}_")
+
+
 @dataclass
 class Lab:
     """`sales` is a Delta table, `visits-eu` are Parquet files in folders; both partitioned by day."""
@@ -132,7 +138,7 @@ class Lab:
         self, table: str, *assets: str, first: str | None = None, last: str | None = None
     ) -> ExecuteInProcessResult:
         """Materialize from the UI: some of the table's assets, of a range of partitions or a single one."""
-        keys = {AssetKey([table, asset]) for asset in assets}
+        keys = {AssetKey([table, f"{table}_{asset}"]) for asset in assets}
         job = self.definitions().resolve_implicit_global_asset_job_def().get_subset(asset_selection=keys)
         tags = {
             "dagster/asset_partition_range_start": first,
@@ -146,8 +152,8 @@ class Lab:
         return [event.step_materialization_data.materialization for event in events if event.is_step_materialization]
 
     def told(self, result: ExecuteInProcessResult) -> Told:
-        """Asset (below the table's name) and partition of each materialization of a run; none of them twice."""
-        pairs = [(event.asset_key.path[1], event.partition) for event in self.events(result.run_id)]
+        """Kind of asset and partition of each materialization of a run; none of them twice."""
+        pairs = [(kind_of(event.asset_key), event.partition) for event in self.events(result.run_id)]
         assert len(pairs) == len(set(pairs))
         return set(pairs)
 

@@ -93,7 +93,7 @@ def rows_of(event: AssetMaterialization) -> int:
     return value
 
 
-PARTITIONS, STATISTICS = AssetKey(["sales", "partitions"]), AssetKey(["sales", "statistics"])
+PARTITIONS, STATISTICS = AssetKey(["sales", "sales_partitions"]), AssetKey(["sales", "sales_statistics"])
 
 
 def attached(result: MaterializeResult) -> dict[str, object]:  # type: ignore[type-arg]

@@ -19,7 +19,7 @@ from dagster._daemon.run_coordinator import QueuedRunCoordinatorDaemon
 
 from metastore_assets.assets.backfills import backfill_of, is_first
 from metastore_assets.config import CONFIG_VARIABLE
-from tests.assets.lab import KINDS, Lab, Told, key_of
+from tests.assets.lab import KINDS, Lab, Told, key_of, kind_of
 from tests.assets.test_runs import stale
 
 pytestmark = [
@@ -33,7 +33,7 @@ pytestmark = [
 ]
 
 DEFINITIONS = "metastore_assets.definitions"
-PARTITIONS = AssetKey(["sales", "partitions"])
+PARTITIONS = AssetKey(["sales", "sales_partitions"])
 
 
 @pytest.fixture
@@ -85,7 +85,7 @@ def runs_of(lab: Lab, backfill: str) -> list[DagsterRun]:
 
 
 def told_by(lab: Lab, run: DagsterRun) -> Told:
-    return {(event.asset_key.path[1], event.partition) for event in lab.events(run.run_id)}
+    return {(kind_of(event.asset_key), event.partition) for event in lab.events(run.run_id)}
 
 
 def test_scattered_partitions_are_read_once_and_told_by_their_runs(
@@ -119,7 +119,7 @@ def test_scattered_partitions_are_read_once_and_told_by_their_runs(
 def test_partitions_and_table_in_one_backfill(lab: Lab, workspace: WorkspaceProcessContext) -> None:
     """The table's assets lie below. The last run tells of them too, and Dagster asks for no run of their own."""
     before = lab.latest("sales").number
-    assets = [PARTITIONS, *(AssetKey(["sales", kind]) for kind in KINDS)]
+    assets = [PARTITIONS, *(AssetKey(["sales", f"sales_{kind}"]) for kind in KINDS)]
     backfill = launch(lab, workspace, [2, 5], assets)
     assert iterate(lab, workspace, backfill) == BulkActionStatus.COMPLETED_SUCCESS
     assert lab.latest("sales").number == before + 1

@@ -15,7 +15,7 @@ from typing import Any
 from urllib.request import urlopen
 
 import pytest
-from dagster import AssetKey, DagsterInstance
+from dagster import AssetKey, DagsterInstance, DagsterRunStatus, RunsFilter
 
 from tests.assets.lab import CONFIG, Lab, key_of
 
@@ -110,13 +110,13 @@ def page() -> Iterator[Any]:
 
 
 def told_version(lab: Lab, table: str) -> int:
-    event = lab.instance.get_latest_materialization_event(AssetKey([table, "statistics"]))
+    event = lab.instance.get_latest_materialization_event(AssetKey([table, f"{table}_statistics"]))
     materialization = event.asset_materialization if event else None
     return int(str(materialization.metadata["version"].value)) if materialization else 0
 
 
 def look(page: Any, lab: Lab, url: str, name: str, row_count: str) -> None:
-    """The page says how many rows there are, and its picture is drawn when it is asked for."""
+    """The page says how many rows there are; a small picture is there without a click, and the whole with one."""
     folder = Path(os.environ.get(SCREENSHOTS) or lab.folder)
     page.goto(url)
     page.get_by_text("Show Markdown").first.wait_for(timeout=60_000)
@@ -124,6 +124,8 @@ def look(page: Any, lab: Lab, url: str, name: str, row_count: str) -> None:
     assert re.search(
         rf"row_count\s+{row_count}\b|Row count\s+{row_count[:-3]},?{row_count[-3:]}\b", page.inner_text("body")
     )
+    small = page.locator("img[alt='statistics']").first
+    assert small.evaluate("image => image.complete && image.naturalWidth") == 328
     page.get_by_text("Show Markdown").first.click()
     image = page.locator("img[alt='statistics at a glance']")
     image.wait_for(timeout=10_000)
@@ -147,9 +149,9 @@ def look_at_checks(page: Any, lab: Lab, url: str) -> None:
 
 def look_at_graph(page: Any, lab: Lab, url: str) -> None:
     """A table's assets hang below its source: the partitions, and below these what is reduced from them."""
-    page.goto(f"{url}/partitions?view=lineage&lineageScope=neighbors")
-    for node in ("source", "partitions", "statistics", "frequencies", "histograms"):
-        page.get_by_text(node, exact=True).first.wait_for(timeout=60_000)
+    page.goto(f"{url}/sales_partitions?view=lineage&lineageScope=neighbors")
+    for kind in ("source", "partitions", "statistics", "frequencies", "histograms"):
+        page.get_by_text(f"sales_{kind}", exact=True).first.wait_for(timeout=60_000)
     page.wait_for_timeout(1_000)  # The graph is laid out, and then moves to its middle.
     page.screenshot(path=Path(os.environ.get(SCREENSHOTS) or lab.folder) / "graph.png")
 
@@ -164,12 +166,15 @@ def test_what_a_person_sees(lab: Lab, page: Any) -> None:
         with process(lab.folder, "dagster-daemon", "run"):
             for table in ("sales", "visits-eu"):
                 wait_for(f"the first version of {table}", 180, lambda table=table: told_version(lab, table) == 1)
+            # A run evaluates checks after it has reported the version.
+            unfinished = RunsFilter(statuses=[DagsterRunStatus.STARTED])
+            wait_for("the end of the runs", 60, lambda: not lab.instance.get_runs(unfinished))
         wait_for("the webserver", 60, lambda: answers(f"http://127.0.0.1:{port}/server_info"))
         assets = f"http://127.0.0.1:{port}/assets/sales"
-        partition = f"{assets}/partitions?view=partitions&partition={key_of(2)}"
+        partition = f"{assets}/sales_partitions?view=partitions&partition={key_of(2)}"
         look(page, lab, partition, "partition", "2000")
-        look(page, lab, f"{assets}/statistics", "table", "6000")
-        look_at_checks(page, lab, f"{assets}/statistics")
+        look(page, lab, f"{assets}/sales_statistics", "table", "6000")
+        look_at_checks(page, lab, f"{assets}/sales_statistics")
         look_at_graph(page, lab, assets)
 
         lab.append(2, 5, seed=1, count=500)

@@ -58,7 +58,7 @@ def test_a_backfill_of_scattered_partitions(lab: Lab, page: Any) -> None:
     ):
         wait_for("the webserver", 120, lambda: answers(f"{url}/server_info"))
         wait_for("the first version", 240, lambda: told_version(lab, "sales") == 1)
-        asset = {"path": ["sales", "partitions"]}
+        asset = {"path": ["sales", "sales_partitions"]}
         backfill = launch(url, {"assetSelection": [asset], "partitionNames": [key_of(day) for day in DAYS]})
 
         def has_ended() -> bool:

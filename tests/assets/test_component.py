@@ -49,7 +49,7 @@ def test_what_is_scaffolded_loads() -> None:
         )
         assert yaml.safe_load((path / "defs.yaml").read_text())["attributes"] == {"config": "metastore.yaml"}
         with sandbox.load_component_and_build_defs(path) as (_, definitions):
-            source = definitions.resolve_asset_graph().get(AssetKey(["orders", "source"]))
+            source = definitions.resolve_asset_graph().get(AssetKey(["orders", "orders_source"]))
             assert source.metadata["dagster/uri"] == str(sandbox.project_root.resolve() / "data" / "orders")
             assert [sensor.name for sensor in definitions.get_repository_def().sensor_defs] == ["orders_commits"]
 
@@ -79,8 +79,8 @@ def test_yaml_says_what_a_translator_would() -> None:
     )
     graph = definitions.resolve_asset_graph()
     made = {key.to_user_string() for key in graph.materializable_asset_keys}
-    assert made == {f"lake/sales/{kind}" for kind in ("partitions", "statistics", "frequencies", "histograms")}
-    node = graph.get(AssetKey(["lake", "sales", "partitions"]))
+    assert made == {f"lake/sales/sales_{kind}" for kind in ("partitions", "statistics", "frequencies", "histograms")}
+    node = graph.get(AssetKey(["lake", "sales", "sales_partitions"]))
     assert node.parent_keys == {AssetKey(["raw", "sales"])}
     assert (node.group_name, node.owners) == ("quality", ["team:lake"])
     assert {"of": "sales-partitions", "metastore/table": "lake.sales"}.items() <= node.tags.items()
@@ -100,7 +100,9 @@ def test_yaml_names_a_translator() -> None:
     """Which the component's own words come over."""
     own = f"{__name__}:Mine"
     node = (
-        loaded({"translator": own, "prefix": ["a"]}).resolve_asset_graph().get(AssetKey(["a", "sales", "statistics"]))
+        loaded({"translator": own, "prefix": ["a"]})
+        .resolve_asset_graph()
+        .get(AssetKey(["a", "sales", "sales_statistics"]))
     )
     assert node.group_name == "of_statistics"
 

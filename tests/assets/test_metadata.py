@@ -17,6 +17,7 @@ from metastore_assets.assets.metadata import (
     statistics_markdown,
     user_defined_markdown,
 )
+from metastore_assets.assets.names import KINDS
 from metastore_assets.pictures.facts import scalar_text
 from metastore_assets.pictures.glance import Glance, glance_at
 from metastore_assets.pictures.interest import interesting_columns, is_continuous
@@ -88,6 +89,41 @@ def test_percentiles_are_drawn_of_what_is_continuous() -> None:
     assert not is_continuous(row("price", "decimal_2", 60, percentiles=half), 1)
     assert not is_continuous(row("price", "decimal_2", 900), 1), "without percentiles"
     assert not is_continuous(row("text", "string", 900, percentiles=half), 1)
+
+
+def test_numbers_have_six_digits() -> None:
+    """Dagster shows all digits of a float, of which a person reads the first."""
+    shown = measured_metadata([row("a", "float64", 1234567, null_count=500, mean=12345.678901234567)])
+    assert {name: value.value for name, value in shown.items()} == {
+        "a/null_share": 0.333333,
+        "a/distinct_count": 1234567,
+        "a/mean": 12345.7,
+    }
+
+
+def test_a_kind_of_file_has_the_columns_that_it_has_something_of(tmp_path: Path) -> None:
+    """Text and structs have no histogram, and a column that is not listed no frequencies."""
+    data = pa.table({"id": [1, 2], "name": ["x", "y"], "at": [{"x": 1.5, "y": "a"}, {"x": 2.5, "y": "b"}]})
+    table = publish(ObjectStore(str(tmp_path)), data)
+    glance = glance_at(table, None, 3)
+    rows = tuple(
+        replace(own, frequencies="off" if own.column.startswith("at") else own.frequencies) for own in glance.rows
+    )
+    shown = {
+        kind: [
+            column.name
+            for column in profile_metadata(kind, replace(glance, rows=rows), "t", [], data.schema, {"name"})[
+                "dagster/column_schema"
+            ].value.columns
+        ]
+        for kind in KINDS
+    }
+    assert shown == {
+        "statistics": ["id", "name", "at"],
+        "frequencies": ["id", "name"],
+        "histograms": ["id", "at"],
+        "ranks": ["name"],
+    }
 
 
 def test_numbers_to_be_plotted_are_numbers() -> None:

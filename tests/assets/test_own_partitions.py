@@ -55,7 +55,7 @@ def test_statistics_hang_below_the_asset_that_writes_the_table(tmp_path: Path, i
     graph = definitions.resolve_asset_graph()
     assert graph.get(PARTITIONS).parent_keys == {RAW}
     assert graph.get(PARTITIONS).partitions_def == DAYS
-    assert not graph.has(AssetKey(["sales", "source"]))
+    assert not graph.has(AssetKey(["sales", "sales_source"]))
 
     for day, count in rows.items():
         result = materialize(definitions, instance, RAW, PARTITIONS, partition=day)

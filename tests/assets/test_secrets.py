@@ -89,7 +89,7 @@ def test_a_project_on_s3(
         assert found["dagster/row_count"] == 3
         again = build_metastore_definitions(config(lake), s3=own)
         shown = serialize_value(RepositorySnap.from_def(again.get_repository_def())) + repr(again)
-        source = again.resolve_asset_graph().get(AssetKey(["sales", "source"]))
+        source = again.resolve_asset_graph().get(AssetKey(["sales", "sales_source"]))
         assert source.kinds == {"delta"}, "what the newest version tells was looked up with the same credentials"
 
         # What goes wrong: nothing listens there, in the sensor, in a run, and beside a writer.

@@ -58,14 +58,14 @@ def test_two_metastores_share_an_instance(tmp_path: Path, instance: DagsterInsta
     )
     for place, rows, day in (("eu", 4, "day=2024-01-01"), ("us", 6, "day=2024-01-02")):
         result = commit(definitions, instance, f"{place}_sales")
-        assert told(instance, result, AssetKey([place, "sales", "partitions"])) == {day: rows}
+        assert told(instance, result, AssetKey([place, "sales", "sales_partitions"])) == {day: rows}
         assert instance.get_dynamic_partitions(f"{place}.sales_partitions") == [day]
         run = instance.get_run_by_id(result.run_id) if result else None
         assert run is not None
         assert run.tags["metastore/table"] == f"{place}.sales"
     assert commit(definitions, instance, "eu_sales") is None
     nodes = {node.key: node for node in definitions.resolve_asset_graph().asset_nodes}
-    statistics, source = (nodes[AssetKey(["eu", "sales", kind])] for kind in ("statistics", "source"))
+    statistics, source = (nodes[AssetKey(["eu", "sales", f"sales_{kind}"])] for kind in ("statistics", "source"))
     assert (statistics.group_name, source.group_name) == ("quality", "quality")
     assert (statistics.owners, source.owners) == (["team:lake"], [])
     assert {"domain": "sales", "metastore/table": "eu.sales", "metastore/kind": "statistics"}.items() <= (
@@ -109,7 +109,7 @@ def test_long_names_are_no_problem(tmp_path: Path) -> None:
     names = ["a" * 99 + "b", "a" * 99 + "c"]
     tables = [TableConfig(name=name, uri="u") for name in names]
     graph = build_metastore_definitions(MetastoreConfig(root=str(tmp_path), tables=tables)).resolve_asset_graph()
-    tags = {graph.get(AssetKey([name, "statistics"])).tags["metastore/table"] for name in names}
+    tags = {graph.get(AssetKey([name, f"{name}_statistics"])).tags["metastore/table"] for name in names}
     assert len(tags) == 2
     for prefix in ("eu/west", "", "über", "a.b"):
         with pytest.raises(ConfigError, match="is to be of letters"):
@@ -139,7 +139,7 @@ def test_definitions_load_where_only_runs_have_the_environment(
     for name in ("SECRET_OF_ROOT", "LAKE_OF_TESTS"):
         monkeypatch.delenv(name, raising=False)
     definitions = build_metastore_definitions(lake)
-    source = definitions.resolve_asset_graph().get(AssetKey(["sales", "source"]))
+    source = definitions.resolve_asset_graph().get(AssetKey(["sales", "sales_source"]))
     assert source.metadata["dagster/uri"] == "${LAKE_OF_TESTS}/sales"
     with pytest.raises(Exception, match="the environment has no variable SECRET_OF_ROOT"):
         commit(definitions, instance)

@@ -3,13 +3,20 @@
 import base64
 import re
 from dataclasses import replace
+from urllib.parse import unquote
 from xml.etree import ElementTree
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metastore_assets.pictures.picture import ColumnPicture, columns_picture, fitting_picture, markdown_image
+from metastore_assets.pictures.picture import (
+    ColumnPicture,
+    columns_picture,
+    fitting_picture,
+    markdown_image,
+    small_picture,
+)
 
 COLUMN = ColumnPicture(
     "price", "decimal(15, 2)", ("50 distinct", "no nulls"), 100, (1, 0, 5), "1.00", "9.00", (("2.00", 60), ("1.00", 40))
@@ -82,3 +89,33 @@ def test_a_picture_fits(limit: int) -> None:
 
 def test_nothing_to_draw_is_said() -> None:
     assert "No column has values to draw." in shown(svg_of(markdown_image(columns_picture("t", []), "t")))
+
+
+def small_svg(markdown: str) -> ElementTree.Element:
+    match = re.fullmatch(r"!\[t\]\(<data:image/svg\+xml,([^<>\\&\n`]*)>\)", markdown)
+    assert match
+    return ElementTree.fromstring(unquote(match[1]))
+
+
+def test_a_small_picture_has_the_bars_of_the_first_columns() -> None:
+    """Bins in a row, values apart from each other; columns without either are left out."""
+    text = replace(COLUMN, name="text", bins=(), top=())
+    shop = replace(COLUMN, name="shop", bins=())
+    svg = small_svg(small_picture([text, COLUMN, shop], "t"))
+    assert [element.text for element in svg.iter("{http://www.w3.org/2000/svg}tspan")] == ["price", "shop"]
+    (path,) = svg.iter("{http://www.w3.org/2000/svg}path")
+    bins, values = re.findall(r"M\d+ 30([^M]*)", path.get("d") or "")
+    assert re.findall(r"V(\d+)h24", bins) == ["24", "30", "0"]
+    assert re.findall(r"V(\d+)h8", values) == ["0", "10"]
+    assert small_picture([text], "t") == ""
+
+
+@given(st.lists(st.tuples(texts, st.lists(st.integers(0, 10**12), max_size=60)), max_size=8))
+def test_a_small_picture_is_always_short_enough_to_be_shown(columns: list[tuple[str, list[int]]]) -> None:
+    """Dagster shows Markdown of 1,000 characters behind a link; whatever the columns are called."""
+    drawn = [replace(COLUMN, name=name, bins=tuple(bins)) for name, bins in columns]
+    markdown = small_picture(drawn, "t")
+    assert len(markdown) < 1000
+    if columns:
+        small_svg(markdown)
+    assert len(small_picture([WORST] * 8, "t")) in range(1, 1000)

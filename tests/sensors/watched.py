@@ -68,7 +68,7 @@ class Watched:
         """A tick that asks for one run; the request, and what it logs."""
         tick, (said,) = self.tick()
         (request,) = tick.run_requests or []
-        assert json.loads(tick.cursor or "")["target"] == request.tags["metastore/target"]
+        assert json.loads(tick.cursor or "")["target"] == (request.run_key or "").split(":")[-2]
         return request, said
 
     def run(self, request: RunRequest) -> DagsterRun:
@@ -98,7 +98,7 @@ class Watched:
             self.instance,
             job_name="t_refresh",
             status=status,
-            tags=dict(request.tags),
+            tags={**request.tags, "dagster/run_key": request.run_key or ""},
             remote_job_origin=RemoteJobOrigin(place, "t_refresh"),
         )
 
@@ -114,7 +114,7 @@ class Watched:
 
     def check(self) -> tuple[bool, str]:
         """Whether the check `current`, which a person sees on the asset, passed last, and what it says."""
-        key = AssetCheckKey(AssetKey(["t", "statistics"]), "current")
+        key = AssetCheckKey(AssetKey(["t", "t_statistics"]), "current")
         record = self.instance.event_log_storage.get_asset_check_execution_history(key, limit=1)[0]
         event = record.event and record.event.dagster_event
         assert event is not None

@@ -189,7 +189,7 @@ def assert_versions_are_true(folder: Path, changing: Changing) -> None:
 def assert_events_told_once(instance: DagsterInstance, tables: dict[str, Changing]) -> None:
     """Dagster was told of each version once at most, in order, and of the newest."""
     for name in tables:
-        records = instance.fetch_materializations(AssetKey([name, "statistics"]), limit=5000).records
+        records = instance.fetch_materializations(AssetKey([name, f"{name}_statistics"]), limit=5000).records
         found = [record.asset_materialization for record in records]
         told = [int(str(event.metadata["version"].value)) for event in found if event is not None]
         assert told == sorted(set(told), reverse=True), (name, told)

@@ -43,7 +43,7 @@ def orders(context: AssetExecutionContext) -> MaterializeResult:
     return fetch_column_statistics(MaterializeResult(), "orders", CONFIG, partition=f"day={day}")
 
 
-@asset_check(asset=AssetKey(["metastore", "orders", "statistics"]))
+@asset_check(asset=AssetKey(["metastore", "orders", "orders_statistics"]))
 def no_shop_has_most() -> AssetCheckResult:
     """No shop has more than half of the orders: asked of the statistics, without reading the table."""
     orders = open_table(load_config(CONFIG).root, "orders")

@@ -1,0 +1,83 @@
+"""A failed check of a partitioned table says in which partitions it fails, the worst five by name."""
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from dagster import AssetCheckEvaluation, DagsterInstance
+from deltalake import write_deltalake
+
+from metastore_assets import MetastoreConfig, TableConfig, build_metastore_definitions
+from tests.assets.project import commit
+
+NULLS = {"a": 0, "b": 3, "c": 1, "d": 2, "e": 0, "f": 5, "g": 4, "h": 6, "i": 0}
+"""By partition, how many of its ten rows are null."""
+
+
+def evaluated(folder: Path, instance: DagsterInstance, checks: list[object]) -> dict[str, AssetCheckEvaluation]:
+    """The checks of column `x`, by name. Partition `b` has a value of 999, and `c` one of -5."""
+    table = TableConfig.model_validate({"name": "t", "uri": str(folder / "t"), "columns": {"x": {"checks": checks}}})
+    rows = [
+        {"x": None if number < nulls else {"b": 999, "c": -5}.get(part, 1) if number == 9 else number, "part": part}
+        for part, nulls in NULLS.items()
+        for number in range(10)
+    ]
+    write_deltalake(folder / "t", pa.Table.from_pylist(rows), partition_by=["part"])
+    config = MetastoreConfig(root=str(folder / "metastore"), engine="auto", tables=[table])
+    result = commit(build_metastore_definitions(config), instance, "t")
+    assert result is not None
+    return {own.check_name: own for own in result.get_asset_check_evaluations()}
+
+
+def records(evaluation: AssetCheckEvaluation) -> list[str]:
+    return [str(record.data["partition"]) for record in evaluation.metadata["partitions"].value.records]  # type: ignore[union-attr]
+
+
+def test_a_failed_check_of_the_table_names_its_worst_partitions(tmp_path: Path, instance: DagsterInstance) -> None:
+    """By nulls, by distance from a limit, and how many more there are; of a check that passed there are none."""
+    found = evaluated(
+        tmp_path,
+        instance,
+        [
+            "not_null",
+            {"null_share": "20%"},
+            {"range": {"minimum": 0, "maximum": 100}},
+            {"range": {"minimum": -9}, "name": "low"},
+            "unique",
+        ],
+    )
+    description = (found["x_not_null"].description or "").replace("\\", "")
+    assert description.startswith(
+        "21 nulls in 90 rows (23.3%); in 6 of 9 partitions: part=h: 6 nulls in 10 rows (60.0%)"
+    )
+    assert description.endswith("part=d: 2 nulls in 10 rows (20.0%) and 1 more")
+    assert records(found["x_not_null"]) == [f"part={part}" for part in "hfgbdc"]
+    assert records(found["x_null_share"]) == [f"part={part}" for part in "hfgb"]
+    assert records(found["x_range"]) == ["part=b", "part=c"]
+    assert "; in 2 of 9 partitions: part=b: 3 to 999" in (found["x_range"].description or "").replace("\\", "")
+    assert found["low"].passed
+    assert "partitions" not in found["low"].metadata
+
+
+@pytest.mark.parametrize("partitioned", [True, False])
+def test_what_no_partition_violates_by_itself(tmp_path: Path, instance: DagsterInstance, partitioned: bool) -> None:
+    """A value that occurs once in each partition; of a table without partitions nothing is said of them."""
+    table = TableConfig.model_validate(
+        {"name": "t", "uri": str(tmp_path / "t"), "columns": {"x": {"checks": ["unique"]}}}
+    )
+    data = pa.table({"x": [1, 1], "part": ["a", "b"]})
+    write_deltalake(tmp_path / "t", data, partition_by=["part"] if partitioned else None)
+    config = MetastoreConfig(root=str(tmp_path / "metastore"), engine="auto", tables=[table])
+    result = commit(build_metastore_definitions(config), instance, "t")
+    assert result is not None
+    found = {own.check_name: own for own in result.get_asset_check_evaluations()}
+    told = "1 distinct of 2 values; 1 value occurs more than once"
+    assert found["x_unique"].description == told + ("; in none of 2 partitions by itself" if partitioned else "")
+
+
+def test_a_check_of_partitions_names_the_worst_first(tmp_path: Path, instance: DagsterInstance) -> None:
+    """Not the first in the order of their keys."""
+    found = evaluated(tmp_path, instance, [{"null_share": "20%", "partitions": "all"}])
+    description = (found["x_null_share"].description or "").replace("\\", "")
+    assert description.startswith("failed in 4 of 9 partitions: part=h: 6 nulls in 10 rows (60.0%); part=f: 5 nulls")
+    assert records(found["x_null_share"]) == [f"part={part}" for part in "hfgb"]
