@@ -133,7 +133,7 @@ def check_data_source(folder: Path) -> None:
         "spark = SparkSession.builder.master('local[1]').getOrCreate()\n"
         "try:\n    register(spark)\n"
         "except MetastoreError as error:\n    print('refused:', error)\n    raise SystemExit(0)\n"
-        "frame = spark.read.format('metastore').options(root='metastore', table='sales').load()\n"
+        "frame = spark.read.format('metastore').options(config='metastore.yaml', table='sales').load()\n"
         "assert frame.count() > 0\n"
     )
     ended = subprocess.run(
