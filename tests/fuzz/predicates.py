@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import random
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
@@ -57,18 +58,19 @@ def point(kind: Kind, value: Any) -> Any:
     return value
 
 
-class Predicate:
+class Predicate(ABC):
     """A node of a tree."""
 
+    @abstractmethod
     def holds(self, row: Row) -> Logic:
         """True, false or null."""
-        raise NotImplementedError
 
-    def sql(self) -> str:
-        raise NotImplementedError
+    @abstractmethod
+    def sql(self) -> str: ...
 
     def arrow(self) -> pc.Expression:
-        raise NotImplementedError
+        """As an expression of pyarrow. Raises TypeError for a node that pyarrow has no expression for."""
+        raise TypeError(f"pyarrow has no expression for {type(self).__name__}")
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ import json
 import logging
 import struct
 import tempfile
+from abc import ABC, abstractmethod
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -67,7 +68,7 @@ def rows(start: int, names: tuple[str, ...] = HIDDEN) -> pa.Table:
     return pa.table({"id": pa.array(list(numbers), pa.int64()), **{name: columns[name] for name in names}})
 
 
-class Lake:
+class Lake(ABC):
     """A table in a folder. `write` adds rows, `change` deletes some, or adds a file of another kind."""
 
     names = HIDDEN
@@ -75,8 +76,8 @@ class Lake:
     def __init__(self, folder: Path) -> None:
         self.folder = folder / "lake"
 
-    def write(self, number: int) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def write(self, number: int) -> None: ...
 
     def change(self) -> None:
         self.write(9)
@@ -89,8 +90,8 @@ class Files(Lake):
         self.folder.mkdir(exist_ok=True)
         self.put(rows(8 * number, self.names), self.folder / f"{number}.{self.suffix}")
 
-    def put(self, table: pa.Table, path: Path) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def put(self, table: pa.Table, path: Path) -> None: ...
 
 
 class Parquet(Files):
