@@ -14,7 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
-from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from metastore_assets.config import MetastoreConfig, TableConfig, load_config
@@ -25,6 +25,7 @@ from metastore_assets.scan.choosing import Choice, choose_from, plan_table
 from metastore_assets.scan.frames import places_of, rows_of_work, work_of
 from metastore_assets.scan.spark_types import spark_arrow_type
 from metastore_assets.spark.tasks import balanced_bins, begin_task, pack
+from metastore_assets.spark.versions import arrow_schema
 
 _NAME = "metastore"
 _SPLIT_BYTES = 64 << 20
@@ -71,7 +72,7 @@ class MetastoreReader(DataSourceReader):
         work = work_of(table.chosen(self._options.get("where") or "true"), None)
         places = table.places(self._schema.fieldNames())
         table.check_types(places, self._schema)
-        shape = (table.schema, places, to_arrow_schema(self._schema, timezone="UTC"))
+        shape = (table.schema, places, arrow_schema(self._schema))
         count = max(_FEWEST_SPLITS, sum(own.bytes for _, own in work) // _SPLIT_BYTES)
         bins = balanced_bins([float(own.bytes + 1) for _, own in work], count)
         lots = [pack(([work[at] for at in group], *shape)) for group in bins]

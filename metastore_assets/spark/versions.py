@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from inspect import signature
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -11,6 +12,7 @@ from metastore_assets.errors import ConfigError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
 _SPLITS = re.compile(r"splits=(?:Some\()?(\d+)")
 
@@ -42,6 +44,17 @@ def count_range_splits(spark: SparkSession) -> int | None:
     plan = "\n".join(str(row[0]) for row in spark.sql("EXPLAIN SELECT id FROM range(1)").collect())
     match = _SPLITS.search(plan)
     return int(match[1]) if match else None
+
+
+def arrow_schema(schema: StructType) -> pa.Schema:
+    """Return the Arrow schema of a Spark schema, whose timestamps with a zone are in UTC.
+
+    PySpark before 4.1 has no parameter for the zone, and takes UTC.
+    """
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    has_zone = "timezone" in signature(to_arrow_schema).parameters
+    return to_arrow_schema(schema, timezone="UTC") if has_zone else to_arrow_schema(schema)
 
 
 def require_pyspark(release: tuple[int, int], feature: str) -> None:
