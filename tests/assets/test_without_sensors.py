@@ -97,7 +97,7 @@ def test_a_condition_that_follows_what_is_written(tmp_path: Path) -> None:
         materialize(alone, instance, writer.key, partition="2024-01-02")
         own = build_metastore_definitions(config(tmp_path), translator=AsWritten(), sensors="absent")
         made = Definitions.merge(alone, own)
-        partitions = AssetKey(["sales", "partitions"])
+        partitions = AssetKey(["sales", "sales_partitions"])
         result = evaluate_automation_conditions(made, instance)
         materialize(made, instance, writer.key, partition="2024-01-05")
         result = evaluate_automation_conditions(made, instance, cursor=result.cursor)

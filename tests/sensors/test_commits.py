@@ -96,7 +96,7 @@ def test_queued_runs_of_a_backfill_count_too(lab: Lab) -> None:
     def launched(table: str, status: DagsterRunStatus) -> DagsterRun:
         return lab.instance.create_run_for_job(
             job,
-            asset_selection=frozenset({AssetKey([table, "histograms"])}),
+            asset_selection=frozenset({AssetKey([table, f"{table}_histograms"])}),
             status=status,
             tags={"dagster/backfill": "fill"},
             remote_job_origin=RemoteJobOrigin(place, job.name),
@@ -105,7 +105,7 @@ def test_queued_runs_of_a_backfill_count_too(lab: Lab) -> None:
     waiting = launched("sales", DagsterRunStatus.QUEUED)
     done = launched("sales", DagsterRunStatus.SUCCESS)
     launched("visits-eu", DagsterRunStatus.SUCCESS)
-    (record,) = lab.instance.get_asset_records([AssetKey(["sales", "histograms"])])
+    (record,) = lab.instance.get_asset_records([AssetKey(["sales", "sales_histograms"])])
     assert record.asset_entry.last_run_id == done.run_id
     assert (lab.tick("sales").skip_message or "").startswith(f"run {waiting.run_id} works on the table")
     assert requested(lab.tick("visits-eu"))
