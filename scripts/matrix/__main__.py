@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 
 from scripts.matrix.environments import ENVIRONMENTS, NAMED, REPOSITORY, Environment, make, versions
@@ -28,7 +29,7 @@ def main() -> int:
     if unknown := set(arguments.only) - set(names):
         parser.error(f"no environment {sorted(unknown)[0]!r}; there are: {', '.join(names)}")
     arguments.folder.mkdir(parents=True, exist_ok=True)
-    rows, failed = [], False
+    rows, failed = dict[str, str](), False
     for environment in ENVIRONMENTS:
         if arguments.only and environment.name not in arguments.only:
             continue
@@ -45,7 +46,7 @@ def main() -> int:
         for check, (outcome, detail) in outcomes.items():
             print(f"{environment.name}: {check}: {outcome}{f': {detail}' if detail else ''}", flush=True)
         failed |= any(outcome == "fails" for outcome, _ in outcomes.values())
-        rows.append(_row(environment, python, {check: outcome for check, (outcome, _) in outcomes.items()}))
+        rows[environment.name] = _row(environment, python, {check: own for check, (own, _) in outcomes.items()})
     if arguments.write:
         _write(rows)
     return int(failed)
@@ -79,12 +80,16 @@ def _row(environment: Environment, python: Path, outcomes: dict[str, str]) -> st
     return f"| {' | '.join([*cells, *(outcomes[check] for check in _CHECKS)])} |"
 
 
-def _write(rows: list[str]) -> None:
-    """Replace the table of the page."""
+def _write(rows: Mapping[str, str]) -> None:
+    """Write the rows of the environments that were tried into the table of the page, and leave its other rows."""
     header = f"| environment | Python | {' | '.join([*NAMED, *_CHECKS])} |"
-    table = [header, "|".join(["", *(["---"] * (2 + len(NAMED) + len(_CHECKS))), ""]), *rows]
     before, _, rest = _PAGE.read_text(encoding="utf-8").partition(_BEGIN)
-    after = rest.partition(_END)[2]
+    written, _, after = rest.partition(_END)
+    present = {line.split("|")[1].strip(): line for line in written.splitlines() if line.startswith("|")}
+    present |= rows
+    names = [environment.name for environment in ENVIRONMENTS if environment.name in present]
+    rule = "|".join(["", *(["---"] * (2 + len(NAMED) + len(_CHECKS))), ""])
+    table = [header, rule, *(present[name] for name in names)]
     _PAGE.write_text("\n".join([f"{before}{_BEGIN}", "", *table, "", f"{_END}{after}"]), encoding="utf-8")
 
 
