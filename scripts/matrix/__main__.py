@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -46,7 +47,10 @@ def main() -> int:
         for check, (outcome, detail) in outcomes.items():
             print(f"{environment.name}: {check}: {outcome}{f': {detail}' if detail else ''}", flush=True)
         failed |= any(outcome == "fails" for outcome, _ in outcomes.values())
-        rows[environment.name] = _row(environment, python, {check: own for check, (own, _) in outcomes.items()})
+        # Each takes more than two gigabytes.
+        row = _row(environment, python, {check: own for check, (own, _) in outcomes.items()})
+        rows[environment.name] = row
+        shutil.rmtree(arguments.folder / environment.name)
     if arguments.write:
         _write(rows)
     return int(failed)
