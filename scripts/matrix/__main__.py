@@ -47,9 +47,8 @@ def main() -> int:
         for check, (outcome, detail) in outcomes.items():
             print(f"{environment.name}: {check}: {outcome}{f': {detail}' if detail else ''}", flush=True)
         failed |= any(outcome == "fails" for outcome, _ in outcomes.values())
+        rows[environment.name] = _row(environment, python, {check: own for check, (own, _) in outcomes.items()})
         # Each takes more than two gigabytes.
-        row = _row(environment, python, {check: own for check, (own, _) in outcomes.items()})
-        rows[environment.name] = row
         shutil.rmtree(arguments.folder / environment.name)
     if arguments.write:
         _write(rows)
