@@ -118,4 +118,4 @@ def test_what_is_no_size_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     for text in ("lots", "0g", "12", "-1g"):
         monkeypatch.setenv(process_memory.VARIABLE, text)
         with pytest.raises(ConfigError, match=r"\$METASTORE_READER_MEMORY is '.*': write a size such as 6g or 512m"):
-            read_all(os.getpid, [()], ["/t/x"])
+            configured_limit()
