@@ -25,15 +25,15 @@ from benchmarks.report import Row
 from metastore_assets.config import TableConfig
 from metastore_assets.formats import Memory, open_table_format
 from metastore_assets.formats.base import Fragment
-from metastore_assets.pipeline.lists.print_exchange import exchanged_prints
-from metastore_assets.pipeline.lists.print_values import PrintedColumn, values_of_rows
+from metastore_assets.pipeline.value_counts.print_exchange import exchanged_prints
+from metastore_assets.pipeline.value_counts.print_values import PrintedColumn, values_of_rows
 from metastore_assets.spark.session import spark_session
 from metastore_assets.spark.tasks import run_tasks
 from metastore_assets.statistics.frequencies import sum_frequencies
 from metastore_assets.statistics.hashing import hash_values
-from metastore_assets.statistics.physical import canonical_array, physical_series
 from metastore_assets.statistics.prints import BITS, PrintCounter, Prints
-from metastore_assets.statistics.types import class_named
+from metastore_assets.values.physical import canonical_array, physical_series
+from metastore_assets.values.types import class_named
 
 ROWS = int(os.environ.get("METASTORE_BENCH_PRINTS", "1000000"))
 FILES = 4

@@ -16,10 +16,10 @@ import pyarrow.parquet as pq
 from benchmarks.data import FOLDER
 from benchmarks.measure import seconds
 from benchmarks.report import Row
-from metastore_assets.lists import ListReader, Lists, list_flow
-from metastore_assets.lists.graph import FACTS, FREQUENCIES, VALUES, delta_name, rows_of, stage_name
 from metastore_assets.produce import Delta, FlowState
 from metastore_assets.store.objects import ObjectStore
+from metastore_assets.value_counts import ListReader, Lists, list_flow
+from metastore_assets.value_counts.graph import FACTS, FREQUENCIES, VALUES, delta_name, rows_of, stage_name
 
 VALUES_LISTED = int(os.environ.get("METASTORE_BENCH_LISTS", "2000000"))
 COMMITS = int(os.environ.get("METASTORE_BENCH_COMMITS", "200"))

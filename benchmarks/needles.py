@@ -23,10 +23,10 @@ from metastore_assets.index.membership import Filters, next_membership
 from metastore_assets.lookup import TableLookup
 from metastore_assets.statistics.hashing import hash_values
 from metastore_assets.statistics.membership import cells_of_filters, filter_of
-from metastore_assets.statistics.types import class_named
 from metastore_assets.store.entry_files import EntryFiles
 from metastore_assets.store.manifest import MembershipFiles
 from metastore_assets.store.objects import ObjectStore
+from metastore_assets.values.types import class_named
 
 FRAGMENTS = 10_000
 VALUES = 2_000

@@ -28,11 +28,11 @@ from metastore_assets.pipeline.layouts import table_layout
 from metastore_assets.pipeline.partition_files import table_partition_files
 from metastore_assets.pipeline.profiles.files import ProfileWriter
 from metastore_assets.statistics.profile import profile_field
-from metastore_assets.statistics.types import schema_leaves
+from metastore_assets.storage.traffic import metered
 from metastore_assets.store.manifest import PartitionEntry, ProfileFiles, Version
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.versions import VersionStore
-from metastore_assets.traffic import metered
+from metastore_assets.values.types import schema_leaves
 
 PARTITIONS = 1_000
 COLUMNS = 100

@@ -31,11 +31,11 @@ from benchmarks.report import Row
 from metastore_assets.index import IndexRows, next_index
 from metastore_assets.index.rows import FRAGMENTS, column_schema
 from metastore_assets.lookup import TableLookup
-from metastore_assets.statistics.types import class_named
 from metastore_assets.statistics.union import pack_values, union_type
 from metastore_assets.store.entry_files import EntryFiles
 from metastore_assets.store.manifest import ProfileFiles, Version
 from metastore_assets.store.objects import ObjectStore
+from metastore_assets.values.types import class_named
 
 ROWS = 39_000
 FOOTERS = 1_000

@@ -15,7 +15,7 @@ from metastore_assets.pipeline.merging.merges import FAN_IN
 from metastore_assets.pipeline.merging.tree import Branch, key_position, merge_tree
 from metastore_assets.statistics.profile import profile_field
 from metastore_assets.statistics.quantiles import Digest, decode_digest, estimated_values, merge_digests
-from metastore_assets.statistics.types import type_class
+from metastore_assets.values.types import type_class
 
 VALUES = int(os.environ.get("METASTORE_BENCH_QUANTILES", "1000000"))
 PARTITIONS = (1, 1000)

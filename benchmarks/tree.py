@@ -28,15 +28,15 @@ from metastore_assets.pipeline.merging.tree import Branch, key_position, merge_t
 from metastore_assets.pipeline.profiles.files import ProfileWriter, write_states
 from metastore_assets.pipeline.profiles.states_files import StatesFiles
 from metastore_assets.pipeline.profiles.stored_states import read_states
-from metastore_assets.ranges import RangedFile
 from metastore_assets.statistics.merge import merge_states
 from metastore_assets.statistics.profile import profile_field
-from metastore_assets.statistics.types import schema_leaves
+from metastore_assets.storage.ranged_file import RangedFile
 from metastore_assets.store import objects
-from metastore_assets.store.ahead import FetchedRanges
 from metastore_assets.store.backend import Input
 from metastore_assets.store.manifest import ProfileFiles
 from metastore_assets.store.objects import ObjectStore
+from metastore_assets.store.prefetch import FetchedRanges
+from metastore_assets.values.types import schema_leaves
 
 MB = 1 << 20
 ROWS = 5000

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from metastore_assets.errors import QueryError
 from metastore_assets.extras import extra
-from metastore_assets.scratch import ScratchFolder
+from metastore_assets.storage.scratch import ScratchFolder
 
 if TYPE_CHECKING:
     import duckdb

@@ -18,9 +18,9 @@ from metastore_assets.errors import MetastoreError
 from metastore_assets.lookup import Metastore, TableLookup
 from metastore_assets.pipeline.outcome import Progress
 from metastore_assets.pipeline.refresh import refresh
-from metastore_assets.scratch import ScratchFolder
 from metastore_assets.spark.versions import require_pyspark
-from metastore_assets.statistics.leaves import plain_array
+from metastore_assets.storage.scratch import ScratchFolder
+from metastore_assets.values.leaves import plain_array
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

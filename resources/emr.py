@@ -14,8 +14,8 @@ from dagster import AssetExecutionContext, OpExecutionContext, PipesMessageHandl
 from dagster_aws.pipes import PipesEMRServerlessClient, PipesS3ContextInjector, PipesS3MessageReader
 
 from metastore_assets.config import TableConfig
-from metastore_assets.config_emr import EmrServerlessConfig, folder_of, properties
-from metastore_assets.config_variables import Variables, variables_in
+from metastore_assets.config.emr import EmrServerlessConfig, folder_of, properties
+from metastore_assets.config.variables import Variables, variables_in
 from metastore_assets.emr.request import REQUEST, SCRIPT, Answer, Request, own_version, told_config
 from metastore_assets.errors import ConfigError, MetastoreError
 from metastore_assets.pipeline.hidden_key import KEY_VARIABLE

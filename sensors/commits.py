@@ -30,10 +30,10 @@ from metastore_assets.assets.secrets import telling_no_secrets
 from metastore_assets.assets.told import told_version
 from metastore_assets.config import SensorStatus, TableConfig
 from metastore_assets.formats import SnapshotReference
-from metastore_assets.pictures.markdown import code_markdown
-from metastore_assets.pictures.text import one_line
 from metastore_assets.pipeline.planning import has_layout
 from metastore_assets.pipeline.signatures import PROFILE_VERSION
+from metastore_assets.report.markdown import code_markdown
+from metastore_assets.report.text import one_line
 from metastore_assets.resources.configuration import Configuration
 from metastore_assets.sensors.decision import Cursor, Seen, decide, still_missing
 from metastore_assets.sensors.looking import Found, Looking

@@ -22,11 +22,11 @@ from metastore_assets.assets.names import identifier
 from metastore_assets.assets.secrets import telling_no_secrets
 from metastore_assets.assets.translator import MetastoreTranslator
 from metastore_assets.config import DatabaseConfig, SensorStatus
-from metastore_assets.config_file import name_of
+from metastore_assets.config.loading import name_of
 from metastore_assets.databases import Members, look
 from metastore_assets.errors import ConfigError, TableFormatError
 from metastore_assets.messages import listed, without_secrets
-from metastore_assets.pictures.markdown import code_markdown
+from metastore_assets.report.markdown import code_markdown
 from metastore_assets.resources.configuration import Configuration
 from metastore_assets.sensors.commits import default_status_of
 from metastore_assets.sensors.membership import Asked, decide

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from metastore_assets.config import ColumnPolicy, MetastoreConfig, TableConfig, load_config, read_config
-from metastore_assets.config_check_entries import parse_check
-from metastore_assets.config_variables import Variables
+from metastore_assets.config.check_entries import parse_check
+from metastore_assets.config.variables import Variables
 from metastore_assets.errors import ConfigError, MetastoreError
 from metastore_assets.messages import without_secrets
 

@@ -18,12 +18,12 @@ from metastore_assets.checks.evaluate import with_partitions
 from metastore_assets.checks.expectations import expectation
 from metastore_assets.checks.subject import Surroundings
 from metastore_assets.checks.worst import worst_first
-from metastore_assets.config_check_entries import NamedCheck, named_checks
-from metastore_assets.config_checks import Consistent, Current
-from metastore_assets.config_table import TableConfig
+from metastore_assets.config.check_entries import NamedCheck, named_checks
+from metastore_assets.config.check_models import Consistent, Current
+from metastore_assets.config.tables import TableConfig
 from metastore_assets.lookup import TableLookup
-from metastore_assets.pictures.markdown import code_markdown, literal_markdown
-from metastore_assets.pictures.text import short
+from metastore_assets.report.markdown import code_markdown, literal_markdown
+from metastore_assets.report.text import short
 
 _IMPLIED = (Current(severity="warn"), Consistent())
 _MOST_PARTITIONS = 20

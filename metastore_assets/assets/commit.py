@@ -6,12 +6,12 @@ from dagster import MetadataValue, TableColumn, TableRecord, TableSchema
 
 from metastore_assets.assets.metadata import Metadata
 from metastore_assets.errors import StoreError
-from metastore_assets.lists import list_changes
 from metastore_assets.lookup import TableLookup
-from metastore_assets.pictures.text import number, short, size
+from metastore_assets.report.text import number, short, size
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.store.manifest import Version
 from metastore_assets.store.objects import ObjectStore
+from metastore_assets.value_counts import list_changes
 
 CHANGES = "changes"
 _MOST = 24

@@ -21,7 +21,7 @@ from metastore_assets.assets.run import refresh_and_report
 from metastore_assets.assets.specs import check_specs, profile_specs, source_spec
 from metastore_assets.assets.translator import MetastoreTranslator, names_of
 from metastore_assets.config import TableConfig
-from metastore_assets.pictures.markdown import code_markdown
+from metastore_assets.report.markdown import code_markdown
 from metastore_assets.resources.configuration import Configuration
 
 

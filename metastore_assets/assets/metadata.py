@@ -19,14 +19,14 @@ from dagster import (
 
 from metastore_assets.assets.names import Kind
 from metastore_assets.lookup.json import column_json
-from metastore_assets.pictures.facts import distinct_text, facts_of, maximum_text, minimum_text, range_text
-from metastore_assets.pictures.glance import Glance
-from metastore_assets.pictures.interest import interesting_columns
-from metastore_assets.pictures.markdown import literal_markdown
-from metastore_assets.pictures.picture import SMALL_COLUMNS, ColumnPicture, fitting, fitting_picture, small_picture
-from metastore_assets.pictures.text import number, result, short, type_name
+from metastore_assets.report.facts import distinct_text, facts_of, maximum_text, minimum_text, range_text
+from metastore_assets.report.glance import Glance
+from metastore_assets.report.interest import interesting_columns
+from metastore_assets.report.markdown import literal_markdown
+from metastore_assets.report.picture import SMALL_COLUMNS, ColumnPicture, fitting, fitting_picture, small_picture
+from metastore_assets.report.text import number, result, short, type_name
 from metastore_assets.statistics.column import STATISTICS, ColumnStatistics
-from metastore_assets.statistics.types import leaf_columns, type_text
+from metastore_assets.values.types import leaf_columns, type_text
 
 Metadata = Mapping[str, MetadataValue]  # type: ignore[type-arg]
 

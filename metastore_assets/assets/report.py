@@ -32,10 +32,10 @@ from metastore_assets.assets.metadata import (
 )
 from metastore_assets.assets.names import DATA_VERSION_TAG, Kind, TableNames
 from metastore_assets.lookup import TableLookup
-from metastore_assets.pictures.glance import glance_at
-from metastore_assets.pictures.interest import interesting_columns
-from metastore_assets.pictures.text import plural
 from metastore_assets.pipeline.signatures import PROFILE_VERSION
+from metastore_assets.report.glance import glance_at
+from metastore_assets.report.interest import interesting_columns
+from metastore_assets.report.text import plural
 from metastore_assets.store.manifest import PartitionEntry, Version
 from metastore_assets.store.objects import ObjectStore
 

@@ -19,16 +19,16 @@ from metastore_assets.assets.secrets import telling_no_secrets
 from metastore_assets.assets.told import is_observed, read_told
 from metastore_assets.checks.subject import surroundings_of
 from metastore_assets.config import MetastoreConfig, TableConfig
-from metastore_assets.config_emr import EMR_SERVERLESS
+from metastore_assets.config.emr import EMR_SERVERLESS
 from metastore_assets.errors import MetastoreError, PartitionNotFoundError
 from metastore_assets.formats import Memory, Runner, open_table_format
-from metastore_assets.formats.apart.running import run_in_children
 from metastore_assets.lookup import Metastore
 from metastore_assets.pipeline.reading import TaskReader
 from metastore_assets.pipeline.refresh import is_current, refresh
 from metastore_assets.pipeline.telling import logging_progress, told_result
 from metastore_assets.resources.configuration import Configuration
 from metastore_assets.store.versions import VersionStore, versions_of
+from metastore_assets.tasks.running import run_in_children
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

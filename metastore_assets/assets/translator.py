@@ -11,11 +11,11 @@ from dagster import AssetKey, AssetSpec, AutomationCondition, FreshnessPolicy, P
 from metastore_assets.assets.names import TABLE_TAG, AssetKind, Kind, TableNames, identifier, kinds_of, tag_of
 from metastore_assets.assets.partition_mapping import TablePartitions
 from metastore_assets.config import TableConfig
-from metastore_assets.config_checks import Fresh
+from metastore_assets.config.check_models import Fresh
 from metastore_assets.errors import ConfigError
 from metastore_assets.messages import redacted
-from metastore_assets.pictures.markdown import code_markdown
 from metastore_assets.pipeline.signatures import PROFILE_VERSION
+from metastore_assets.report.markdown import code_markdown
 
 _CONTENTS: Mapping[AssetKind, str] = {
     "statistics": "One row per column: counts of values, nulls and distinct values, least and greatest value, sum, "

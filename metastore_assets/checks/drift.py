@@ -5,9 +5,9 @@ from __future__ import annotations
 from metastore_assets.checks.expectations import MEASURES
 from metastore_assets.checks.result import Finding, verdict
 from metastore_assets.checks.subject import Subject
-from metastore_assets.config_checks import Drift
+from metastore_assets.config.check_models import Drift
 from metastore_assets.lookup.distances import distances
-from metastore_assets.pictures.text import number
+from metastore_assets.report.text import number
 
 
 def drift(check: Drift, subject: Subject) -> Finding:

@@ -14,9 +14,9 @@ from metastore_assets.checks.expectations import expectation
 from metastore_assets.checks.result import CheckResult, Finding, PartitionFinding
 from metastore_assets.checks.subject import Subject, Surroundings
 from metastore_assets.checks.worst import named, with_failed_partitions, worst_first
-from metastore_assets.config_check_entries import NamedCheck
-from metastore_assets.config_checks import Check
-from metastore_assets.config_table import TableConfig
+from metastore_assets.config.check_entries import NamedCheck
+from metastore_assets.config.check_models import Check
+from metastore_assets.config.tables import TableConfig
 from metastore_assets.errors import (
     ColumnNotFoundError,
     ConfigError,
@@ -27,7 +27,7 @@ from metastore_assets.errors import (
 )
 from metastore_assets.lookup import TableLookup
 from metastore_assets.messages import close_names, near_names
-from metastore_assets.pictures.text import plural
+from metastore_assets.report.text import plural
 
 Evaluation: TypeAlias = Callable[[Any, Subject], Finding]
 

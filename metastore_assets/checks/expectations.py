@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
-from metastore_assets.config_checks import (
+from metastore_assets.config.check_models import (
     AcceptedValues,
     Check,
     Complete,
@@ -25,8 +25,8 @@ from metastore_assets.config_checks import (
     RowCountChange,
     Unique,
 )
-from metastore_assets.pictures.text import number, short
-from metastore_assets.pictures.text import value as visible
+from metastore_assets.report.text import number, short
+from metastore_assets.report.text import value as visible
 
 MEASURES: Mapping[Measure, str] = {
     "stability_index": "stability index",

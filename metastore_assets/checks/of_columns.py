@@ -8,13 +8,13 @@ import pyarrow as pa
 
 from metastore_assets.checks.result import Finding, Status, verdict
 from metastore_assets.checks.subject import Subject
-from metastore_assets.config_checks import Lengths, NotNull, NullShare, Range, Unique
+from metastore_assets.config.check_models import Lengths, NotNull, NullShare, Range, Unique
 from metastore_assets.errors import ConfigError, NotKeptError
-from metastore_assets.pictures.facts import maximum_text, minimum_text
-from metastore_assets.pictures.text import number, plural, share, short
+from metastore_assets.report.facts import maximum_text, minimum_text
+from metastore_assets.report.text import number, plural, share, short
 from metastore_assets.statistics.column import ColumnStatistics
-from metastore_assets.statistics.physical import order_key, physical_value
-from metastore_assets.statistics.types import class_named
+from metastore_assets.values.physical import order_key, physical_value
+from metastore_assets.values.types import class_named
 
 _CELL = 40
 _ALL_LISTED = "`frequencies: all`"

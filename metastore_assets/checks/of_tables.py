@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, TypeVar
 
 from metastore_assets.checks.result import Finding, verdict
 from metastore_assets.checks.subject import Subject
-from metastore_assets.config_checks import Complete, Consistent, Current, Fresh, RowCount, RowCountChange
+from metastore_assets.config.check_models import Complete, Consistent, Current, Fresh, RowCount, RowCountChange
 from metastore_assets.errors import MetastoreError, SnapshotNotFoundError, StoreError, TableNotFoundError
-from metastore_assets.pictures.text import number, plural
+from metastore_assets.report.text import number, plural
 from metastore_assets.statistics.column import ColumnStatistics
-from metastore_assets.statistics.leaves import schema_leaves
-from metastore_assets.statistics.physical import order_key
 from metastore_assets.store.manifest import FragmentEntry, Version
+from metastore_assets.values.leaves import schema_leaves
+from metastore_assets.values.physical import order_key
 
 if TYPE_CHECKING:
     from metastore_assets.formats.base import Fragment

@@ -12,11 +12,11 @@ import pyarrow.compute as pc
 from metastore_assets.checks.of_columns import no_values, shown_range
 from metastore_assets.checks.result import Finding, verdict
 from metastore_assets.checks.subject import Subject
-from metastore_assets.config_checks import AcceptedValues, Matches
+from metastore_assets.config.check_models import AcceptedValues, Matches
 from metastore_assets.errors import ConfigError, NotKeptError
-from metastore_assets.pictures.facts import scalar_text
-from metastore_assets.pictures.text import number, plural, share, short
-from metastore_assets.statistics.physical import order_key
+from metastore_assets.report.facts import scalar_text
+from metastore_assets.report.text import number, plural, share, short
+from metastore_assets.values.physical import order_key
 
 _MOST_NAMED = 3
 _CELL = 40

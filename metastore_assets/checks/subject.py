@@ -13,11 +13,11 @@ import pyarrow as pa
 from metastore_assets.errors import NotKeptError, VersionNotFoundError
 from metastore_assets.lookup import Metastore, TableLookup, TextValue
 from metastore_assets.statistics.column import ColumnStatistics
-from metastore_assets.statistics.leaves import schema_leaves
+from metastore_assets.values.leaves import schema_leaves
 
 if TYPE_CHECKING:
-    from metastore_assets.config_check_values import Against, Literally
-    from metastore_assets.config_table import TableConfig
+    from metastore_assets.config.check_settings import Against, Literally
+    from metastore_assets.config.tables import TableConfig
     from metastore_assets.formats.base import Snapshot, SnapshotReference, TableFormat
 
 _TEXTS = ("string", "binary", "uuid")

@@ -14,15 +14,15 @@ import yaml
 
 from metastore_assets.checks.evaluate import evaluate
 from metastore_assets.checks.subject import Subject, Surroundings, column_named_then
-from metastore_assets.config_check_entries import NamedCheck, parse_check
-from metastore_assets.config_checks import Check, Level, Matches
+from metastore_assets.config.check_entries import NamedCheck, parse_check
+from metastore_assets.config.check_models import Check, Level, Matches
 from metastore_assets.errors import NotKeptError, StoreError
 from metastore_assets.lookup import TableLookup
 from metastore_assets.lookup.json import scalar_json
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.distances import aligned_bins, equal_shares, population_stability_index
-from metastore_assets.statistics.physical import order_key
-from metastore_assets.statistics.types import class_named
+from metastore_assets.values.physical import order_key
+from metastore_assets.values.types import class_named
 
 Entry: TypeAlias = Any
 """One entry of a list of checks in the configuration, as YAML holds it."""

@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from metastore_assets.checks.result import CheckResult, Finding, PartitionFinding
-from metastore_assets.config_checks import Check, Lengths, NullShare, Range, RowCount
+from metastore_assets.config.check_models import Check, Lengths, NullShare, Range, RowCount
 from metastore_assets.errors import MetastoreError
-from metastore_assets.pictures.text import plural
+from metastore_assets.report.text import plural
 
 if TYPE_CHECKING:
     from collections.abc import Callable

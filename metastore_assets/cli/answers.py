@@ -13,7 +13,7 @@ from metastore_assets.lookup import Metastore, ScopedLookup, TableLookup, TextVa
 from metastore_assets.lookup.histograms import shape_of
 from metastore_assets.lookup.json import show_json
 from metastore_assets.messages import redacted
-from metastore_assets.statistics.json import integer_json
+from metastore_assets.values.json import integer_json
 
 if TYPE_CHECKING:
     from metastore_assets.statistics.column import ColumnStatistics

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from metastore_assets.cli.output import Answer
 from metastore_assets.cli.page import Page, Styled
-from metastore_assets.pictures import text
+from metastore_assets.report import text
 
 _FEW = 10
 """Up to so many partitions are named one by one, where nobody asks for all."""

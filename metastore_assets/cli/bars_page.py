@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from metastore_assets.cli.output import Answer
 from metastore_assets.cli.page import Column, Page, Part, Styled
-from metastore_assets.pictures import text
-from metastore_assets.pictures.bars import bar, chart
+from metastore_assets.report import text
+from metastore_assets.report.bars import bar, chart
 
 LISTED_BINS = 40
 """Up to so many bins, each has a line with its edges and its frequency; more make a chart."""

@@ -7,7 +7,7 @@ from typing import Any
 
 from metastore_assets.cli.output import Answer
 from metastore_assets.cli.page import Column, Page, Styled
-from metastore_assets.pictures import text
+from metastore_assets.report import text
 
 _SIGNS = {"add": ("+", "green"), "delete": ("-", "red"), "update": ("~", "yellow")}
 _WORDS = {"add": "added", "update": "changed", "delete": "deleted"}

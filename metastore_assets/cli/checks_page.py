@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from metastore_assets.cli.output import Answer
 from metastore_assets.cli.page import Column, Page, Part, Styled
-from metastore_assets.pictures import text
+from metastore_assets.report import text
 
 
 def print_checks(page: Page, answer: Answer) -> None:

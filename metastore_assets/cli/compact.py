@@ -23,7 +23,7 @@ def compact(invocation: Invocation, name: str, as_json: bool) -> None:
     one file, and those of columns with `ranks: on` in another, with their ranks. The next commit that changes a list
     leaves them behind. Refreshes merge lists as well, but no more than pays: the Metastore does not need this command.
     """
-    from metastore_assets.pipeline.lists.compact import compact as compact_table
+    from metastore_assets.pipeline.value_counts.compact import compact as compact_table
     from metastore_assets.store.versions import versions_of
 
     config = configured(invocation)

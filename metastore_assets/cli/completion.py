@@ -30,7 +30,7 @@ def table_names(context: click.Context, parameter: click.Parameter, incomplete: 
     """Tables of the configuration that are not named yet; those of databases as they were recorded last."""
 
     def names() -> list[str]:
-        from metastore_assets.config_file import config_path, name_of, read_mapping
+        from metastore_assets.config.loading import config_path, name_of, read_mapping
 
         raw = read_mapping(config_path(_invocation(context).config))
         own = [table.get("name") or name_of(table["table"]) for table in raw.get("tables", [])]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from metastore_assets.cli.opening import table_of
 from metastore_assets.config import MetastoreConfig
 from metastore_assets.errors import MetastoreError, SnapshotNotFoundError, TableNotFoundError
-from metastore_assets.pictures.text import one_line
+from metastore_assets.report.text import one_line
 
 if TYPE_CHECKING:
     from metastore_assets.formats.base import SnapshotReference

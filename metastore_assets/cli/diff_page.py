@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from metastore_assets.cli.page import Column, Page, Part, Styled
 from metastore_assets.lookup.diff import ColumnDiff, TableDiff
-from metastore_assets.pictures import text
+from metastore_assets.report import text
 from metastore_assets.statistics.column import ColumnStatistics
 
 _STABLE, _SHIFTED = 0.1, 0.25

@@ -17,7 +17,7 @@ from click.exceptions import NoArgsIsHelpError
 
 from metastore_assets.errors import MetastoreError
 from metastore_assets.messages import tidy, without_secrets
-from metastore_assets.pictures.text import one_line
+from metastore_assets.report.text import one_line
 
 FAILED = 1
 USAGE = 2

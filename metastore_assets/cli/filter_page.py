@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from metastore_assets.cli.output import Answer
 from metastore_assets.cli.page import Column, Page, Styled
-from metastore_assets.pictures import text
+from metastore_assets.report import text
 
 
 def print_pruned(page: Page, answer: Answer) -> None:

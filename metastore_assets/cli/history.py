@@ -79,7 +79,7 @@ def _json(record: dict[str, Any]) -> dict[str, Any]:
 
 
 def _number(value: Any) -> Any:
-    from metastore_assets.statistics.json import float_json, integer_json
+    from metastore_assets.values.json import float_json, integer_json
 
     if isinstance(value, float):
         return float_json(value)

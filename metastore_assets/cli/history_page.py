@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from metastore_assets.cli.bars_page import CHART_HEIGHT
 from metastore_assets.cli.page import Column, Page, Styled
-from metastore_assets.pictures import text
-from metastore_assets.pictures.bars import bar, chart, sparkline
+from metastore_assets.report import text
+from metastore_assets.report.bars import bar, chart, sparkline
 
 if TYPE_CHECKING:
     from metastore_assets.history import HistoryPoint

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from metastore_assets.cli.output import Answer
 from metastore_assets.cli.page import Column, Page, Styled
-from metastore_assets.pictures import text
-from metastore_assets.pictures.bars import bar
+from metastore_assets.report import text
+from metastore_assets.report.bars import bar
 
 _BAR = 20
 _STYLES = {"clustered": "green", "partly": "yellow", "scattered": "red"}

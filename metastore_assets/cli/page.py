@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import click
 
-from metastore_assets.pictures.text import cells, cut_middle
+from metastore_assets.report.text import cells, cut_middle
 
 GAP = 2
 """Blank cells between the columns of a grid, where there is room."""

@@ -83,7 +83,7 @@ def profile(invocation: Invocation, /, uris: tuple[str, ...], as_json: bool, **s
     """
     from metastore_assets.cli.answers import profile_answer, shapes
     from metastore_assets.profiling import profile_table
-    from metastore_assets.scratch import ScratchFolder
+    from metastore_assets.storage.scratch import ScratchFolder
 
     output = make_output(as_json)
     status = 0

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol
 
 from metastore_assets.cli.running_tasks import RunningTasks
-from metastore_assets.pictures import text
+from metastore_assets.report import text
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -28,7 +28,7 @@ from metastore_assets.errors import MetastoreError
 def report(invocation: Invocation, name: str, file: str | None, against: str | None, as_json: bool) -> None:
     """Write a page about a table, as one HTML file that needs nothing else: columns, partitions, versions, changes."""
     from metastore_assets.cli.current import CurrentCheck
-    from metastore_assets.pictures.report import report_page
+    from metastore_assets.report.html import report_page
 
     config = configured(invocation)
     check = CurrentCheck(config, name)

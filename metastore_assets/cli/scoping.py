@@ -43,7 +43,7 @@ def asked(
         return
     predicate = table.predicate(where)
 
-    from metastore_assets.pictures import text
+    from metastore_assets.report import text
     from metastore_assets.scan import scoped
 
     with watching() as watcher, LazySpark(config.spark, watcher) as spark:

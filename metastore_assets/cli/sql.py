@@ -62,7 +62,7 @@ def sql(invocation: Invocation, text: str, unrestricted: bool, as_json: bool) ->
 
 
 def _rows(found: pa.Table) -> list[list[Any]]:
-    from metastore_assets.statistics.json import value_json
+    from metastore_assets.values.json import value_json
 
     columns = [[value_json(value) for value in column] for column in found.columns]
     return [list(row) for row in zip(*columns, strict=True)]
@@ -72,7 +72,7 @@ def _print(page: Page, found: pa.Table, rows: list[list[Any]]) -> None:
     import pyarrow.types as t
 
     from metastore_assets.cli.page import Column, Styled
-    from metastore_assets.pictures import text
+    from metastore_assets.report import text
 
     def shown(value: Any, limit: int | None) -> str:
         if isinstance(value, bool) or value is None or isinstance(value, str):

@@ -10,8 +10,8 @@ from itertools import zip_longest
 from typing import Any
 
 from metastore_assets.cli.page import GAP, Column, Page, Styled
-from metastore_assets.pictures import text
-from metastore_assets.pictures.bars import sparkline
+from metastore_assets.report import text
+from metastore_assets.report.bars import sparkline
 from metastore_assets.statistics.column import STATISTICS
 
 SHAPE_BINS = 12

@@ -19,7 +19,7 @@ from metastore_assets.cli.values_page import (
     print_where,
 )
 from metastore_assets.cli.verdicts_page import print_checked, print_verified
-from metastore_assets.pictures import text
+from metastore_assets.report import text
 
 _PLAIN_BINS = 20
 

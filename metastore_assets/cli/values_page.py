@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from metastore_assets.cli.output import Answer
 from metastore_assets.cli.page import Column, Page, Styled
-from metastore_assets.pictures import text
-from metastore_assets.pictures.bars import bar
+from metastore_assets.report import text
+from metastore_assets.report.bars import bar
 
 _BAR = 30
 

@@ -27,10 +27,9 @@ from metastore_assets.expressions.tree import (
     Predicate,
     array_of,
 )
-from metastore_assets.statistics.bounds import next_bytes
-from metastore_assets.statistics.extremes import comparable
-from metastore_assets.statistics.physical import storage
-from metastore_assets.statistics.types import TypeClass
+from metastore_assets.values.bounds import next_bytes
+from metastore_assets.values.physical import comparable, storage
+from metastore_assets.values.types import TypeClass
 
 Integers: TypeAlias = npt.NDArray[np.int64]
 Flags: TypeAlias = npt.NDArray[np.bool_]

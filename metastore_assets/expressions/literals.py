@@ -18,8 +18,8 @@ from pyarrow import types as t
 
 from metastore_assets.errors import LiteralError, UnsupportedTypeError
 from metastore_assets.iso8601 import TICKS, parse_date, parse_time, parse_timestamp
-from metastore_assets.statistics.physical import integers_array, positive_zeros
-from metastore_assets.statistics.types import TypeClass, type_class
+from metastore_assets.values.physical import integers_array, positive_zeros
+from metastore_assets.values.types import TypeClass, type_class
 
 _EXACT = Context(prec=400, traps=[Inexact])
 _EPOCH = datetime.fromtimestamp(0, UTC)

@@ -18,8 +18,8 @@ from metastore_assets.expressions.rows import leaf_mask
 from metastore_assets.expressions.syntax import All, Any, Name, Not, Syntax, Truth
 from metastore_assets.expressions.tree import And, Constant, Leaf, Or, Predicate, array_of
 from metastore_assets.expressions.typed import bind_predicate
-from metastore_assets.statistics.leaves import LeafColumn
-from metastore_assets.statistics.types import type_class
+from metastore_assets.values.leaves import LeafColumn
+from metastore_assets.values.types import type_class
 
 
 class PartitionCondition:

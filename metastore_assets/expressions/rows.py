@@ -23,10 +23,9 @@ from metastore_assets.expressions.tree import (
     array_of,
     columns_of,
 )
-from metastore_assets.statistics.extremes import comparable
-from metastore_assets.statistics.leaves import logical_nulls, plain_array, schema_leaves, split_leaves
-from metastore_assets.statistics.physical import canonical, storage
-from metastore_assets.statistics.types import TypeClass
+from metastore_assets.values.leaves import logical_nulls, plain_array, schema_leaves, split_leaves
+from metastore_assets.values.physical import canonical, comparable, storage
+from metastore_assets.values.types import TypeClass
 
 Mask = npt.NDArray[np.bool_]
 

@@ -18,7 +18,7 @@ from metastore_assets.expressions.tree import (
     Or,
     Predicate,
 )
-from metastore_assets.statistics.json import scalar_json
+from metastore_assets.values.json import scalar_json
 
 _PLAIN = re.compile(r"[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*)*")
 _RESERVED = frozenset(

@@ -16,7 +16,7 @@ from typing import TypeAlias
 import pyarrow as pa
 
 from metastore_assets.expressions.syntax import Operator
-from metastore_assets.statistics.types import TypeClass
+from metastore_assets.values.types import TypeClass
 
 _FEW = 16
 """Members of `in` that are looked up one by one."""

@@ -50,9 +50,9 @@ from metastore_assets.expressions.tree import (
 )
 from metastore_assets.iso8601 import TICKS, date_text, parse_date, parse_time, parse_timestamp
 from metastore_assets.messages import close_names
-from metastore_assets.statistics.leaves import LeafColumn, plain_type, quoted_name
-from metastore_assets.statistics.physical import integers_array, order_key
-from metastore_assets.statistics.types import TypeClass, type_class
+from metastore_assets.values.leaves import LeafColumn, plain_type, quoted_name
+from metastore_assets.values.physical import integers_array, order_key
+from metastore_assets.values.types import TypeClass, type_class
 
 _DEEPEST = 200
 """Levels of `and`, `or` and `not` inside one another that are followed."""

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from metastore_assets.errors import ConfigError, TableFormatError, TableNotFoundError
 from metastore_assets.extras import extra
 from metastore_assets.formats import delta, hudi, iceberg
-from metastore_assets.formats.apart.running import Runner, run_in_children
 from metastore_assets.formats.base import (
     Fragment,
     FragmentReader,
@@ -18,10 +17,11 @@ from metastore_assets.formats.base import (
     Turn,
 )
 from metastore_assets.formats.hidden import HidingFormat
-from metastore_assets.formats.memory import Memory
+from metastore_assets.formats.metadata_cache import Memory
 from metastore_assets.formats.partition_keys import UNPARTITIONED, decode_partition_key, encode_partition_key
-from metastore_assets.formats.places.location import Location
-from metastore_assets.formats.places.reach import Reach, own_location
+from metastore_assets.storage.location import Location
+from metastore_assets.storage.location_policy import Reach, own_location
+from metastore_assets.tasks.running import Runner, run_in_children
 
 if TYPE_CHECKING:
     from metastore_assets.config import TableConfig

@@ -12,10 +12,10 @@ import numpy as np
 import numpy.typing as npt
 from pyroaring import BitMap64
 
-from metastore_assets.formats.damage import refuse_beyond
-from metastore_assets.formats.limits import DELETED_ROWS
-from metastore_assets.formats.places.location import Location
-from metastore_assets.formats.places.reach import Reach
+from metastore_assets.storage.corrupt_input import refuse_beyond
+from metastore_assets.storage.limits import DELETED_ROWS
+from metastore_assets.storage.location import Location
+from metastore_assets.storage.location_policy import Reach
 
 Positions = npt.NDArray[np.uint64]
 

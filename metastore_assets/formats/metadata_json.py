@@ -6,8 +6,9 @@ import json
 from collections import Counter
 from typing import Any
 
-from metastore_assets.formats.damage import refuse_beyond
-from metastore_assets.formats.limits import (
+from metastore_assets.storage.corrupt_input import refuse_beyond
+from metastore_assets.storage.decompression import gunzipped, is_gzip
+from metastore_assets.storage.limits import (
     DOCUMENT_VALUES,
     LINE_BYTES,
     NESTING,
@@ -15,7 +16,6 @@ from metastore_assets.formats.limits import (
     PACKED_VALUES_PER_BYTE,
     RECORD_VALUES,
 )
-from metastore_assets.formats.unpacking import gunzipped, is_gzip
 
 
 def parsed(data: bytes | str) -> Any:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from metastore_assets.config import TableConfig
     from metastore_assets.formats.base import TableFormat
-    from metastore_assets.formats.memory import Memory
-    from metastore_assets.formats.places.location import Location
+    from metastore_assets.formats.metadata_cache import Memory
+    from metastore_assets.storage.location import Location
 
 
 @dataclass(frozen=True)

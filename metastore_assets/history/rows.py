@@ -11,13 +11,14 @@ import pyarrow as pa
 from metastore_assets.errors import CorruptionError, ObjectNotFoundError, VersionNotFoundError
 from metastore_assets.statistics.column import STATISTICS, ColumnStatistics
 from metastore_assets.statistics.declared import Kind
-from metastore_assets.statistics.json import column_json, value_json
-from metastore_assets.statistics.leaves import schema_leaves
+from metastore_assets.statistics.json import column_json
 from metastore_assets.statistics.naming import as_named
 from metastore_assets.statistics.profile import HIDDEN
 from metastore_assets.statistics.tables import statistics_rows
 from metastore_assets.store.manifest import Version
 from metastore_assets.store.versions import VersionStore
+from metastore_assets.values.json import value_json
+from metastore_assets.values.leaves import schema_leaves
 
 _TEXT = pa.string()
 _PERCENTILES = pa.list_(pa.struct([("fraction", pa.float64()), ("value", _TEXT)]))

@@ -18,15 +18,15 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from metastore_assets.caching import kept_property
 from metastore_assets.errors import CorruptionError
 from metastore_assets.index.files import FOLDER, GONE, ROWS
 from metastore_assets.index.membership_parts import MembershipPart, membership_parts, slice_section
-from metastore_assets.kept import kept_property
 from metastore_assets.statistics.membership import MOST_SLICING, Cells, Words, cells_of
-from metastore_assets.statistics.types import TypeClass
 from metastore_assets.store.entry_files import EntryFile, EntryFiles, kept_files
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.sections import SectionWriter
+from metastore_assets.values.types import TypeClass
 
 _SCHEMA = pa.schema(
     [

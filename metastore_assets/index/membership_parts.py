@@ -9,15 +9,15 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from metastore_assets.caching import kept_property
 from metastore_assets.errors import CorruptionError
 from metastore_assets.index.files import GONE, ROWS, live_masks, one_chunk
-from metastore_assets.kept import kept_property
 from metastore_assets.statistics.membership import Cells, Places, Words
-from metastore_assets.statistics.types import TypeClass
 from metastore_assets.store.entry_files import EntryFile
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.parquet import parquet_errors
 from metastore_assets.store.sections import SectionReader
+from metastore_assets.values.types import TypeClass
 
 _CELL = ["type_class", "bits", "upper", "lower"]
 

@@ -11,8 +11,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from metastore_assets.caching import kept_property
 from metastore_assets.index.files import one_chunk
-from metastore_assets.kept import kept_property
 from metastore_assets.statistics.union import as_union, union_of
 
 PARTITIONS = pa.schema([("_key", pa.string()), ("_row_count", pa.int64())])

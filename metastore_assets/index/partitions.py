@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from metastore_assets.caching import kept_property
 from metastore_assets.errors import CorruptionError
 from metastore_assets.index.files import FOLDER, GONE, live_masks, padded, section_of
 from metastore_assets.index.partition_rows import (
@@ -30,7 +31,6 @@ from metastore_assets.index.partition_rows import (
     placed,
     rows_schema,
 )
-from metastore_assets.kept import kept_property
 from metastore_assets.store.entry_files import EntryFile, EntryFiles, kept_files
 from metastore_assets.store.manifest import OwnStatistics, PartitionFiles
 from metastore_assets.store.objects import ObjectStore

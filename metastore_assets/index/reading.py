@@ -8,16 +8,16 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from metastore_assets.caching import kept_property
 from metastore_assets.errors import CorruptionError
 from metastore_assets.index.files import GONE, ROWS, live_masks, section_of
 from metastore_assets.index.rows import FRAGMENTS, IndexRows, column_schema
-from metastore_assets.kept import kept_property
-from metastore_assets.statistics.types import TypeClass
 from metastore_assets.statistics.union import class_values
 from metastore_assets.store.entry_files import EntryFiles
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.parquet import parquet_errors
 from metastore_assets.store.sections import SectionReader
+from metastore_assets.values.types import TypeClass
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from metastore_assets.errors import UnsupportedTypeError
-from metastore_assets.statistics.bounds import lower_bound, upper_bound
-from metastore_assets.statistics.types import TypeClass, class_named
 from metastore_assets.statistics.union import as_union, union_of
+from metastore_assets.values.bounds import lower_bound, upper_bound
+from metastore_assets.values.types import TypeClass, class_named
 
 LONGEST = 64
 """Bytes of a text or binary value in the index; for a longer one stands the nearest that is no longer."""

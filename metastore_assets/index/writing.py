@@ -17,11 +17,11 @@ import pyarrow as pa
 from metastore_assets.index.files import FOLDER, GONE, ROWS, padded, section_of
 from metastore_assets.index.reading import IndexReader
 from metastore_assets.index.rows import FRAGMENTS, IndexRows, column_schema, joined
-from metastore_assets.statistics.types import class_named
 from metastore_assets.statistics.union import union_of
 from metastore_assets.store.entry_files import EntryFile, EntryFiles, kept_files
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.sections import SectionWriter
+from metastore_assets.values.types import class_named
 
 
 def next_index(

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 from metastore_assets.config import KeptPolicy
 from metastore_assets.statistics.column import ColumnStatistics
-from metastore_assets.statistics.leaves import LeafColumn
 from metastore_assets.statistics.profile import HIDDEN, all_null_statistics
 from metastore_assets.store.manifest import Decision
+from metastore_assets.values.leaves import LeafColumn
 
 
 def row_of_nulls(

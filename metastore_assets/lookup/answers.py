@@ -8,7 +8,7 @@ from typing import SupportsIndex, TypeVar, overload
 
 import pyarrow as pa
 
-from metastore_assets.kept import kept_property
+from metastore_assets.caching import kept_property
 from metastore_assets.statistics.column import ColumnStatistics, Guarantee
 
 T = TypeVar("T")

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 import pyarrow as pa
 from pyarrow import types as t
 
-from metastore_assets.statistics.physical import order_key, physical_value
-from metastore_assets.statistics.types import TypeClass
+from metastore_assets.values.physical import order_key, physical_value
+from metastore_assets.values.types import TypeClass
 
 _MASK = 0xFFFFFFFF
 _NANOSECONDS = {"us": 1, "ns": 1000}

@@ -13,13 +13,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from metastore_assets.errors import VersionNotFoundError
-from metastore_assets.lists import read_lists
-from metastore_assets.lists.between import changes_between
 from metastore_assets.lookup.answers import AsOf
 from metastore_assets.lookup.missing import files_there
 from metastore_assets.statistics.column import ColumnStatistics
-from metastore_assets.statistics.json import Json, integer_json, scalar_json
 from metastore_assets.store.manifest import Version
+from metastore_assets.value_counts import read_lists
+from metastore_assets.value_counts.between import changes_between
+from metastore_assets.values.json import Json, integer_json, scalar_json
 
 if TYPE_CHECKING:
     from metastore_assets.lookup.table import TableLookup

@@ -16,7 +16,7 @@ from metastore_assets.expressions.tree import Column
 from metastore_assets.index import IndexReader
 from metastore_assets.lookup.prune import column_bounds
 from metastore_assets.statistics.column import ColumnStatistics
-from metastore_assets.statistics.types import class_named
+from metastore_assets.values.types import class_named
 
 Clustered = Literal["clustered", "partly", "scattered", "few values", "unknown"]
 _FEWEST = 4

@@ -17,7 +17,7 @@ from metastore_assets.statistics.distances import (
     kolmogorov_smirnov,
     population_stability_index,
 )
-from metastore_assets.statistics.types import class_named
+from metastore_assets.values.types import class_named
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -118,7 +118,7 @@ def _over_values(before: _Side, after: _Side, groups: int) -> Distances:
     """Raises NotKeptError where not all values are listed, or too many to compare."""
     import polars as pl
 
-    from metastore_assets.statistics.physical import physical_series
+    from metastore_assets.values.physical import physical_series
 
     cls = class_named(after.row.type_class or "null")
     sides = []

@@ -30,10 +30,10 @@ from metastore_assets.expressions.tree import (
     leaves,
 )
 from metastore_assets.lookup.answers import Count
-from metastore_assets.statistics.bounds import next_bytes
 from metastore_assets.statistics.column import ColumnStatistics, Guarantee
 from metastore_assets.statistics.histogram import Histogram
-from metastore_assets.statistics.physical import order_key, physical_value
+from metastore_assets.values.bounds import next_bytes
+from metastore_assets.values.physical import order_key, physical_value
 
 
 @dataclass(frozen=True)

@@ -11,15 +11,15 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from metastore_assets.caching import kept_property
 from metastore_assets.errors import ConfigError
-from metastore_assets.kept import kept_property
-from metastore_assets.lazy import pc
 from metastore_assets.lookup.answers import Count, Counted
 from metastore_assets.lookup.missing import files_there
+from metastore_assets.startup_lazy import pc
 from metastore_assets.statistics.histogram import Histogram
-from metastore_assets.statistics.leaves import LeafColumn
 from metastore_assets.store.manifest import Version
 from metastore_assets.store.objects import ObjectStore
+from metastore_assets.values.leaves import LeafColumn
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -269,7 +269,7 @@ class FilteredAnswers:
     def _kept_by_partition(self) -> frozenset[str]:
         """Field ids of the columns of which it is kept which partitions hold which values."""
         lists = self._version.lists
-        from metastore_assets.lists import read_lists  # the statistics of columns do without
+        from metastore_assets.value_counts import read_lists  # the statistics of columns do without
 
         return frozenset() if lists is None else frozenset(read_lists(self._objects, lists).by_partition)
 

@@ -11,8 +11,8 @@ import pyarrow as pa
 
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.histogram import Histogram
-from metastore_assets.statistics.physical import physical_value, sort_key
-from metastore_assets.statistics.types import class_named
+from metastore_assets.values.physical import physical_value, sort_key
+from metastore_assets.values.types import class_named
 
 
 @dataclass(frozen=True)

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 from metastore_assets.lookup.answers import Quantile, TopValues
 from metastore_assets.lookup.histograms import Bin
 from metastore_assets.statistics.column import ColumnStatistics
-from metastore_assets.statistics.json import Json, column_json, float_json, integer_json, scalar_json
+from metastore_assets.statistics.json import column_json
 from metastore_assets.statistics.spread import Spread
 from metastore_assets.store.manifest import Decision, Version
+from metastore_assets.values.json import Json, float_json, integer_json, scalar_json
 
 if TYPE_CHECKING:
-    from metastore_assets.lists import Built
+    from metastore_assets.value_counts import Built
 
 __all__ = [
     "Json",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, overload
 
 import pyarrow as pa
 
-from metastore_assets.kept import kept_property
+from metastore_assets.caching import kept_property
 from metastore_assets.lookup.answers import Answers, AsOf, Count, Quantile, Statistics, TopValues
 from metastore_assets.lookup.missing import files_there
 from metastore_assets.lookup.ordered import Method
@@ -21,7 +21,7 @@ from metastore_assets.store.manifest import PartitionEntry, Version
 from metastore_assets.store.objects import ObjectStore
 
 if TYPE_CHECKING:
-    from metastore_assets.lists import Built, ListReader
+    from metastore_assets.value_counts import Built, ListReader
 
 _OPEN_COLUMNS = 32
 
@@ -239,6 +239,6 @@ class ListedAnswers:
 
     @kept_property
     def _lists(self) -> ListReader:
-        from metastore_assets.lists import ListReader, read_lists  # the statistics of columns do without
+        from metastore_assets.value_counts import ListReader, read_lists  # the statistics of columns do without
 
         return ListReader(self._objects, read_lists(self._objects, self._version.lists))

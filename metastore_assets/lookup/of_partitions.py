@@ -10,14 +10,14 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from metastore_assets.kept import kept_property
+from metastore_assets.caching import kept_property
 from metastore_assets.lookup.profile_files import Profile
 from metastore_assets.statistics.column import ColumnStatistics
-from metastore_assets.statistics.leaves import LeafColumn
 from metastore_assets.statistics.naming import NAMED, named_table
 from metastore_assets.statistics.tables import statistics_table
 from metastore_assets.store.manifest import OwnStatistics, PartitionFiles
 from metastore_assets.store.objects import ObjectStore
+from metastore_assets.values.leaves import LeafColumn
 
 ALL = ("*", "all")
 """What stands for all partitions. `all` is also the key of the only one of a table without partition columns."""

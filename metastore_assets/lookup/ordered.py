@@ -14,15 +14,15 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import types as t
 
-from metastore_assets.kept import kept_property
+from metastore_assets.caching import kept_property
 from metastore_assets.statistics.column import Guarantee
 from metastore_assets.statistics.frequencies import Frequencies, nan_frequency
-from metastore_assets.statistics.physical import integers_array, physical_value, sort_key
 from metastore_assets.statistics.quantiles import Digest, estimated_rank, estimated_values, ranked_values
-from metastore_assets.statistics.types import TypeClass, class_named
+from metastore_assets.values.physical import integers_array, physical_value, sort_key
+from metastore_assets.values.types import TypeClass, class_named
 
 if TYPE_CHECKING:
-    from metastore_assets.lists import ListReader
+    from metastore_assets.value_counts import ListReader
 
 Method = Literal["discrete", "continuous"]
 

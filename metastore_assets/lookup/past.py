@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, cast, overload
 
 import pyarrow as pa
 
-from metastore_assets.lazy import pc
 from metastore_assets.lookup.as_of import VersionChoice, find_version
-from metastore_assets.statistics.leaves import LeafColumn
+from metastore_assets.startup_lazy import pc
 from metastore_assets.store.manifest import Version
 from metastore_assets.store.objects import ObjectStore
+from metastore_assets.values.leaves import LeafColumn
 
 if TYPE_CHECKING:
     from metastore_assets.history import HistoryPoint

@@ -17,12 +17,11 @@ from typing import Protocol
 
 import pyarrow as pa
 
+from metastore_assets.caching import kept_property
 from metastore_assets.errors import ObjectNotFoundError
-from metastore_assets.kept import kept_property
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.frequencies import EMPTY, Frequencies
 from metastore_assets.statistics.histogram import Histogram
-from metastore_assets.statistics.leaves import LeafColumn
 from metastore_assets.statistics.moments import decode_moments
 from metastore_assets.statistics.naming import as_named
 from metastore_assets.statistics.quantiles import Digest
@@ -34,6 +33,7 @@ from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.parquet import parquet_errors
 from metastore_assets.store.sections import SectionReader
 from metastore_assets.store.shared_parquet import SharedParquet
+from metastore_assets.values.leaves import LeafColumn
 
 _COLUMNS = b"metastore.columns"
 """Metadata key of `statistics`: path and field id of each row, as JSON, deflated, in base 64."""

@@ -9,18 +9,18 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from metastore_assets.caching import kept_property
 from metastore_assets.errors import CorruptionError
 from metastore_assets.expressions.counts import ColumnBounds, Integers, RowBounds, all_of, leaf_rows, true_rows
 from metastore_assets.expressions.reasons import statistics_of, told_value
 from metastore_assets.expressions.text import short_text, text_of
 from metastore_assets.expressions.tree import Column, Leaf, Predicate, columns_of, conjuncts, equal_values, leaves
 from metastore_assets.index import IndexColumn, IndexReader
-from metastore_assets.kept import kept_property
 from metastore_assets.lookup.buckets import buckets_of, partitions_with
 from metastore_assets.lookup.enough import enough
 from metastore_assets.lookup.receipts import Cost, Elimination, PrunedFragment, Receipt
+from metastore_assets.storage.traffic import metered
 from metastore_assets.store.manifest import Version
-from metastore_assets.traffic import metered
 
 _MOST = np.iinfo(np.int64).max
 ByPartition: TypeAlias = Callable[[Leaf], Mapping[str, int] | None]

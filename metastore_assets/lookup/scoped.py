@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from threading import RLock
 from typing import TYPE_CHECKING, Protocol
 
+from metastore_assets.caching import kept_property
 from metastore_assets.errors import NotKeptError
-from metastore_assets.kept import kept_property
 from metastore_assets.lookup.answers import AsOf, Statistics, names_of
 from metastore_assets.lookup.distributed import HistogramAnswers
 from metastore_assets.lookup.listed import ListedAnswers
@@ -21,9 +21,9 @@ from metastore_assets.store.manifest import PartitionEntry, Version
 
 if TYPE_CHECKING:
     from metastore_assets.expressions.tree import Predicate
-    from metastore_assets.lists import ListReader
     from metastore_assets.lookup.scope import Scope
     from metastore_assets.lookup.table import TableLookup
+    from metastore_assets.value_counts import ListReader
 
 _OPEN_PROFILES = 32
 

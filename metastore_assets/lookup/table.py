@@ -9,8 +9,8 @@ from threading import RLock
 
 import pyarrow as pa
 
+from metastore_assets.caching import kept_property
 from metastore_assets.errors import ColumnNotFoundError, PartitionNotFoundError
-from metastore_assets.kept import kept_property
 from metastore_assets.lookup.answers import AsOf, Statistics, names_of
 from metastore_assets.lookup.distributed import HistogramAnswers
 from metastore_assets.lookup.filtered import FilteredAnswers
@@ -22,11 +22,11 @@ from metastore_assets.lookup.profile_files import ProfileReader
 from metastore_assets.lookup.values import ColumnValues
 from metastore_assets.messages import close_names, near_names
 from metastore_assets.statistics.column import ColumnStatistics
-from metastore_assets.statistics.leaves import LeafColumn, schema_leaves
 from metastore_assets.store.manifest import OwnStatistics, PartitionEntry, ProfileFiles, Version
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.stored_entries import find_partition
 from metastore_assets.store.versions import VersionStore
+from metastore_assets.values.leaves import LeafColumn, schema_leaves
 
 _OPEN_PROFILES = 32
 _FEW = 4

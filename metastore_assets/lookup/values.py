@@ -18,13 +18,13 @@ from metastore_assets.lookup.ordered import ListedValues, Method, Ordered, Sketc
 from metastore_assets.lookup.profile_files import Profile
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.frequencies import EMPTY, Frequencies
-from metastore_assets.statistics.physical import order_key
 from metastore_assets.statistics.spread import Spread, spread
 from metastore_assets.statistics.told import implied_frequencies
-from metastore_assets.statistics.types import TypeClass, class_named
+from metastore_assets.values.physical import order_key
+from metastore_assets.values.types import TypeClass, class_named
 
 if TYPE_CHECKING:
-    from metastore_assets.lists import ListReader
+    from metastore_assets.value_counts import ListReader
 
 Number: TypeAlias = int | float | Decimal | Fraction
 _DIGITS = 400
@@ -94,7 +94,7 @@ class ColumnValues:
         self._check_listed()
         if not row.value_count:
             return []
-        from metastore_assets.lists import Cut
+        from metastore_assets.value_counts import Cut
 
         cut = self._lists().cuts.get(row.field_id, Cut())
         n = n if cut.most is None else min(n, cut.most)
@@ -174,7 +174,7 @@ class ColumnValues:
             return spread(_counts(own))
         repeated = self._repeated()
         if repeated is not None:
-            from metastore_assets.lists.printed import with_singletons
+            from metastore_assets.value_counts.printed import with_singletons
 
             return spread(with_singletons(_counts(repeated), row.value_count))
         self._check_listed()

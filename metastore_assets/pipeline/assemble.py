@@ -9,18 +9,18 @@ from importlib.metadata import version as package_version
 
 import pyarrow as pa
 
-from metastore_assets.formats.conform import without_default_values
+from metastore_assets.formats.schema_casting import without_default_values
 from metastore_assets.pipeline.decisions import record
 from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.index import table_index
 from metastore_assets.pipeline.layouts import Held, field_identity
-from metastore_assets.pipeline.lists.table import TableLists
 from metastore_assets.pipeline.membership import filtered_columns, table_membership
 from metastore_assets.pipeline.merging.merges import TABLE, Child, Former, Group, node_group
 from metastore_assets.pipeline.merging.reduce import Reduction, reduce_groups
 from metastore_assets.pipeline.merging.rewriting import gathered
 from metastore_assets.pipeline.partition_files import table_partition_files
 from metastore_assets.pipeline.plan import PartitionPlan, Plan, content_id, members_id, partition_content_id
+from metastore_assets.pipeline.value_counts.table import TableLists
 from metastore_assets.store.manifest import FragmentEntry, NodeEntry, PartitionEntry, ProfileFiles, Version
 from metastore_assets.store.objects import ObjectStore
 

@@ -38,9 +38,9 @@ from metastore_assets.pipeline.plan import Plan, holds
 from metastore_assets.pipeline.profiles.states_files import StatesFiles
 from metastore_assets.pipeline.profiles.stored import read_counts
 from metastore_assets.pipeline.signatures import signature_of
-from metastore_assets.statistics.types import type_class
 from metastore_assets.store.manifest import Decision, FragmentEntry, ProfileFiles, Version
 from metastore_assets.store.objects import ObjectStore
+from metastore_assets.values.types import type_class
 
 _OVERESTIMATE = 1.1
 """By how much a sketch overestimates distinct values at most, and more: see `distinct`."""

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Literal, TypeVar
 
 from metastore_assets.config import MetastoreConfig, TableConfig
-from metastore_assets.config_emr import EMR_SERVERLESS
+from metastore_assets.config.emr import EMR_SERVERLESS
 from metastore_assets.errors import ConfigError, MetastoreError
 from metastore_assets.formats.base import ClaimedSource, Fragment
 from metastore_assets.spark.tasks import parallelism, run_tasks

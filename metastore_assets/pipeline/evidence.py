@@ -6,15 +6,15 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import partial
 
-from metastore_assets.lists import ListReader, read_lists
 from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.profiles.states_files import StatesFiles, sound
 from metastore_assets.pipeline.profiles.stored import COUNTS, read_sketches
 from metastore_assets.statistics.distinct import distinct_sketch, estimate_distinct, merge_distinct_sketches
 from metastore_assets.statistics.hashing import hash_values
-from metastore_assets.statistics.types import class_named
 from metastore_assets.store.manifest import FragmentEntry, ProfileFiles, Version
 from metastore_assets.store.objects import ObjectStore
+from metastore_assets.value_counts import ListReader, read_lists
+from metastore_assets.values.types import class_named
 
 AT_ONCE = 16
 """Profiles that are looked at by one task."""

@@ -23,20 +23,20 @@ from metastore_assets.errors import (
     UnsupportedTypeError,
     WorkerEndedError,
 )
-from metastore_assets.formats.apart.reading import read_all
 from metastore_assets.formats.base import Fragment, FragmentReader
-from metastore_assets.formats.damage import DAMAGE, is_unsupported, reason
 from metastore_assets.pipeline.bundles import weight
 from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.layouts import Layout, field_identity
 from metastore_assets.pipeline.profiles.files import ProfileWriter
 from metastore_assets.pipeline.profiles.packed import StatesWriter, keeps_filters, keeps_prints, layout_union
-from metastore_assets.process_memory import bounded
 from metastore_assets.spark.tasks import limit_threads, run_tasks
-from metastore_assets.statistics.leaves import schema_leaves
 from metastore_assets.statistics.profile import ColumnProfile, profile_field
+from metastore_assets.storage.corrupt_input import DAMAGE, is_unsupported, reason
+from metastore_assets.storage.process_memory import bounded
 from metastore_assets.store.manifest import FragmentEntry, ProfileFiles
 from metastore_assets.store.objects import ObjectStore
+from metastore_assets.tasks.reading import read_all
+from metastore_assets.values.leaves import schema_leaves
 
 _DAMAGE = (*DAMAGE, pl.exceptions.PolarsError, pl.exceptions.PanicException)
 

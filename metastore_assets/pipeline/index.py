@@ -19,11 +19,11 @@ from metastore_assets.index.rows import FRAGMENTS, column_schema, gathered, in_u
 from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.profiles.packed import LISTS, SECTION
 from metastore_assets.pipeline.profiles.states_files import sound
-from metastore_assets.statistics.types import TypeClass, type_class
 from metastore_assets.statistics.union import as_union, class_values, union_of
 from metastore_assets.store.entry_files import EntryFiles
 from metastore_assets.store.manifest import FragmentEntry, Version
 from metastore_assets.store.objects import ObjectStore
+from metastore_assets.values.types import TypeClass, type_class
 
 _BOUNDS = ("nan_count", "minimum", "maximum", "minimum_exact", "maximum_exact")
 _TOLD = ("field_id", "value_count", "null_count", "frequencies", *_BOUNDS)

@@ -15,10 +15,10 @@ from metastore_assets.formats.base import FIELD_ID, INITIAL_DEFAULT
 from metastore_assets.formats.partition_filter import PartitionFilter
 from metastore_assets.pipeline.signatures import Signature, digest, signature, signature_of
 from metastore_assets.statistics.keyed_hashing import column_key
-from metastore_assets.statistics.leaves import LeafColumn, schema_leaves
-from metastore_assets.statistics.types import type_class
 from metastore_assets.statistics.user_defined.kinds import FrequencyStatistic
 from metastore_assets.statistics.user_defined.loading import loaded
+from metastore_assets.values.leaves import LeafColumn, schema_leaves
+from metastore_assets.values.types import type_class
 
 _MERGE_VERSION = "4"
 _CONDITION_VERSION = "2"

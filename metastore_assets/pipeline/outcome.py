@@ -6,10 +6,10 @@ import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 
-from metastore_assets.lists import ListChanges
 from metastore_assets.pipeline.plan import Plan, TypeChange
+from metastore_assets.storage.traffic import Meter, Traffic
 from metastore_assets.store.manifest import Effort, Version
-from metastore_assets.traffic import Meter, Traffic
+from metastore_assets.value_counts import ListChanges
 
 STEPS = ("plan", "profile", "decide", "reduce", "lists", "publish")
 """What a refresh does one after the other; `lists` is done within `reduce`, and counted apart."""

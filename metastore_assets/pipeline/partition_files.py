@@ -9,10 +9,10 @@ from metastore_assets.index import PartitionReader, PartitionRows, joined, next_
 from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.profiles.states_files import sound
 from metastore_assets.statistics.column import ColumnStatistics
-from metastore_assets.statistics.leaves import schema_leaves
 from metastore_assets.statistics.tables import statistics_rows
 from metastore_assets.store.manifest import OwnStatistics, PartitionEntry, PartitionFiles, Version
 from metastore_assets.store.objects import ObjectStore
+from metastore_assets.values.leaves import schema_leaves
 
 _FILES_PER_TASK = 64
 _CHEAPER = 10

@@ -17,9 +17,9 @@ from metastore_assets.pipeline.layouts import Layout, Layouts, field_identity, t
 from metastore_assets.pipeline.plan import Plan, make_plan
 from metastore_assets.pipeline.profiles.states_files import sound
 from metastore_assets.pipeline.signatures import check_sources, digest
-from metastore_assets.statistics.leaves import LeafColumn, schema_leaves
 from metastore_assets.store.manifest import FragmentEntry, Version
 from metastore_assets.store.versions import VersionStore
+from metastore_assets.values.leaves import LeafColumn, schema_leaves
 
 
 def memory_of(versions: VersionStore, *, full: bool) -> Memory:

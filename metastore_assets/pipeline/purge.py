@@ -14,20 +14,20 @@ from datetime import UTC, datetime
 
 from metastore_assets.errors import VersionConflictError, VersionNotFoundError
 from metastore_assets.history import forget_values
-from metastore_assets.lists import read_lists, rewritten, write_lists
 from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.index import table_index
 from metastore_assets.pipeline.membership import table_membership
 from metastore_assets.pipeline.merging.rewriting import gathered
 from metastore_assets.pipeline.partition_files import table_partition_files
 from metastore_assets.pipeline.signatures import signature_of
-from metastore_assets.statistics.leaves import schema_leaves
 from metastore_assets.store.backfills import FOLDER as BACKFILLS
 from metastore_assets.store.document import stored_entries
 from metastore_assets.store.manifest import Version
 from metastore_assets.store.objects import ObjectInfo
 from metastore_assets.store.pending import PendingFiles, list_pending
 from metastore_assets.store.versions import HISTORY, VersionStore
+from metastore_assets.value_counts import read_lists, rewritten, write_lists
+from metastore_assets.values.leaves import schema_leaves
 
 _ATTEMPTS = 5
 BEYOND = (

@@ -7,10 +7,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from metastore_assets.errors import WorkerEndedError
-from metastore_assets.formats.apart.child import portable
-from metastore_assets.formats.apart.reading import read_all
-from metastore_assets.formats.apart.running import run_in_children
 from metastore_assets.spark.tasks import run_tasks
+from metastore_assets.tasks.child import portable
+from metastore_assets.tasks.reading import read_all
+from metastore_assets.tasks.running import run_in_children
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -25,7 +25,6 @@ from metastore_assets.errors import (
 )
 from metastore_assets.formats import Memory, open_table_format
 from metastore_assets.history import keep_history
-from metastore_assets.lists import list_changes
 from metastore_assets.pipeline.assemble import next_version
 from metastore_assets.pipeline.decisions import settled
 from metastore_assets.pipeline.engine import Engine
@@ -38,9 +37,10 @@ from metastore_assets.pipeline.plan import Plan
 from metastore_assets.pipeline.planning import attempt_of, current_plan, describes_now, memory_of
 from metastore_assets.pipeline.profiling import failure_advice, profile_all, profile_error, save_as, saving
 from metastore_assets.pipeline.reading import TaskReader
+from metastore_assets.storage.traffic import metered, step
 from metastore_assets.store.manifest import Effort, Version
 from metastore_assets.store.versions import VersionStore, versions_of
-from metastore_assets.traffic import metered, step
+from metastore_assets.value_counts import list_changes
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

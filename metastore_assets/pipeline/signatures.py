@@ -19,11 +19,11 @@ from metastore_assets.config import KeptPolicy
 from metastore_assets.errors import ConfigError, UnsupportedTypeError
 from metastore_assets.statistics.histogram import histogram_capacity
 from metastore_assets.statistics.keyed_hashing import key_id
-from metastore_assets.statistics.leaves import LeafColumn
-from metastore_assets.statistics.types import signature as class_signature
-from metastore_assets.statistics.types import type_class
 from metastore_assets.statistics.user_defined.kinds import MergeableStatistic
 from metastore_assets.statistics.user_defined.loading import loaded
+from metastore_assets.values.leaves import LeafColumn
+from metastore_assets.values.types import signature as class_signature
+from metastore_assets.values.types import type_class
 
 STATISTICS_VERSION = "3"
 FREQUENCIES_VERSION = "1"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol, TypeVar
 
-from metastore_assets.traffic import Threads
+from metastore_assets.storage.traffic import Threads
 
 T = TypeVar("T")
 R = TypeVar("R")

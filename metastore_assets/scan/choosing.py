@@ -17,13 +17,13 @@ from metastore_assets.expressions.rows import RowFilter
 from metastore_assets.expressions.tree import Predicate, columns_of
 from metastore_assets.expressions.typed import parse_predicate
 from metastore_assets.formats import Memory, Runner, Snapshot, SnapshotReference, TableFormat, open_table_format
-from metastore_assets.formats.apart.running import run_in_children
 from metastore_assets.formats.base import Fragment, Guarantee
 from metastore_assets.lookup import TableLookup
 from metastore_assets.lookup.prune import unknown_bounds
-from metastore_assets.statistics.leaves import schema_leaves
-from metastore_assets.statistics.physical import canonical
-from metastore_assets.statistics.types import TypeClass, signature
+from metastore_assets.tasks.running import run_in_children
+from metastore_assets.values.leaves import schema_leaves
+from metastore_assets.values.physical import canonical
+from metastore_assets.values.types import TypeClass, signature
 
 Which: TypeAlias = Literal["now", "version"]
 

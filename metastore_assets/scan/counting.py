@@ -15,7 +15,7 @@ from metastore_assets.pipeline.reading import TaskReader
 from metastore_assets.scan.choosing import Choice, Which, choose
 from metastore_assets.scan.reading import count_rows
 from metastore_assets.scan.work import StartSpark, each_fragment, engine_of, engine_session
-from metastore_assets.traffic import metered, step
+from metastore_assets.storage.traffic import metered, step
 
 _ATTEMPTS = 3
 _READ = "read"

@@ -17,7 +17,7 @@ from metastore_assets.config import KeptPolicy, TableConfig
 from metastore_assets.expressions.rows import RowFilter
 from metastore_assets.expressions.tree import Predicate
 from metastore_assets.formats.base import Fragment, FragmentReader
-from metastore_assets.formats.conform import with_default_values
+from metastore_assets.formats.schema_casting import with_default_values
 from metastore_assets.lookup import TableLookup
 from metastore_assets.lookup.scope import Scope
 from metastore_assets.pipeline.reading import TaskReader
@@ -25,11 +25,11 @@ from metastore_assets.scan.choosing import fragments_named
 from metastore_assets.scan.reading import opened_fragment, row_masks
 from metastore_assets.scan.work import StartSpark, each_fragment, engine_of, engine_session
 from metastore_assets.statistics.frequencies import Frequencies
-from metastore_assets.statistics.leaves import LeafColumn, schema_leaves
 from metastore_assets.statistics.prints import Prints
 from metastore_assets.statistics.profile import profile_field
 from metastore_assets.statistics.states import states_table
-from metastore_assets.traffic import metered
+from metastore_assets.storage.traffic import metered
+from metastore_assets.values.leaves import LeafColumn, schema_leaves
 
 Wanted = tuple[LeafColumn, KeptPolicy]
 

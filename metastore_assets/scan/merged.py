@@ -13,26 +13,26 @@ from metastore_assets.config import KeptPolicy
 from metastore_assets.errors import CorruptionError
 from metastore_assets.lookup.profile_files import with_infinities
 from metastore_assets.pipeline.layouts import Layout
-from metastore_assets.pipeline.lists.frequencies import summed_lists
 from metastore_assets.pipeline.profiles.files import shown_histogram
 from metastore_assets.pipeline.profiles.packed import layout_union
 from metastore_assets.pipeline.profiles.states_files import StatesFiles
 from metastore_assets.pipeline.profiles.stored_states import read_together
+from metastore_assets.pipeline.value_counts.frequencies import summed_lists
 from metastore_assets.scan.cutting import CutFragments, CutProfile, Wanted
 from metastore_assets.scan.printed import ScopePrints, with_repeated
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.frequencies import EMPTY, Frequencies, frequency_facts, sum_frequencies
 from metastore_assets.statistics.histogram import Histogram
-from metastore_assets.statistics.leaves import LeafColumn
 from metastore_assets.statistics.merge import merge_states
 from metastore_assets.statistics.naming import as_named
 from metastore_assets.statistics.profile import all_null_statistics
 from metastore_assets.statistics.quantiles import Digest, decode_digest
 from metastore_assets.statistics.states import histograms_of_states, state_rows
 from metastore_assets.statistics.told import apply_facts, completed
-from metastore_assets.statistics.types import type_text
 from metastore_assets.store.manifest import ProfileFiles
 from metastore_assets.store.objects import ObjectStore
+from metastore_assets.values.leaves import LeafColumn
+from metastore_assets.values.types import type_text
 
 TellUserDefined: TypeAlias = Callable[[ColumnStatistics, KeptPolicy, Frequencies | None], ColumnStatistics]
 """Adds to a row what its states and the list of its values, where there is one, say of user-defined statistics."""

@@ -12,12 +12,11 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 
+from metastore_assets.caching import kept_property
 from metastore_assets.errors import CorruptionError
-from metastore_assets.kept import kept_property
-from metastore_assets.lists import ListReader
 from metastore_assets.lookup.profile_files import Profile
-from metastore_assets.pipeline.lists.print_values import read_prints
 from metastore_assets.pipeline.profiles.states_files import StatesFiles
+from metastore_assets.pipeline.value_counts.print_values import read_prints
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.frequencies import EMPTY, Frequencies
 from metastore_assets.statistics.histogram import Histogram
@@ -26,6 +25,7 @@ from metastore_assets.statistics.quantiles import Digest
 from metastore_assets.statistics.told import implied_frequencies
 from metastore_assets.store.manifest import FragmentEntry
 from metastore_assets.store.objects import ObjectStore
+from metastore_assets.value_counts import ListReader
 
 MOST_ROWS = 20_000_000
 """Of more rows fingerprints are not read, some four bytes of each: distinct values are an estimate then."""

@@ -10,8 +10,8 @@ import pyarrow as pa
 from metastore_assets.errors import FragmentError, MetastoreError
 from metastore_assets.expressions.rows import Mask, RowFilter
 from metastore_assets.formats.base import Fragment, FragmentReader
-from metastore_assets.formats.damage import DAMAGE, is_unsupported, quoting, reason
-from metastore_assets.statistics.leaves import plain_array
+from metastore_assets.storage.corrupt_input import DAMAGE, is_unsupported, quoting, reason
+from metastore_assets.values.leaves import plain_array
 
 
 def count_rows(own: RowFilter, fragment: Fragment) -> int:

@@ -13,10 +13,10 @@ from pydantic import ValidationError
 
 from metastore_assets.config import TableConfig
 from metastore_assets.errors import ConfigError, CorruptionError
-from metastore_assets.formats.places.location import Location
-from metastore_assets.formats.places.reach import Place
 from metastore_assets.messages import redacted
 from metastore_assets.pipeline.place import RECORDED_FIELDS
+from metastore_assets.storage.location import Location
+from metastore_assets.storage.location_policy import Place
 from metastore_assets.store.manifest import Version
 
 

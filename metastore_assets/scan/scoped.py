@@ -20,9 +20,9 @@ from metastore_assets.scan.user_defined import UserDefined
 from metastore_assets.scan.work import StartSpark
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.frequencies import Frequencies
-from metastore_assets.statistics.leaves import LeafColumn
 from metastore_assets.statistics.profile import HIDDEN
 from metastore_assets.store.manifest import FragmentEntry
+from metastore_assets.values.leaves import LeafColumn
 
 
 def scoped(

@@ -11,9 +11,9 @@ from dataclasses import replace
 
 import pyarrow as pa
 
+from metastore_assets.caching import kept_property
 from metastore_assets.config import KeptPolicy
 from metastore_assets.errors import ConfigError
-from metastore_assets.kept import kept_property
 from metastore_assets.pipeline.signatures import LISTED, signature_of
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.frequencies import Frequencies

@@ -7,11 +7,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from metastore_assets.errors import FatalFileError, FragmentError, MetastoreError, WorkerEndedError
-from metastore_assets.formats.apart.reading import read_all
 from metastore_assets.formats.base import Fragment
 from metastore_assets.pipeline.engine import Engine
-from metastore_assets.process_memory import bounded
 from metastore_assets.spark.tasks import run_tasks
+from metastore_assets.storage.process_memory import bounded
+from metastore_assets.tasks.reading import read_all
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -14,11 +14,11 @@ from typing import IO, TYPE_CHECKING
 
 from metastore_assets.errors import MetastoreError
 from metastore_assets.extras import extra
-from metastore_assets.scratch import ScratchFolder
 from metastore_assets.spark.jvm import local_jvm_options
 from metastore_assets.spark.remote import connected, remote_url
 from metastore_assets.spark.settings import LOCAL_SETTINGS, SETTINGS, chosen_settings
 from metastore_assets.startup import safe_import_path
+from metastore_assets.storage.scratch import ScratchFolder
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -21,7 +21,7 @@ import pyarrow as pa
 from metastore_assets.errors import MetastoreError, WorkerEndedError
 from metastore_assets.spark.remote import is_remote, remote_parallelism, working
 from metastore_assets.spark.versions import collect_blobs
-from metastore_assets.traffic import Meter, Traffic, is_metered, metered, note_traffic
+from metastore_assets.storage.traffic import Meter, Traffic, is_metered, metered, note_traffic
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -13,8 +13,8 @@ from pyarrow import types as t
 from metastore_assets.lookup import TableLookup
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.histogram import Histogram
-from metastore_assets.statistics.json import scalar_json
 from metastore_assets.statistics.moments import ratio
+from metastore_assets.values.json import scalar_json
 
 _TIME = pa.timestamp("us")
 LISTED = pa.schema(

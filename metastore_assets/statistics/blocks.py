@@ -10,10 +10,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from metastore_assets.lazy import LazyModule
+from metastore_assets.startup_lazy import LazyModule
 from metastore_assets.statistics.frequencies import Frequencies
 from metastore_assets.statistics.hashing import Words, hash_numbers, hash_values
-from metastore_assets.statistics.physical import (
+from metastore_assets.statistics.runs import SortedValues, count
+from metastore_assets.values.physical import (
     Numbers,
     canonical_array,
     integers_array,
@@ -21,8 +22,7 @@ from metastore_assets.statistics.physical import (
     positive_zeros,
     storage,
 )
-from metastore_assets.statistics.runs import SortedValues, count
-from metastore_assets.statistics.types import TypeClass
+from metastore_assets.values.types import TypeClass
 
 if TYPE_CHECKING:
     import polars as pl

@@ -9,8 +9,7 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import types as t
 
-from metastore_assets.lazy import LazyModule
-from metastore_assets.statistics.physical import physical_series
+from metastore_assets.startup_lazy import LazyModule
 from metastore_assets.statistics.runs import (
     Counted,
     Counts,
@@ -25,7 +24,8 @@ from metastore_assets.statistics.runs import (
     merged_blocks,
     sum_counts,
 )
-from metastore_assets.statistics.types import TypeClass
+from metastore_assets.values.physical import physical_series
+from metastore_assets.values.types import TypeClass
 
 if TYPE_CHECKING:
     import polars as pl

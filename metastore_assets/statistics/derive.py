@@ -7,9 +7,9 @@ from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.describe import Describer
 from metastore_assets.statistics.frequencies import Frequencies, nan_frequency
 from metastore_assets.statistics.histogram import Histogram
-from metastore_assets.statistics.leaves import LeafColumn
 from metastore_assets.statistics.naming import value_width
-from metastore_assets.statistics.types import class_named, type_text
+from metastore_assets.values.leaves import LeafColumn
+from metastore_assets.values.types import class_named, type_text
 
 
 def derived(

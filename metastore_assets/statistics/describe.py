@@ -13,7 +13,6 @@ import pyarrow.compute as pc
 from metastore_assets.config import KeptPolicy
 from metastore_assets.errors import UnsupportedTypeError
 from metastore_assets.statistics.blocks import Block, listed_block, passing_block
-from metastore_assets.statistics.bounds import lower_bound, upper_bound
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.distinct import (
     EMPTY_SKETCH,
@@ -29,12 +28,13 @@ from metastore_assets.statistics.hashing import Words
 from metastore_assets.statistics.histogram import Histogram, histogram_capacity, histogram_of, merge_histograms
 from metastore_assets.statistics.membership import filter_of
 from metastore_assets.statistics.moments import Moments, encode_moments, merge_moments, moment_facts, moments_of
-from metastore_assets.statistics.physical import order_key, storage
 from metastore_assets.statistics.prints import EMPTY, PrintCounter, Prints
 from metastore_assets.statistics.quantiles import build_quantile_sketch, merge_quantile_sketches
 from metastore_assets.statistics.runs import BLOCK, SortedValues
-from metastore_assets.statistics.types import TypeClass
 from metastore_assets.statistics.user_defined.states import Accumulator
+from metastore_assets.values.bounds import lower_bound, upper_bound
+from metastore_assets.values.physical import order_key, storage
+from metastore_assets.values.types import TypeClass
 
 State = TypeVar("State")
 _MOST = 64

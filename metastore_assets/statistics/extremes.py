@@ -12,9 +12,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types as t
 
-from metastore_assets.statistics.physical import numbers
-from metastore_assets.statistics.types import TypeClass
 from metastore_assets.statistics.union import class_values, scattered
+from metastore_assets.values.physical import comparable, numbers
+from metastore_assets.values.types import TypeClass
 
 Flags = npt.NDArray[np.bool_]
 
@@ -86,15 +86,6 @@ def merge_bounds(
             best = pc.if_else(pa.array(unknown), pa.scalar(None, best.type), best)
         found[cls.name] = (rows, _canonical(best, cls))
     return Bounds(scattered(found, len(classes), union), exact)
-
-
-def comparable(values: pa.Array) -> pa.Array:
-    """The values as a type that Arrow finds the least and the greatest of."""
-    if isinstance(values.type, pa.BaseExtensionType):
-        return values.storage
-    if t.is_boolean(values.type):
-        return values.cast(pa.uint8())
-    return values.view(pa.int64()) if t.is_timestamp(values.type) else values
 
 
 def _canonical(values: pa.Array, cls: TypeClass) -> pa.Array:

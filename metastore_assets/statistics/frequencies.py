@@ -14,10 +14,10 @@ from pyarrow import types as t
 
 from metastore_assets.errors import CorruptionError
 from metastore_assets.iso8601 import temporal_text
-from metastore_assets.statistics.physical import canonical_array, physical_series, sort_key
 from metastore_assets.statistics.runs import Counted, sum_counts
-from metastore_assets.statistics.types import TypeClass, type_class
 from metastore_assets.statistics.user_defined.results import Result
+from metastore_assets.values.physical import canonical_array, physical_series, sort_key
+from metastore_assets.values.types import TypeClass, type_class
 
 PERCENTS = (1, 5, 10, 25, 50, 75, 90, 95, 99)
 """The percentiles that are kept, as percents."""

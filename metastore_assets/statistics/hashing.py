@@ -15,8 +15,8 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyarrow import types as t
 
-from metastore_assets.statistics.physical import Numbers, decimal_words, numbers, positive_zeros, storage
-from metastore_assets.statistics.types import TypeClass
+from metastore_assets.values.physical import Numbers, decimal_words, numbers, positive_zeros, storage
+from metastore_assets.values.types import TypeClass
 
 Words = npt.NDArray[np.uint64]
 

@@ -18,7 +18,7 @@ from metastore_assets.statistics.distinct import (
 )
 from metastore_assets.statistics.keyed_hashing import keyed
 from metastore_assets.statistics.runs import BLOCK, SortedValues
-from metastore_assets.statistics.types import TypeClass
+from metastore_assets.values.types import TypeClass
 
 
 class HiddenValues:

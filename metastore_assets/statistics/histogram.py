@@ -17,9 +17,9 @@ import pyarrow as pa
 from metastore_assets.errors import CorruptionError
 from metastore_assets.statistics.frequencies import Frequencies
 from metastore_assets.statistics.moments import ratio
-from metastore_assets.statistics.physical import Numbers, integers_array, numbers
 from metastore_assets.statistics.power_sums import magnitude, scaled
-from metastore_assets.statistics.types import TypeClass
+from metastore_assets.values.physical import Numbers, integers_array, numbers
+from metastore_assets.values.types import TypeClass
 
 MOST_BINS = 10_000
 

@@ -43,8 +43,8 @@ from metastore_assets.statistics.states import (
     sketch_columns,
 )
 from metastore_assets.statistics.tables import statistic_type
-from metastore_assets.statistics.types import TypeClass, class_named
 from metastore_assets.statistics.union import as_union, union_of
+from metastore_assets.values.types import TypeClass, class_named
 
 _STATES: tuple[FrequencyState, ...] = ("listed", "repeated", "estimated", "off", "absent")
 

@@ -23,8 +23,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from metastore_assets.statistics.physical import Numbers
 from metastore_assets.statistics.power_sums import float_power_sums, integer_power_sums, magnitude, scaled
+from metastore_assets.values.physical import Numbers
 
 _VERSION = 1
 _HEADER = struct.Struct("<BqqqiiddIIII")

@@ -7,11 +7,11 @@ from dataclasses import replace
 import pyarrow as pa
 from pyarrow import types as t
 
-from metastore_assets.lazy import pc
+from metastore_assets.startup_lazy import pc
 from metastore_assets.statistics.column import STATISTICS, ColumnStatistics
 from metastore_assets.statistics.declared import ARROW
-from metastore_assets.statistics.leaves import LeafColumn, plain_type
-from metastore_assets.statistics.types import type_class, type_text
+from metastore_assets.values.leaves import LeafColumn, plain_type
+from metastore_assets.values.types import type_class, type_text
 
 
 def as_named(row: ColumnStatistics, position: int, leaf: LeafColumn) -> ColumnStatistics:

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-from metastore_assets.statistics.physical import Numbers
+from metastore_assets.values.physical import Numbers
 
 Counts = npt.NDArray[np.int64]
 

@@ -18,7 +18,12 @@ from metastore_assets.statistics.describe import Describer
 from metastore_assets.statistics.frequencies import Frequencies, frequencies_of_run
 from metastore_assets.statistics.hidden import HiddenValues
 from metastore_assets.statistics.histogram import Histogram
-from metastore_assets.statistics.leaves import (
+from metastore_assets.statistics.naming import value_width
+from metastore_assets.statistics.prints import Prints
+from metastore_assets.statistics.runs import SortedValues, count_dense, mostly_distinct
+from metastore_assets.statistics.told import as_kept
+from metastore_assets.statistics.user_defined.telling import with_user_defined
+from metastore_assets.values.leaves import (
     LeafColumn,
     is_list,
     leaf_columns,
@@ -26,12 +31,7 @@ from metastore_assets.statistics.leaves import (
     plain_type,
     split_leaves,
 )
-from metastore_assets.statistics.naming import value_width
-from metastore_assets.statistics.prints import Prints
-from metastore_assets.statistics.runs import SortedValues, count_dense, mostly_distinct
-from metastore_assets.statistics.told import as_kept
-from metastore_assets.statistics.types import TypeClass, type_class, type_text
-from metastore_assets.statistics.user_defined.telling import with_user_defined
+from metastore_assets.values.types import TypeClass, type_class, type_text
 
 HIDDEN = "its values are hidden by its policy `values: hidden`; with `shown` a refresh reads them"
 """The reason that is given for columns of which no value may be told."""

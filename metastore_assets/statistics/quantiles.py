@@ -24,8 +24,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from metastore_assets.statistics.frequencies import PERCENTS, Percentiles, nearest_ranks
-from metastore_assets.statistics.physical import physical_value, scalar
-from metastore_assets.statistics.types import TypeClass
+from metastore_assets.values.physical import physical_value, scalar
+from metastore_assets.values.types import TypeClass
 
 COMPRESSION = 200
 """Steps of the scale function over all ranks. A digest has no more clusters, but for values so frequent that they go

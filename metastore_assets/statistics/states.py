@@ -14,7 +14,7 @@ from metastore_assets.statistics.column import STATISTICS, ColumnStatistics
 from metastore_assets.statistics.histogram import Histogram
 from metastore_assets.statistics.quantiles import Digest, decode_digest, encode_digest
 from metastore_assets.statistics.tables import pack_columns, unpack_columns
-from metastore_assets.statistics.types import class_named
+from metastore_assets.values.types import class_named
 
 KEPT = tuple(name for name, own in STATISTICS.items() if own.is_state)
 """What merging needs of the columns of `statistics`; the others follow from the states, or from the schema."""

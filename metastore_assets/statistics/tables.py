@@ -13,14 +13,12 @@ import numpy as np
 import pyarrow as pa
 
 from metastore_assets.errors import CorruptionError
-from metastore_assets.lazy import pc
+from metastore_assets.startup_lazy import pc
 from metastore_assets.statistics.column import STATISTICS, ColumnStatistics
 from metastore_assets.statistics.declared import ARROW
 from metastore_assets.statistics.frequencies import EMPTY, Frequencies, Percentiles, frequencies_of_run
 from metastore_assets.statistics.histogram import Histogram, bin_numbers
-from metastore_assets.statistics.physical import numbers, physical_series
 from metastore_assets.statistics.runs import sum_counts
-from metastore_assets.statistics.types import class_named, type_class
 from metastore_assets.statistics.union import (
     as_union,
     from_union,
@@ -30,6 +28,8 @@ from metastore_assets.statistics.union import (
     unpack_scalars,
 )
 from metastore_assets.statistics.user_defined.results import result_columns, results_of, told_results
+from metastore_assets.values.physical import numbers, physical_series
+from metastore_assets.values.types import class_named, type_class
 
 __all__ = [
     "frequencies_of",

@@ -12,10 +12,10 @@ from metastore_assets.statistics.column import ColumnStatistics, FrequencyState
 from metastore_assets.statistics.distinct import estimate_distinct
 from metastore_assets.statistics.frequencies import Frequencies, FrequencyFacts, frequency_facts
 from metastore_assets.statistics.moments import decode_moments, moment_facts
-from metastore_assets.statistics.physical import physical_value
 from metastore_assets.statistics.quantiles import estimated_percentiles
-from metastore_assets.statistics.types import TypeClass, class_named
 from metastore_assets.statistics.user_defined.states import kept
+from metastore_assets.values.physical import physical_value
+from metastore_assets.values.types import TypeClass, class_named
 
 if TYPE_CHECKING:
     from metastore_assets.config import KeptPolicy

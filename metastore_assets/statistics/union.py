@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from metastore_assets.lazy import pc
-from metastore_assets.statistics.types import TypeClass, class_named, type_class
+from metastore_assets.startup_lazy import pc
+from metastore_assets.values.types import TypeClass, class_named, type_class
 
 
 def union_type(classes: Iterable[TypeClass]) -> pa.StructType:

@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from metastore_assets.kept import kept_property
-from metastore_assets.lazy import pc
+from metastore_assets.caching import kept_property
+from metastore_assets.startup_lazy import pc
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.parquet import parquet_errors
 from metastore_assets.store.shared_parquet import SharedParquet

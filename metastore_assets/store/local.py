@@ -21,8 +21,8 @@ from typing import Any
 import pyarrow as pa
 
 from metastore_assets.errors import ObjectExistsError, ObjectNotFoundError, StoreError
+from metastore_assets.storage.traffic import counted_input, note_read, note_written
 from metastore_assets.store.backend import Input, ObjectInfo, Output
-from metastore_assets.traffic import counted_input, note_read, note_written
 
 _SMALL = 128 << 10
 """Files of so many bytes at most are read at once: so much the kernel reads ahead anyway."""

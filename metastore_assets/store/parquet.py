@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from metastore_assets.errors import CorruptionError, StoreError
-from metastore_assets.store.ahead import chunk_ranges
 from metastore_assets.store.backend import Input, Output
+from metastore_assets.store.prefetch import chunk_ranges
 
 ROW_GROUP_ROWS = 131_072
 """Most rows in one row group."""

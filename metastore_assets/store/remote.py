@@ -18,11 +18,11 @@ from obstore import exceptions
 from obstore.store import from_url
 
 from metastore_assets.errors import ObjectExistsError, ObjectNotFoundError, StoreError
-from metastore_assets.ranges import RangedFile
-from metastore_assets.storage_options import obstore_arguments
-from metastore_assets.store.ahead import FetchedRanges
+from metastore_assets.storage.options import obstore_arguments
+from metastore_assets.storage.ranged_file import RangedFile
+from metastore_assets.storage.traffic import note_read, note_written, reading
 from metastore_assets.store.backend import Input, ObjectInfo, Output
-from metastore_assets.traffic import note_read, note_written, reading
+from metastore_assets.store.prefetch import FetchedRanges
 
 _TAIL = 1 << 16
 _KEPT_TAILS = 64

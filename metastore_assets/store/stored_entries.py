@@ -10,8 +10,8 @@ from typing import Any, Generic, overload
 
 import pyarrow as pa
 
+from metastore_assets.caching import kept_property
 from metastore_assets.errors import CorruptionError, ObjectNotFoundError
-from metastore_assets.kept import kept_property
 from metastore_assets.store.entries import KINDS, Entry, EntryKind, Key, entries_of, entries_table
 from metastore_assets.store.entry_files import (
     EntryFiles,

@@ -20,11 +20,12 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from metastore_assets.errors import CorruptionError, ObjectNotFoundError, VersionConflictError, VersionNotFoundError
-from metastore_assets.lazy import pc
+from metastore_assets.startup_lazy import pc
 from metastore_assets.store.document import decode_version, encode_version, stored_entries
 from metastore_assets.store.documents import Documents
 from metastore_assets.store.entries import KINDS, MEMORY, version_entries
 from metastore_assets.store.expire import Expired, expire
+from metastore_assets.store.expired_files import PORTION, drop_outdated, write_released
 from metastore_assets.store.manifest import FragmentEntry, Version
 from metastore_assets.store.named import not_in_file, not_named
 from metastore_assets.store.objects import ObjectStore
@@ -38,7 +39,6 @@ from metastore_assets.store.pending import (
     remove_cleared,
     save_pending,
 )
-from metastore_assets.store.released import PORTION, drop_outdated, write_released
 from metastore_assets.store.stored_entries import StoredMemory, write_entries
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from metastore_assets.lists import ListChanges, list_changes
+from metastore_assets.value_counts import ListChanges, list_changes
 from metastore_assets.store.manifest import FragmentEntry, Version
 from metastore_assets.store.objects import ObjectStore
 

@@ -18,14 +18,14 @@ from metastore_assets.assets.metadata import (
     user_defined_markdown,
 )
 from metastore_assets.assets.names import KINDS
-from metastore_assets.pictures.facts import scalar_text
-from metastore_assets.pictures.glance import Glance, glance_at
-from metastore_assets.pictures.interest import interesting_columns, is_continuous
+from metastore_assets.report.facts import scalar_text
+from metastore_assets.report.glance import Glance, glance_at
+from metastore_assets.report.interest import interesting_columns, is_continuous
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.user_defined.results import Result
 from metastore_assets.store.objects import ObjectStore
 from tests.lookup.published import publish
-from tests.pictures.test_markdown import HOSTILE, parse, shown
+from tests.report.test_markdown import HOSTILE, parse, shown
 
 ROWS = 1000
 _POSITION = {name: i for i, name in enumerate(["key", "flag", "price", "one", "empty", "text", "day", "code"])}

@@ -12,7 +12,7 @@ import pytest
 
 from metastore_assets.checks import CheckResult
 from metastore_assets.checks.expectations import expectation
-from metastore_assets.config_check_entries import parse_check
+from metastore_assets.config.check_entries import parse_check
 from metastore_assets.store.objects import ObjectStore
 from tests.checks.support import results
 from tests.lookup.published import publish

@@ -10,8 +10,8 @@ import pytest
 import yaml
 
 from metastore_assets.checks.expectations import expectation
-from metastore_assets.config_check_entries import named_checks, parse_check
-from metastore_assets.config_checks import KINDS, Drift, Fresh, Level, NotNull, NullShare, RowCountChange
+from metastore_assets.config.check_entries import named_checks, parse_check
+from metastore_assets.config.check_models import KINDS, Drift, Fresh, Level, NotNull, NullShare, RowCountChange
 
 
 def parsed(text: str, level: Level = "column") -> Any:

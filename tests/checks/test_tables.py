@@ -13,7 +13,7 @@ import pytest
 from metastore_assets.checks import Finding, evaluate
 from metastore_assets.checks.of_tables import contradictions
 from metastore_assets.checks.subject import Subject
-from metastore_assets.config_check_entries import NamedCheck, parse_check
+from metastore_assets.config.check_entries import NamedCheck, parse_check
 from metastore_assets.errors import StoreError, TableNotFoundError
 from metastore_assets.formats.base import Fragment, Snapshot
 from metastore_assets.lookup import TableLookup

@@ -17,7 +17,7 @@ import pytest
 from click.testing import CliRunner
 
 from metastore_assets.cli.commands import cli
-from metastore_assets.pictures import text
+from metastore_assets.report import text
 from tests.cli.support import PROGRAM, answer, error_of, run
 
 RESULT = {"table", "partitions", "chunks", "versions", "fragments", "bytes", "seconds", "done", "failed_checks"}

@@ -12,7 +12,7 @@ from metastore_assets.cli.page import Page
 from metastore_assets.cli.statistics_table import print_statistics
 from metastore_assets.cli.terminal import TerminalOutput
 from metastore_assets.config import CONFIG_VARIABLE
-from metastore_assets.pictures import text
+from metastore_assets.report import text
 from tests.cli.conftest import COUNT
 from tests.cli.support import answer, error_of, run
 

@@ -16,8 +16,8 @@ from rich.console import Console
 
 from metastore_assets.cli.progress import Line, Silent, watching
 from metastore_assets.cli.running_tasks import RunningTasks
-from metastore_assets.pictures.text import cells
 from metastore_assets.pipeline.outcome import Progress
+from metastore_assets.report.text import cells
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from metastore_assets import MetastoreConfig
 from metastore_assets.config import load_config
-from metastore_assets.config_emr import folder_of
+from metastore_assets.config.emr import folder_of
 from metastore_assets.databases import Members, with_members
 from metastore_assets.emr.job import _refreshed
 from metastore_assets.emr.request import Answer, Request

@@ -11,8 +11,8 @@ from metastore_assets.errors import LiteralError
 from metastore_assets.expressions.literals import literal, literal_of_text
 from metastore_assets.expressions.tree import Compare
 from metastore_assets.expressions.typed import parse_predicate
-from metastore_assets.statistics.leaves import schema_leaves
-from metastore_assets.statistics.types import type_class
+from metastore_assets.values.leaves import schema_leaves
+from metastore_assets.values.types import type_class
 
 SCHEMA = pa.schema([("n", pa.int64()), ("price", pa.decimal128(10, 2)), ("wide", pa.decimal128(38, 0))])
 LEAVES = [leaf for leaves in schema_leaves(SCHEMA) for leaf in leaves]

@@ -18,8 +18,8 @@ from metastore_assets.expressions.rows import matches
 from metastore_assets.expressions.text import text_of
 from metastore_assets.expressions.tree import columns_of
 from metastore_assets.expressions.typed import parse_predicate
-from metastore_assets.statistics.leaves import schema_leaves
-from metastore_assets.statistics.types import TypeClass, class_named
+from metastore_assets.values.leaves import schema_leaves
+from metastore_assets.values.types import TypeClass, class_named
 from tests.expressions.model import holds, plain, predicates, rows_of, schema, sql, table_of
 
 LEAVES = [leaf for own in schema_leaves(schema()) for leaf in own]

@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 
 from metastore_assets.errors import FragmentError
 from metastore_assets.formats import Snapshot, decode_partition_key
-from metastore_assets.formats.conform import identity
+from metastore_assets.formats.schema_casting import identity
 from tests.formats.hudi.tables import HUDI_TABLES
 from tests.formats.iceberg.tables import ICEBERG_TABLES, IcebergEqualityDeletes
 from tests.formats.oracle import read_rows

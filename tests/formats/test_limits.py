@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from metastore_assets.formats import limits
+from metastore_assets.storage import limits
 
 _DOCS = Path(__file__).parents[2] / "docs" / "operations.md"
 

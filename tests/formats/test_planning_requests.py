@@ -16,7 +16,7 @@ import pytest
 
 from metastore_assets.config import TableConfig
 from metastore_assets.formats import Memory, open_table_format
-from metastore_assets.formats.places.object_store import open_object_store
+from metastore_assets.storage.object_store import open_object_store
 from tests.formats.delta.log_writer import commit, field, metadata, protocol
 from tests.formats.hudi.tables import HudiCopyOnWrite, HudiMergeOnRead
 from tests.formats.iceberg.writer import _MANIFEST_FILE, IcebergWriter, column

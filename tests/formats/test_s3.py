@@ -22,7 +22,7 @@ from deltalake import DeltaTable, write_deltalake
 from metastore_assets.config import TableConfig
 from metastore_assets.errors import FragmentError, TableFormatError, TableNotFoundError
 from metastore_assets.formats import TableFormat, open_table_format
-from metastore_assets.formats.places.object_store import ObjectFile
+from metastore_assets.storage.object_store import ObjectFile
 from tests.formats.delta.log_writer import delete_rows, newest
 from tests.formats.oracle import read_columns
 

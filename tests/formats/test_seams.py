@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from metastore_assets.errors import SnapshotNotFoundError
 from metastore_assets.formats.bounds import column_path
 from metastore_assets.formats.partition_filter import PartitionFilter
-from metastore_assets.formats.places.relocation import Relocation, path_of
 from metastore_assets.formats.time_travel import not_found, parse_timestamp
+from metastore_assets.storage.path_mapping import Relocation, path_of
 
 
 @pytest.mark.parametrize(

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from metastore_assets.index import membership
 from metastore_assets.index.membership import Filters, MembershipReader, next_membership
 from metastore_assets.statistics.membership import cells_of_filters, filter_of
-from metastore_assets.statistics.types import class_named
 from metastore_assets.store.entry_files import EntryFiles
 from metastore_assets.store.objects import ObjectStore
+from metastore_assets.values.types import class_named
 
 COLUMNS = ("a", "b.c d")
 INT, TEXT = class_named("int64"), class_named("string")

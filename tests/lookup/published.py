@@ -10,22 +10,22 @@ from typing import Any
 import pyarrow as pa
 
 from metastore_assets.config import TableConfig
-from metastore_assets.lists import Lists, write_lists
-from metastore_assets.lists.graph import delta_name, rows_of
 from metastore_assets.lookup import TableLookup
 from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.index import table_index
 from metastore_assets.pipeline.layouts import table_layout
-from metastore_assets.pipeline.lists.table import listed_classes
 from metastore_assets.pipeline.partition_files import table_partition_files
 from metastore_assets.pipeline.profiles.files import ProfileWriter
+from metastore_assets.pipeline.value_counts.table import listed_classes
 from metastore_assets.produce import Delta, FlowState
 from metastore_assets.statistics.frequencies import Frequencies
 from metastore_assets.statistics.profile import ColumnProfile, profile_field
-from metastore_assets.statistics.types import schema_leaves
 from metastore_assets.store.manifest import FragmentEntry, ListFiles, PartitionEntry, ProfileFiles, Version
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.versions import VersionStore
+from metastore_assets.value_counts import Lists, write_lists
+from metastore_assets.value_counts.graph import delta_name, rows_of
+from metastore_assets.values.types import schema_leaves
 
 
 def profiles_of(config: TableConfig, rows: pa.Table) -> list[ColumnProfile]:

@@ -34,7 +34,7 @@ from metastore_assets.expressions.literals import literal
 from metastore_assets.lookup import open_table
 from metastore_assets.lookup.buckets import buckets_of
 from metastore_assets.pipeline.refresh import refresh
-from metastore_assets.statistics.types import type_class
+from metastore_assets.values.types import type_class
 
 
 def no_spark() -> Any:

@@ -15,9 +15,9 @@ from metastore_assets.lookup import Metastore, TableLookup
 from metastore_assets.lookup.profile_files import ProfileReader
 from metastore_assets.pipeline.profiles.files import write_statistics
 from metastore_assets.statistics.column import ColumnStatistics
-from metastore_assets.statistics.leaves import LeafColumn
 from metastore_assets.store.manifest import ProfileFiles
 from metastore_assets.store.objects import ObjectStore
+from metastore_assets.values.leaves import LeafColumn
 from tests.lookup.published import publish
 from tests.statistics.columns import profile_one
 

@@ -17,14 +17,14 @@ import pytest
 
 from metastore_assets.config import MetastoreConfig, TableConfig
 from metastore_assets.errors import ColumnNotFoundError, VersionNotFoundError
-from metastore_assets.lists import ListChanges
 from metastore_assets.lookup import Metastore, TableLookup, open_table
 from metastore_assets.lookup.diff import diff_json
-from metastore_assets.pipeline.lists.compact import compact
 from metastore_assets.pipeline.outcome import RefreshResult
 from metastore_assets.pipeline.refresh import refresh
+from metastore_assets.pipeline.value_counts.compact import compact
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.versions import VersionStore
+from metastore_assets.value_counts import ListChanges
 from tests.lookup.published import publish
 from tests.pipeline.support import SCHEMA, Lake
 

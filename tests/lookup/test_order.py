@@ -21,8 +21,8 @@ from hypothesis import strategies as st
 from metastore_assets.errors import CorruptionError, LiteralError, MetastoreError, NotKeptError, ObjectNotFoundError
 from metastore_assets.lookup import Count, TableLookup, TextValue
 from metastore_assets.lookup.json import scalar_json
-from metastore_assets.statistics.types import class_named
 from metastore_assets.store.objects import ObjectStore
+from metastore_assets.values.types import class_named
 from tests.lookup.published import publish
 from tests.statistics.columns import KINDS, TICKS
 from tests.statistics.oracle import NAN, Facts, plain

@@ -7,7 +7,7 @@ import random
 import pyarrow as pa
 import pytest
 
-from metastore_assets.pipeline.lists import exchange
+from metastore_assets.pipeline.value_counts import exchange
 from metastore_assets.statistics.frequencies import Frequencies, sum_frequencies
 
 

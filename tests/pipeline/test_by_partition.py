@@ -25,17 +25,17 @@ from pyiceberg.types import NestedField, StringType
 
 from metastore_assets.config import MetastoreConfig
 from metastore_assets.errors import VersionConflictError
-from metastore_assets.lists import ListReader, graph, read_lists, write_lists
 from metastore_assets.lookup import Metastore
 from metastore_assets.lookup.profile_files import ProfileReader
 from metastore_assets.pipeline.engine import Engine
-from metastore_assets.pipeline.lists.compact import compact
 from metastore_assets.pipeline.purge import purge
 from metastore_assets.pipeline.refresh import plan_refresh, refresh
+from metastore_assets.pipeline.value_counts.compact import compact
 from metastore_assets.pipeline.verifying.verify import verify
 from metastore_assets.produce import Delta
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.versions import VersionStore
+from metastore_assets.value_counts import ListReader, graph, read_lists, write_lists
 from tests.pipeline.support import Lake, everything_on_spark, latest
 from tests.pipeline.test_lists import RUNS, Plain
 from tests.pipeline.test_lists import plain as plain

@@ -14,8 +14,8 @@ import pytest
 
 from metastore_assets.config import MetastoreConfig, TableConfig
 from metastore_assets.errors import MetastoreError
-from metastore_assets.pipeline.lists.compact import compact
 from metastore_assets.pipeline.refresh import refresh
+from metastore_assets.pipeline.value_counts.compact import compact
 from metastore_assets.pipeline.verifying.verify import verify
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.versions import VersionStore

@@ -13,16 +13,16 @@ from metastore_assets.errors import CorruptionError
 from metastore_assets.pipeline import engine as engines
 from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.layouts import Layout, table_layout
-from metastore_assets.pipeline.lists import frequency_exchange
-from metastore_assets.pipeline.lists.frequencies import SummedColumns, sum_columns
-from metastore_assets.pipeline.lists.frequency_sums import FrequencySum
 from metastore_assets.pipeline.profiles.files import FrequencyWriter
 from metastore_assets.pipeline.profiles.states_files import StatesFiles
 from metastore_assets.pipeline.profiles.stored import FrequencyReader
+from metastore_assets.pipeline.value_counts import frequency_exchange
+from metastore_assets.pipeline.value_counts.frequencies import SummedColumns, sum_columns
+from metastore_assets.pipeline.value_counts.frequency_sums import FrequencySum
 from metastore_assets.statistics.frequencies import Frequencies
-from metastore_assets.statistics.types import type_class
 from metastore_assets.store.manifest import ProfileFiles
 from metastore_assets.store.objects import ObjectStore
+from metastore_assets.values.types import type_class
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -17,9 +17,9 @@ from metastore_assets.cli.commands import cli
 from metastore_assets.config import MetastoreConfig, TableConfig
 from metastore_assets.history import gather
 from metastore_assets.pipeline.engine import Engine
-from metastore_assets.pipeline.lists.compact import compact
 from metastore_assets.pipeline.purge import purge
 from metastore_assets.pipeline.refresh import refresh
+from metastore_assets.pipeline.value_counts.compact import compact
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.versions import VersionStore
 from tests.pipeline.test_purge import cells, holding

@@ -12,14 +12,15 @@ import pytest
 
 from metastore_assets.config import MetastoreConfig, TableConfig
 from metastore_assets.errors import FatalFileError, FragmentError
-from metastore_assets.formats import memory, open_table_format
-from metastore_assets.formats.apart.running import run_in_children
+from metastore_assets.formats import metadata_cache as memory
+from metastore_assets.formats import open_table_format
 from metastore_assets.pipeline import reading
 from metastore_assets.pipeline.reading import TaskReader
 from metastore_assets.pipeline.refresh import is_current, plan_refresh, refresh
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.stored_entries import StoredMemory
 from metastore_assets.store.versions import VersionStore
+from metastore_assets.tasks.running import run_in_children
 from tests.formats.apart.tasks import Stubborn
 from tests.pipeline.support import latest
 

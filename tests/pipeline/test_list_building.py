@@ -18,12 +18,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from metastore_assets.config import MetastoreConfig, TableConfig
-from metastore_assets.lists import Built, read_lists
 from metastore_assets.lookup import open_table
-from metastore_assets.pipeline.lists import ranges
 from metastore_assets.pipeline.refresh import refresh
+from metastore_assets.pipeline.value_counts import ranges
 from metastore_assets.statistics.frequencies import Frequencies, cut
 from metastore_assets.store.objects import ObjectStore
+from metastore_assets.value_counts import Built, read_lists
 from tests.robustness.support import no_spark
 
 if TYPE_CHECKING:

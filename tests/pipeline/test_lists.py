@@ -14,13 +14,13 @@ import pytest
 
 from metastore_assets.config import MetastoreConfig, TableConfig
 from metastore_assets.errors import VersionConflictError
-from metastore_assets.lists import graph, read_lists
 from metastore_assets.lookup import Metastore
 from metastore_assets.pipeline.merging import reduce
 from metastore_assets.pipeline.refresh import RefreshResult, refresh
 from metastore_assets.produce import Settings
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.versions import VersionStore
+from metastore_assets.value_counts import graph, read_lists
 from tests.pipeline.support import Lake, assert_same, everything, latest
 from tests.pipeline.test_refresh import assert_matches_duckdb
 

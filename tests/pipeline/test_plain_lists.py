@@ -18,10 +18,10 @@ import pytest
 from metastore_assets.config import MetastoreConfig, TableConfig
 from metastore_assets.lookup import TableLookup, open_table
 from metastore_assets.pipeline.engine import Engine
-from metastore_assets.pipeline.lists import prints
-from metastore_assets.pipeline.lists.compact import compact
 from metastore_assets.pipeline.purge import purge
 from metastore_assets.pipeline.refresh import refresh
+from metastore_assets.pipeline.value_counts import prints
+from metastore_assets.pipeline.value_counts.compact import compact
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.versions import VersionStore
 from tests.robustness.support import no_spark

@@ -10,7 +10,7 @@ import pytest
 from metastore_assets.config import TableConfig
 from metastore_assets.errors import PartitionNotFoundError
 from metastore_assets.formats.base import FIELD_ID, Fragment, Snapshot, TypeReason
-from metastore_assets.formats.conform import with_default
+from metastore_assets.formats.schema_casting import with_default
 from metastore_assets.pipeline import signatures
 from metastore_assets.pipeline.layouts import Layout, table_layout
 from metastore_assets.pipeline.plan import PartitionPlan, Plan, make_plan, members_id, partition_content_id

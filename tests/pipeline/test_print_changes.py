@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from metastore_assets.errors import CorruptionError
-from metastore_assets.pipeline.lists.print_changes import change_of
-from metastore_assets.pipeline.lists.print_values import PrintedColumn, is_among
+from metastore_assets.pipeline.value_counts.print_changes import change_of
+from metastore_assets.pipeline.value_counts.print_values import PrintedColumn, is_among
 from metastore_assets.statistics.frequencies import EMPTY, Frequencies, sum_frequencies
 from metastore_assets.statistics.prints import Numbers, Prints, narrowed, prints_of, prints_of_list, sum_prints
 

@@ -14,11 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from metastore_assets.errors import CorruptionError
-from metastore_assets.pipeline.lists import prints
-from metastore_assets.pipeline.lists.print_exchange import decoded, encoded, exchanged_prints
 from metastore_assets.pipeline.refresh import refresh
+from metastore_assets.pipeline.value_counts import prints
+from metastore_assets.pipeline.value_counts.print_exchange import decoded, encoded, exchanged_prints
 from metastore_assets.statistics.prints import BITS, Prints, counted_prints, sum_prints
-from metastore_assets.traffic import metered, note_read, note_written
+from metastore_assets.storage.traffic import metered, note_read, note_written
 from tests.pipeline.support import everything_on_spark
 from tests.pipeline.test_prints import Lake, change, check, rows
 

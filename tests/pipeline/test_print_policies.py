@@ -15,19 +15,19 @@ from hypothesis import strategies as st
 
 from metastore_assets.config import ColumnPolicy, MetastoreConfig, TableConfig
 from metastore_assets.errors import ConfigError, NotKeptError, ProfileError
-from metastore_assets.lists import ListReader
 from metastore_assets.pipeline import decisions
 from metastore_assets.pipeline.decisions import why_fingerprinted, why_not_fingerprinted
 from metastore_assets.pipeline.engine import Engine
-from metastore_assets.pipeline.lists import print_values
-from metastore_assets.pipeline.lists.compact import compact
 from metastore_assets.pipeline.purge import purge
 from metastore_assets.pipeline.refresh import plan_refresh, refresh
+from metastore_assets.pipeline.value_counts import print_values
+from metastore_assets.pipeline.value_counts.compact import compact
 from metastore_assets.pipeline.verifying.verify import verify
 from metastore_assets.statistics import profile
 from metastore_assets.statistics.profile import profile_field
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.versions import VersionStore
+from metastore_assets.value_counts import ListReader
 from tests.pipeline.support import latest
 from tests.pipeline.test_prints import PRINTED, Lake, _no_spark
 
@@ -363,7 +363,7 @@ def test_a_file_that_goes_while_its_values_are_looked_for(tmp_path: Path, monkey
         going.unlink(missing_ok=True)
         return find(*arguments)
 
-    monkeypatch.setattr("metastore_assets.pipeline.lists.prints.find_values", late)
+    monkeypatch.setattr("metastore_assets.pipeline.value_counts.prints.find_values", late)
     lake.refresh()
     assert lake.top() == [("c", 2)]
 

@@ -14,11 +14,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from metastore_assets.config import MetastoreConfig, TableConfig
-from metastore_assets.lists import graph
 from metastore_assets.lookup import Metastore, TableLookup
-from metastore_assets.pipeline.lists import prints
 from metastore_assets.pipeline.refresh import RefreshResult, refresh
+from metastore_assets.pipeline.value_counts import prints
 from metastore_assets.produce import Settings
+from metastore_assets.value_counts import graph
 
 RUNS = Settings(single_run_rows=0, bulk_share=1e9, base_share=1e9, fan_in=3, max_runs=9, row_group_rows=40)
 COLUMNS = {"code": pa.string(), "number": pa.float64(), "parts": pa.list_(pa.int64())}

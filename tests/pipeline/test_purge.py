@@ -13,10 +13,10 @@ import pytest
 
 from metastore_assets.errors import VersionNotFoundError
 from metastore_assets.pipeline.engine import Engine
-from metastore_assets.pipeline.lists.compact import compact
 from metastore_assets.pipeline.purge import Purged
 from metastore_assets.pipeline.purge import purge as purge_with
 from metastore_assets.pipeline.refresh import refresh
+from metastore_assets.pipeline.value_counts.compact import compact
 from metastore_assets.store.backfills import BackfillRecord
 from metastore_assets.store.manifest import FragmentEntry, ProfileFiles, Version
 from metastore_assets.store.objects import ObjectStore

@@ -12,13 +12,13 @@ import duckdb
 import pytest
 
 from metastore_assets.errors import VersionConflictError
-from metastore_assets.lists import graph, read_lists
 from metastore_assets.lookup import Metastore, TableLookup
-from metastore_assets.pipeline.lists.compact import compact
 from metastore_assets.pipeline.refresh import refresh
+from metastore_assets.pipeline.value_counts.compact import compact
 from metastore_assets.produce import Settings
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.versions import VersionStore
+from metastore_assets.value_counts import graph, read_lists
 from tests.pipeline.support import Lake, assert_same, everything
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ import pytest
 from metastore_assets.config import MetastoreConfig, TableConfig
 from metastore_assets.pipeline.outcome import STEPS, RefreshResult
 from metastore_assets.pipeline.refresh import refresh
-from metastore_assets.traffic import Threads, counted_input, metered, note_read, note_written, step
+from metastore_assets.storage.traffic import Threads, counted_input, metered, note_read, note_written, step
 from tests.formats.s3_proxy import Requests, counted
 from tests.pipeline.support import Lake, everything_on_spark, rows
 from tests.robustness.support import no_spark

@@ -22,9 +22,9 @@ from metastore_assets.assets.names import KINDS as FILES
 from metastore_assets.config import MetastoreConfig, TableConfig
 from metastore_assets.lookup import Metastore, TableLookup
 from metastore_assets.lookup.json import histogram_json, scalar_json, show_json, top_json
-from metastore_assets.pictures.glance import glance_at
-from metastore_assets.pipeline.lists import frequency_exchange
 from metastore_assets.pipeline.refresh import refresh
+from metastore_assets.pipeline.value_counts import frequency_exchange
+from metastore_assets.report.glance import glance_at
 from metastore_assets.spark import tasks as runner
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.frequencies import frequency_facts

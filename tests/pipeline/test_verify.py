@@ -13,13 +13,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from metastore_assets.errors import MetastoreError, PartitionNotFoundError, VersionNotFoundError
-from metastore_assets.lists import list_flow, read_lists, write_lists
 from metastore_assets.pipeline.refresh import refresh
 from metastore_assets.pipeline.verifying.verify import Verification, verify
 from metastore_assets.produce import Delta
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.sections import SectionReader, SectionWriter
 from metastore_assets.store.versions import VersionStore
+from metastore_assets.value_counts import list_flow, read_lists, write_lists
 from tests.pipeline.support import Lake, latest
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ from uuid import UUID
 import pyarrow as pa
 
 from metastore_assets.produce import Dataflow, Delta, DeltaRoot, FlowState, LocalExecutor, Rows, Settings, SumStage
-from metastore_assets.statistics.types import class_named
 from metastore_assets.store.objects import ObjectStore
+from metastore_assets.values.types import class_named
 
 NINES = 10**38 - 1
 LONG = [-(2**63), -1, 0, 1, 2**53 + 1, 2**63 - 1]

@@ -23,10 +23,10 @@ import pyarrow as pa
 from metastore_assets.config import TableConfig
 from metastore_assets.errors import MetastoreError
 from metastore_assets.formats import Fragment, open_table_format
-from metastore_assets.formats.apart.reading import read_all
 from metastore_assets.pipeline.fragments import FragmentFailure, ProfileContext, profile_bundle
 from metastore_assets.pipeline.layouts import table_layout
 from metastore_assets.store.objects import ObjectStore
+from metastore_assets.tasks.reading import read_all
 
 
 def read(table: TableConfig, root: Path, *, profile: bool) -> dict[str, Any]:

@@ -7,9 +7,9 @@ from typing import Any, ClassVar
 
 from metastore_assets.config import MetastoreConfig, TableConfig
 from metastore_assets.pipeline.engine import Engine
-from metastore_assets.pipeline.lists.compact import compact
 from metastore_assets.pipeline.purge import purge
 from metastore_assets.pipeline.refresh import refresh
+from metastore_assets.pipeline.value_counts.compact import compact
 from tests.pipeline.support import assert_same, everything
 from tests.robustness.delta_tables import DeltaCopyOnWrite, DeltaMapped
 from tests.robustness.file_tables import PlainFiles

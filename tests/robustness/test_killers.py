@@ -22,14 +22,14 @@ from deltalake import DeltaTable, write_deltalake
 from metastore_assets.config import MetastoreConfig, TableConfig
 from metastore_assets.errors import FatalFileError, ProfileError, TableFormatError
 from metastore_assets.formats import open_table_format
-from metastore_assets.formats.apart import children
-from metastore_assets.formats.apart.reading import read_one
 from metastore_assets.formats.base import FragmentReader, FragmentSource, Snapshot
 from metastore_assets.formats.files.union import plain_type
 from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.fragments import FragmentProfiler, ProfileContext
 from metastore_assets.pipeline.refresh import plan_refresh
 from metastore_assets.store.objects import ObjectStore
+from metastore_assets.tasks import children
+from metastore_assets.tasks.reading import read_one
 from tests.cli.support import run
 from tests.formats.apart import tasks
 from tests.formats.iceberg.writer import IcebergWriter, column, with_ids

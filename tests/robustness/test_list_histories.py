@@ -16,11 +16,11 @@ from typing import Any
 import pytest
 
 from metastore_assets.config import MetastoreConfig
-from metastore_assets.lists import graph
 from metastore_assets.lookup import Metastore
 from metastore_assets.pipeline import decisions
 from metastore_assets.pipeline.hidden_key import KEY_FILE
 from metastore_assets.pipeline.verifying.verify import verify
+from metastore_assets.value_counts import graph
 from tests.pipeline.support import assert_same, close, everything
 from tests.pipeline.test_lists import RUNS
 from tests.robustness.histories import shuffled

@@ -15,8 +15,8 @@ import pytest
 
 from metastore_assets.config import ColumnPolicy
 from metastore_assets.lookup import Metastore, TableLookup
-from metastore_assets.pipeline.lists import prints
 from metastore_assets.pipeline.refresh import refresh
+from metastore_assets.pipeline.value_counts import prints
 from tests.robustness.delta_tables import DeltaMapped
 from tests.robustness.file_tables import PlainFiles
 from tests.robustness.histories import History, shuffled

@@ -18,7 +18,7 @@ from metastore_assets.assets.metadata import profile_metadata
 from metastore_assets.config import MetastoreConfig, TableConfig
 from metastore_assets.lookup import Metastore
 from metastore_assets.lookup.json import show_json
-from metastore_assets.pictures.glance import glance_at
+from metastore_assets.report.glance import glance_at
 from metastore_assets.store.manifest import Version
 from tests.pipeline.support import everything_on_spark, latest
 from tests.robustness.delta_tables import DeltaMapped

@@ -16,10 +16,10 @@ from metastore_assets.formats import open_table_format
 from metastore_assets.formats.base import Snapshot
 from metastore_assets.lookup import TableLookup, open_table
 from metastore_assets.pipeline.refresh import refresh
-from metastore_assets.statistics.json import scalar_json, value_json
-from metastore_assets.statistics.leaves import plain_array
-from metastore_assets.statistics.physical import canonical
-from metastore_assets.statistics.types import classes_of
+from metastore_assets.values.json import scalar_json, value_json
+from metastore_assets.values.leaves import plain_array
+from metastore_assets.values.physical import canonical
+from metastore_assets.values.types import classes_of
 from scripts.realtables.tables import RealTable
 
 Check = Callable[[Any], bool]

@@ -18,8 +18,8 @@ import pytest
 from metastore_assets.config import MetastoreConfig, TableConfig
 from metastore_assets.errors import NotKeptError
 from metastore_assets.lookup import ScopedLookup, open_table
-from metastore_assets.pipeline.lists import prints
 from metastore_assets.pipeline.refresh import refresh
+from metastore_assets.pipeline.value_counts import prints
 from tests.expressions.model import PATHS, holds, plain, predicates, rows_of, sql, table_of
 from tests.scan.test_law import POLICIES, example, no_spark
 

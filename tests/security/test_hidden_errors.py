@@ -17,7 +17,7 @@ from deltalake import write_deltalake
 from metastore_assets.cli.commands import cli
 from metastore_assets.config import MetastoreConfig, TableConfig
 from metastore_assets.errors import MetastoreError
-from metastore_assets.formats import memory
+from metastore_assets.formats import metadata_cache as memory
 from metastore_assets.pipeline.refresh import plan_refresh, refresh
 from tests.formats.iceberg.writer import IcebergWriter, column
 from tests.robustness.support import no_spark

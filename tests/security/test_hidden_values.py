@@ -26,8 +26,9 @@ from deltalake import DeltaTable, write_deltalake
 
 from metastore_assets.cli.commands import cli
 from metastore_assets.config import MetastoreConfig, TableConfig
-from metastore_assets.formats import memory, open_table_format
-from metastore_assets.formats.memory import Memory
+from metastore_assets.formats import metadata_cache as memory
+from metastore_assets.formats import open_table_format
+from metastore_assets.formats.metadata_cache import Memory
 from metastore_assets.history import gather
 from metastore_assets.lookup import open_table
 from metastore_assets.pipeline.refresh import refresh

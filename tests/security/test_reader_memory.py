@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from metastore_assets import process_memory
 from metastore_assets.errors import ConfigError
-from metastore_assets.formats.apart.reading import read_all
-from metastore_assets.process_memory import configured_limit
 from metastore_assets.startup import python_command
+from metastore_assets.storage import process_memory
+from metastore_assets.storage.process_memory import configured_limit
+from metastore_assets.tasks.reading import read_all
 
 BOMB = (
     "eNrtlc9PE0EUx1+nS11iA0qczW5twh7oJiYFLaFNQyAwi5QWQUsTCxgT00DTKkJ/UdB4YMUD3PRk4g0TDx49m3iSaKIc+Af0gBdO"

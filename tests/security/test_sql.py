@@ -16,8 +16,8 @@ from metastore_assets.lookup import Metastore
 from metastore_assets.sql import VIEWS, query
 from metastore_assets.sql.columns import bins_of_column
 from metastore_assets.statistics.histogram import histogram_of
-from metastore_assets.statistics.types import type_class
 from metastore_assets.store.objects import ObjectStore
+from metastore_assets.values.types import type_class
 from tests.cli.conftest import _published, published
 from tests.cli.support import error_of, run
 from tests.lookup.published import publish

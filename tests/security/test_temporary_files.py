@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from metastore_assets.formats.apart.reading import read_all
-from metastore_assets.scratch import ScratchFolder, remove_abandoned
 from metastore_assets.startup import python_command
+from metastore_assets.storage.scratch import ScratchFolder, remove_abandoned
+from metastore_assets.tasks.reading import read_all
 
 TOKEN = "row-of-a-person"
 SPILLS = f"""
@@ -47,7 +47,7 @@ profile(pa.RecordBatchReader.from_batches(schema, batches()))
 ENDS_LATE = """
 import signal, time
 from metastore_assets.cli.interrupt import heed_signals
-from metastore_assets.scratch import ScratchFolder
+from metastore_assets.storage.scratch import ScratchFolder
 
 folder = ScratchFolder("test")
 heed_signals()

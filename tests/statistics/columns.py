@@ -19,8 +19,8 @@ from metastore_assets.statistics.merge import merge_states
 from metastore_assets.statistics.profile import ColumnProfile, profile_field
 from metastore_assets.statistics.states import state_rows, states_table
 from metastore_assets.statistics.told import completed
-from metastore_assets.statistics.types import class_named
 from metastore_assets.statistics.union import union_type
+from metastore_assets.values.types import class_named
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metastore_assets.statistics import bounds
-from metastore_assets.statistics.bounds import lower_bound, upper_bound
-from metastore_assets.statistics.types import class_named
+from metastore_assets.values import bounds
+from metastore_assets.values.bounds import lower_bound, upper_bound
+from metastore_assets.values.types import class_named
 from tests.statistics.columns import merge_statistics, profile_one
 from tests.statistics.oracle import plain
 

@@ -14,7 +14,7 @@ from metastore_assets.statistics.blocks import listed_block, passing_block
 from metastore_assets.statistics.counting import ValueCounter
 from metastore_assets.statistics.frequencies import frequencies_of_run
 from metastore_assets.statistics.runs import SortedValues, count, count_dense
-from metastore_assets.statistics.types import type_class
+from metastore_assets.values.types import type_class
 
 _NEAR = st.integers(-3, 3)
 _INTEGERS = {

@@ -21,7 +21,7 @@ from metastore_assets.statistics.distances import (
     population_stability_index,
 )
 from metastore_assets.statistics.histogram import Histogram, histogram_of
-from metastore_assets.statistics.types import class_named
+from metastore_assets.values.types import class_named
 from tests.statistics.columns import share
 
 Distance = Callable[[Sequence[int], Sequence[int]], float]

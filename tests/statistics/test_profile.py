@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from metastore_assets.config import ColumnPolicy
 from metastore_assets.statistics import profile as profile_module
 from metastore_assets.statistics.column import ColumnStatistics
-from metastore_assets.statistics.leaves import leaf_columns
 from metastore_assets.statistics.profile import all_null_statistics
-from metastore_assets.statistics.types import class_named
+from metastore_assets.values.leaves import leaf_columns
+from metastore_assets.values.types import class_named
 from tests.statistics.columns import FINITE, KINDS, TICKS, Kind, profile, profile_one, rows, share
 from tests.statistics.oracle import FRACTIONS, Facts, plain, root, rounded, shape
 

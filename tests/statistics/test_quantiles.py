@@ -17,7 +17,7 @@ from metastore_assets.statistics.quantiles import (
     estimated_values,
     merge_quantile_sketches,
 )
-from metastore_assets.statistics.types import class_named
+from metastore_assets.values.types import class_named
 from tests.statistics.columns import FINITE, merge_statistics, profile_one
 
 SHAPES = {

@@ -20,8 +20,8 @@ from metastore_assets.statistics.merge import merge_states
 from metastore_assets.statistics.profile import ColumnProfile
 from metastore_assets.statistics.states import histograms_of_states, state_rows, states_table
 from metastore_assets.statistics.told import completed
-from metastore_assets.statistics.types import class_named, leaf_columns
 from metastore_assets.statistics.union import union_type
+from metastore_assets.values.types import class_named, leaf_columns
 from tests.statistics.columns import KINDS, profile_one, rows, share
 
 UNION = union_type(class_named(kind.type_class) for kind in KINDS.values())

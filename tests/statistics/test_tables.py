@@ -30,7 +30,7 @@ from metastore_assets.statistics.tables import (
     statistics_table,
     union_type,
 )
-from metastore_assets.statistics.types import class_named
+from metastore_assets.values.types import class_named
 from tests.statistics.columns import KINDS, merge_statistics, profile, profile_one, rows, share
 from tests.statistics.oracle import plain
 

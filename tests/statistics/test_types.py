@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from metastore_assets.errors import UnsupportedTypeError
-from metastore_assets.statistics.types import class_named, signature, type_class
+from metastore_assets.values.types import class_named, signature, type_class
 from tests.statistics.columns import KINDS
 
 

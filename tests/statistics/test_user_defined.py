@@ -10,11 +10,11 @@ import pyarrow as pa
 import pytest
 
 from metastore_assets.errors import ConfigError
-from metastore_assets.statistics.types import type_class
 from metastore_assets.statistics.user_defined import shipped
 from metastore_assets.statistics.user_defined.laws import counterexample, same
 from metastore_assets.statistics.user_defined.loading import Loaded, load, loaded
 from metastore_assets.statistics.user_defined.results import Result, result_columns, results_of
+from metastore_assets.values.types import type_class
 from tests.pipeline import user_statistics as own
 
 SHIPPED = [shipped.Benford, shipped.StringPatterns, shipped.LongestCommonPrefix, shipped.OutsideFences]

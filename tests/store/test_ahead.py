@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metastore_assets.ranges import RangedFile
-from metastore_assets.store.ahead import FetchedRanges, coalesced
+from metastore_assets.storage.ranged_file import RangedFile
+from metastore_assets.storage.traffic import _CountedInput, metered
 from metastore_assets.store.objects import ObjectStore
-from metastore_assets.traffic import _CountedInput, metered
+from metastore_assets.store.prefetch import FetchedRanges, coalesced
 
 _BYTES = np.random.default_rng(7).bytes(100_000)
 _RANGES = st.lists(st.tuples(st.integers(0, 99_000), st.integers(1, 1_000)).map(lambda own: (own[0], sum(own))))

@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from metastore_assets.errors import VersionNotFoundError
-from metastore_assets.store import entry_files, released
+from metastore_assets.store import entry_files
+from metastore_assets.store import expired_files as released
 from metastore_assets.store.manifest import Version
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.versions import VersionStore

@@ -12,7 +12,7 @@ from metastore_assets.errors import ConfigError, SnapshotNotFoundError, TableFor
 from metastore_assets.formats.base import Snapshot, SnapshotReference, TableFormat, Turn
 from metastore_assets.formats.catalogs.asking import find_table
 from metastore_assets.formats.catalogs.base import Entry, Folders
-from metastore_assets.formats.places.reach import catalog_location
+from metastore_assets.storage.location_policy import catalog_location
 
 Open = Callable[[TableConfig, Folders | None], TableFormat]
 """Opens the table that a configuration names by its location, with the folders that are registered of plain files."""

@@ -10,7 +10,7 @@ from metastore_assets.formats.registration import Marks, Registration
 if TYPE_CHECKING:
     from metastore_assets.config import TableConfig
     from metastore_assets.formats.base import TableFormat
-    from metastore_assets.formats.memory import Memory
+    from metastore_assets.formats.metadata_cache import Memory
 
 __all__ = ["FORMAT"]
 

@@ -11,18 +11,18 @@ from urllib.parse import unquote
 import pyarrow as pa
 
 from metastore_assets.errors import TableFormatError
-from metastore_assets.formats.apart.reading import read_parts
 from metastore_assets.formats.checked import distinct, number, record, shown, text
-from metastore_assets.formats.damage import LimitError, naming, reason
 from metastore_assets.formats.deletion_vectors import DeletionVector
 from metastore_assets.formats.delta.checks import check_protocol, check_table
 from metastore_assets.formats.delta.log import LOG, Log
 from metastore_assets.formats.metadata_json import parsed, parsed_line
-from metastore_assets.formats.places.location import Location
-from metastore_assets.formats.places.relocation import path_of
 from metastore_assets.formats.readers.parquet import open_parquet
 from metastore_assets.formats.values import dates_as_text
-from metastore_assets.lazy import pc
+from metastore_assets.startup_lazy import pc
+from metastore_assets.storage.corrupt_input import LimitError, naming, reason
+from metastore_assets.storage.location import Location
+from metastore_assets.storage.path_mapping import path_of
+from metastore_assets.tasks.reading import read_parts
 
 _VECTOR_FIELDS = ("storageType", "pathOrInlineDv", "offset", "sizeInBytes", "cardinality")
 _ADD_FIELDS = ("path", "partitionValues", "size", "modificationTime", "deletionVector")

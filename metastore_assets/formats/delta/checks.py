@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from metastore_assets.formats.checked import distinct, items, number, record, records, text
-from metastore_assets.formats.damage import refuse_beyond
-from metastore_assets.formats.limits import FIELDS, NESTING
+from metastore_assets.storage.corrupt_input import refuse_beyond
+from metastore_assets.storage.limits import FIELDS, NESTING
 
 
 def check_protocol(action: Mapping[str, Any]) -> dict[str, Any]:

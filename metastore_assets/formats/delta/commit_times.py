@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 from metastore_assets.formats.checked import record
 from metastore_assets.formats.delta.log import LOG, NUMBERED, Log, commit_name, commit_path
-from metastore_assets.formats.memory import Memory, memory_key
+from metastore_assets.formats.metadata_cache import Memory, memory_key
 from metastore_assets.formats.metadata_json import parsed_line
-from metastore_assets.formats.places.location import Location
+from metastore_assets.storage.location import Location
 
 _END = 1 << 16
 _TICK = timedelta(milliseconds=1)

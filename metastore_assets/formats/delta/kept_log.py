@@ -17,8 +17,8 @@ from typing import Any
 from metastore_assets.formats.deletion_vectors import DeletionVector
 from metastore_assets.formats.delta.actions import AddedFile, Changes, FileKey, Replay, TableState
 from metastore_assets.formats.delta.log import Log, commit_name, commit_path, log_since, read_log
-from metastore_assets.formats.memory import Memory, memory_key
-from metastore_assets.formats.places.location import Location
+from metastore_assets.formats.metadata_cache import Memory, memory_key
+from metastore_assets.storage.location import Location
 
 _FILES = 50_000
 """Of a state, in one piece."""

@@ -10,7 +10,7 @@ from functools import cached_property
 from metastore_assets.errors import TableFormatError
 from metastore_assets.formats.checked import number, record
 from metastore_assets.formats.metadata_json import parsed
-from metastore_assets.formats.places.location import Location
+from metastore_assets.storage.location import Location
 
 LOG = "_delta_log"
 _COMMIT = re.compile(r"(\d{20})\.json")

@@ -10,8 +10,8 @@ import pyarrow as pa
 
 from metastore_assets.errors import TableFormatError
 from metastore_assets.formats.base import FIELD_ID
-from metastore_assets.formats.conform import VARIANT
 from metastore_assets.formats.delta.protocol import MappingMode
+from metastore_assets.formats.schema_casting import VARIANT
 
 _PRIMITIVES = {
     "string": pa.string(),

@@ -19,8 +19,6 @@ from metastore_assets.config import TableConfig
 from metastore_assets.errors import TableFormatError, TableNotFoundError
 from metastore_assets.formats.base import DerivedColumn, Fragment, Snapshot, SnapshotReference, Turn
 from metastore_assets.formats.bounds import FragmentBounds, bounds_table, column_path, constant_bounds
-from metastore_assets.formats.conform import Matcher, identity
-from metastore_assets.formats.damage import DAMAGE, naming, unreadable
 from metastore_assets.formats.deletion_vectors import DeletionVector
 from metastore_assets.formats.delta.actions import AddedFile, TableState, replay
 from metastore_assets.formats.delta.checks import check_schema
@@ -31,16 +29,18 @@ from metastore_assets.formats.delta.protocol import MappingMode, check_readable,
 from metastore_assets.formats.delta.schema import arrow_schema, derived_columns
 from metastore_assets.formats.delta.statistics import file_bounds, physical_name, statistics_column
 from metastore_assets.formats.delta.values import partition_value
-from metastore_assets.formats.memory import Memory
+from metastore_assets.formats.metadata_cache import Memory
 from metastore_assets.formats.metadata_json import parsed
 from metastore_assets.formats.partition_filter import PartitionFilter
 from metastore_assets.formats.partition_keys import encode_partition_key
-from metastore_assets.formats.places.location import Location
-from metastore_assets.formats.places.reach import Reach, own_location
 from metastore_assets.formats.readers.parquet import ParquetColumns
 from metastore_assets.formats.readers.reader import FileFragmentReader, explained
+from metastore_assets.formats.schema_casting import Matcher, identity
 from metastore_assets.formats.time_travel import not_found, parse_timestamp
 from metastore_assets.formats.values import Constant, value_text
+from metastore_assets.storage.corrupt_input import DAMAGE, naming, unreadable
+from metastore_assets.storage.location import Location
+from metastore_assets.storage.location_policy import Reach, own_location
 
 _ABSOLUTE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
 

@@ -14,21 +14,21 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from metastore_assets.errors import FragmentError, TableFormatError
-from metastore_assets.formats.apart.reading import read_all, told
 from metastore_assets.formats.base import Guarantee, Snapshot, TypeReason
 from metastore_assets.formats.bounds import FragmentBounds, column_path, constant_bounds
-from metastore_assets.formats.conform import Matcher, conform
 from metastore_assets.formats.files.listing import DataFile
 from metastore_assets.formats.files.schemas import Described, file_identity
 from metastore_assets.formats.files.source import FilesFragmentSource
 from metastore_assets.formats.files.templates import typed
 from metastore_assets.formats.files.union import plain_type
-from metastore_assets.formats.memory import Memory, memory_key
-from metastore_assets.formats.places.location import Location
+from metastore_assets.formats.metadata_cache import Memory, memory_key
 from metastore_assets.formats.readers.calendars import GREGORIAN_START, FileCalendar
 from metastore_assets.formats.readers.orc_tail import OrcTail, double, integer, message, signed
 from metastore_assets.formats.readers.parquet import leaf_count, open_parquet
 from metastore_assets.formats.readers.reader import explained
+from metastore_assets.formats.schema_casting import Matcher, conform
+from metastore_assets.storage.location import Location
+from metastore_assets.tasks.reading import read_all, told
 
 _THREADS = 16
 _SHARE = 16

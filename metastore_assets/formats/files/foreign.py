@@ -6,10 +6,10 @@ import re
 from collections.abc import Mapping
 from functools import lru_cache
 
-from metastore_assets.formats.damage import DAMAGE
 from metastore_assets.formats.metadata_json import parsed
-from metastore_assets.formats.places.location import Location
 from metastore_assets.formats.registration import Marks
+from metastore_assets.storage.corrupt_input import DAMAGE
+from metastore_assets.storage.location import Location
 
 _EXPORT = "export the rows to Parquet, or pass them to `metastore_assets.profile` as Arrow data"
 _PAIMON = f"have Paimon write Iceberg metadata (`metadata.iceberg.storage`), {_EXPORT}"

@@ -6,16 +6,16 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from metastore_assets.errors import TableFormatError
-from metastore_assets.formats.compression import SUFFIXES
 from metastore_assets.formats.files.foreign import ADVICE, kind_of_file
-from metastore_assets.formats.files.leftovers import is_leftover, is_leftover_folder
+from metastore_assets.formats.files.ignored_files import is_leftover, is_leftover_folder
 from metastore_assets.formats.files.neighbours import Formats, Neighbours
 from metastore_assets.formats.files.streaming_sink import LOG, committed_paths
 from metastore_assets.formats.files.templates import Folders, Items, texts
-from metastore_assets.formats.memory import Memory, memory_key
+from metastore_assets.formats.metadata_cache import Memory, memory_key
 from metastore_assets.formats.partition_filter import BoundPartitionFilter
-from metastore_assets.formats.places.location import Location, StoredFile
-from metastore_assets.formats.places.reach import Reach
+from metastore_assets.storage.compression import SUFFIXES
+from metastore_assets.storage.location import Location, StoredFile
+from metastore_assets.storage.location_policy import Reach
 
 _TEXT = "text"
 """What a suffix tells that tells no kind."""

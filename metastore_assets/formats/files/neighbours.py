@@ -13,9 +13,9 @@ from typing import TypeAlias
 
 from metastore_assets.errors import TableFormatError
 from metastore_assets.formats.files.foreign import owner
-from metastore_assets.formats.places.location import Location
 from metastore_assets.formats.registration import Marks
-from metastore_assets.traffic import Threads
+from metastore_assets.storage.location import Location
+from metastore_assets.storage.traffic import Threads
 
 Formats: TypeAlias = Mapping[str, Marks]
 """Marks of the formats by what people call them."""

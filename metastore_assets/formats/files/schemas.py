@@ -13,21 +13,21 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from metastore_assets.errors import FatalFileError, FragmentError, TableFormatError
-from metastore_assets.formats.apart.reading import read_all
-from metastore_assets.formats.apart.running import Runner
 from metastore_assets.formats.base import TypeReason
-from metastore_assets.formats.compression import Stream, decompressed
-from metastore_assets.formats.conform import PARQUET_FIELD_ID
-from metastore_assets.formats.damage import UnsupportedError, quoting
 from metastore_assets.formats.files.declared import Declared, with_declared
 from metastore_assets.formats.files.listing import DataFile
 from metastore_assets.formats.files.text_reader import TextReader
 from metastore_assets.formats.files.union import plain_type, union_fields
-from metastore_assets.formats.memory import Memory, memory_key
-from metastore_assets.formats.places.location import Location
+from metastore_assets.formats.metadata_cache import Memory, memory_key
 from metastore_assets.formats.readers.parquet import checked_rows, open_parquet
 from metastore_assets.formats.readers.reader import check_distinct, explained
 from metastore_assets.formats.readers.type_limits import check_types
+from metastore_assets.formats.schema_casting import PARQUET_FIELD_ID
+from metastore_assets.storage.compression import Stream, decompressed
+from metastore_assets.storage.corrupt_input import UnsupportedError, quoting
+from metastore_assets.storage.location import Location
+from metastore_assets.tasks.reading import read_all
+from metastore_assets.tasks.running import Runner
 
 _REMOTE_THREADS = 32
 """Footers read at a time from an object store: nearly all of it is waiting."""

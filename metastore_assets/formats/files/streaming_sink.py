@@ -8,11 +8,11 @@ from urllib.parse import unquote
 
 from metastore_assets.errors import TableFormatError, TableNotFoundError
 from metastore_assets.formats.checked import record, text
-from metastore_assets.formats.damage import naming
 from metastore_assets.formats.metadata_json import parsed
-from metastore_assets.formats.places.location import Location
-from metastore_assets.formats.places.reach import Reach
 from metastore_assets.formats.registration import Marks
+from metastore_assets.storage.corrupt_input import naming
+from metastore_assets.storage.location import Location
+from metastore_assets.storage.location_policy import Reach
 
 LOG = "_spark_metadata"
 _BATCH = re.compile(r"(\d+)(\.compact)?")

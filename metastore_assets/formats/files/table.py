@@ -18,7 +18,6 @@ from metastore_assets.errors import (
     TableFormatError,
     TableNotFoundError,
 )
-from metastore_assets.formats.apart.running import Runner
 from metastore_assets.formats.base import Fragment, Snapshot, SnapshotReference, Turn
 from metastore_assets.formats.bounds import bounds_table
 from metastore_assets.formats.files.csv.options import OPTIONS as CSV_OPTIONS
@@ -26,12 +25,13 @@ from metastore_assets.formats.files.csv.options import CsvOptions
 from metastore_assets.formats.files.listing import READABLE, DataFile, data_files, list_files, partition_columns
 from metastore_assets.formats.files.neighbours import Formats, Neighbours
 from metastore_assets.formats.files.templates import Folders, HiveFolders, Items, Template, texts
-from metastore_assets.formats.memory import Memory
+from metastore_assets.formats.metadata_cache import Memory
 from metastore_assets.formats.partition_filter import BoundPartitionFilter, PartitionFilter
 from metastore_assets.formats.partition_keys import encode_partition_key
-from metastore_assets.formats.places.reach import Reach, own_location
-from metastore_assets.formats.places.stored import StoredFile
 from metastore_assets.messages import close_names
+from metastore_assets.storage.location_policy import Reach, own_location
+from metastore_assets.storage.stored import StoredFile
+from metastore_assets.tasks.running import Runner
 
 if TYPE_CHECKING:
     from metastore_assets.formats.files.declared import Declared

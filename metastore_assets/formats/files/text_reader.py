@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from metastore_assets.formats.base import TypeReason
-from metastore_assets.formats.compression import Stream
+from metastore_assets.storage.compression import Stream
 
 OpenStream = Callable[[], Stream]
 """Opens a file's content, decompressed, from its beginning: it is read more than once."""

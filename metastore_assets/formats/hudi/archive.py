@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pyarrow.parquet as pq
 
-from metastore_assets.formats.apart.reading import read_one
 from metastore_assets.formats.checked import distinct, record, records, text
-from metastore_assets.formats.damage import naming
 from metastore_assets.formats.hudi.timeline import FOLDER, Timeline
 from metastore_assets.formats.metadata_json import parsed
-from metastore_assets.formats.places.location import Location
+from metastore_assets.storage.corrupt_input import naming
+from metastore_assets.storage.location import Location
+from metastore_assets.tasks.reading import read_one
 
 
 def archived_completions(timeline: Timeline) -> dict[str, str]:

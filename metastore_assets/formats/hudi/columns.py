@@ -9,11 +9,11 @@ import pyarrow as pa
 from metastore_assets.errors import TableFormatError
 from metastore_assets.formats.hudi.partitions import PartitionPaths
 from metastore_assets.formats.hudi.schema import is_added
-from metastore_assets.formats.places.location import Location
 from metastore_assets.formats.readers.dictionaries import decoded
 from metastore_assets.formats.readers.reader import FileColumns
 from metastore_assets.formats.values import Constant, cast_texts, constant
-from metastore_assets.lazy import pc
+from metastore_assets.startup_lazy import pc
+from metastore_assets.storage.location import Location
 
 
 class HudiColumns:

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, cast
 
-from metastore_assets.formats.apart.reading import read_all, told
 from metastore_assets.formats.checked import items, number, record, records, text
-from metastore_assets.formats.damage import DAMAGE, unreadable
 from metastore_assets.formats.hudi.timeline import Instant
 from metastore_assets.formats.metadata_json import parsed
-from metastore_assets.formats.places.location import Location
 from metastore_assets.formats.readers.avro import avro_records
-from metastore_assets.traffic import Threads
+from metastore_assets.storage.corrupt_input import DAMAGE, unreadable
+from metastore_assets.storage.location import Location
+from metastore_assets.storage.traffic import Threads
+from metastore_assets.tasks.reading import read_all, told
 
 _AVRO = b"Obj\x01"
 _THREADS = 8

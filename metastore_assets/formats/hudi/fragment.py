@@ -10,13 +10,13 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from metastore_assets.formats.conform import Matcher
 from metastore_assets.formats.hudi.columns import HudiColumns
 from metastore_assets.formats.hudi.merge import Merge, merged
-from metastore_assets.formats.places.location import Location, StoredFile
 from metastore_assets.formats.readers.columns import open_columns
 from metastore_assets.formats.readers.reader import FileFragmentReader, explained
+from metastore_assets.formats.schema_casting import Matcher
 from metastore_assets.formats.values import Constant
+from metastore_assets.storage.location import Location, StoredFile
 
 
 @dataclass(frozen=True)

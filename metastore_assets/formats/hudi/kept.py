@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from metastore_assets.formats.hudi.commits import Commit, Write
 from metastore_assets.formats.hudi.log import SCHEMA_HEADER, LogBlock
 from metastore_assets.formats.hudi.timeline import Instant
-from metastore_assets.formats.memory import Memory, memory_key
-from metastore_assets.formats.places.location import StoredFile
+from metastore_assets.formats.metadata_cache import Memory, memory_key
+from metastore_assets.storage.location import StoredFile
 
 
 class KeptFiles:

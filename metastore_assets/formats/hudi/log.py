@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from metastore_assets.formats.damage import UnsupportedError
+from metastore_assets.storage.corrupt_input import UnsupportedError
 
 _MAGIC = b"#HUDI#"
 _FORMAT = 1

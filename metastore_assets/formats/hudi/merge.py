@@ -18,15 +18,15 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from metastore_assets.extras import extra
-from metastore_assets.formats.damage import DAMAGE, UnsupportedError, reason
 from metastore_assets.formats.hudi.log import CONTENT_VERSION, LogBlock, check_mergeable, read_blocks
 from metastore_assets.formats.hudi.timeline import flag, names
 from metastore_assets.formats.hudi.transcode import in_utc, needs_transcoding, transcode_base, transcode_log
-from metastore_assets.formats.places.location import Location, StoredFile
-from metastore_assets.formats.places.object_store import OverwrittenError
 from metastore_assets.formats.readers.spill import spilled
-from metastore_assets.scratch import ScratchFolder
-from metastore_assets.traffic import note_read
+from metastore_assets.storage.corrupt_input import DAMAGE, UnsupportedError, reason
+from metastore_assets.storage.location import Location, StoredFile
+from metastore_assets.storage.object_store import OverwrittenError
+from metastore_assets.storage.scratch import ScratchFolder
+from metastore_assets.storage.traffic import note_read
 
 _BATCH_ROWS = 16_384
 _FIRST_INSTANT = "19700101000000000"

@@ -15,7 +15,7 @@ from metastore_assets.formats.hudi.names import data_file_name
 from metastore_assets.formats.hudi.schema import HudiSchema
 from metastore_assets.formats.hudi.slices import FileSlice
 from metastore_assets.formats.hudi.timeline import State, Timeline
-from metastore_assets.formats.places.location import StoredFile
+from metastore_assets.storage.location import StoredFile
 
 
 class Merger:

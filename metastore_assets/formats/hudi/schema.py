@@ -10,14 +10,14 @@ from typing import Any
 import pyarrow as pa
 
 from metastore_assets.errors import TableFormatError
-from metastore_assets.formats.damage import DAMAGE, unreadable
 from metastore_assets.formats.hudi.commits import Commit
 from metastore_assets.formats.hudi.timeline import FOLDER, INSTANTS
 from metastore_assets.formats.metadata_json import parsed as parsed_json
-from metastore_assets.formats.places.location import Location, StoredFile
 from metastore_assets.formats.readers.avro_schema import record_type
 from metastore_assets.formats.readers.parquet import open_parquet
 from metastore_assets.formats.readers.reader import check_distinct
+from metastore_assets.storage.corrupt_input import DAMAGE, unreadable
+from metastore_assets.storage.location import Location, StoredFile
 
 META_COLUMNS = (
     "_hoodie_commit_time",

@@ -9,7 +9,7 @@ from metastore_assets.errors import SnapshotNotFoundError, TableFormatError
 from metastore_assets.formats.hudi.commits import Commit, Group
 from metastore_assets.formats.hudi.names import BaseName, LogName, data_file_name
 from metastore_assets.formats.hudi.timeline import FOLDER, PARTITION_MARKER, State, Timeline
-from metastore_assets.formats.places.location import StoredFile
+from metastore_assets.storage.location import StoredFile
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,8 @@ import pyarrow as pa
 
 from metastore_assets.config import TableConfig
 from metastore_assets.errors import ConfigError, TableFormatError, TableNotFoundError
-from metastore_assets.formats.apart.reading import read_one
 from metastore_assets.formats.base import DerivedColumn, Fragment, Snapshot, SnapshotReference, Turn, turn_by_time
 from metastore_assets.formats.bounds import FragmentBounds, bounds_table
-from metastore_assets.formats.damage import DAMAGE, unreadable
 from metastore_assets.formats.hudi.archive import archived_completions
 from metastore_assets.formats.hudi.columns import PartitionConstants
 from metastore_assets.formats.hudi.commits import Commit, read_commits
@@ -32,12 +30,14 @@ from metastore_assets.formats.hudi.schema import (
 )
 from metastore_assets.formats.hudi.slices import FileSlice, file_slices
 from metastore_assets.formats.hudi.timeline import Instant, State, Timeline, flag, load_timeline
-from metastore_assets.formats.memory import Memory
+from metastore_assets.formats.metadata_cache import Memory
 from metastore_assets.formats.partition_filter import PartitionFilter
 from metastore_assets.formats.partition_keys import encode_partition_key
-from metastore_assets.formats.places.location import Location
-from metastore_assets.formats.places.reach import own_location
-from metastore_assets.traffic import Threads
+from metastore_assets.storage.corrupt_input import DAMAGE, unreadable
+from metastore_assets.storage.location import Location
+from metastore_assets.storage.location_policy import own_location
+from metastore_assets.storage.traffic import Threads
+from metastore_assets.tasks.reading import read_one
 
 _THREADS = 16
 _OPTION = "meta_columns"

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from metastore_assets.errors import TableFormatError, TableNotFoundError
-from metastore_assets.formats.damage import naming
-from metastore_assets.formats.places.location import Location, StoredFile
 from metastore_assets.formats.time_travel import not_found, parse_timestamp
+from metastore_assets.storage.corrupt_input import naming
+from metastore_assets.storage.location import Location, StoredFile
 
 FOLDER = ".hoodie"
 NO_INSTANT = "00000000000000"

@@ -9,10 +9,10 @@ from collections.abc import Mapping
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from metastore_assets.formats.conform import Matcher, conform
 from metastore_assets.formats.hudi.log import AVRO_BLOCK, PARQUET_BLOCK, SCHEMA_HEADER, read_blocks, written_block
 from metastore_assets.formats.readers.avro import AvroColumns, zigzag
 from metastore_assets.formats.readers.parquet import open_parquet
+from metastore_assets.formats.schema_casting import Matcher, conform
 
 _SYNC = b"\0" * 16
 _LOCAL = "local-timestamp-"

@@ -9,8 +9,8 @@ import pyarrow as pa
 
 from metastore_assets.formats.base import Guarantee
 from metastore_assets.formats.bounds import FragmentBounds
-from metastore_assets.formats.conform import identity
 from metastore_assets.formats.iceberg.manifests import FileEntry, Statistics
+from metastore_assets.formats.schema_casting import identity
 from metastore_assets.formats.values import Constant, constant, unscaled_decimal
 
 _ABSENT = (None, Guarantee.ABSENT)

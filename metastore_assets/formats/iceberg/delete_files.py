@@ -10,14 +10,14 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from metastore_assets.formats.damage import refuse_beyond
 from metastore_assets.formats.deletion_vectors import checked, decode_vector, read_part
 from metastore_assets.formats.iceberg.locations import plain_path
-from metastore_assets.formats.limits import DELETED_ROWS
-from metastore_assets.formats.places.location import Location
 from metastore_assets.formats.readers.columns import open_columns
 from metastore_assets.formats.readers.dictionaries import decoded
-from metastore_assets.lazy import pc
+from metastore_assets.startup_lazy import pc
+from metastore_assets.storage.corrupt_input import refuse_beyond
+from metastore_assets.storage.limits import DELETED_ROWS
+from metastore_assets.storage.location import Location
 
 Positions = npt.NDArray[np.uint64]
 

@@ -10,16 +10,16 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from metastore_assets.formats.conform import identity
-from metastore_assets.formats.damage import refuse_beyond
 from metastore_assets.formats.iceberg.delete_files import Positions, aligned
 from metastore_assets.formats.iceberg.kept_rows import KeptRows
 from metastore_assets.formats.iceberg.names import FallbackIds
-from metastore_assets.formats.limits import DELETE_FILE_BYTES, DELETES_KEPT_BYTES
-from metastore_assets.formats.places.location import Location
 from metastore_assets.formats.readers.columns import open_columns
 from metastore_assets.formats.readers.reader import FileFragmentReader, explained
-from metastore_assets.lazy import pc
+from metastore_assets.formats.schema_casting import identity
+from metastore_assets.startup_lazy import pc
+from metastore_assets.storage.corrupt_input import refuse_beyond
+from metastore_assets.storage.limits import DELETE_FILE_BYTES, DELETES_KEPT_BYTES
+from metastore_assets.storage.location import Location
 
 Codes = npt.NDArray[np.int64]
 

@@ -8,15 +8,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from metastore_assets.formats.conform import Matcher
 from metastore_assets.formats.deletion_vectors import check_within
 from metastore_assets.formats.iceberg.delete_files import PositionDeletes, Positions
 from metastore_assets.formats.iceberg.equality import EqualityDeletes, equal_rows
 from metastore_assets.formats.iceberg.names import FallbackIds, has_ids
-from metastore_assets.formats.places.location import Location
 from metastore_assets.formats.readers.columns import open_columns
 from metastore_assets.formats.readers.reader import FileColumns, FileFragmentReader, explained
+from metastore_assets.formats.schema_casting import Matcher
 from metastore_assets.formats.values import Constant
+from metastore_assets.storage.location import Location
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from typing import Any
 
 from metastore_assets.formats.iceberg.manifests import FileEntry, Manifest, Statistics
 from metastore_assets.formats.iceberg.metadata import TableMetadata
-from metastore_assets.formats.memory import Memory, memory_key
+from metastore_assets.formats.metadata_cache import Memory, memory_key
 
 
 class KeptManifests:

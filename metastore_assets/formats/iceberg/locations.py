@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from metastore_assets.formats.iceberg.metadata import IcebergSnapshot, TableMetadata
 from metastore_assets.formats.iceberg.metadata_files import METADATA
-from metastore_assets.formats.places.location import Location
-from metastore_assets.formats.places.reach import Place, Reach
-from metastore_assets.formats.places.relocation import path_of
+from metastore_assets.storage.location import Location
+from metastore_assets.storage.location_policy import Place, Reach
+from metastore_assets.storage.path_mapping import path_of
 
 _AUTHORITY = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://([^/]+)/")
 

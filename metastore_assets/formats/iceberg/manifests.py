@@ -10,12 +10,12 @@ from typing import Any, NamedTuple
 
 from metastore_assets.errors import TableFormatError
 from metastore_assets.formats.checked import distinct, number, shown, text
-from metastore_assets.formats.damage import UnsupportedError, refuse_beyond
 from metastore_assets.formats.iceberg.metadata import PartitionField
 from metastore_assets.formats.iceberg.records import partition_name, records_by_id
-from metastore_assets.formats.limits import MANIFESTS
-from metastore_assets.formats.places.location import Location
 from metastore_assets.formats.readers.avro import avro_header
+from metastore_assets.storage.corrupt_input import UnsupportedError, refuse_beyond
+from metastore_assets.storage.limits import MANIFESTS
+from metastore_assets.storage.location import Location
 
 DATA, POSITION_DELETES, EQUALITY_DELETES = 0, 1, 2
 DELETED_PATH_ID = 2_147_483_546

@@ -9,10 +9,10 @@ from typing import Any
 
 from metastore_assets.errors import TableFormatError
 from metastore_assets.formats.checked import shown
-from metastore_assets.formats.damage import DAMAGE, unreadable
 from metastore_assets.formats.iceberg.checks import check_metadata
 from metastore_assets.formats.iceberg.metadata_files import read_metadata_json
-from metastore_assets.formats.places.location import Location
+from metastore_assets.storage.corrupt_input import DAMAGE, unreadable
+from metastore_assets.storage.location import Location
 
 _TRANSFORM = re.compile(r"(identity|void|year|month|day|hour)|(bucket|truncate)\[\s*\d+\s*\]", re.IGNORECASE)
 _MAIN = "main"

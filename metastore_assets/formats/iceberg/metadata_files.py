@@ -9,10 +9,10 @@ from typing import Any
 
 from metastore_assets.errors import TableFormatError, TableNotFoundError
 from metastore_assets.formats.checked import number
-from metastore_assets.formats.damage import DAMAGE, naming, unreadable
 from metastore_assets.formats.metadata_json import parsed_file
-from metastore_assets.formats.places.location import Location
-from metastore_assets.formats.places.stored import StoredFile
+from metastore_assets.storage.corrupt_input import DAMAGE, naming, unreadable
+from metastore_assets.storage.location import Location
+from metastore_assets.storage.stored import StoredFile
 
 METADATA = "metadata"
 """The folder of a table that holds its metadata files."""

@@ -12,8 +12,8 @@ from typing import Any
 import pyarrow as pa
 
 from metastore_assets.formats.base import FIELD_ID
-from metastore_assets.formats.conform import PARQUET_FIELD_ID, Matcher, identity
 from metastore_assets.formats.iceberg.metadata import TableMetadata
+from metastore_assets.formats.schema_casting import PARQUET_FIELD_ID, Matcher, identity
 
 NAME_MAPPING = "schema.name-mapping.default"
 _Tree = tuple["Node", ...]

@@ -12,9 +12,7 @@ from typing import Any, cast
 import pyarrow as pa
 
 from metastore_assets.errors import TableFormatError
-from metastore_assets.formats.apart.reading import read_all, read_one, told
 from metastore_assets.formats.base import Fragment
-from metastore_assets.formats.damage import naming
 from metastore_assets.formats.iceberg.delete_files import PositionDeletes
 from metastore_assets.formats.iceberg.deletes import DeleteIndex, Deletes
 from metastore_assets.formats.iceberg.equality import EqualityDeletes
@@ -34,9 +32,11 @@ from metastore_assets.formats.iceberg.names import FallbackIds
 from metastore_assets.formats.iceberg.partitions import Partitions
 from metastore_assets.formats.iceberg.schema import arrow_field, fields_by_id
 from metastore_assets.formats.iceberg.states import State
-from metastore_assets.formats.memory import Memory
+from metastore_assets.formats.metadata_cache import Memory
 from metastore_assets.formats.partition_filter import PartitionFilter
 from metastore_assets.formats.readers.columns import KINDS
+from metastore_assets.storage.corrupt_input import naming
+from metastore_assets.tasks.reading import read_all, read_one, told
 
 _References = tuple[tuple[PositionDeletes, ...], tuple[EqualityDeletes, ...]]
 

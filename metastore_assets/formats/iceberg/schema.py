@@ -12,11 +12,11 @@ import pyarrow as pa
 
 from metastore_assets.errors import TableFormatError
 from metastore_assets.formats.base import FIELD_ID
-from metastore_assets.formats.conform import VARIANT, default_of, identity, with_default
-from metastore_assets.formats.damage import quoting
-from metastore_assets.formats.limits import FIXED_BYTES
+from metastore_assets.formats.schema_casting import VARIANT, default_of, identity, with_default
 from metastore_assets.formats.values import Constant, constant
 from metastore_assets.iso8601 import parse_date, parse_time, parse_timestamp
+from metastore_assets.storage.corrupt_input import quoting
+from metastore_assets.storage.limits import FIXED_BYTES
 
 _PRIMITIVES = {
     "boolean": pa.bool_(),

@@ -13,7 +13,6 @@ from metastore_assets.config import TableConfig
 from metastore_assets.errors import MetastoreError, TableFormatError, TableNotFoundError
 from metastore_assets.formats.base import Snapshot, SnapshotReference, Turn
 from metastore_assets.formats.bounds import FragmentBounds, bounds_table, column_path
-from metastore_assets.formats.damage import DAMAGE, naming, unreadable
 from metastore_assets.formats.iceberg.bounds import fragment_bounds
 from metastore_assets.formats.iceberg.locations import TableFiles, table_files
 from metastore_assets.formats.iceberg.metadata import TableMetadata, read_metadata
@@ -21,11 +20,12 @@ from metastore_assets.formats.iceberg.metadata_files import METADATA, is_metadat
 from metastore_assets.formats.iceberg.plan import Planner
 from metastore_assets.formats.iceberg.schema import arrow_schema
 from metastore_assets.formats.iceberg.states import State, resolve_state, turn_since
-from metastore_assets.formats.memory import Memory, memory_key
+from metastore_assets.formats.metadata_cache import Memory, memory_key
 from metastore_assets.formats.partition_filter import PartitionFilter
-from metastore_assets.formats.places.location import Location
-from metastore_assets.formats.places.reach import Reach, own_location
-from metastore_assets.formats.places.stored import StoredFile
+from metastore_assets.storage.corrupt_input import DAMAGE, naming, unreadable
+from metastore_assets.storage.location import Location
+from metastore_assets.storage.location_policy import Reach, own_location
+from metastore_assets.storage.stored import StoredFile
 
 
 class IcebergFormat:

@@ -13,15 +13,15 @@ from typing import Any, cast
 import fastavro
 import pyarrow as pa
 
-from metastore_assets.formats.damage import DAMAGE, UnsupportedError, reason, refuse_beyond
-from metastore_assets.formats.limits import HEADER_BYTES, METADATA_BYTES
 from metastore_assets.formats.metadata_json import parsed
-from metastore_assets.formats.readers.avro_claims import AvroClaims
+from metastore_assets.formats.readers.avro_limits import AvroClaims
 from metastore_assets.formats.readers.avro_schema import AvroType, record_type
 from metastore_assets.formats.readers.calendars import FileCalendar
 from metastore_assets.formats.readers.reader import check_distinct
 from metastore_assets.formats.readers.spill import SpilledColumns
-from metastore_assets.formats.unpacking import CODECS, unpacked
+from metastore_assets.storage.corrupt_input import DAMAGE, UnsupportedError, reason, refuse_beyond
+from metastore_assets.storage.decompression import CODECS, unpacked
+from metastore_assets.storage.limits import HEADER_BYTES, METADATA_BYTES
 
 _MAGIC = b"Obj\x01"
 _SYNC_BYTES = 16

@@ -8,9 +8,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from metastore_assets.formats.conform import PARQUET_FIELD_ID
-from metastore_assets.formats.damage import DAMAGE, LimitError, UnsupportedError, reason, refuse_beyond
-from metastore_assets.formats.limits import FIELDS, FIXED_BYTES
+from metastore_assets.formats.schema_casting import PARQUET_FIELD_ID
+from metastore_assets.storage.corrupt_input import DAMAGE, LimitError, UnsupportedError, reason, refuse_beyond
+from metastore_assets.storage.limits import FIELDS, FIXED_BYTES
 
 Prepare = Callable[[Any], Any]
 

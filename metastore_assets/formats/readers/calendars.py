@@ -15,9 +15,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from metastore_assets.formats.damage import UnsupportedError
 from metastore_assets.formats.readers.nested_arrays import leaves, map_leaves
-from metastore_assets.lazy import pc
+from metastore_assets.startup_lazy import pc
+from metastore_assets.storage.corrupt_input import UnsupportedError
 
 GREGORIAN_START = -141_427
 """15 October 1582 as days from 1970: the first day that has one name in both calendars."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pyarrow as pa
 
 from metastore_assets.extras import extra
-from metastore_assets.formats.damage import UnsupportedError
 from metastore_assets.formats.readers.parquet import ParquetColumns
 from metastore_assets.formats.readers.reader import FileColumns
+from metastore_assets.storage.corrupt_input import UnsupportedError
 
 KINDS = ("parquet", "orc", "avro")
 

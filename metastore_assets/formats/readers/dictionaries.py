@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 
-from metastore_assets.formats.conform import Matcher, conform, is_text
-from metastore_assets.lazy import pc
+from metastore_assets.formats.schema_casting import Matcher, conform, is_text
+from metastore_assets.startup_lazy import pc
 
 CHUNK_ROWS = 131_072
 """Most rows in one chunk."""

@@ -14,9 +14,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from metastore_assets.formats.damage import UnsupportedError
 from metastore_assets.formats.readers.nested_arrays import leaves
-from metastore_assets.lazy import pc
+from metastore_assets.startup_lazy import pc
+from metastore_assets.storage.corrupt_input import UnsupportedError
 
 _YEAR_1 = -62_135_596_800_000_000
 _YEAR_10000 = 253_402_300_800_000_000

@@ -10,13 +10,13 @@ from functools import cached_property, partial
 import pyarrow as pa
 import pyarrow.orc as pyarrow_orc
 
-from metastore_assets.formats.conform import PARQUET_FIELD_ID
-from metastore_assets.formats.damage import UnsupportedError
 from metastore_assets.formats.readers.chunks import sliced
 from metastore_assets.formats.readers.nested_arrays import leaf_types, leaves, map_leaves
 from metastore_assets.formats.readers.orc_tail import OrcTail
 from metastore_assets.formats.readers.orc_zones import Clock, WriterZones
-from metastore_assets.lazy import pc
+from metastore_assets.formats.schema_casting import PARQUET_FIELD_ID
+from metastore_assets.startup_lazy import pc
+from metastore_assets.storage.corrupt_input import UnsupportedError
 
 _FIELD_ID = b"iceberg.id"
 _SPARK_TYPE = b"spark.sql.catalyst.type"

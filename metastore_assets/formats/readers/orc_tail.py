@@ -12,8 +12,8 @@ from functools import cached_property
 
 import pyarrow as pa
 
-from metastore_assets.formats.damage import UnsupportedError, refuse_beyond
-from metastore_assets.formats.limits import FIELDS, NESTING, STRIPE_ROWS
+from metastore_assets.storage.corrupt_input import UnsupportedError, refuse_beyond
+from metastore_assets.storage.limits import FIELDS, NESTING, STRIPE_ROWS
 
 _PROLEPTIC = 2
 _CPP_WRITER = 1

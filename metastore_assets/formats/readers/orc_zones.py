@@ -20,11 +20,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from metastore_assets.formats.damage import UnsupportedError, refuse_beyond
-from metastore_assets.formats.limits import METADATA_BYTES
 from metastore_assets.formats.readers.orc_tail import OrcTail, Stripe, encoded, message
-from metastore_assets.formats.unpacking import snappy_block, unpacked
-from metastore_assets.lazy import pc
+from metastore_assets.startup_lazy import pc
+from metastore_assets.storage.corrupt_input import UnsupportedError, refuse_beyond
+from metastore_assets.storage.decompression import snappy_block, unpacked
+from metastore_assets.storage.limits import METADATA_BYTES
 
 _MAGIC = b"ORC"
 _STREAMS_ZONE = 3

@@ -9,14 +9,14 @@ from itertools import chain
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from metastore_assets.formats.conform import is_text
-from metastore_assets.formats.damage import UnsupportedError, refuse_beyond
-from metastore_assets.formats.limits import FILE_ROWS
 from metastore_assets.formats.readers.calendars import SPARK_VERSION, FileCalendar
 from metastore_assets.formats.readers.dictionaries import CHUNK_BYTES, CHUNK_ROWS
 from metastore_assets.formats.readers.int96 import check_no_overflow, is_ordinary, with_nanoseconds
 from metastore_assets.formats.readers.parquet_footer import REFUSED, read_lenient_metadata
 from metastore_assets.formats.readers.type_limits import check_types
+from metastore_assets.formats.schema_casting import is_text
+from metastore_assets.storage.corrupt_input import UnsupportedError, refuse_beyond
+from metastore_assets.storage.limits import FILE_ROWS
 
 _DICTIONARY_ROWS = 4096
 _SHORT_DICTIONARY = 64 << 10

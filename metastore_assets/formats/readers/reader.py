@@ -12,12 +12,12 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from metastore_assets.errors import FragmentError
-from metastore_assets.formats.apart.crumbs import reading
-from metastore_assets.formats.conform import Matcher, conform, default_of, identity
-from metastore_assets.formats.damage import DAMAGE, is_unsupported, quoting, reason
-from metastore_assets.formats.places.object_store import OverwrittenError
 from metastore_assets.formats.readers.dictionaries import CHUNK_BYTES, CHUNK_ROWS, decoded, joins, kept, reduces
+from metastore_assets.formats.schema_casting import Matcher, conform, default_of, identity
 from metastore_assets.formats.values import Constant, repeated
+from metastore_assets.storage.corrupt_input import DAMAGE, is_unsupported, quoting, reason
+from metastore_assets.storage.object_store import OverwrittenError
+from metastore_assets.tasks.in_flight import reading
 
 _CONSTANT_ROWS = 16_384
 """Most rows of a made-up chunk: of a partition value that is a long text they are fewer."""

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from metastore_assets.formats.conform import Matcher, conform
 from metastore_assets.formats.readers.parquet import ParquetColumns
+from metastore_assets.formats.schema_casting import Matcher, conform
 
 _FILLER = pa.field("", pa.bool_())
 """Stands in for the fields of a struct without any: Parquet stores nothing of such a struct, not even its nulls."""

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 import pyarrow as pa
 
-from metastore_assets.formats.damage import refuse_beyond
-from metastore_assets.formats.limits import FIELDS, FIXED_BYTES, NESTING
+from metastore_assets.storage.corrupt_input import refuse_beyond
+from metastore_assets.storage.limits import FIELDS, FIXED_BYTES, NESTING
 
 
 def check_types(fields: Iterable[pa.Field]) -> None:

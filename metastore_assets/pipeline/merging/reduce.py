@@ -19,8 +19,6 @@ import pyarrow as pa
 
 from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.layouts import Held, Layout
-from metastore_assets.pipeline.lists.frequencies import SummedColumns, sum_columns
-from metastore_assets.pipeline.lists.frequency_sums import FrequencySum
 from metastore_assets.pipeline.merging.merges import (
     Child,
     Group,
@@ -36,6 +34,8 @@ from metastore_assets.pipeline.profiles.files import ProfileWriter, write_profil
 from metastore_assets.pipeline.profiles.states_files import StatesFiles
 from metastore_assets.pipeline.profiles.stored import FrequencyReader
 from metastore_assets.pipeline.profiles.stored_states import read_states
+from metastore_assets.pipeline.value_counts.frequencies import SummedColumns, sum_columns
+from metastore_assets.pipeline.value_counts.frequency_sums import FrequencySum
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.frequencies import FrequencyFacts
 from metastore_assets.statistics.histogram import Histogram
@@ -43,10 +43,10 @@ from metastore_assets.statistics.naming import as_named
 from metastore_assets.statistics.profile import ColumnProfile
 from metastore_assets.statistics.states import histograms_of_states, state_rows
 from metastore_assets.statistics.told import apply_facts, completed
-from metastore_assets.statistics.types import type_text
 from metastore_assets.statistics.user_defined.telling import with_user_defined
 from metastore_assets.store.manifest import NodeEntry, ProfileFiles
 from metastore_assets.store.objects import ObjectStore
+from metastore_assets.values.types import type_text
 
 _ONE_LIST = 2_000
 """Listed values that are summed in the time that it takes to come by one list of a column."""

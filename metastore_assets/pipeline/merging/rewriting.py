@@ -23,16 +23,16 @@ from metastore_assets.pipeline.profiles.states_files import StatesFiles, list_at
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.derive import derived
 from metastore_assets.statistics.histogram import Histogram
-from metastore_assets.statistics.leaves import LeafColumn
 from metastore_assets.statistics.membership import filter_of_list
 from metastore_assets.statistics.prints import Prints, prints_of_list
 from metastore_assets.statistics.states import KEPT, SKETCHES, histograms_of_states, state_rows, states_table
 from metastore_assets.statistics.told import as_kept
-from metastore_assets.statistics.types import type_text
 from metastore_assets.statistics.union import as_union, union_of
 from metastore_assets.statistics.user_defined.states import states_of_list
 from metastore_assets.store.manifest import FragmentEntry, NodeEntry, ProfileFiles
 from metastore_assets.store.objects import ObjectStore
+from metastore_assets.values.leaves import LeafColumn
+from metastore_assets.values.types import type_text
 
 Entry = TypeVar("Entry", FragmentEntry, NodeEntry)
 

@@ -22,10 +22,10 @@ from metastore_assets.statistics.frequencies import Frequencies
 from metastore_assets.statistics.histogram import Histogram
 from metastore_assets.statistics.prints import Prints
 from metastore_assets.statistics.states import SKETCHES, states_table
-from metastore_assets.statistics.types import TypeClass, class_named, classes_of
 from metastore_assets.statistics.union import pack_values, union_type
 from metastore_assets.store.manifest import ProfileFiles
 from metastore_assets.store.objects import Lean, ObjectStore
+from metastore_assets.values.types import TypeClass, class_named, classes_of
 
 ROW_COUNT = "metastore.row_count"
 """Key of the file metadata of `statistics` that holds the number of rows described."""

@@ -22,10 +22,10 @@ from metastore_assets.statistics.tables import (
     statistics_rows,
     summed,
 )
-from metastore_assets.statistics.types import class_named
 from metastore_assets.store.manifest import ProfileFiles
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.sections import SectionReader
+from metastore_assets.values.types import class_named
 
 COUNTS = ("field_id", "type_class", "value_count", "distinct_count")
 """What is read of `statistics`, or of states, where numbers of values are all that is asked for."""

@@ -23,7 +23,6 @@ from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.derive import derived
 from metastore_assets.statistics.distinct import fingerprint_of_nulls
 from metastore_assets.statistics.histogram import Histogram, histogram_capacity, limited
-from metastore_assets.statistics.leaves import LeafColumn
 from metastore_assets.statistics.profile import all_null_statistics
 from metastore_assets.statistics.states import (
     KEPT,
@@ -37,11 +36,12 @@ from metastore_assets.statistics.states import (
 )
 from metastore_assets.statistics.tables import summed
 from metastore_assets.statistics.told import as_kept, unlisted_state
-from metastore_assets.statistics.types import type_text
 from metastore_assets.statistics.union import as_union
 from metastore_assets.statistics.user_defined.states import keys_of, states_of_list, wanted_keys
 from metastore_assets.store.manifest import ProfileFiles
 from metastore_assets.store.objects import ObjectStore
+from metastore_assets.values.leaves import LeafColumn
+from metastore_assets.values.types import type_text
 
 _TOGETHER = 1 << 16
 """Most distinct values, of all profiles, of a column that is derived from their lists together."""

@@ -11,12 +11,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from metastore_assets.lists import ListReader
 from metastore_assets.pipeline.layouts import Layout
-from metastore_assets.pipeline.lists.print_values import read_prints
 from metastore_assets.pipeline.profiles.states_files import StatesFiles
 from metastore_assets.pipeline.profiles.stored import FrequencyReader, read_histograms, read_statistics
 from metastore_assets.pipeline.profiles.stored_states import read_states
+from metastore_assets.pipeline.value_counts.print_values import read_prints
 from metastore_assets.statistics.column import STATISTICS, ColumnStatistics
 from metastore_assets.statistics.frequencies import EMPTY, Frequencies
 from metastore_assets.statistics.histogram import Histogram
@@ -25,10 +24,11 @@ from metastore_assets.statistics.prints import Prints
 from metastore_assets.statistics.profile import all_null_statistics
 from metastore_assets.statistics.states import histograms_of_states, state_rows
 from metastore_assets.statistics.told import completed
-from metastore_assets.statistics.types import type_text
 from metastore_assets.statistics.user_defined.results import Result
 from metastore_assets.statistics.user_defined.telling import with_user_defined
 from metastore_assets.store.manifest import ProfileFiles
+from metastore_assets.value_counts import ListReader
+from metastore_assets.values.types import type_text
 
 _ROUNDED, _ALMOST_ZERO = 1e-9, 1e-12
 """Relative difference of floats that rounding explains, and absolute one of higher moments: these depend on how they

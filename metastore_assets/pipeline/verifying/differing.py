@@ -10,21 +10,21 @@ import pyarrow as pa
 
 from metastore_assets.errors import CorruptionError, StoreError
 from metastore_assets.index import IndexReader
-from metastore_assets.lists import ListReader, Lists, other_rows
 from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.index import class_or_none, index_table, read_rows
-from metastore_assets.pipeline.lists.plain import columns_of, wrong_columns
 from metastore_assets.pipeline.membership import wrong_filters
 from metastore_assets.pipeline.merging.merges import FAN_IN, TABLE, node_id
 from metastore_assets.pipeline.merging.tree import Branch, key_position, merge_tree
 from metastore_assets.pipeline.partition_files import wrong_rows
 from metastore_assets.pipeline.plan import Plan
 from metastore_assets.pipeline.profiles.states_files import StatesFiles
+from metastore_assets.pipeline.value_counts.plain import columns_of, wrong_columns
 from metastore_assets.pipeline.verifying.compare import Difference, differences, opened
 from metastore_assets.store.document import stored_entries
 from metastore_assets.store.manifest import FragmentEntry, ListFiles, ProfileFiles, Version
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.parquet import parquet_errors
+from metastore_assets.value_counts import ListReader, Lists, other_rows
 
 _Both: TypeAlias = tuple[ProfileFiles, ProfileFiles]
 """Of one profile: those of the version, and those that were made again."""

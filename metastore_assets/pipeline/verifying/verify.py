@@ -14,7 +14,6 @@ from metastore_assets.errors import MetastoreError, VersionNotFoundError
 from metastore_assets.formats import Memory, open_table_format
 from metastore_assets.formats.base import Fragment, Snapshot
 from metastore_assets.formats.partition_choice import chosen_partitions
-from metastore_assets.lists import ListReader, read_lists
 from metastore_assets.pipeline.assemble import next_version
 from metastore_assets.pipeline.decisions import recorded_decisions
 from metastore_assets.pipeline.engine import Engine
@@ -43,6 +42,7 @@ from metastore_assets.pipeline.verifying.differing import (
 from metastore_assets.store.manifest import Version
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.versions import VersionStore, versions_of
+from metastore_assets.value_counts import ListReader, read_lists
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

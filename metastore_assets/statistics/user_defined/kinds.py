@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 import pyarrow as pa
 
 from metastore_assets.statistics.declared import Guarantee
-from metastore_assets.statistics.types import TypeClass
+from metastore_assets.values.types import TypeClass
 
 Route = Literal["merge", "subtract", "frequencies"]
 """`merge`: states of parts are merged. `subtract`: likewise, and a part can be taken out of the whole. `frequencies`:

@@ -16,9 +16,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from metastore_assets.statistics.physical import canonical_array, physical_series
 from metastore_assets.statistics.runs import count
-from metastore_assets.statistics.types import TypeClass, class_named
 from metastore_assets.statistics.user_defined.kinds import (
     FrequencyStatistic,
     MergeableStatistic,
@@ -26,6 +24,8 @@ from metastore_assets.statistics.user_defined.kinds import (
     UserStatistic,
 )
 from metastore_assets.statistics.user_defined.states import Failed, guarded
+from metastore_assets.values.physical import canonical_array, physical_series
+from metastore_assets.values.types import TypeClass, class_named
 
 TRIES = 200
 """Random data sets of each type class."""

@@ -18,8 +18,8 @@ import pyarrow as pa
 
 from metastore_assets.errors import ConfigError, UnsupportedTypeError
 from metastore_assets.statistics.column import STATISTICS
-from metastore_assets.statistics.types import TypeClass, class_named
 from metastore_assets.statistics.user_defined.kinds import GROUPS, MergeableStatistic, UserStatistic
+from metastore_assets.values.types import TypeClass, class_named
 
 if TYPE_CHECKING:
     from metastore_assets.config import KeptPolicy

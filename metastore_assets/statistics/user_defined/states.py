@@ -15,9 +15,9 @@ import pyarrow as pa
 
 from metastore_assets.errors import ConfigError
 from metastore_assets.statistics.frequencies import Frequencies
-from metastore_assets.statistics.types import TypeClass, class_named
 from metastore_assets.statistics.user_defined.kinds import MergeableStatistic
 from metastore_assets.statistics.user_defined.loading import Loaded, loaded, of_key, wanted
+from metastore_assets.values.types import TypeClass, class_named
 
 if TYPE_CHECKING:
     from metastore_assets.config import KeptPolicy

@@ -9,11 +9,11 @@ import pyarrow as pa
 from metastore_assets.config import KeptPolicy
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.frequencies import Frequencies, FrequencyFacts
-from metastore_assets.statistics.types import TypeClass, class_named
 from metastore_assets.statistics.user_defined.kinds import FrequencyStatistic, MergeableStatistic, UserStatistic
 from metastore_assets.statistics.user_defined.loading import loaded, wanted
 from metastore_assets.statistics.user_defined.results import Result
 from metastore_assets.statistics.user_defined.states import NOT_ALL, Failed, State, decode, guarded
+from metastore_assets.values.types import TypeClass, class_named
 
 _NOT_LISTED = "the column's values are not listed, which `frequencies: all` changes"
 

@@ -10,8 +10,8 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from metastore_assets.formats.apart.crumbs import reading
 from metastore_assets.formats.base import FragmentSource
+from metastore_assets.tasks.in_flight import reading
 
 
 class Stubborn(Exception):

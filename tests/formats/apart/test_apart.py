@@ -20,9 +20,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from metastore_assets.errors import FatalFileError, MetastoreError, TableFormatError
-from metastore_assets.formats.apart import children
-from metastore_assets.formats.apart import reading as apart
-from metastore_assets.formats.apart.reading import read_all, read_one, read_parts
+from metastore_assets.tasks import children
+from metastore_assets.tasks import reading as apart
+from metastore_assets.tasks.reading import read_all, read_one, read_parts
 from tests.formats.apart import tasks
 
 REPOSITORY = Path(__file__).parents[3]
@@ -248,7 +248,7 @@ def run(program: str, *arguments: str, **how: Any) -> subprocess.CompletedProces
 
 _ASK = """
 import os, signal, sys
-from metastore_assets.formats.apart.reading import read_one
+from metastore_assets.tasks.reading import read_one
 from tests.formats.apart import tasks
 print(read_one(tasks.process_id, "a"), flush=True)
 """
@@ -299,7 +299,7 @@ def test_the_package_in_an_archive_that_only_the_program_knows(tmp_path: Path) -
 import sys
 sys.meta_path[:] = [finder for finder in sys.meta_path if "editable" not in repr(finder)]
 sys.path.insert(0, {str(archive)!r})
-from metastore_assets.formats.apart import reading as apart
+from metastore_assets.tasks import reading as apart
 from tests.formats.apart import tasks
 assert ".zip" in apart.__file__, apart.__file__
 print(apart.read_one(tasks.double, "a", 21))
@@ -319,7 +319,7 @@ print(apart.read_one(tasks.double, "a", 21))
 def test_a_parent_without_standard_streams(tmp_path: Path) -> None:
     """Then descriptors of small numbers are free, and pipes get them."""
     program = (
-        "from metastore_assets.formats.apart.reading import read_one; from tests.formats.apart import tasks;"
+        "from metastore_assets.tasks.reading import read_one; from tests.formats.apart import tasks;"
         f"open({str(tmp_path / 'answer')!r}, 'w').write(str(read_one(tasks.double, 'a', 21)))"
     )
     subprocess.run(["sh", "-c", '"$0" -c "$1" <&- >&- 2>&-', sys.executable, program], cwd=REPOSITORY, check=False)

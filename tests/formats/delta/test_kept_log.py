@@ -21,7 +21,7 @@ from metastore_assets.config import TableConfig
 from metastore_assets.formats import Memory, open_table_format
 from metastore_assets.formats.delta import kept_log
 from metastore_assets.formats.delta.actions import Replay
-from metastore_assets.formats.places.location import Location
+from metastore_assets.storage.location import Location
 from tests.formats.delta.log_writer import commit, metadata, protocol
 from tests.formats.delta.log_writer import field as column
 from tests.formats.test_memory import assert_planned_alike, assert_same, plan

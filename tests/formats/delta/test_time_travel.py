@@ -19,8 +19,8 @@ from metastore_assets.errors import FragmentError, SnapshotNotFoundError
 from metastore_assets.formats import TableFormat, open_table_format
 from metastore_assets.formats.delta.commit_times import CommitTimes
 from metastore_assets.formats.delta.log import Log
-from metastore_assets.formats.memory import Memory
-from metastore_assets.formats.places.location import Location
+from metastore_assets.formats.metadata_cache import Memory
+from metastore_assets.storage.location import Location
 from tests.formats.delta.log_writer import add_file, commit, delete_rows, field, metadata, protocol
 from tests.formats.oracle import read_columns
 

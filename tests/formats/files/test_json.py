@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from metastore_assets.config import TableConfig
 from metastore_assets.errors import FragmentError, TableFormatError
 from metastore_assets.formats import Snapshot, open_table_format
-from metastore_assets.formats.compression import decompressed
 from metastore_assets.formats.files.json import reader as json_lines
+from metastore_assets.storage.compression import decompressed
 from tests.formats.oracle import read_columns
 
 

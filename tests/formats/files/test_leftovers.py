@@ -12,7 +12,7 @@ import pytest
 from metastore_assets.config import TableConfig
 from metastore_assets.errors import TableFormatError, TableNotFoundError
 from metastore_assets.formats import open_table_format
-from metastore_assets.formats.files.leftovers import is_leftover, is_leftover_folder
+from metastore_assets.formats.files.ignored_files import is_leftover, is_leftover_folder
 from tests.formats.oracle import read_columns
 
 

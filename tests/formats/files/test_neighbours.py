@@ -14,7 +14,7 @@ import pytest
 from metastore_assets.config import TableConfig
 from metastore_assets.errors import TableFormatError
 from metastore_assets.formats import open_table_format
-from metastore_assets.formats.places.location import Location
+from metastore_assets.storage.location import Location
 from tests.formats.hudi.tables import HudiCopyOnWrite, HudiMergeOnRead
 from tests.formats.iceberg.tables import IcebergCopyOnWrite, IcebergDeletionVectors
 from tests.formats.oracle import read_columns, read_rows

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metastore_assets.formats.conform import Matcher, conform
 from metastore_assets.formats.files.union import plain_type, wider_type
+from metastore_assets.formats.schema_casting import Matcher, conform
 
 _INTEGERS = [pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64()]
 _LEAVES: list[pa.DataType] = [

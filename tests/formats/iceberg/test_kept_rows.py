@@ -14,7 +14,7 @@ from metastore_assets.config import TableConfig
 from metastore_assets.formats import open_table_format
 from metastore_assets.formats.iceberg.equality import KEPT
 from metastore_assets.formats.iceberg.kept_rows import KeptRows
-from metastore_assets.formats.places.object_store import open_object_store
+from metastore_assets.storage.object_store import open_object_store
 from tests.formats.iceberg.writer import IcebergWriter, column
 from tests.formats.oracle import read_columns
 from tests.formats.s3_proxy import counted

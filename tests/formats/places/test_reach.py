@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from metastore_assets.config import TableConfig, load_config
 from metastore_assets.errors import MetastoreError, TableFormatError
-from metastore_assets.formats.places.location import Location
-from metastore_assets.formats.places.reach import Place, Reach
+from metastore_assets.storage.location import Location
+from metastore_assets.storage.location_policy import Place, Reach
 
 _FORMATS = Path(__file__).parents[3] / "metastore_assets" / "formats"
 

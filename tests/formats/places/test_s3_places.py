@@ -17,8 +17,8 @@ import pytest
 from metastore_assets.config import TableConfig
 from metastore_assets.errors import TableFormatError
 from metastore_assets.formats import TableFormat, open_table_format
-from metastore_assets.formats.places import object_store
-from metastore_assets.formats.places.location import Location
+from metastore_assets.storage import object_store
+from metastore_assets.storage.location import Location
 from tests.formats.delta.log_writer import add_file, commit, field, metadata, protocol, write_vector
 from tests.formats.hudi.tables import HudiCopyOnWrite, HudiMergeOnRead
 from tests.formats.iceberg.tables import IcebergCopyOnWrite

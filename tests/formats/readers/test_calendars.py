@@ -16,9 +16,9 @@ from metastore_assets import profile
 from metastore_assets.config import TableConfig
 from metastore_assets.errors import ProfileError
 from metastore_assets.formats import open_table_format
-from metastore_assets.formats.damage import UnsupportedError
 from metastore_assets.formats.readers.calendars import GREGORIAN_START, FileCalendar
 from metastore_assets.formats.readers.columns import open_columns
+from metastore_assets.storage.corrupt_input import UnsupportedError
 from tests.formats.delta.log_writer import add_file, commit, field, metadata, protocol
 
 if TYPE_CHECKING:

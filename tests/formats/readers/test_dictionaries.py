@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metastore_assets.formats.conform import Matcher
 from metastore_assets.formats.readers import dictionaries
 from metastore_assets.formats.readers.dictionaries import decoded, kept
 from metastore_assets.formats.readers.parquet import ParquetColumns
 from metastore_assets.formats.readers.reader import FileFragmentReader
+from metastore_assets.formats.schema_casting import Matcher
 
 _STORED = st.sampled_from(
     [pa.string(), pa.large_string(), pa.string_view(), pa.binary(), pa.dictionary(pa.int8(), pa.string())]

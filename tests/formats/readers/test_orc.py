@@ -15,10 +15,10 @@ import pytest
 from metastore_assets.config import TableConfig
 from metastore_assets.errors import FragmentError, TableFormatError
 from metastore_assets.formats import open_table_format
-from metastore_assets.formats.damage import UnsupportedError
 from metastore_assets.formats.readers.columns import open_columns
 from metastore_assets.formats.readers.orc import OrcColumns
 from metastore_assets.formats.readers.orc_tail import OrcTail, message, signed
+from metastore_assets.storage.corrupt_input import UnsupportedError
 from tests.formats.oracle import read_columns
 
 if TYPE_CHECKING:

@@ -14,10 +14,10 @@ import pytest
 
 from metastore_assets import profile
 from metastore_assets.errors import ProfileError
-from metastore_assets.formats.damage import UnsupportedError
 from metastore_assets.formats.readers.columns import open_columns
 from metastore_assets.formats.readers.orc_tail import OrcTail
 from metastore_assets.formats.readers.orc_zones import Clock, WriterZones, _lz4
+from metastore_assets.storage.corrupt_input import UnsupportedError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -10,8 +10,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from metastore_assets.formats.compression import HEAD_BYTES, Stream, check_text
-from metastore_assets.formats.damage import Fault
 from metastore_assets.formats.files.csv.options import CsvOptions
 from metastore_assets.formats.files.csv.quotes import (
     Backslashes,
@@ -22,6 +20,8 @@ from metastore_assets.formats.files.csv.quotes import (
     quoting,
 )
 from metastore_assets.formats.files.text_reader import OpenStream
+from metastore_assets.storage.compression import HEAD_BYTES, Stream, check_text
+from metastore_assets.storage.corrupt_input import Fault
 
 _LF, _CR = b"\n\r"
 _BLANKS = b" \t"

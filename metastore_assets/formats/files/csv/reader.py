@@ -10,7 +10,6 @@ import pyarrow as pa
 
 from metastore_assets.errors import TableFormatError
 from metastore_assets.formats.base import TypeReason
-from metastore_assets.formats.damage import Fault
 from metastore_assets.formats.files.csv.blocks import Block
 from metastore_assets.formats.files.csv.header import HeaderEvidence, headers_of
 from metastore_assets.formats.files.csv.options import CsvOptions
@@ -28,9 +27,10 @@ from metastore_assets.formats.files.csv.texts import (
 from metastore_assets.formats.files.csv.types import preferred
 from metastore_assets.formats.files.text_reader import OpenStream, PlannedFile
 from metastore_assets.formats.files.text_values import first_misfit, parse
-from metastore_assets.formats.limits import ROW_BYTES
 from metastore_assets.formats.readers.reader import check_distinct
-from metastore_assets.lazy import pc
+from metastore_assets.startup_lazy import pc
+from metastore_assets.storage.corrupt_input import Fault
+from metastore_assets.storage.limits import ROW_BYTES
 
 _BLOCK = ROW_BYTES
 _BLANK_ROWS = 1 << 16

@@ -9,12 +9,12 @@ from dataclasses import replace
 import pyarrow as pa
 import pyarrow.csv as pacsv
 
-from metastore_assets.formats.damage import Fault
 from metastore_assets.formats.files.csv.blocks import Block, blocks
 from metastore_assets.formats.files.csv.options import CsvOptions
 from metastore_assets.formats.files.text_reader import OpenStream
-from metastore_assets.formats.limits import FIELDS
-from metastore_assets.lazy import pc
+from metastore_assets.startup_lazy import pc
+from metastore_assets.storage.corrupt_input import Fault
+from metastore_assets.storage.limits import FIELDS
 
 _ROW = re.compile(r"Row #(\d+): ")
 """Where Arrow's messages tell the row, counted from 1, blank lines not."""

@@ -10,9 +10,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from metastore_assets.formats.conform import Matcher, conform
 from metastore_assets.formats.files.declared import converted
 from metastore_assets.formats.files.text_values import first_misfit
+from metastore_assets.formats.schema_casting import Matcher, conform
 
 _INTEGER = re.compile(r"-?[0-9]+")
 

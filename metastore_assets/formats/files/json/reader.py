@@ -13,14 +13,14 @@ import pyarrow as pa
 
 from metastore_assets.errors import TableFormatError
 from metastore_assets.formats.base import TypeReason
-from metastore_assets.formats.compression import HEAD_BYTES, check_text
-from metastore_assets.formats.damage import Fault
 from metastore_assets.formats.files.json.literals import DECODER, LITERAL_DECODER, as_written, text_types, typed
 from metastore_assets.formats.files.json.shapes import Shape, arrow_type, merge, observe, type_reasons, without_extremes
 from metastore_assets.formats.files.json.summary import JsonSummary, decode_summary, encode_summary
 from metastore_assets.formats.files.text_reader import OpenStream, PlannedFile
-from metastore_assets.formats.limits import LINE_BYTES, NESTING, RECORD_VALUES
 from metastore_assets.formats.metadata_json import is_deep, most_values
+from metastore_assets.storage.compression import HEAD_BYTES, check_text
+from metastore_assets.storage.corrupt_input import Fault
+from metastore_assets.storage.limits import LINE_BYTES, NESTING, RECORD_VALUES
 
 _BUFFER = 4 << 20
 _BATCH_ROWS = 16_384

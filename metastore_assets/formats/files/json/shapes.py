@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from metastore_assets.errors import TableFormatError
 from metastore_assets.formats.base import TypeReason
-from metastore_assets.formats.limits import KEYS
+from metastore_assets.storage.limits import KEYS
 
 _EXACT = 2**53
 """Integers up to here are floats without loss."""

@@ -1,0 +1,307 @@
+"""Give the arrays of a data file the type that the table declares: by identity at every depth, and losslessly."""
+
+from __future__ import annotations
+
+from base64 import b64decode, b64encode
+from collections.abc import Callable, Iterable, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from metastore_assets.formats.base import FIELD_ID, INITIAL_DEFAULT
+from metastore_assets.formats.values import Constant, repeated
+from metastore_assets.startup_lazy import pc
+from metastore_assets.storage.corrupt_input import UnsupportedError
+
+PARQUET_FIELD_ID = b"PARQUET:field_id"
+VARIANT = pa.struct([("metadata", pa.binary()), ("value", pa.binary())])
+"""As it is stored: two binary parts that only mean something together."""
+_SHREDDED = "typed_value"
+"""Where a file has the values of a variant that are all of one type."""
+_WITHHELD = b"withheld"
+_TIME = pa.time64("us")
+_DAY = 24 * 60 * 60 * 1_000_000
+
+
+def identity(field: pa.Field) -> str:
+    """Stable identity of a field of a table's schema: what FIELD_ID says, else its name."""
+    value = (field.metadata or {}).get(FIELD_ID)
+    return field.name if value is None else value.decode()
+
+
+def with_default(field: pa.Field, value: pa.Scalar) -> pa.Field:
+    """The field with what it is, instead of null, in files that lack it. `value` is of the field's type."""
+    batch = pa.record_batch([pa.repeat(value, 1)], ["default"])
+    return field.with_metadata({**(field.metadata or {}), INITIAL_DEFAULT: b64encode(batch.serialize().to_pybytes())})
+
+
+def without_default_values(field: pa.Field) -> pa.Field:
+    """Return the field with the mark that it, or a field below it, has a default, and without the value of that."""
+    metadata = field.metadata or {}
+    if INITIAL_DEFAULT in metadata:
+        field = field.with_metadata({**metadata, INITIAL_DEFAULT: _WITHHELD})
+    kind = field.type
+    if pa.types.is_struct(kind):
+        return field.with_type(pa.struct([without_default_values(own) for own in kind]))
+    if pa.types.is_map(kind):
+        parts = without_default_values(kind.key_field), without_default_values(kind.item_field)
+        return field.with_type(pa.map_(*parts, keys_sorted=kind.keys_sorted))
+    if pa.types.is_list(kind):
+        return field.with_type(pa.list_(without_default_values(kind.value_field)))
+    return field
+
+
+def with_default_values(field: pa.Field, schema: pa.Schema) -> pa.Field:
+    """Return a field as the table's own schema has it, which says the defaults that `without_default_values` withholds.
+
+    A field that the schema does not have, or has with another type, is returned as it is.
+    """
+    for own in schema:
+        if identity(own) == identity(field) and own.type == field.type:
+            return own.with_name(field.name)
+    return field
+
+
+def default_of(field: pa.Field) -> Constant:
+    """What the field is in files that lack it: the value of `with_default`, else null.
+
+    Raises ArrowInvalid where the value was withheld, which only the table itself can tell then.
+    """
+    data = (field.metadata or {}).get(INITIAL_DEFAULT)
+    if data is None:
+        return pa.nulls(1, field.type)
+    if data == _WITHHELD:
+        raise pa.ArrowInvalid(
+            f"the default of the column {field.name!r} is not stored, for its values are hidden, and the file lacks it"
+        )
+    schema = pa.schema([pa.field("default", field.type)])
+    return pa.ipc.read_record_batch(pa.py_buffer(b64decode(data)), schema).column(0)
+
+
+class Matcher:
+    """Finds the field of a data file that holds a field of the table.
+
+    With `longs_are_times` a file has times of day, which its format does not know, as microseconds since midnight.
+    """
+
+    def __init__(
+        self,
+        *,
+        by_id: bool = False,
+        ignore_case: bool = False,
+        longs_are_times: bool = False,
+        convert: Callable[[pa.Array, pa.DataType], pa.Array] | None = None,
+    ) -> None:
+        self.convert = convert or conform_leaf
+        """What makes an array of a type without parts one of another type."""
+        self._by_id = by_id
+        self._ignore_case = ignore_case
+        self.longs_are_times = longs_are_times
+
+    def identity(self, stored: pa.Field) -> str | None:
+        """The identity under which a data file holds a field; None when the file does not say."""
+        if not self._by_id:
+            return stored.name
+        value = (stored.metadata or {}).get(PARQUET_FIELD_ID)
+        return None if value is None else value.decode()
+
+    def among(self, stored: Sequence[pa.Field]) -> Callable[[pa.Field], int | None]:
+        """A function from a wanted field to the index of the stored one that holds it, None when none does.
+
+        Raises ArrowInvalid when two could.
+        """
+        by_name = _indices(field.name for field in stored)
+        by_id = _indices(self.identity(field) for field in stored) if self._by_id else {}
+        by_folded = _indices(field.name.lower() for field in stored) if self._ignore_case else {}
+
+        def find(wanted: pa.Field) -> int | None:
+            key = identity(wanted)
+            # Below a mapped column there are parts without an id (those of a variant): they go by name.
+            mapped = self._by_id and FIELD_ID in (wanted.metadata or {})
+            found = (by_id if mapped else by_name).get(key, [])
+            if len(found) > 1:
+                raise pa.ArrowInvalid(f"two of its fields are named {key!r}")
+            if not found and not mapped and len(folded := by_folded.get(key.lower(), [])) == 1:
+                found = folded
+            return found[0] if found else None
+
+        return find
+
+
+def _indices(keys: Iterable[str | None]) -> dict[str | None, list[int]]:
+    found: dict[str | None, list[int]] = {}
+    for index, key in enumerate(keys):
+        found.setdefault(key, []).append(index)
+    return found
+
+
+def conform(array: pa.Array, wanted: pa.DataType, matcher: Matcher) -> pa.Array:
+    """`array` as the type `wanted`. Fields that the file lacks are their default; others are left out.
+
+    Raises ArrowInvalid when a value does not fit, or the types have nothing in common.
+    """
+    if array.type == wanted and not pa.types.is_nested(wanted):
+        return array
+    if isinstance(array, pa.DictionaryArray):
+        array = array.dictionary_decode()
+    if pa.types.is_null(wanted) or pa.types.is_null(array.type):
+        return pa.nulls(len(array), wanted)
+    if isinstance(wanted, pa.BaseExtensionType) and not is_text(array.type):
+        storage = array.storage if isinstance(array, pa.ExtensionArray) else array
+        return pa.ExtensionArray.from_storage(wanted, conform(storage, wanted.storage_type, matcher))
+    if isinstance(array, pa.ExtensionArray):
+        array = array.storage.cast(pa.bool_()) if array.type == pa.bool8() else array.storage
+    if pa.types.is_struct(wanted):
+        return _conform_struct(array, wanted, matcher)
+    if pa.types.is_map(wanted):
+        return _conform_map(array, wanted, matcher)
+    if pa.types.is_list(wanted):
+        return _conform_list(array, wanted, matcher)
+    if matcher.longs_are_times and wanted == _TIME and array.type == pa.int64():
+        return _time_of_day(array)
+    return matcher.convert(array, wanted)
+
+
+def _conform_struct(array: pa.Array, wanted: pa.StructType, matcher: Matcher) -> pa.Array:
+    if not pa.types.is_struct(array.type):
+        raise _unlike(array.type, wanted)
+    find = matcher.among(list(array.type))
+    fields = list(wanted)
+    if [field.name for field in fields] == VARIANT.names and array.type.get_field_index(_SHREDDED) >= 0:
+        raise UnsupportedError("it holds a shredded variant, which has no reader")
+    children = []
+    for field in fields:
+        index = find(field)
+        if index is None:
+            children.append(repeated(default_of(field), len(array)))
+        else:
+            children.append(conform(array.field(index), field.type, matcher))
+    mask = array.is_null() if array.null_count else None
+    if not fields:
+        return without_fields(array.is_valid(), wanted)
+    return pa.StructArray.from_arrays(children, fields=fields, mask=mask)
+
+
+def without_fields(is_valid: pa.BooleanArray, type_: pa.StructType) -> pa.Array:
+    """Return structs without fields, of which those are null where `is_valid` is false."""
+    return pa.Array.from_buffers(type_, len(is_valid), [is_valid.buffers()[1]], offset=is_valid.offset)
+
+
+def _conform_map(array: pa.Array, wanted: pa.MapType, matcher: Matcher) -> pa.Array:
+    if not pa.types.is_map(array.type):
+        raise _unlike(array.type, wanted)
+    offsets = array.offsets.to_numpy()
+    start, length = int(offsets[0]), int(offsets[-1] - offsets[0])
+    keys = conform(array.keys.slice(start, length), wanted.key_type, matcher)
+    items = conform(array.items.slice(start, length), wanted.item_type, matcher)
+    mask = array.is_null() if array.null_count else None
+    return pa.MapArray.from_arrays(pa.array(offsets - start, pa.int32()), keys, items, type=wanted, mask=mask)
+
+
+def _conform_list(array: pa.Array, wanted: pa.ListType, matcher: Matcher) -> pa.Array:
+    if not _is_list_like(array.type):
+        raise _unlike(array.type, wanted)
+    lengths = pc.fill_null(pc.list_value_length(array), 0).to_numpy(zero_copy_only=False)
+    offsets = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
+    values = conform(array.flatten(), wanted.value_type, matcher)
+    mask = array.is_null() if array.null_count else None
+    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), values, type=wanted, mask=mask)
+
+
+def _time_of_day(microseconds: pa.Array) -> pa.Array:
+    extent = pc.min_max(microseconds)
+    least, greatest = extent["min"].as_py() or 0, extent["max"].as_py() or 0
+    if least < 0 or greatest >= _DAY:
+        raise pa.ArrowInvalid(f"{least if least < 0 else greatest} microseconds since midnight are no time of a day")
+    return microseconds.view(_TIME)
+
+
+def conform_leaf(array: pa.Array, wanted: pa.DataType) -> pa.Array:
+    """An array of a type without parts as another such type. Raises ArrowInvalid as `conform` does."""
+    stored = array.type
+    if not any(allows(stored) for allows in _SOURCES[type_kind(wanted)]):
+        raise _unlike(stored, wanted)
+    if pa.types.is_timestamp(wanted) and pa.types.is_timestamp(stored):
+        return _conform_timestamp(array, wanted)
+    result = pc.cast(array, wanted)
+    if pa.types.is_floating(wanted) and pa.types.is_floating(stored) and wanted.bit_width < stored.bit_width:
+        # Arrow rounds without a word.
+        same = pc.or_(pc.equal(result.cast(stored), array), pc.is_nan(array))
+        if pc.any(pc.invert(same)).as_py():
+            raise pa.ArrowInvalid(f"a {stored} does not fit into {wanted}")
+    return result
+
+
+def _conform_timestamp(array: pa.Array, wanted: pa.TimestampType) -> pa.Array:
+    # The declared type says whether the instants are in UTC; a file's own flag is often missing (INT96).
+    naive = array.view(pa.timestamp(array.type.unit))
+    if array.type.unit == "ns" and wanted.unit == "us":
+        # What the table declares as microseconds has no finer part; engines drop what a file keeps of it.
+        naive = pc.floor_temporal(naive, unit="microsecond")
+    return pc.cast(naive, pa.timestamp(wanted.unit)).view(wanted)
+
+
+def _is_number(type_: pa.DataType) -> bool:
+    return pa.types.is_integer(type_) or pa.types.is_floating(type_) or pa.types.is_decimal(type_)
+
+
+def is_text(type_: pa.DataType) -> bool:
+    """Whether it is one of the types of texts."""
+    return bool(pa.types.is_string(type_) or pa.types.is_large_string(type_) or pa.types.is_string_view(type_))
+
+
+def _is_bytes(type_: pa.DataType) -> bool:
+    return any(
+        matches(type_)
+        for matches in (
+            pa.types.is_string,
+            pa.types.is_large_string,
+            pa.types.is_string_view,
+            pa.types.is_binary,
+            pa.types.is_large_binary,
+            pa.types.is_binary_view,
+            pa.types.is_fixed_size_binary,
+        )
+    )
+
+
+_SOURCES: dict[str, tuple[Callable[[pa.DataType], bool], ...]] = {
+    "number": (_is_number,),
+    "boolean": (pa.types.is_boolean,),
+    "date": (pa.types.is_date,),
+    "timestamp": (pa.types.is_timestamp, pa.types.is_date),
+    "time": (pa.types.is_time,),
+    # A partition column is text wherever it is in folders' names, and may be anything in files outside of them.
+    "text": (_is_bytes, _is_number, pa.types.is_boolean, pa.types.is_temporal),
+    "bytes": (_is_bytes,),
+    "other": (),
+}
+"""What a file may hold where the table declares a type of that kind. Arrow would also parse numbers out of texts."""
+
+
+def type_kind(type_: pa.DataType) -> str:
+    """`number`, `text`, `bytes`, `boolean`, `date`, `timestamp`, `time`, or `other`."""
+    if _is_number(type_):
+        return "number"
+    if pa.types.is_string(type_):
+        return "text"
+    if _is_bytes(type_):
+        return "bytes"
+    for kind in ("boolean", "date", "timestamp", "time"):
+        if getattr(pa.types, f"is_{kind}")(type_):
+            return kind
+    return "other"
+
+
+def _is_list_like(type_: pa.DataType) -> bool:
+    return (
+        pa.types.is_list(type_)
+        or pa.types.is_large_list(type_)
+        or pa.types.is_fixed_size_list(type_)
+        or pa.types.is_list_view(type_)
+        or pa.types.is_large_list_view(type_)
+    )
+
+
+def _unlike(stored: pa.DataType, wanted: pa.DataType) -> pa.ArrowInvalid:
+    return pa.ArrowInvalid(f"the file holds {stored} where the table has {wanted}")

@@ -1,5 +1,0 @@
-"""The page that a person looks at before querying a table: one HTML file, which needs nothing else."""
-
-from metastore_assets.pictures.report.page import report_page
-
-__all__ = ["report_page"]

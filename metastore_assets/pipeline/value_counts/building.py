@@ -1,0 +1,95 @@
+"""A table's lists from scratch, as runs: by partial counts that are added in one place, or by ranges of values.
+
+Either way the lists are summed from stored profiles, in one exchange at most beside the one that finds splitters. They
+agree to the row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from metastore_assets.config import KeptPolicy
+from metastore_assets.pipeline.engine import Engine
+from metastore_assets.pipeline.layouts import Layout
+from metastore_assets.pipeline.value_counts import ranges
+from metastore_assets.pipeline.value_counts.frequencies import are_summed_here, map_sums
+from metastore_assets.pipeline.value_counts.frequency_sums import FrequencySum
+from metastore_assets.pipeline.value_counts.runs import write_runs
+from metastore_assets.produce import Dataflow
+from metastore_assets.produce.runs import Run
+from metastore_assets.store.manifest import ProfileFiles
+from metastore_assets.store.objects import ObjectStore
+from metastore_assets.value_counts import Built
+from metastore_assets.value_counts.graph import FACTS, FREQUENCIES, VALUES, stage_name
+from metastore_assets.value_counts.state import Where
+
+
+@dataclass(frozen=True)
+class BuiltLists:
+    """What was built."""
+
+    runs: Mapping[str, Sequence[Run]]
+    """By stage, in the order of keys."""
+    built: Mapping[str, Built]
+    """By field id."""
+
+
+def build_lists(
+    engine: Engine,
+    store: ObjectStore,
+    flow: Dataflow,
+    layout: Layout,
+    wanted: Mapping[str, str],
+    profiles: Sequence[ProfileFiles],
+    distinct: Mapping[str, int],
+    rows: int,
+) -> BuiltLists:
+    """The lists of the columns `wanted` (field ids, with the classes of their values) of a table of so many rows.
+
+    `distinct`: about how many distinct values columns have, as far as that is known. Raises CorruptionError.
+    """
+    # Columns in the order of their keys, so that neighbouring ones make a run.
+    leaves = sorted(
+        ((leaf, policy) for leaf, policy in layout.leaves if leaf.field_id in wanted),
+        key=lambda own: (wanted[own[0].field_id], own[0].field_id.encode()),
+    )
+    layout = Layout("", {}, tuple(leaves), {})
+    parts = {
+        leaf.field_id: ranges.ranges_of(distinct.get(leaf.field_id, 0), engine.slots())
+        for leaf, policy in leaves
+        if _is_cut(policy, distinct.get(leaf.field_id, 0))
+    }
+    splitters = ranges.find_splitters(engine, store, profiles, parts) if parts else {}
+    by_position = {at: splitters[leaf.field_id] for at, (leaf, _) in enumerate(leaves) if leaf.field_id in parts}
+    terms = tuple((files, 1) for files in sorted(profiles, key=lambda files: files.states))
+    values = sum(distinct.values()) or rows
+    sums = [FrequencySum(0, tuple(range(len(leaves))), terms, values, by_position)]
+    loaders = {
+        stage_name(kind, name): flow.loader(stage_name(kind, name))
+        for name in set(wanted.values())
+        for kind in (VALUES, FREQUENCIES, FACTS)
+    }
+    written = map_sums(engine, store, layout, sums, partial(write_runs, layout, wanted, loaders))
+    runs = {name: [run for own in written for run in own.get(name, ())] for name in loaders}
+    # Ranges of values overlap in the order of frequencies.
+    overlapping = {stage_name(kind, wanted[field_id]) for kind in (FREQUENCIES, FACTS) for field_id in parts}
+    ordered = {
+        name: loader.merged(runs[name]) if name in overlapping else loader.in_order(runs[name])
+        for name, loader in loaders.items()
+    }
+    store.delete(sorted(run.path for name in overlapping for run in runs[name]))
+    where: Where = "here" if are_summed_here(engine, sums) else "spark"
+    built = {
+        leaf.field_id: Built(
+            "ranges" if leaf.field_id in parts else "counts", where, distinct.get(leaf.field_id), len(profiles)
+        )
+        for leaf, _ in leaves
+    }
+    return BuiltLists(ordered, built)
+
+
+def _is_cut(policy: KeptPolicy, distinct: int) -> bool:
+    """Whether the list of a column is too long for one task, or its policy says so."""
+    return policy.algorithm == "ranges" or (policy.algorithm != "counts" and distinct > ranges.LONG)

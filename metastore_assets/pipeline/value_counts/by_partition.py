@@ -1,0 +1,85 @@
+"""Which partitions hold which values, as runs: from the lists of all partitions, at once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import groupby
+
+import pyarrow as pa
+
+from metastore_assets.pipeline.engine import Engine
+from metastore_assets.pipeline.profiles.states_files import StatesFiles
+from metastore_assets.pipeline.profiles.stored import FrequencyReader
+from metastore_assets.pipeline.value_counts.deltas import Listing, listed_rows
+from metastore_assets.produce import Dataflow
+from metastore_assets.produce.loading import Loader
+from metastore_assets.produce.rows import frame_of, table_of
+from metastore_assets.produce.runs import Run
+from metastore_assets.spark.tasks import run_tasks
+from metastore_assets.store.objects import ObjectStore
+from metastore_assets.value_counts.graph import BY_PARTITION, rows_of, stage_name
+
+_ROWS_PER_TASK = 4_000_000
+"""Rows of the table that a task takes the columns of; one column is never cut."""
+
+
+@dataclass(frozen=True)
+class _Task:
+    """Neighbouring columns of one class."""
+
+    number: int
+    type_class: str
+    columns: tuple[str, ...]
+    loader: Loader
+
+
+def runs_by_partition(
+    engine: Engine,
+    store: ObjectStore,
+    flow: Dataflow,
+    columns: Mapping[str, str],
+    partitions: Sequence[Listing],
+    rows: int,
+) -> dict[str, list[Run]]:
+    """By stage, the runs that hold the values of some columns (field ids, with their classes) by partition.
+
+    `partitions` are the profiles of all partitions, of so many rows in all. Raises CorruptionError.
+    """
+    tasks = _tasks(flow, columns, rows)
+    lists, values = len(columns) * len(partitions), rows * len(columns)
+    write = partial(_write, store, tuple(partitions))
+    if engine.sums_here(lists, values):
+        written = [write(task) for task in tasks]
+    else:
+        written = run_tasks(engine.session, write, tasks, [float(len(task.columns)) for task in tasks])
+    found: dict[str, list[Run]] = {stage_name(BY_PARTITION, name): [] for name in columns.values()}
+    for number, runs in sorted(written, key=lambda own: own[0]):
+        found[stage_name(BY_PARTITION, tasks[number].type_class)] += runs
+    return found
+
+
+def _tasks(flow: Dataflow, columns: Mapping[str, str], rows: int) -> list[_Task]:
+    """In the order of keys, so that the runs of one task follow those of the one before."""
+    together = max(1, _ROWS_PER_TASK // max(1, rows))
+    ordered = sorted(columns.items(), key=lambda own: (own[1], own[0].encode()))
+    tasks: list[_Task] = []
+    for name, group in groupby(ordered, key=lambda own: own[1]):
+        own = [field_id for field_id, _ in group]
+        loader = flow.loader(stage_name(BY_PARTITION, name))
+        for at in range(0, len(own), together):
+            tasks.append(_Task(len(tasks), name, tuple(own[at : at + together]), loader))
+    return tasks
+
+
+def _write(store: ObjectStore, partitions: Sequence[Listing], task: _Task) -> tuple[int, list[Run]]:
+    """The number of a task, and its runs. May run in a worker process; holds the rows of its columns."""
+    tables = [rows_of(task.type_class, by_partition=True).schema.empty_table()]
+    with StatesFiles(store) as opened:
+        for own in partitions:
+            with FrequencyReader(opened, own.files) as reader:
+                tables += listed_rows(reader, task.columns, task.type_class, own.partition)
+    run_schema = task.loader.run_schema
+    rows = run_schema.order.sort(frame_of(pa.concat_tables(tables)))
+    return task.number, task.loader.write(table_of(rows, run_schema.schema))

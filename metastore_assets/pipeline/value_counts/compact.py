@@ -1,0 +1,91 @@
+"""A version of the same content whose lists are compacted: a file for each range of keys, of rows that are there; and
+beside them, what they list as plain files."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+
+from metastore_assets.config import TableConfig
+from metastore_assets.errors import VersionConflictError, VersionNotFoundError
+from metastore_assets.pipeline.value_counts.plain import columns_of, write_frequencies, write_ranks
+from metastore_assets.store.manifest import ListFiles, Version
+from metastore_assets.store.objects import ObjectStore
+from metastore_assets.store.versions import VersionStore
+from metastore_assets.value_counts import Lists, read_lists, write_lists
+from metastore_assets.value_counts.printed import printed_flow
+from metastore_assets.values.leaves import schema_leaves
+
+_ATTEMPTS = 5
+
+
+@dataclass(frozen=True)
+class Compacted:
+    """What became of the files of a table's lists."""
+
+    version: int
+    """The newest version: the one that was published, or that there was."""
+    published: bool
+    """False where there was nothing to do."""
+    files_before: int
+    files: int
+    frequencies: str | None
+    """The path, below the table's folder, of the file of all listed values by decreasing frequency; None where no
+    column is listed."""
+    ranks: str | None
+    """Of the file of all values of columns with `ranks: on`, with their ranks; None where there is no such column."""
+
+
+def compact(versions: VersionStore, table: TableConfig) -> Compacted:
+    """Publish a version of the same content whose lists are compacted and plain files, unless they are.
+
+    `table` says which columns have ranks. Raises VersionNotFoundError before the first version, VersionConflictError
+    when others publish all the time.
+    """
+    for _ in range(_ATTEMPTS):
+        latest = versions.latest()
+        if latest is None:
+            raise VersionNotFoundError(f"table {versions.table!r} has no published version; run `refresh`")
+        before = read_lists(versions.objects, latest.lists)
+        after = _compacted(versions.objects, before)
+        lists = _plain(versions.objects, latest, after, table, is_same=after.is_same(before))
+        files = (len(before.paths()), len(after.paths()))
+        told = (None, None) if lists is None else (lists.frequencies or None, lists.ranks or None)
+        if lists == latest.lists:
+            return Compacted(latest.number, False, *files, *told)
+        new = replace(
+            latest, lists=lists, number=latest.number + 1, published_at=datetime.now(UTC), released=None, effort=None
+        )
+        try:
+            versions.publish(new, latest)
+        except VersionConflictError:
+            versions.discard(new, latest)
+            continue
+        return Compacted(new.number, True, *files, *told)
+    raise VersionConflictError(
+        f"table {versions.table!r}: other processes published {_ATTEMPTS} versions meanwhile; try again"
+    )
+
+
+def _compacted(store: ObjectStore, lists: Lists) -> Lists:
+    printed, flow, prints = lists.printed, lists.flow, lists.printed.flow
+    if lists.columns:
+        flow = lists.dataflow(store).compacted(flow, full=True)
+    if printed.columns:
+        prints = printed_flow(store, set(printed.columns.values())).compacted(prints, full=True)
+    return replace(lists, flow=flow, printed=replace(printed, flow=prints))
+
+
+def _plain(store: ObjectStore, latest: Version, lists: Lists, table: TableConfig, *, is_same: bool) -> ListFiles | None:
+    """The files of compacted lists, the plain ones among them: those that there are, where lists are the same."""
+    leaves = [leaf for own in schema_leaves(latest.schema) for leaf in own]
+    listed = [leaf for leaf in leaves if leaf.field_id in lists.columns or leaf.field_id in lists.printed.columns]
+    ranked = [leaf for leaf in leaves if leaf.field_id in lists.columns and table.policy(leaf.path).ranks == "on"]
+    files = latest.lists if is_same else write_lists(store, lists)
+    if files is None:
+        return None
+    if columns_of(store, files.frequencies) != {leaf.field_id for leaf in listed}:
+        files = replace(files, frequencies=write_frequencies(store, lists, listed))
+    if columns_of(store, files.ranks) != {leaf.field_id for leaf in ranked}:
+        files = replace(files, ranks=write_ranks(store, lists, ranked) if ranked else "")
+    return files

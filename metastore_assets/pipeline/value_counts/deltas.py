@@ -1,0 +1,112 @@
+"""What profiles that came or went add to a table's lists, or take away."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from metastore_assets.pipeline.profiles.states_files import StatesFiles
+from metastore_assets.pipeline.profiles.stored import FrequencyReader
+from metastore_assets.produce import Delta
+from metastore_assets.store.manifest import ProfileFiles
+from metastore_assets.store.objects import ObjectStore
+from metastore_assets.value_counts.graph import rows_of
+
+_PROFILES_PER_DELTA = 16
+_SMALL = 200_000
+"""Values of lists that are read here and now; of more, how many there are is not known before they are read."""
+
+
+@dataclass(frozen=True)
+class Listing:
+    """A profile whose lists are taken, and which partition they are of, where that is kept."""
+
+    files: ProfileFiles
+    partition: str | None = None
+
+
+def deltas(
+    store: ObjectStore, profiles: Sequence[Listing], columns: Mapping[str, str], rows: int, *, gone: bool
+) -> dict[str, list[Delta]]:
+    """By type class, what the lists of some columns in some profiles, of so many rows in all, come to: by partition
+    where the profiles say which.
+
+    `columns`: by field id, the class of the values. Raises CorruptionError.
+    """
+    if not profiles or not columns:
+        return {}
+    names = sorted(set(columns.values()))
+    by_class = {name: tuple(sorted(own for own, cls in columns.items() if cls == name)) for name in names}
+    few = _few(store, profiles, by_class)
+    if few is not None:
+        return {name: [Delta(table, gone=gone)] for name, table in few.items() if table.num_rows}
+    lots = [tuple(profiles[at : at + _PROFILES_PER_DELTA]) for at in range(0, len(profiles), _PROFILES_PER_DELTA)]
+    # No column has more values than rows.
+    return {
+        name: [
+            Delta(_Lists(store, lot, own, name), gone=gone, count=max(1, rows * len(own) * len(lot) // len(profiles)))
+            for lot in lots
+        ]
+        for name, own in by_class.items()
+    }
+
+
+def _few(
+    store: ObjectStore, profiles: Sequence[Listing], by_class: Mapping[str, tuple[str, ...]]
+) -> dict[str, pa.Table] | None:
+    """The lists, read at once; None where they are many."""
+    by_partition = profiles[0].partition is not None
+    found = {name: [rows_of(name, by_partition=by_partition).schema.empty_table()] for name in by_class}
+    left = _SMALL
+    with StatesFiles(store) as opened:
+        for own in profiles:
+            with FrequencyReader(opened, own.files) as reader:
+                wanted = {column: name for name, columns in by_class.items() for column in columns}
+                wanted = {column: name for column, name in wanted.items() if column in reader.listed}
+                if sum(map(reader.row_count, wanted)) > left:
+                    return None
+                for column, lists in reader.read_all(list(wanted)).items():
+                    name = wanted[column]
+                    found[name] += [_rows(column, *values, name, own.partition) for values in lists]
+                    left -= sum(len(values) for values, _ in lists)
+    # As one batch: what a delta costs is then most of all the number of its batches.
+    return {name: pa.concat_tables(tables).combine_chunks() for name, tables in found.items()}
+
+
+@dataclass(frozen=True)
+class _Lists:
+    """Reads the lists of some columns of one class in some profiles. Picklable."""
+
+    store: ObjectStore
+    profiles: tuple[Listing, ...]
+    columns: tuple[str, ...]
+    type_class: str
+
+    def __call__(self) -> Iterator[pa.RecordBatch]:
+        with StatesFiles(self.store) as opened:
+            for own in self.profiles:
+                with FrequencyReader(opened, own.files) as reader:
+                    for table in listed_rows(reader, self.columns, self.type_class, own.partition):
+                        yield from table.to_batches()
+
+
+def listed_rows(
+    reader: FrequencyReader, columns: Sequence[str], type_class: str, partition: str | None
+) -> Iterator[pa.Table]:
+    """The lists of some columns of a class in one profile as rows that come and go, by partition where one is given."""
+    for column in columns:
+        own = reader.read(column)
+        if own is not None and len(own):
+            yield _rows(column, own.values, own.counts, type_class, partition)
+
+
+def _rows(column: str, values: pa.Array, counts: pa.Array, type_class: str, partition: str | None) -> pa.Table:
+    rows = list_rows(column, values, counts, rows_of(type_class).schema)
+    return rows if partition is None else rows.add_column(2, "partition", pa.repeat(pa.scalar(partition), len(values)))
+
+
+def list_rows(column: str, values: pa.Array, counts: pa.Array, schema: pa.Schema) -> pa.Table:
+    """The list of one column, in any order, as rows that come and go: `column`, `value`, `frequency`."""
+    return pa.Table.from_arrays([pa.repeat(pa.scalar(column), len(values)), values, counts], schema=schema)

@@ -1,0 +1,132 @@
+"""Sums of frequency lists of any size: in this process where they are short, else on Spark.
+
+A sum has signed terms, so that the same function serves from scratch (every child, +1) and after a commit (the old
+sum and the children that came, +1; those that went, -1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import groupby
+
+from metastore_assets.pipeline.engine import Engine
+from metastore_assets.pipeline.layouts import Layout
+from metastore_assets.pipeline.profiles.files import FrequencyWriter
+from metastore_assets.pipeline.profiles.states_files import StatesFiles
+from metastore_assets.pipeline.profiles.stored import FrequencyReader
+from metastore_assets.pipeline.value_counts.frequency_exchange import summed_on_spark
+from metastore_assets.pipeline.value_counts.frequency_sums import FrequencySum, R, WriteSums, full_sums
+from metastore_assets.statistics.frequencies import Frequencies, FrequencyFacts, frequency_facts
+from metastore_assets.statistics.user_defined.telling import facts_with_results
+from metastore_assets.store.manifest import ProfileFiles
+from metastore_assets.store.objects import ObjectStore
+from metastore_assets.values.types import type_class
+
+
+@dataclass
+class SummedColumns:
+    """The outcome for one profile."""
+
+    facts: dict[int, FrequencyFacts] = field(default_factory=dict)
+    """What the full list of each column says, by position."""
+    files: list[tuple[int, str]] = field(default_factory=list)
+    """First position and path of each file written."""
+
+
+@dataclass(frozen=True)
+class _Part:
+    total: int
+    facts: Mapping[int, FrequencyFacts]
+    file: tuple[int, str]
+
+
+def sum_columns(
+    engine: Engine, store: ObjectStore, folder: str, layout: Layout, sums: Sequence[FrequencySum]
+) -> dict[int, SummedColumns]:
+    """Sum here where the lists are short, else in one Spark job with one exchange; outcomes by profile number.
+
+    Raises CorruptionError when a total comes out negative, for then the terms were not what they claim to be.
+    """
+    outcomes: dict[int, SummedColumns] = {}
+    for part in map_sums(engine, store, layout, sums, partial(_write_sums, store, folder, layout)):
+        outcome = outcomes.setdefault(part.total, SummedColumns())
+        outcome.facts.update(part.facts)
+        outcome.files.append(part.file)
+    for outcome in outcomes.values():
+        outcome.files.sort()
+    return outcomes
+
+
+def map_sums(
+    engine: Engine, store: ObjectStore, layout: Layout, sums: Sequence[FrequencySum], write: WriteSums[R]
+) -> list[R]:
+    """What `write` returns for the full sums of some neighbouring columns of one profile, or of a range of one that is
+    cut, for all of them.
+
+    Where the lists are short it is called here, else in Spark's tasks: it has to be picklable. Raises CorruptionError
+    when a total comes out negative, for then the terms were not what they claim to be.
+    """
+    if not sums:
+        return []
+    if are_summed_here(engine, sums):
+        return _summed_here(store, layout, sums, write)
+    return summed_on_spark(engine, store, layout, sums, write)
+
+
+def are_summed_here(engine: Engine, sums: Sequence[FrequencySum]) -> bool:
+    """Whether sums are made without Spark: where the lists are short, and none is cut."""
+    lists = sum(len(total.positions) * len(total.terms) for total in sums)
+    is_cut = any(total.splitters for total in sums)
+    return not is_cut and engine.sums_here(lists, sum(total.rows for total in sums))
+
+
+def summed_lists(
+    store: ObjectStore, layout: Layout, positions: Sequence[int], profiles: Sequence[ProfileFiles]
+) -> dict[int, Frequencies]:
+    """The full sums of the lists that some profiles have of some columns, by position, in this process.
+
+    Raises CorruptionError.
+    """
+    one = FrequencySum(0, tuple(positions), tuple((files, 1) for files in profiles), 0)
+    (found,) = _summed_here(store, layout, [one], lambda total, lists: dict(lists))
+    return found
+
+
+def _summed_here(store: ObjectStore, layout: Layout, sums: Sequence[FrequencySum], write: WriteSums[R]) -> list[R]:
+    """All lists of a column at once: of short ones, partial sums would be the most of the work."""
+    outcomes = []
+    for number, own in groupby(sorted(sums, key=lambda one: one.total), key=lambda one: one.total):
+        with ExitStack() as stack:
+            opened = stack.enter_context(StatesFiles(store))
+            columns: list[tuple[int, list[tuple[FrequencyReader, int]]]] = []
+            for one in own:
+                readers = [(stack.enter_context(FrequencyReader(opened, files)), sign) for files, sign in one.terms]
+                columns += [(position, readers) for position in one.positions]
+            columns.sort(key=lambda column: column[0])
+            lists = ((position, _lists(layout, position, readers)) for position, readers in columns)
+            outcomes.append(write(number, full_sums(layout, lists)))
+    return outcomes
+
+
+def _lists(
+    layout: Layout, position: int, readers: Sequence[tuple[FrequencyReader, int]]
+) -> list[tuple[Frequencies, int]]:
+    leaf, _ = layout.leaves[position]
+    found = [(reader.read(leaf.field_id), sign) for reader, sign in readers]
+    return [(own, sign) for own, sign in found if own is not None]
+
+
+def _write_sums(
+    store: ObjectStore, folder: str, layout: Layout, total: int, lists: Iterable[tuple[int, Frequencies]]
+) -> _Part:
+    """Write the lists as a part of the frequencies of a profile."""
+    facts: dict[int, FrequencyFacts] = {}
+    with FrequencyWriter(store, folder, layout) as writer:
+        for position, whole in lists:
+            leaf, policy = layout.leaves[position]
+            facts[position] = facts_with_results(frequency_facts(whole), policy, type_class(leaf.type), whole)
+            writer.add(leaf.path, leaf.field_id, whole)
+    return _Part(total, facts, (min(facts), writer.path))

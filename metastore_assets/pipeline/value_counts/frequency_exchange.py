@@ -1,0 +1,165 @@
+"""Sums of long frequency lists on Spark: partial sums where the files are read, one exchange, full sums.
+
+The exchange carries opaque blobs, one column's values each: Spark sees no types, and a reducer holds one column at a
+time, or, where that is cut, one range of it.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import groupby
+
+import pyarrow as pa
+
+from metastore_assets.errors import MetastoreError
+from metastore_assets.pipeline.engine import Engine
+from metastore_assets.pipeline.layouts import Layout
+from metastore_assets.pipeline.profiles.states_files import StatesFiles
+from metastore_assets.pipeline.profiles.stored import FrequencyReader
+from metastore_assets.pipeline.value_counts.exchange import EXCHANGED, blobs, exchanged_row, exchanged_rows, of_blob
+from metastore_assets.pipeline.value_counts.frequency_sums import FrequencySum, R, WriteSums, full_sums
+from metastore_assets.spark.tasks import (
+    balanced_bins,
+    begin_task,
+    blob_batch,
+    collected,
+    counting,
+    failure,
+    pack,
+    results,
+)
+from metastore_assets.statistics.frequencies import EMPTY, cut, sum_frequencies
+from metastore_assets.storage.traffic import is_metered
+from metastore_assets.store.manifest import ProfileFiles
+from metastore_assets.store.objects import ObjectStore
+
+_TERMS_PER_TASK = 16
+_ROWS_PER_BUCKET = 2_000_000
+
+
+@dataclass(frozen=True)
+class _MapTask:
+    total: int
+    buckets: tuple[tuple[int, int], ...]
+    """(position, bucket) of each column."""
+    terms: tuple[tuple[ProfileFiles, int], ...]
+    splitters: Mapping[int, pa.Array]
+    """By position, of columns that are cut: the bucket is that of the first range, the others follow."""
+    first: bool
+    """Whether it is the first task of its sum: the one that answers for columns without any list."""
+
+
+def summed_on_spark(
+    engine: Engine, store: ObjectStore, layout: Layout, sums: Sequence[FrequencySum], write: WriteSums[R]
+) -> list[R]:
+    """What `write` returns for the sums of each bucket of columns, and each range of one that is cut, of one profile.
+
+    Raises CorruptionError, and what reading a list raises.
+    """
+    slots = engine.slots()
+    tasks, buckets = _map_tasks(sums, slots)
+    bins = balanced_bins([float(len(task.terms) * len(task.buckets)) for task in tasks], slots * 4)
+    packed = [pack([tasks[index] for index in group]) for group in bins]
+    partials = engine.session.range(0, len(packed), 1, len(packed)).mapInArrow(
+        partial(_read_partials, store, layout, packed, is_metered()), EXCHANGED
+    )
+    # Buckets are dealt out by number, not by hash: a bucket's file covers the columns it was planned for.
+    ordered = partials.repartitionById(buckets, "bucket").sortWithinPartitions("bucket", "total", "position")
+    summed = ordered.mapInArrow(partial(_sum_partials, layout, write, is_metered()), "result binary")
+    return results(collected(summed))
+
+
+def _map_tasks(sums: Sequence[FrequencySum], slots: int) -> tuple[list[_MapTask], int]:
+    """Chunks of terms, and the buckets that neighbouring columns of one profile share."""
+    count = max(1, min(4 * slots, sum(total.rows for total in sums) // _ROWS_PER_BUCKET + slots))
+    positions: dict[int, set[int]] = {}
+    rows: dict[int, int] = {}
+    for total in sums:
+        positions.setdefault(total.total, set()).update(total.positions)
+        rows[total.total] = rows.get(total.total, 0) + total.rows
+    bucket_of: dict[tuple[int, int], int] = {}
+    next_bucket = 0
+    for number, own in positions.items():
+        spread = max(1, min(count, len(own), rows[number] // _ROWS_PER_BUCKET + 1))
+        for index, position in enumerate(sorted(own)):
+            bucket_of[number, position] = (next_bucket + index * spread // len(own)) % count
+        next_bucket += spread
+    for total in sums:
+        for position, splitters in total.splitters.items():
+            bucket_of[total.total, position] = count
+            count += len(splitters) + 1
+    tasks = []
+    for total in sums:
+        buckets = tuple((position, bucket_of[total.total, position]) for position in total.positions)
+        for start in range(0, max(1, len(total.terms)), _TERMS_PER_TASK):
+            terms = total.terms[start : start + _TERMS_PER_TASK]
+            tasks.append(_MapTask(total.total, buckets, terms, total.splitters, first=start == 0))
+    return tasks, count
+
+
+def _read_partials(
+    store: ObjectStore, layout: Layout, packed: Sequence[bytes], counted: bool, batches: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Map side: the partial sum of each column over a chunk of terms, one blob or more per column and sign."""
+    begin_task()
+    with counting(counted) as count, StatesFiles(store) as opened:
+        for batch in batches:
+            for index in batch.column("id").to_pylist():
+                for task in pickle.loads(packed[index]):
+                    try:
+                        yield from _partials(opened, layout, task)
+                    except MetastoreError as error:
+                        yield exchanged_row(0, -1, -1, 1, failure(error))
+        if counted:
+            yield exchanged_row(0, -1, -1, 1, count())
+
+
+def _partials(opened: StatesFiles, layout: Layout, task: _MapTask) -> Iterator[pa.RecordBatch]:
+    readers = [(FrequencyReader(opened, files), sign) for files, sign in task.terms]
+    try:
+        for position, bucket in task.buckets:
+            leaf, _ = layout.leaves[position]
+            silent = task.first
+            for sign in (1, -1):
+                lists = [reader.read(leaf.field_id) for reader, own in readers if own == sign]
+                present = [found for found in lists if found is not None]
+                if not present:
+                    continue
+                whole = present[0] if len(present) == 1 else sum_frequencies((found, 1) for found in present)
+                pieces = cut(whole, task.splitters[position]) if position in task.splitters else [whole]
+                for number, piece in enumerate(pieces):
+                    if len(piece) or len(pieces) == 1:
+                        for blob in blobs(piece):
+                            yield exchanged_row(bucket + number, task.total, position, sign, blob)
+                silent = False
+            if silent:
+                # A list that stays empty is written too: it says that the column has no values.
+                yield from (exchanged_row(bucket, task.total, position, 1, blob) for blob in blobs(EMPTY))
+    finally:
+        for reader, _ in readers:
+            reader.__exit__()
+
+
+def _sum_partials(
+    layout: Layout, write: WriteSums[R], counted: bool, batches: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Reduce side: rows arrive by bucket, profile and column; each column is summed and written."""
+    begin_task()
+    rows = exchanged_rows(batches)
+    with counting(counted) as count:
+        for (_, total), group in groupby(rows, key=lambda row: (row[0], row[1])):
+            if total < 0:
+                yield from (blob_batch(row[4]) for row in group)
+                continue
+            try:
+                columns = groupby(group, key=lambda row: row[2])
+                lists = ((position, [(of_blob(row[4]), row[3]) for row in own]) for position, own in columns)
+                outcome = pack(write(total, full_sums(layout, lists)))
+            except MetastoreError as error:
+                outcome = failure(error)
+            yield blob_batch(outcome)
+        if counted:
+            yield blob_batch(count())

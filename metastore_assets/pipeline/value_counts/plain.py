@@ -1,0 +1,127 @@
+"""Lists as plain files: a row for each column and value, by decreasing frequency, and in order with ranks."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain, zip_longest
+
+import numpy as np
+import pyarrow as pa
+
+from metastore_assets.errors import CorruptionError, ObjectNotFoundError
+from metastore_assets.pipeline.profiles.packed import value_encodings
+from metastore_assets.statistics.tables import listed_table
+from metastore_assets.statistics.union import union_type
+from metastore_assets.store.objects import ObjectStore
+from metastore_assets.store.parquet import parquet_errors
+from metastore_assets.store.sections import SectionReader, SectionWriter
+from metastore_assets.value_counts import ListReader, Lists
+from metastore_assets.values.leaves import LeafColumn
+from metastore_assets.values.types import class_named
+
+_FOLDER = "table"
+_NO_ROWS = pa.table({"value": pa.nulls(0), "frequency": pa.array([], pa.int64()), "rank": pa.array([], pa.int64())})
+
+
+def write_frequencies(store: ObjectStore, lists: Lists, leaves: Sequence[LeafColumn]) -> str:
+    """Write `column`, `value`, `frequency` of some listed columns, in their order; the path.
+
+    By decreasing frequency, then value. Of columns kept by fingerprints those that occur at least twice.
+    """
+    reader = ListReader(store, lists)
+
+    def rows(leaf: LeafColumn) -> Iterable[pa.Table]:
+        least = 2 if leaf.field_id in lists.printed.columns else 1
+        return reader.by_frequency(leaf.field_id, reader.columns[leaf.field_id], least)
+
+    return _write(store, "frequencies", reader, leaves, rows)
+
+
+def write_ranks(store: ObjectStore, lists: Lists, leaves: Sequence[LeafColumn]) -> str:
+    """Write `column`, `value`, `frequency`, `rank` of some columns all of whose values are listed; the path.
+
+    By increasing value. `rank`: how many values of the table are less.
+    """
+    reader = ListReader(store, lists)
+
+    def rows(leaf: LeafColumn) -> Iterable[pa.Table]:
+        before = 0
+        for batch in reader.batches(leaf.field_id, reader.columns[leaf.field_id]):
+            counts = batch["frequency"].to_numpy()
+            ends = before + np.cumsum(counts)
+            yield pa.Table.from_batches([batch]).append_column("rank", pa.array(ends - counts))
+            before = int(ends[-1])
+
+    return _write(store, "ranks", reader, leaves, rows)
+
+
+def columns_of(store: ObjectStore, path: str) -> set[str]:
+    """The field ids of the columns that such a file has; none where there is no file, or it is gone or damaged."""
+    if not path:
+        return set()
+    try:
+        with SectionReader(store, path) as reader:
+            return set(reader.sections)
+    except (ObjectNotFoundError, CorruptionError):
+        return set()
+
+
+def wrong_columns(
+    store: ObjectStore, path: str, scratch: ObjectStore, lists: Lists, leaves: Sequence[LeafColumn], *, ranked: bool
+) -> Iterator[tuple[str, str, str]]:
+    """(Column, what a file has, what it should have) where a plain file is not what lists of the same rows make.
+
+    `leaves`: the columns that it should have. Writes the other file in `scratch`. Raises CorruptionError.
+    """
+    write = write_ranks if ranked else write_frequencies
+    with parquet_errors(store.uri(path)), SectionReader(store, path) as own:
+        again = write(scratch, lists, leaves)
+        with SectionReader(scratch, again) as other:
+            paths = {leaf.field_id: leaf.path for leaf in leaves}
+            for field_id in sorted(own.sections.keys() ^ other.sections.keys()):
+                has, lacks = "a list", "none"
+                texts = (has, lacks) if field_id in own.sections else (lacks, has)
+                yield (paths.get(field_id, field_id), *texts)
+            for field_id in own.sections.keys() & other.sections.keys():
+                left, right = own.read_section(field_id), other.read_section(field_id)
+                if not left.equals(right):
+                    yield from _first_difference(paths[field_id], left, right)
+
+
+def _first_difference(column: str, own: pa.Table, other: pa.Table) -> Iterator[tuple[str, str, str]]:
+    """As texts, because NaN is not equal to itself."""
+    for left, right in zip_longest(_texts(own), _texts(other), fillvalue="nothing"):
+        if left != right:
+            yield column, left, right
+            return
+
+
+def _texts(table: pa.Table) -> Iterator[str]:
+    for column, value, *numbers in zip(*table.columns, strict=True):
+        own = [str(each) for each in value.values() if each.is_valid] if value.is_valid else ["null"]
+        yield ", ".join([str(column), *own, *map(str, numbers)])
+
+
+def _write(
+    store: ObjectStore,
+    kind: str,
+    reader: ListReader,
+    leaves: Sequence[LeafColumn],
+    rows: Callable[[LeafColumn], Iterable[pa.Table]],
+) -> str:
+    """A file of that kind, a section for each column. Holds a row group of it."""
+    union = union_type(class_named(reader.columns[leaf.field_id]) for leaf in leaves)
+    ranked = kind == "ranks"
+    numbers = ["frequency", "rank"] if ranked else ["frequency"]
+    schema = pa.schema([("column", pa.string()), ("value", union), *((name, pa.int64()) for name in numbers)])
+    encodings = {**value_encodings("value", union), **dict.fromkeys(numbers, "DELTA_BINARY_PACKED")}
+    path = f"{_FOLDER}/{uuid.uuid4().hex}.{kind}.parquet"
+    # Whoever looks for one column, or for a range of what the rows are ordered by, skips the other row groups.
+    with SectionWriter(store, path, schema, encodings, bounded=["column", numbers[-1]]) as writer:
+        for leaf in leaves:
+            # Where there are none, an empty section says that the column is listed.
+            for own in chain([_NO_ROWS], rows(leaf)):
+                table = listed_table(leaf.path, own["value"].combine_chunks(), own["frequency"].combine_chunks(), union)
+                writer.write_section(leaf.field_id, table.append_column("rank", own["rank"]) if ranked else table)
+    return path

@@ -1,0 +1,170 @@
+"""What a step does to a column kept by fingerprints: a function of what came, what went, and what the lists know.
+
+What came and what went says which fingerprints changed; the published sums, how often each occurs now. Values are read
+only for those that occur at least twice now, and only where they are not known:
+
+- of a fingerprint that came, in the fragments that came;
+- of one that occurred once before, and stays, in the fragments that hold it: nobody knew its value;
+- of one that several values share, and that went somewhere, in all fragments that hold it: nobody knows which went.
+
+A fingerprint with one known value that only went needs no reading. One that occurs less than twice has no values any
+more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from metastore_assets.errors import CorruptionError
+from metastore_assets.pipeline.value_counts.print_values import PrintedColumn
+from metastore_assets.produce import View
+from metastore_assets.statistics.frequencies import EMPTY, Frequencies, frequencies_of_run, sum_frequencies
+from metastore_assets.statistics.prints import Numbers, Prints, prints_of
+from metastore_assets.statistics.runs import sum_counts
+from metastore_assets.value_counts import ListReader
+from metastore_assets.value_counts.printed import PRINTS
+from metastore_assets.values.physical import physical_series
+from metastore_assets.values.types import class_named
+
+Find: TypeAlias = Callable[[Numbers], Frequencies]
+"""Given ascending fingerprints, the values in some fragments that have one of them."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """What becomes of one column."""
+
+    prints: Prints
+    """Ascending, with what is to be added to the sum of each; not zero."""
+    values: Frequencies
+    """What is to be added to the frequency of each value; not zero."""
+    rows: int
+    """What is to be added to the number of values."""
+
+
+class Known(Protocol):
+    """What is published of a column."""
+
+    def totals(self, prints: Numbers) -> Numbers:
+        """How many rows have a value of each of some ascending fingerprints."""
+
+    def values(self, prints: Numbers) -> Frequencies:
+        """The listed values of some ascending fingerprints that occur at least twice."""
+
+
+def change_of(
+    column: PrintedColumn,
+    more: Prints,
+    less: Prints,
+    known: Known,
+    find_new: Find,
+    find_old: Find,
+) -> Change:
+    """What becomes of a column of which `more` came and `less` went.
+
+    `find_new` looks in the fragments that came, `find_old` in those that stay. Raises CorruptionError where profiles,
+    lists and values contradict each other.
+    """
+    changed = np.union1d(more.prints, less.prints)
+    gained, lost = more.counts_of(changed), less.counts_of(changed)
+    before = known.totals(changed)
+    totals = before + gained - lost
+    if (totals < 0).any():
+        raise CorruptionError(
+            f"column {column.path!r}: more values of a fingerprint went than there were: stored profiles "
+            "contradict each other; rebuild with `metastore refresh NAME --full`"
+        )
+    several = totals >= 2
+    new = find_new(changed[several & (gained > 0)])
+    listed = known.values(changed[before >= 2])
+    # How many listed values each of the changed fingerprints has.
+    places = np.searchsorted(changed, prints_of(listed, column.bits))
+    shared = np.bincount(places, minlength=len(changed))
+    unknown = several & (((before == 1) & (lost == 0)) | ((shared > 1) & (lost > 0)))
+    kept = _kept(listed, places, several & ~unknown, lost)
+    values = sum_frequencies(((kept, 1), (new, 1), (find_old(changed[unknown]), 1)))
+    check_values(column, changed[several], totals[several], values)
+    return Change(
+        _signed(changed, gained - lost),
+        _difference(values, listed, column.type_class),
+        int((gained - lost).sum()),
+    )
+
+
+@dataclass(frozen=True)
+class Published:
+    """What the published lists say of a column. Read are the row groups that have what is asked for."""
+
+    view: View
+    reader: ListReader
+    column: PrintedColumn
+
+    def totals(self, prints: Numbers) -> Numbers:
+        """As of `Known`."""
+        column = pa.repeat(pa.scalar(self.column.field_id), len(prints))
+        found = self.view.groups(PRINTS, pa.table({"column": column, "print": prints}))
+        return Prints(found["print"].to_numpy(), found["frequency"].to_numpy()).counts_of(prints)
+
+    def values(self, prints: Numbers) -> Frequencies:
+        """As of `Known`."""
+        return self.reader.of_prints(self.column.field_id, self.column.type_class, prints)
+
+
+class Nothing:
+    """Where nothing is published."""
+
+    def totals(self, prints: Numbers) -> Numbers:
+        """As of `Known`."""
+        return np.zeros(len(prints), np.int64)
+
+    def values(self, prints: Numbers) -> Frequencies:
+        """As of `Known`."""
+        return EMPTY
+
+
+def check_values(column: PrintedColumn, prints: Numbers, totals: Numbers, values: Frequencies) -> None:
+    """Whether the values are those that the fingerprints were taken of."""
+    found = np.zeros(len(prints), np.int64)
+    np.add.at(found, np.searchsorted(prints, prints_of(values, column.bits)), values.counts.to_numpy())
+    if (found != totals).any():
+        raise CorruptionError(
+            f"column {column.path!r}: the table's files have other values than the fingerprints that were taken of "
+            f"them ({int((found != totals).sum()):,} of {len(prints):,} differ): a file was changed in place, or a "
+            "profile is damaged; rebuild with `metastore refresh NAME --full`"
+        )
+
+
+def _kept(values: Frequencies, at: Numbers, wanted: npt.NDArray[np.bool_], lost: Numbers) -> Frequencies:
+    """Of the listed values those of wanted fingerprints, without what went of them: where some did, one value has it.
+
+    `at`: for each value the number of its fingerprint.
+    """
+    if not len(values):
+        return EMPTY
+    counts = values.counts.to_numpy() - lost[at]
+    chosen = wanted[at] & (counts > 0)
+    return Frequencies(values.values.filter(pa.array(chosen)), pa.array(counts[chosen]))
+
+
+def _difference(now: Frequencies, before: Frequencies, type_class: str) -> Frequencies:
+    parts = [own for own in (now, before) if len(own)]
+    if not parts:
+        return EMPTY
+    cls = class_named(type_class)
+    signs = [1 if own is now else -1 for own in parts]
+    counts = np.concatenate([own.counts.to_numpy() * sign for own, sign in zip(parts, signs, strict=True)])
+    total = frequencies_of_run(
+        sum_counts(physical_series(pa.concat_arrays([own.values for own in parts]), cls), counts), cls
+    )
+    changed = pa.array(total.counts.to_numpy() != 0)
+    return Frequencies(total.values.filter(changed), total.counts.filter(changed))
+
+
+def _signed(prints: Numbers, counts: Numbers) -> Prints:
+    return Prints(prints, counts).part(counts != 0)

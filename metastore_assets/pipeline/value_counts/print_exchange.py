@@ -1,0 +1,140 @@
+"""Sums of many fingerprints on Spark: each task sends what it has of each range, some four bytes a value, to one other.
+
+Algorithm 2 of three for frequencies: of values that hardly repeat, which ones do is found by a small part of the bytes
+that grouping them would exchange. What is sent are sorted fingerprints, as their differences.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from itertools import pairwise
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from metastore_assets.errors import MetastoreError
+from metastore_assets.spark.tasks import (
+    begin_task,
+    blob_batch,
+    collected,
+    counting,
+    failure,
+    pack,
+    parallelism,
+    results,
+)
+from metastore_assets.spark.versions import repartition_by_id
+from metastore_assets.statistics.prints import Prints, sum_prints
+from metastore_assets.storage.traffic import is_metered
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+T = TypeVar("T")
+R = TypeVar("R")
+WriteRange: TypeAlias = "Callable[[int, Prints], R]"
+"""Called with the number of a range, and the sums of all fingerprints in it."""
+_ROWS_PER_RANGE = 4_000_000
+"""Values whose fingerprints one task adds up."""
+_BLOB = "range int, blob binary"
+_MOST_RANGES = 4096
+
+
+def exchanged_prints(
+    spark: SparkSession,
+    read: Callable[[T], Prints],
+    tasks: Sequence[T],
+    values: int,
+    bits: int,
+    write: WriteRange[R],
+) -> list[R]:
+    """What `write` returns for each range of fingerprints that has some, in no particular order.
+
+    `read` gives the fingerprints, of that many bits, of one task; the more values a task has, the fewer bytes each of
+    them takes. `values`: about how many there are in all. Both functions run in Spark's tasks. Raises what they raise.
+    """
+    ranges = min(_MOST_RANGES, max(parallelism(spark), values // _ROWS_PER_RANGE + 1))
+    packed = [pack(task) for task in tasks]
+    sent = spark.range(0, len(packed), 1, max(1, len(packed))).mapInArrow(
+        partial(_send, pack(read), packed, bits, ranges, is_metered()), _BLOB
+    )
+    summed = repartition_by_id(sent, ranges, "range").mapInArrow(
+        partial(_receive, pack(write), is_metered()), "result binary"
+    )
+    return results(collected(summed))
+
+
+def _send(
+    read: bytes, packed: Sequence[bytes], bits: int, ranges: int, counted: bool, batches: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Map side: the fingerprints of a task, cut into ranges."""
+    begin_task()
+    function = pickle.loads(read)
+    bounds = np.array([(at << bits) // ranges for at in range(1, ranges)], np.int64)
+    with counting(counted) as count:
+        for batch in batches:
+            for index in batch.column("id").to_pylist():
+                try:
+                    own: Prints = function(pickle.loads(packed[index]))
+                except MetastoreError as error:
+                    yield _row(0, failure(error))
+                    continue
+                ends = [0, *np.searchsorted(own.prints, bounds).tolist(), len(own)]
+                for number, (start, stop) in enumerate(pairwise(ends)):
+                    if start < stop:
+                        yield _row(number, encoded(Prints(own.prints[start:stop], own.counts[start:stop])))
+        if counted:
+            yield _row(0, count())
+
+
+def _receive(write: bytes, counted: bool, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Reduce side: the sums of each range that arrives; what is no fingerprints is a result as it is."""
+    begin_task()
+    function = pickle.loads(write)
+    found: dict[int, list[Prints]] = {}
+    for batch in batches:
+        for number, blob in zip(batch.column("range").to_pylist(), batch.column("blob"), strict=True):
+            data = blob.as_buffer()
+            if data.slice(0, len(_MAGIC)).to_pybytes() == _MAGIC:
+                found.setdefault(number, []).append(decoded(data))
+            else:
+                yield blob_batch(data.to_pybytes())
+    with counting(counted) as count:
+        for number in sorted(found):
+            try:
+                outcome = pack(function(number, sum_prints(found.pop(number))))
+            except MetastoreError as error:
+                outcome = failure(error)
+            yield blob_batch(outcome)
+        if counted:
+            yield blob_batch(count())
+
+
+def _row(number: int, blob: bytes) -> pa.RecordBatch:
+    return pa.record_batch([pa.array([number], pa.int32()), pa.array([blob], pa.binary())], ["range", "blob"])
+
+
+_MAGIC = b"PAR1"
+_SCHEMA = pa.schema({"print": pa.int64(), "count": pa.int64()})
+
+
+def encoded(prints: Prints) -> bytes:
+    """Fingerprints as bytes: their differences, packed, in a Parquet file of two columns."""
+    sink = pa.BufferOutputStream()
+    encodings = dict.fromkeys(_SCHEMA.names, "DELTA_BINARY_PACKED")
+    with pq.ParquetWriter(
+        sink, _SCHEMA, use_dictionary=False, compression="none", column_encoding=encodings, write_statistics=False
+    ) as writer:
+        columns = [pa.array(prints.prints), pa.array(prints.counts)]
+        writer.write_table(pa.Table.from_arrays(columns, schema=_SCHEMA), row_group_size=max(1, len(prints)))
+    return sink.getvalue().to_pybytes()
+
+
+def decoded(data: pa.Buffer) -> Prints:
+    """The inverse of `encoded`."""
+    table = pq.read_table(pa.BufferReader(data))
+    return Prints(*(table[name].to_numpy() for name in _SCHEMA.names))

@@ -1,0 +1,195 @@
+"""Finding the values that stand behind fingerprints: in stored lists, or in the table's own files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+
+from metastore_assets.errors import CorruptionError, FragmentError, MetastoreError
+from metastore_assets.formats.base import Fragment
+from metastore_assets.pipeline.engine import Engine
+from metastore_assets.pipeline.profiles.states_files import StatesFiles
+from metastore_assets.pipeline.profiles.stored import FrequencyReader
+from metastore_assets.spark.tasks import limit_threads, run_tasks
+from metastore_assets.statistics.frequencies import EMPTY, Frequencies, frequencies_of_run, sum_frequencies
+from metastore_assets.statistics.hashing import hash_values
+from metastore_assets.statistics.prints import (
+    EMPTY as NO_PRINTS,
+)
+from metastore_assets.statistics.prints import (
+    Numbers,
+    Prints,
+    narrowed,
+    prints_of,
+    prints_of_hashes,
+    prints_of_list,
+    sum_prints,
+)
+from metastore_assets.statistics.runs import concatenated, count
+from metastore_assets.storage.corrupt_input import DAMAGE, is_unsupported, reason
+from metastore_assets.storage.process_memory import bounded
+from metastore_assets.store.manifest import FragmentEntry, ProfileFiles
+from metastore_assets.store.objects import ObjectStore
+from metastore_assets.tasks.reading import read_all
+from metastore_assets.values.leaves import split_leaves
+from metastore_assets.values.physical import canonical_array, physical_series
+from metastore_assets.values.types import class_named
+
+_AT_ONCE = 16
+"""Profiles whose fingerprints one task looks through."""
+_ROWS_PER_WEIGHT = 5_000
+"""Fingerprints that are looked through in the time that one column's profile is merged."""
+
+
+@dataclass(frozen=True)
+class PrintedColumn:
+    """A leaf column with fingerprints, and where it is in the table's rows. Picklable."""
+
+    field_id: str
+    path: str
+    type_class: str
+    field: pa.Field
+    """The top-level column."""
+    leaf: int
+    """Which of its leaves."""
+    bits: int
+    is_quiet: bool
+    """Whether errors quote nothing, for a column of the table is hidden."""
+
+    def prints(self, hashes: np.ndarray) -> Numbers:
+        """Fingerprints of values by the first of their hashes."""
+        return prints_of_hashes(hashes, self.bits)
+
+    def narrowed(self, prints: Prints) -> Prints:
+        """Stored fingerprints in the column's width."""
+        return narrowed(prints, self.bits)
+
+    def within(self, own: Frequencies, prints: Numbers) -> Frequencies:
+        """Those values of a list that have one of some ascending fingerprints."""
+        if not len(own):
+            return own
+        chosen = pa.array(is_among(prints_of(own, self.bits), prints))
+        return Frequencies(own.values.filter(chosen), own.counts.filter(chosen))
+
+
+def is_among(own: Numbers, prints: Numbers) -> np.ndarray:
+    """Of each fingerprint whether it is one of others, which ascend."""
+    if not len(prints):
+        return np.zeros(len(own), bool)
+    at = np.minimum(np.searchsorted(prints, own), len(prints) - 1)
+    found: np.ndarray = prints[at] == own
+    return found
+
+
+def read_prints(opened: StatesFiles, files: ProfileFiles, field_id: str) -> Prints:
+    """The fingerprints of a column in a profile, be they stored or made from its list; none where the profile was made
+    without the column. Raises CorruptionError.
+    """
+    found = opened.read_prints(files, field_id) if files.is_packed and files.states else None
+    if found is not None:
+        return found
+    with FrequencyReader(opened, files) as lists:
+        own = lists.read(field_id)
+    if own is not None:
+        return prints_of_list(own)
+    if files.states:
+        names = ("field_id", "type_class", "value_count")
+        _, states = opened.read(files, names)
+        for held, type_class, values in zip(*(states[name].to_pylist() for name in names), strict=True):
+            if held == field_id and type_class is not None and values:
+                raise CorruptionError(
+                    f"{opened.store.uri(files.states)}: column {field_id!r} has {values:,} values, and neither a list "
+                    "nor fingerprints of them; rebuild with `metastore refresh NAME --full`"
+                )
+    return NO_PRINTS
+
+
+def sum_of_prints(store: ObjectStore, column: PrintedColumn, entries: Iterable[FragmentEntry]) -> Prints:
+    """The fingerprints of a column in some fragments. Raises CorruptionError."""
+    with StatesFiles(store) as opened:
+        return sum_prints(column.narrowed(read_prints(opened, entry.files, column.field_id)) for entry in entries)
+
+
+@dataclass(frozen=True)
+class Source:
+    """A fragment, with its profile."""
+
+    entry: FragmentEntry
+    fragment: Fragment
+
+
+def find_values(
+    engine: Engine, store: ObjectStore, column: PrintedColumn, sources: Sequence[Source], prints: Numbers
+) -> Frequencies:
+    """The values in some fragments that have one of some ascending fingerprints.
+
+    Fragments are looked for by their stored fingerprints; of those that have one, the column is read in its stored
+    list, or else in the table's file: on Spark, or in a child process where that is little. Raises FragmentError.
+    """
+    if not len(prints) or not sources:
+        return EMPTY
+    ordered = sorted(sources, key=lambda own: own.entry.files.states)
+    lots = [ordered[at : at + _AT_ONCE] for at in range(0, len(ordered), _AT_ONCE)]
+    weights = [sum(own.entry.row_count for own in lot) // _ROWS_PER_WEIGHT + 1 for lot in lots]
+    holding = {id_ for found in engine.merge(partial(_holding, store, column, prints), lots, weights) for id_ in found}
+    reading = [own for own in ordered if own.entry.id in holding]
+    read = partial(_values, store, column, prints)
+    if engine.reads_here([own.fragment for own in reading]):
+        outcomes = read_all(partial(_alone, read), [(own,) for own in reading], [own.fragment.path for own in reading])
+        for outcome in outcomes:
+            if isinstance(outcome, Exception):
+                raise outcome
+    else:
+        costs = [float(own.fragment.bytes + 1) for own in reading]
+        outcomes = run_tasks(engine.session, partial(bounded, read), reading, costs)
+    return sum_frequencies((own, 1) for own in outcomes)
+
+
+def _holding(store: ObjectStore, column: PrintedColumn, prints: Numbers, lot: Sequence[Source]) -> list[str]:
+    """Ids of the fragments that have one of the fingerprints. May run in a worker process."""
+    with StatesFiles(store) as opened:
+        found = ((own, read_prints(opened, own.entry.files, column.field_id)) for own in lot)
+        return [own.entry.id for own, held in found if is_among(prints, column.narrowed(held).prints).any()]
+
+
+def _alone(read: partial[Frequencies], source: Source) -> Frequencies:
+    limit_threads()
+    return read(source)
+
+
+def _values(store: ObjectStore, column: PrintedColumn, prints: Numbers, source: Source) -> Frequencies:
+    """The values of one fragment that have one of the fingerprints. May run in a worker process."""
+    with StatesFiles(store) as opened, FrequencyReader(opened, source.entry.files) as lists:
+        stored = lists.read(column.field_id)
+    if stored is not None:
+        return column.within(stored, prints)
+    path = source.fragment.path
+    try:
+        return values_of_rows(column, prints, source.fragment)
+    except MetastoreError:
+        raise
+    except (*DAMAGE, pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
+        told = f"cannot be read ({type(error).__name__})" if column.is_quiet else reason(error)
+        missing = isinstance(error, FileNotFoundError)
+        raise FragmentError(
+            f"{path}: column {column.path!r}: {told}", path=path, missing=missing, unsupported=is_unsupported(error)
+        ) from error
+
+
+def values_of_rows(column: PrintedColumn, prints: Numbers, fragment: Fragment) -> Frequencies:
+    """The values of a fragment's rows that have one of some ascending fingerprints. May run in a worker process."""
+    cls = class_named(column.type_class)
+    found: list[pl.Series] = []
+    with fragment.source.open() as reader:
+        for chunk in reader.read(column.field):
+            values = physical_series(split_leaves(column.field, chunk)[column.leaf], cls)
+            if len(values):
+                hashes, _ = hash_values(canonical_array(values, cls), cls)
+                found.append(values.filter(pl.Series(is_among(column.prints(hashes), prints))))
+    kept = [own for own in found if len(own)]
+    return frequencies_of_run(count(concatenated(kept)), cls) if kept else EMPTY

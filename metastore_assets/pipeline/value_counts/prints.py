@@ -1,0 +1,267 @@
+"""Columns kept by fingerprints, from the published version to the next one: which occur twice, and what they stand for.
+
+A commit is a step (`print_changes` says what it does to a column). From scratch, and when most of the table is other,
+all came: fingerprints are summed, values read for those that occur at least twice, and both are loaded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from metastore_assets.pipeline.engine import Engine
+from metastore_assets.pipeline.layouts import Layout
+from metastore_assets.pipeline.plan import Plan
+from metastore_assets.pipeline.value_counts.print_changes import (
+    Change,
+    Known,
+    Nothing,
+    Published,
+    change_of,
+    check_values,
+)
+from metastore_assets.pipeline.value_counts.print_exchange import exchanged_prints
+from metastore_assets.pipeline.value_counts.print_values import PrintedColumn, Source, find_values, sum_of_prints
+from metastore_assets.pipeline.value_counts.runs import list_tables
+from metastore_assets.produce import Delta, FlowState
+from metastore_assets.produce.loading import Loader
+from metastore_assets.produce.runs import Run
+from metastore_assets.spark.tasks import SparkExecutor
+from metastore_assets.statistics.frequencies import Frequencies
+from metastore_assets.statistics.prints import BITS, Numbers, Prints
+from metastore_assets.statistics.prints import EMPTY as NO_PRINTS
+from metastore_assets.store.manifest import FragmentEntry
+from metastore_assets.store.objects import ObjectStore
+from metastore_assets.value_counts import ListReader, Lists
+from metastore_assets.value_counts.graph import FACTS, FREQUENCIES, VALUES, delta_name, stage_name
+from metastore_assets.value_counts.printed import (
+    PRINT_DELTAS,
+    PRINT_ROWS,
+    PRINTS,
+    PrintedLists,
+    printed_flow,
+    printed_table,
+)
+from metastore_assets.values.leaves import schema_leaves
+from metastore_assets.values.types import type_class
+
+TABLE_BITS = BITS
+"""Width of the fingerprints that a table's values are told apart by. Fewer make more work, and the same lists."""
+_MANY = 20_000_000
+"""Values of a column whose fingerprints Spark's tasks add up, where all are new."""
+_LEAST_ROWS = 1_000_000
+"""Values that a task sends fingerprints of, where there are so many: the more, the closer they lie."""
+_ROWS = 1 << 20
+"""Fingerprints in a piece of what is loaded."""
+
+
+@dataclass(frozen=True)
+class _Range:
+    """The sums of a range of a column's fingerprints."""
+
+    number: int
+    runs: Sequence[Run]
+    rows: int
+    prints: Numbers
+    """Those that occur at least twice, with their sums."""
+    counts: Numbers
+
+
+@dataclass(frozen=True)
+class _Load:
+    """All of one column."""
+
+    runs: Sequence[Run]
+    values: Frequencies
+    rows: int
+
+
+class TablePrints:
+    """The lists of the columns with fingerprints that a plan leads to."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        store: ObjectStore,
+        plan: Plan,
+        fragments: Mapping[str, FragmentEntry],
+        came: Sequence[FragmentEntry],
+        went: Sequence[FragmentEntry],
+    ) -> None:
+        self._engine = engine
+        self._store = store
+        self._columns = printed_columns(plan.layout, plan.snapshot.schema)
+        rows = {fragment.id: fragment for fragment in plan.snapshot.fragments}
+        self._live = [Source(fragments[own], rows[own]) for part in plan.partitions for own in part.fragments]
+        names = {entry.files.name for entry in came}
+        self._came = [own for own in self._live if own.entry.files.name in names]
+        self._stayed = [own for own in self._live if own.entry.files.name not in names]
+        self._went = list(went)
+
+    def stepped(self, base: PrintedLists) -> PrintedLists:
+        """The lists after the published ones. Raises CorruptionError, FragmentError where a file cannot be read."""
+        if not self._columns:
+            return PrintedLists()
+        wanted = {own.field_id: own.type_class for own in self._columns}
+        changed = sum(own.entry.row_count for own in self._came) + sum(own.row_count for own in self._went)
+        rows = sum(own.entry.row_count for own in self._live)
+        if not base.columns or base.bits != TABLE_BITS or 2 * changed >= rows:
+            counts, flow = self._from_scratch(wanted)
+        else:
+            counts, flow = self._step(base, wanted)
+        return PrintedLists(wanted, counts, flow, TABLE_BITS)
+
+    def _from_scratch(self, wanted: Mapping[str, str]) -> tuple[dict[str, int], FlowState]:
+        columns = sorted(self._columns, key=lambda own: own.field_id.encode())
+        flow = printed_flow(self._store, wanted.values())
+        loader = flow.loader(PRINTS)
+        runs: list[Run] = []
+        try:
+            loads = {}
+            for column in columns:
+                loads[column.field_id] = load = self._load(column, loader)
+                runs += load.runs
+            content: dict[str, list[Run] | Iterator[pa.RecordBatch]] = {PRINTS: runs}
+            for name in set(wanted.values()):
+                whole = [(own.field_id, loads[own.field_id].values) for own in columns if own.type_class == name]
+                tables = list_tables(name, [(field_id, values) for field_id, values in whole if len(values)])
+                for kind in (FREQUENCIES, FACTS):
+                    content[stage_name(kind, name)] = _batches([tables[kind]] if kind in tables else [])
+                own = [printed_table(field_id, values, TABLE_BITS, name) for field_id, values in whole]
+                content[stage_name(VALUES, name)] = _batches(own)
+            return {field_id: own.rows for field_id, own in loads.items()}, flow.load(FlowState(), content)
+        except BaseException:
+            self._store.delete([run.path for run in runs])
+            raise
+
+    def _load(self, column: PrintedColumn, loader: Loader) -> _Load:
+        """All fingerprints of a column as runs, and the values of those that occur at least twice."""
+        rows = sum(own.entry.row_count for own in self._live)
+        if rows <= _MANY:
+            total = sum_of_prints(self._store, column, [own.entry for own in self._live])
+            ranges = [_write_range(loader, column.field_id, 0, total)]
+        else:
+            entries = sorted((own.entry for own in self._live), key=lambda entry: entry.files.states)
+            lots = list(_lots(entries, max(_LEAST_ROWS, rows // (4 * self._engine.slots()))))
+            read, write = partial(sum_of_prints, self._store, column), partial(_write_range, loader, column.field_id)
+            ranges = exchanged_prints(self._engine.session, read, lots, rows, column.bits, write)
+        ranges.sort(key=lambda own: own.number)
+        # There is no range where all values are null.
+        several = Prints(
+            np.concatenate([NO_PRINTS.prints, *(own.prints for own in ranges)]),
+            np.concatenate([NO_PRINTS.counts, *(own.counts for own in ranges)]),
+        )
+        values = find_values(self._engine, self._store, column, self._live, several.prints)
+        check_values(column, several.prints, several.counts, values)
+        return _Load([run for own in ranges for run in own.runs], values, sum(own.rows for own in ranges))
+
+    def _step(self, base: PrintedLists, wanted: Mapping[str, str]) -> tuple[dict[str, int], FlowState]:
+        stay = {field_id for field_id, name in wanted.items() if base.columns.get(field_id) == name}
+        classes = {*wanted.values(), *base.columns.values()}
+        flow = printed_flow(self._store, classes)
+        view = flow.view(base.flow)
+        reader = ListReader(self._store, Lists(printed=base))
+        counts = {field_id: base.value_counts[field_id] for field_id in stay}
+        deltas: dict[str, list[Delta]] = {}
+        for own in self._columns:
+            if own.field_id in stay:
+                known = Published(view, reader, own)
+                change = self._change(own, self._came, self._went, self._stayed, known)
+            else:
+                change = self._change(own, self._live, (), (), Nothing())
+            counts[own.field_id] = counts.get(own.field_id, 0) + change.rows
+            for table in _print_tables(own.field_id, change.prints):
+                _add(deltas, PRINT_DELTAS, table)
+            if len(change.values):
+                rows = printed_table(own.field_id, change.values, TABLE_BITS, own.type_class)
+                _add(deltas, delta_name(own.type_class), rows)
+        for field_id, name in base.columns.items():
+            if field_id not in stay:
+                start = pa.table({"column": [field_id], "print": pa.nulls(1, pa.int64())})
+                for batch in view.batches_from(PRINTS, start):
+                    table = pa.Table.from_batches([batch]).filter(pc.equal(batch["column"], field_id))
+                    if not table.num_rows:
+                        break
+                    deltas.setdefault(PRINT_DELTAS, []).append(Delta(table, gone=True))
+                listed = [Delta(table, gone=True) for table in reader.rows(field_id, name)]
+                deltas.setdefault(delta_name(name), []).extend(listed)
+        if not deltas:
+            return counts, base.flow
+        if sum(delta.row_count for own in deltas.values() for delta in own) > _MANY:
+            flow = printed_flow(self._store, classes, executor=SparkExecutor(self._engine.session))
+        return counts, flow.step(base.flow, deltas)
+
+    def _change(
+        self,
+        column: PrintedColumn,
+        came: Sequence[Source],
+        went: Sequence[FragmentEntry],
+        stayed: Sequence[Source],
+        known: Known,
+    ) -> Change:
+        more = sum_of_prints(self._store, column, [own.entry for own in came])
+        less = sum_of_prints(self._store, column, went)
+        find_new, find_old = (partial(find_values, self._engine, self._store, column, own) for own in (came, stayed))
+        return change_of(column, more, less, known, find_new, find_old)
+
+
+def _write_range(loader: Loader, field_id: str, number: int, total: Prints) -> _Range:
+    """Write the sums of a range of fingerprints. May run in a worker process."""
+    several = total.part(total.counts >= 2)
+    runs = loader.write(_batches(_print_tables(field_id, total)))
+    return _Range(number, runs, total.rows, several.prints, several.counts)
+
+
+def _lots(entries: Sequence[FragmentEntry], rows: int) -> Iterator[list[FragmentEntry]]:
+    """Fragments of about so many rows together."""
+    lot: list[FragmentEntry] = []
+    held = 0
+    for entry in entries:
+        lot.append(entry)
+        held += entry.row_count
+        if held >= rows:
+            yield lot
+            lot, held = [], 0
+    if lot:
+        yield lot
+
+
+def printed_columns(layout: Layout, schema: pa.Schema) -> list[PrintedColumn]:
+    """The columns of a layout that are kept by fingerprints."""
+    valued = layout.valued
+    policies = {leaf.field_id: policy for leaf, policy in layout.leaves}
+    paths = {leaf.field_id: leaf.path for leaf, _ in layout.leaves}
+    is_quiet = any(policy.values == "hidden" for policy in policies.values())
+    return [
+        PrintedColumn(leaf.field_id, paths[leaf.field_id], type_class(leaf.type).name, field, at, TABLE_BITS, is_quiet)
+        for field, leaves in zip(schema, schema_leaves(schema), strict=True)
+        for at, leaf in enumerate(leaves)
+        if leaf.field_id in valued and policies[leaf.field_id].is_printed
+    ]
+
+
+def _print_tables(field_id: str, prints: Prints) -> Iterator[pa.Table]:
+    for at in range(0, len(prints), _ROWS):
+        own, counts = prints.prints[at : at + _ROWS], prints.counts[at : at + _ROWS]
+        columns = [pa.repeat(pa.scalar(field_id), len(own)), pa.array(own), pa.array(counts)]
+        yield pa.Table.from_arrays(columns, schema=PRINT_ROWS.schema)
+
+
+def _add(deltas: dict[str, list[Delta]], root: str, rows: pa.Table) -> None:
+    """What came of signed rows, and what went."""
+    counts = rows["frequency"].to_numpy()
+    for gone, chosen in ((False, counts > 0), (True, counts < 0)):
+        if chosen.any():
+            own = rows.filter(pa.array(chosen))
+            own = own.set_column(own.num_columns - 1, own.schema.field("frequency"), pa.array(np.abs(counts[chosen])))
+            deltas.setdefault(root, []).append(Delta(own, gone=gone))
+
+
+def _batches(tables: Iterator[pa.Table] | Sequence[pa.Table]) -> Iterator[pa.RecordBatch]:
+    for table in tables:
+        yield from table.to_batches()

@@ -1,0 +1,294 @@
+"""The lists of a table's values, from the published version to the next: what came is added, what went taken away.
+
+The first time, and when most of the table is other, they are summed from all profiles, and loaded as they come out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import pyarrow as pa
+
+from metastore_assets.pipeline.engine import Engine
+from metastore_assets.pipeline.layouts import Layout
+from metastore_assets.pipeline.plan import Plan
+from metastore_assets.pipeline.value_counts.building import build_lists
+from metastore_assets.pipeline.value_counts.by_partition import runs_by_partition
+from metastore_assets.pipeline.value_counts.deltas import Listing, deltas
+from metastore_assets.pipeline.value_counts.prints import TablePrints
+from metastore_assets.produce import Dataflow, Delta, FlowState
+from metastore_assets.produce.runs import Run
+from metastore_assets.spark.tasks import SparkExecutor
+from metastore_assets.statistics.frequencies import EMPTY, FrequencyFacts, frequency_facts
+from metastore_assets.statistics.user_defined.telling import facts_with_results, follows_from_list
+from metastore_assets.storage.traffic import step
+from metastore_assets.store.manifest import FragmentEntry, ListFiles, ProfileFiles
+from metastore_assets.store.objects import ObjectStore
+from metastore_assets.value_counts import Built, Cut, ListReader, Lists, list_flow, read_lists, write_lists
+from metastore_assets.value_counts.graph import delta_name, rows_of
+from metastore_assets.values.leaves import schema_leaves
+from metastore_assets.values.types import class_named, type_class
+
+_MANY = 20_000_000
+"""Values in changed fragments from which on Spark's tasks read and add their lists."""
+
+
+@dataclass(frozen=True)
+class _Changes:
+    """Fragments that came to partitions whose lists may be others, and that went from them."""
+
+    came: Sequence[FragmentEntry]
+    went: Sequence[FragmentEntry]
+
+    @property
+    def rows(self) -> int:
+        return sum(entry.row_count for entry in (*self.came, *self.went))
+
+    def of_the_table(self) -> _Changes:
+        """Without fragments that only went from one partition to another."""
+        came, went = ({entry.files.name for entry in side} for side in (self.came, self.went))
+        return _Changes(
+            [entry for entry in self.came if entry.files.name not in went],
+            [entry for entry in self.went if entry.files.name not in came],
+        )
+
+
+class TableLists:
+    """The lists that one plan leads to. What is made is found once; nobody but a version that names it makes it be."""
+
+    def __init__(self, engine: Engine, store: ObjectStore, plan: Plan, fragments: Mapping[str, FragmentEntry]) -> None:
+        self._engine = engine
+        self._store = store
+        self._layout = plan.layout
+        self._wanted = listed_classes(plan.layout)
+        self._published = None if plan.base is None else plan.base.lists
+        self._schemas = (None if plan.base is None else plan.base.schema, plan.snapshot.schema)
+        # A table of one partition holds all of its values there.
+        self._by_partition = _kept_by_partition(plan.layout, self._wanted) if len(plan.partitions) > 1 else {}
+        self._keys = [partition.key for partition in plan.partitions]
+        self._rows = sum(fragments[own].row_count for part in plan.partitions for own in part.fragments)
+        self._changes_by_partition = _changes(plan, fragments)
+        self._changes = self._changes_by_partition.of_the_table()
+        self._prints = TablePrints(engine, store, plan, fragments, self._changes.came, self._changes.went)
+        self._made: ListFiles | None = None
+        self._now: Lists | None = None
+
+    def facts(self, whole: Sequence[ProfileFiles], listed: Mapping[int, int]) -> Mapping[int, FrequencyFacts]:
+        """What the lists tell of columns, by position; `whole` are profiles whose lists add up to them, and `listed`
+        is about how many values they have.
+        """
+        with step("lists"):
+            return self._facts(whole, listed)
+
+    def _facts(self, whole: Sequence[ProfileFiles], listed: Mapping[int, int]) -> Mapping[int, FrequencyFacts]:
+        now = self._stepped(whole, listed)
+        reader = ListReader(self._store, now)
+        by_class: dict[str, dict[str, int]] = {}
+        told: dict[int, FrequencyFacts] = {}
+        for position in listed:
+            leaf, _ = self._layout.leaves[position]
+            if leaf.field_id in now.columns or leaf.field_id in now.printed.columns:
+                name = now.columns.get(leaf.field_id) or now.printed.columns[leaf.field_id]
+                by_class.setdefault(name, {})[leaf.field_id] = position
+            else:
+                told[position] = frequency_facts(EMPTY)
+        for name, columns in by_class.items():
+            for field_id, own in reader.facts(name, list(columns)).items():
+                _, policy = self._layout.leaves[columns[field_id]]
+                cls = class_named(name)
+                if policy.lists and follows_from_list(policy, cls):
+                    own = facts_with_results(own, policy, cls, reader.frequencies(field_id, name))
+                told[columns[field_id]] = own
+        return told
+
+    def files(self, whole: Sequence[ProfileFiles]) -> ListFiles | None:
+        """The files for the version to name."""
+        with step("lists"):
+            now = self._stepped(whole, {})
+            if self._published is not None and now.is_same(self._base):
+                return self._as_named(self._published)
+            if self._made is None:
+                self._made = write_lists(self._store, now)
+            return self._made
+
+    def discard(self) -> None:
+        """Remove what was made, and will not be published."""
+        if self._now is not None:
+            named = self._now.paths() - self._base.paths()
+            self._store.delete(sorted(named | ({self._made.state} if self._made else set())))
+
+    def _as_named(self, files: ListFiles) -> ListFiles:
+        """The published files, without the plain ones where these have columns under other names."""
+        before, now = self._schemas
+        if not files.frequencies or before is None or _names(before) == _names(now):
+            return files
+        return replace(files, frequencies="", ranks="")
+
+    @cached_property
+    def _base(self) -> Lists:
+        return read_lists(self._store, self._published)
+
+    def _stepped(self, whole: Sequence[ProfileFiles], listed: Mapping[int, int]) -> Lists:
+        if self._now is None:
+            if self._published is None or 2 * self._changes.rows >= self._rows:
+                flow, built = self._from_scratch(whole, listed)
+            else:
+                flow, built = self._step(whole), self._still_built()
+            try:
+                printed = self._prints.stepped(self._base.printed)
+            except BaseException:
+                self._store.delete(sorted(flow.paths() - self._base.flow.paths()))
+                raise
+            kept = {*self._wanted, *printed.columns}
+            self._now = Lists(self._wanted, flow, _cuts(self._layout, kept), self._by_partition, printed, built)
+        return self._now
+
+    def _still_built(self) -> dict[str, Built]:
+        """How the lists were built that are carried on."""
+        return {
+            own: how for own, how in self._base.built.items() if self._wanted.get(own) == self._base.columns.get(own)
+        }
+
+    def _from_scratch(
+        self, whole: Sequence[ProfileFiles], listed: Mapping[int, int]
+    ) -> tuple[FlowState, Mapping[str, Built]]:
+        classes = set(self._wanted.values())
+        if not classes:
+            return FlowState(), {}
+        flow = self._flow(classes)
+        distinct = {self._layout.leaves[position][0].field_id: count for position, count in listed.items()}
+        made = build_lists(self._engine, self._store, flow, self._layout, self._wanted, whole, distinct, self._rows)
+        return flow.load(FlowState(), {**made.runs, **self._all_by_partition(flow, whole)}), made.built
+
+    def _step(self, whole: Sequence[ProfileFiles]) -> FlowState:
+        base = self._base
+        reader = ListReader(self._store, base)
+        changes, by_partition = self._changes, self._changes_by_partition
+        found = self._deltas(
+            (base.columns, self._wanted),
+            ([Listing(own.files) for own in changes.came], [Listing(own.files) for own in changes.went]),
+            [Listing(files) for files in whole],
+            changes.rows,
+            lambda field_id, name: pa.Table.from_batches(reader.batches(field_id, name), rows_of(name).schema),
+        )
+        classes = {*self._wanted.values(), *found}
+        updates = {delta_name(name): own for name, own in found.items()}
+        stays = any(base.by_partition.get(field_id) == name for field_id, name in self._by_partition.items())
+        anew = bool(self._by_partition) and (not stays or 2 * by_partition.rows >= self._rows)
+        if self._by_partition and not anew:
+            held = {own: name for own, name in base.by_partition.items() if name in self._by_partition.values()}
+            found = self._deltas(
+                (held, self._by_partition),
+                (
+                    [Listing(own.files, own.partition_key) for own in by_partition.came],
+                    [Listing(own.files, own.partition_key) for own in by_partition.went],
+                ),
+                self._partitions(whole),
+                by_partition.rows,
+                lambda field_id, _: reader.table_by_partition(field_id),
+            )
+            updates |= {delta_name(name, by_partition=True): own for name, own in found.items()}
+        forgotten = set(base.by_partition.values()) - set(self._by_partition.values())
+        if not (updates or anew or forgotten):
+            return base.flow
+        values = sum(delta.row_count for own in updates.values() for delta in own)
+        flow = self._flow(classes, many=values > _MANY)
+        start = flow.load(base.flow, self._all_by_partition(flow, whole)) if anew else base.flow
+        try:
+            return flow.step(start, updates)
+        except BaseException:
+            flow.discard(start, base.flow)
+            raise
+
+    def _deltas(
+        self,
+        columns: tuple[Mapping[str, str], Mapping[str, str]],
+        changes: tuple[Sequence[Listing], Sequence[Listing]],
+        whole: Sequence[Listing],
+        changed: int,
+        held: Callable[[str, str], pa.Table],
+    ) -> dict[str, list[Delta]]:
+        """By class, what is to be added to lists and taken away: `columns` are those that are listed, and that are to
+        be; `changes` the profiles that came and that went, of so many rows; `held` reads the list of a column.
+        """
+        before, wanted = columns
+        came, went = changes
+        stay = {field_id: name for field_id, name in wanted.items() if before.get(field_id) == name}
+        new = {field_id: name for field_id, name in wanted.items() if field_id not in stay}
+        gone = {field_id: name for field_id, name in before.items() if field_id not in stay}
+        made: dict[str, list[Delta]] = {}
+        for found in (
+            deltas(self._store, came, stay, changed, gone=False),
+            deltas(self._store, went, stay, changed, gone=True),
+            deltas(self._store, whole, new, self._rows, gone=False),
+        ):
+            for name, own in found.items():
+                made.setdefault(name, []).extend(own)
+        for field_id, name in gone.items():
+            made.setdefault(name, []).append(Delta(held(field_id, name), gone=True))
+        return made
+
+    def _all_by_partition(self, flow: Dataflow, whole: Sequence[ProfileFiles]) -> Mapping[str, Sequence[Run]]:
+        if not self._by_partition:
+            return {}
+        partitions = self._partitions(whole)
+        return runs_by_partition(self._engine, self._store, flow, self._by_partition, partitions, self._rows)
+
+    def _partitions(self, whole: Sequence[ProfileFiles]) -> list[Listing]:
+        """The profiles of all partitions, of which there are several."""
+        return [Listing(files, key) for files, key in zip(whole, self._keys, strict=True)]
+
+    def _flow(self, classes: Iterable[str], *, many: bool = False) -> Dataflow:
+        executor = SparkExecutor(self._engine.session) if many else None
+        return list_flow(self._store, classes, set(self._by_partition.values()), executor=executor)
+
+
+def listed_classes(layout: Layout) -> dict[str, str]:
+    """The columns that a layout lists, by field id, and the class of their values."""
+    valued = layout.valued
+    found = {
+        leaf.field_id: type_class(leaf.type).name
+        for leaf, policy in layout.leaves
+        if leaf.field_id in valued and policy.lists
+    }
+    return {field_id: name for field_id, name in found.items() if name != "null"}
+
+
+def _names(schema: pa.Schema) -> list[tuple[str, str]]:
+    return [(leaf.field_id, leaf.path) for leaves in schema_leaves(schema) for leaf in leaves]
+
+
+def _kept_by_partition(layout: Layout, listed: Mapping[str, str]) -> dict[str, str]:
+    """Of the columns that are listed, those that are kept by partition as well."""
+    kept = {leaf.field_id for leaf, policy in layout.leaves if policy.by_partition == "on"}
+    return {field_id: name for field_id, name in listed.items() if field_id in kept}
+
+
+def _cuts(layout: Layout, wanted: Collection[str]) -> dict[str, Cut]:
+    return {
+        leaf.field_id: Cut(policy.most_listed, policy.least_frequency)
+        for leaf, policy in layout.leaves
+        if leaf.field_id in wanted and policy.is_cut
+    }
+
+
+def _changes(plan: Plan, fragments: Mapping[str, FragmentEntry]) -> _Changes:
+    """The profiles that came to a partition, and those that went from one, where that may change a sum."""
+    same = {partition.key for partition in plan.partitions if partition.reused is not None}
+    before = {
+        (entry.files.name, entry.partition_key): entry
+        for entry in (plan.base.fragments if plan.base else ())
+        if entry.retired is None and entry.partition_key not in same
+    }
+    now = {
+        (fragments[own].files.name, fragments[own].partition_key): fragments[own]
+        for partition in plan.partitions
+        if partition.reused is None
+        for own in partition.fragments
+    }
+    return _Changes(
+        [now[own] for own in sorted(now.keys() - before.keys())],
+        [before[own] for own in sorted(before.keys() - now.keys())],
+    )

@@ -1,0 +1,229 @@
+"""The columns of a table on the page: a line of each, and behind it all that is known."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+
+from metastore_assets.errors import NotKeptError
+from metastore_assets.lookup import TableLookup
+from metastore_assets.lookup.diff import ColumnDiff
+from metastore_assets.report import text
+from metastore_assets.report.facts import distinct_text, maximum_text, minimum_text, scalar_text
+from metastore_assets.report.html.charts import bars, line, share_bar
+from metastore_assets.report.html.markup import Markup, Part, joined, tag
+from metastore_assets.statistics.column import ColumnStatistics
+
+Top: TypeAlias = Sequence[tuple[pa.Scalar, int]]
+_BINS = 48
+_VALUES = 10
+_VALUE_CELLS = 60
+_SHIFTED, _STABLE = 0.25, 0.1
+_MEASURES = (
+    ("mean", "mean"),
+    ("standard deviation", "standard_deviation"),
+    ("skewness", "skewness"),
+    ("excess kurtosis", "kurtosis"),
+    ("mean length", "mean_length"),
+)
+
+
+def column_entry(
+    table: TableLookup, row: ColumnStatistics, history: Sequence[Mapping[str, Any]], change: ColumnDiff | None
+) -> Markup:
+    """One column. `history`: its rows of a history, the oldest first."""
+    rows = row.null_count + row.value_count
+    top = _top(table, row)
+    shape = _shape(table, row) or _frequencies(row, top)
+    shift = None if change is None or change.distances is None else change.distances.stability_index
+    nulls = row.null_count / rows if rows else 0
+    summary = tag(
+        "summary",
+        tag("span", tag("b", row.column), tag("small", text.type_name(row.type)), class_="name"),
+        tag("span", shape or tag("small", _why_no_shape(row)), class_="shape"),
+        tag("span", tag("small", "nulls "), text.share(row.null_count, rows), share_bar(nulls, 1), class_="nulls"),
+        tag("span", tag("small", "distinct "), distinct_text(row) or text.ABSENT, class_="distinct"),
+        tag("span", *_range(row), class_="range"),
+        *([] if change is None else [_badge(change)]),
+    )
+    return tag(
+        "details",
+        summary,
+        tag("div", *_details(row, top, history), class_="more"),
+        class_="column",
+        data_name=row.column.lower(),
+        data_position=row.position,
+        data_nulls=f"{nulls:.6f}",
+        data_distinct=-1 if row.distinct_count is None else row.distinct_count,
+        data_shift=f"{-1 if shift is None else shift:.6f}",
+    )
+
+
+def shift_text(shift: float) -> Markup:
+    """A population stability index, marked where it says that a distribution has shifted."""
+    kind = "bad" if shift > _SHIFTED else "fair" if shift > _STABLE else "good"
+    shown = "0" if not shift else "<0.001" if shift < 0.001 else f"{shift:.3f}"
+    return tag("span", shown, class_=kind)
+
+
+def _badge(change: ColumnDiff) -> Markup:
+    if change.change == "added":
+        return tag("span", "new", class_="badge fair")
+    if change.is_renamed or change.is_retyped:
+        return tag("span", "renamed" if change.is_renamed else "other type", class_="badge fair")
+    if change.change == "same" or change.distances is None:
+        return Markup("")
+    return tag("span", "PSI ", shift_text(change.distances.stability_index), class_="badge")
+
+
+def _shape(table: TableLookup, row: ColumnStatistics) -> Markup | None:
+    try:
+        bins = table.histogram(row.column, _BINS)
+    except NotKeptError:
+        return None
+    return bars([own.frequency for own in bins], f"distribution in {len(bins)} bins") if bins else None
+
+
+def _why_no_shape(row: ColumnStatistics) -> str:
+    return "no values" if not row.value_count else "" if row.type_class else row.reason or ""
+
+
+def _range(row: ColumnStatistics) -> list[Part]:
+    low, high = (text.cut(own, 24) for own in (minimum_text(row), maximum_text(row)))
+    if low == high:
+        return [low]
+    return [low, tag("small", " to "), high]
+
+
+def _frequencies(row: ColumnStatistics, top: Top) -> Markup | None:
+    """Of a column without a line to draw on: its most frequent values, where they are more than one in a hundred."""
+    if not top or 100 * top[0][1] < row.value_count:
+        return None
+    counts = [frequency for _, frequency in top]
+    return bars(counts + [0] * (_VALUES - len(counts)), f"the {len(counts)} most frequent values", "values")
+
+
+def _details(row: ColumnStatistics, top: Top, history: Sequence[Mapping[str, Any]]) -> list[Part]:
+    parts: list[Part] = []
+    if row.reason is not None:
+        parts.append(tag("p", row.reason, class_="note"))
+    parts.append(_facts(row))
+    if top:
+        parts.append(_values(row, top))
+    if row.percentiles:
+        parts.append(_percentiles(row))
+    trends = _trends(history)
+    if trends:
+        parts.append(tag("section", tag("h4", f"over {len(history):,} versions"), *trends))
+    return parts
+
+
+def _facts(row: ColumnStatistics) -> Markup:
+    told = [("values", text.number(row.value_count)), ("nulls", text.number(row.null_count))]
+    if row.nan_count:
+        told.append(("NaN", text.number(row.nan_count)))
+    if row.distinct_count is not None:
+        told.append(("distinct", distinct_text(row)))
+    if row.duplicate_count is not None:
+        told.append(("of them more than once", text.number(row.duplicate_count)))
+    if row.true_count is not None:
+        told.append(("true", text.share(row.true_count, row.value_count)))
+    told += [(name, minimum_text(row)) for name in ["minimum"] if row.minimum is not None]
+    told += [(name, maximum_text(row)) for name in ["maximum"] if row.maximum is not None]
+    told += [(label, text.number(getattr(row, name))) for label, name in _MEASURES if getattr(row, name) is not None]
+    if row.minimum_length is not None and row.maximum_length is not None:
+        told.append(("lengths", f"{row.minimum_length:,} to {row.maximum_length:,}"))
+    if row.total_bytes is not None:
+        told.append(("size of the values", text.size(row.total_bytes)))
+    for name, result in row.user_defined.items():
+        from metastore_assets.values.json import value_json
+
+        shown = {"value": value_json(result.value), "guarantee": result.guarantee, "reason": result.reason}
+        told.append((name, text.result(shown)))
+    entries = (tag("div", tag("dt", name), tag("dd", text.cut(shown, 80))) for name, shown in told)
+    return tag("section", tag("h4", "statistics"), tag("dl", *entries))
+
+
+def _top(table: TableLookup, row: ColumnStatistics) -> Top:
+    if row.frequencies not in ("listed", "repeated") or not row.value_count:
+        return []
+    try:
+        return table.top(row.column, _VALUES).values
+    except NotKeptError:
+        return []
+
+
+def _values(row: ColumnStatistics, values: Top) -> Markup:
+    most = values[0][1]
+    entries = [
+        tag(
+            "li",
+            tag("span", text.cut(scalar_text(value), _VALUE_CELLS), class_="value"),
+            share_bar(frequency, most),
+            tag("span", text.number(frequency), tag("small", f" {text.share(frequency, row.value_count)}"), class_="n"),
+        )
+        for value, frequency in values
+    ]
+    others = row.value_count - sum(frequency for _, frequency in values)
+    if others:
+        told = tag("span", text.number(others), tag("small", f" {text.share(others, row.value_count)}"), class_="n")
+        entries.append(tag("li", tag("span", "others", class_="value"), share_bar(0, 1), told, class_="others"))
+    return tag("section", tag("h4", "most frequent values"), tag("ol", *entries, class_="top"))
+
+
+def _percentiles(row: ColumnStatistics) -> Markup:
+    entries = (
+        tag(
+            "div",
+            tag("dt", f"{fraction * 100:g}%"),
+            tag("dd", text.cut(text.estimate(scalar_text(value), row.percentiles_guarantee), 40)),
+        )
+        for fraction, value in row.percentiles or ()
+    )
+    return tag("section", tag("h4", "percentiles"), tag("dl", *entries))
+
+
+def _trends(history: Sequence[Mapping[str, Any]]) -> list[Part]:
+    if len(history) < 2:
+        return []
+    series: dict[str, list[float | None]] = {
+        "nulls": [_share(own) for own in history],
+        "distinct": [own["distinct_count"] for own in history],
+        "mean": [own["mean"] for own in history],
+    }
+    parts: list[Part] = []
+    for name, values in series.items():
+        known = [own for own in values if own is not None]
+        if len(known) < 2 or min(known) == max(known):
+            continue
+        first, last = (f"{own:.1%}" if name == "nulls" else text.number(own) for own in (known[0], known[-1]))
+        caption = tag("figcaption", tag("small", f"{name} "), first, " → ", last)
+        parts.append(tag("figure", line(values, f"{name} over versions"), caption))
+    return parts
+
+
+def _share(record: Mapping[str, Any]) -> float | None:
+    rows = record["null_count"] + record["value_count"]
+    return record["null_count"] / rows if rows else None
+
+
+def change_rows(columns: Sequence[ColumnDiff]) -> list[list[Part]]:
+    """Those that are not the same, the most shifted first."""
+    changed = [own for own in columns if own.change != "same"]
+    changed.sort(key=lambda own: -(own.distances.stability_index if own.distances else 0))
+    return [_change_row(own) for own in changed]
+
+
+def _change_row(own: ColumnDiff) -> list[Part]:
+    known = own.distances
+    name = joined([tag("b", own.name), *([tag("small", f" {own.change}")] if own.change != "changed" else [])])
+    sides = [own.before, own.after]
+    nulls = [text.share(row.null_count, row.null_count + row.value_count) if row else "" for row in sides]
+    distinct = [distinct_text(row) if row else "" for row in sides]
+    moved = [one if one == other else f"{one} → {other}" for one, other in (nulls, distinct)]
+    if known is None:
+        return [name, *moved, *[text.ABSENT] * 3, own.reason or ""]
+    measures = [f"{known.kolmogorov_smirnov:.3f}", f"{known.jensen_shannon:.3f}"]
+    return [name, *moved, shift_text(known.stability_index), *measures, known.over]

@@ -1,0 +1,42 @@
+"""Files on local disk: only what has an end, and does not wait for another process, is opened."""
+
+from __future__ import annotations
+
+import os
+from stat import S_ISBLK, S_ISCHR, S_ISFIFO, S_ISSOCK
+
+import pyarrow as pa
+
+from metastore_assets.storage.limits import METADATA_BYTES
+from metastore_assets.storage.traffic import counted_input, note_read
+
+
+def read_local(path: str) -> bytes:
+    """The whole of a file of metadata. Raises OSError for one of more than METADATA_BYTES, and for what is no file."""
+    _check_file(path)
+    with open(path, "rb") as file:
+        check_size(path, os.fstat(file.fileno()).st_size)
+        data = file.read()
+    note_read(path, len(data))
+    return data
+
+
+def open_local(path: str) -> pa.NativeFile:
+    """The file for random access. Raises OSError for what is no file."""
+    _check_file(path)
+    return counted_input(pa.OSFile(path, "rb"), path)
+
+
+def check_size(path: str, size: int) -> None:
+    """Raise OSError for a file of metadata that is too large to be read as a whole."""
+    if size > METADATA_BYTES:
+        raise OSError(f"{path} has {size:,} bytes; of a file of metadata at most {METADATA_BYTES:,} are read")
+
+
+def _check_file(path: str) -> None:
+    if "\0" in path:
+        # Arrow would open what the name is up to there.
+        raise OSError(f"{path!r} is no path of a file: it holds a NUL character")
+    mode = os.stat(path).st_mode
+    if S_ISFIFO(mode) or S_ISCHR(mode) or S_ISBLK(mode) or S_ISSOCK(mode):
+        raise OSError(f"{path} is a device or a pipe, no file")

@@ -1,0 +1,103 @@
+"""What is different between the lists of two versions of a table: by the updates between them, or from both lists."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import polars as pl
+import pyarrow as pa
+
+from metastore_assets.produce.order import canonical
+from metastore_assets.produce.rows import frame_of, table_of
+from metastore_assets.store.objects import ObjectStore
+from metastore_assets.value_counts.graph import VALUES, rows_of, stage_name
+from metastore_assets.value_counts.reading import ListReader
+from metastore_assets.value_counts.state import Lists
+
+CHANGES = ("add", "update", "delete")
+
+
+def changes_between(
+    store: ObjectStore,
+    first: Lists,
+    last: Lists,
+    steps: Sequence[tuple[Lists, Lists]] | None,
+    columns: Mapping[str, str],
+) -> dict[str, pa.Table]:
+    """By field id, what is different between the first and the last of some lists.
+
+    Tables of `change`, `value`, `before` and `after`, by increasing value. `change` is one of `CHANGES`; `before` and
+    `after` are frequencies, null where the value is not listed. `columns` are those asked for, with the class of their
+    values. `steps` are the lists before and after each version that led from one to the other and has other content
+    than the version before: their updates are read. Where it is None, or lists were made anew, the first and the last
+    list are read as a whole.
+    """
+    found: dict[str, pa.Table] = {}
+    for type_class in sorted(set(columns.values())):
+        updates = None if steps is None else _updates(store, steps, type_class)
+        for column in (column for column, name in columns.items() if name == type_class):
+            if updates is None:
+                sides = [_listed(store, lists, column, type_class) for lists in (first, last)]
+                found[column] = _typed(_side_by_side(*sides), type_class)
+            else:
+                found[column] = _typed(updates.filter(pl.col("column") == column), type_class)
+    return found
+
+
+def _updates(store: ObjectStore, steps: Sequence[tuple[Lists, Lists]], type_class: str) -> pl.DataFrame | None:
+    """`column`, `value`, `before`, `after` of all values that an update names; None where updates do not tell."""
+    stage = stage_name(VALUES, type_class)
+    empty = frame_of(rows_of(type_class).schema.empty_table())
+    frames = [empty.with_columns(_before_frequency="frequency")]
+    for before, after in steps:
+        classes = [set(lists.columns.values()) for lists in (before, after)]
+        # A state that was taken over, as with another cut of what is told, has the update that led to it earlier.
+        if before.flow.paths() == after.flow.paths() or not any(type_class in own for own in classes):
+            continue
+        if not all(type_class in own for own in classes):
+            return None
+        view = after.dataflow(store).view(after.flow)
+        if view.is_reset(stage):
+            return None
+        frames += [frame_of(pa.Table.from_batches([batch])) for batch in view.update_batches(stage)]
+    names = ["column", "value", "_before_frequency", "frequency"]
+    whole = pl.concat([frame.select(names) for frame in frames])
+    # Rows stay in the order of versions: what was is in the first of a value, what is in the last.
+    return whole.group_by("column", "value", maintain_order=True).agg(
+        pl.col("_before_frequency").first().alias("before"), pl.col("frequency").last().alias("after")
+    )
+
+
+def _side_by_side(first: pl.DataFrame, last: pl.DataFrame) -> pl.DataFrame:
+    """Grouped, not joined: Polars joins sorted floats by merging, which takes NaN for unequal to NaN."""
+    no = pl.lit(None, pl.Int64)
+    both = pl.concat(
+        [
+            first.select("value", pl.col("frequency").alias("before"), no.alias("after")),
+            last.select("value", no.alias("before"), pl.col("frequency").alias("after")),
+        ]
+    )
+    return both.group_by("value").agg(pl.col("before").max(), pl.col("after").max())
+
+
+def _listed(store: ObjectStore, lists: Lists, column: str, type_class: str) -> pl.DataFrame:
+    batches: Iterator[pa.RecordBatch] = ListReader(store, lists).batches(column, type_class)
+    table = pa.Table.from_batches(list(batches), schema=rows_of(type_class).schema)
+    return canonical(frame_of(table), ["column", "value"]).select("value", "frequency")
+
+
+def _typed(both: pl.DataFrame, type_class: str) -> pa.Table:
+    """Those that are different, with what kind of change each is."""
+    order = rows_of(type_class)
+    frame = both.filter(pl.col("before").ne_missing(pl.col("after")))
+    change = (
+        pl.when(pl.col("before").is_null())
+        .then(pl.lit("add"))
+        .when(pl.col("after").is_null())
+        .then(pl.lit("delete"))
+        .otherwise(pl.lit("update"))
+    )
+    frame = frame.sort("value").with_columns(change.alias("change")).select("change", "value", "before", "after")
+    value = order.key.field("value")
+    schema = pa.schema([("change", pa.string()), value, ("before", pa.int64()), ("after", pa.int64())])
+    return table_of(frame, schema)

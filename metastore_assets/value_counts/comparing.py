@@ -1,0 +1,82 @@
+"""Whether two states of a table's lists hold the same in what follows from the values: their order by frequency, how
+many of them occur how often, and fingerprints."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import zip_longest
+
+import pyarrow as pa
+
+from metastore_assets.produce import View
+from metastore_assets.store.objects import ObjectStore
+from metastore_assets.value_counts.graph import FACTS, FREQUENCIES
+from metastore_assets.value_counts.printed import PRINTS, printed_flow
+from metastore_assets.value_counts.state import Lists
+
+_COMPARED = {FREQUENCIES: "order by frequency", FACTS: "counts by frequency", PRINTS: "fingerprints"}
+
+
+@dataclass(frozen=True)
+class OtherRow:
+    """The first row of a stage that is not the same in both."""
+
+    column: str
+    """The field id."""
+    what: str
+    """What kind of rows these are, for people."""
+    own: str
+    other: str
+    """Both as text; `nothing` where one has no more rows."""
+
+
+def other_rows(store: ObjectStore, own: Lists, other_store: ObjectStore, other: Lists) -> Iterator[OtherRow]:
+    """The first row of each stage that differs, but for those of the values themselves. Raises CorruptionError."""
+    pairs = (
+        (own.flow, own.dataflow(store).view(own.flow), other.flow, other.dataflow(other_store).view(other.flow)),
+        (own.printed.flow, _prints(store, own), other.printed.flow, _prints(other_store, other)),
+    )
+    for flow, view, other_flow, other_view in pairs:
+        for stage in sorted(flow.stages.keys() & other_flow.stages.keys()):
+            what = _COMPARED.get(stage.partition(".")[0])
+            if what is not None:
+                yield from _first(what, view.content_batches(stage), other_view.content_batches(stage))
+
+
+def _prints(store: ObjectStore, lists: Lists) -> View:
+    return printed_flow(store, lists.printed.columns.values()).view(lists.printed.flow)
+
+
+def _first(what: str, own: Iterable[pa.RecordBatch], other: Iterable[pa.RecordBatch]) -> Iterator[OtherRow]:
+    for left, right in aligned(own, other):
+        if left.equals(right):
+            continue
+        # As texts, because NaN is not equal to itself.
+        for row, other_row in zip_longest(_texts(left), _texts(right), fillvalue=()):
+            if row != other_row:
+                yield OtherRow((row or other_row)[0], what, _text(row), _text(other_row))
+                return
+
+
+def _texts(table: pa.Table) -> Iterator[tuple[str, ...]]:
+    return zip(*([str(value) for value in column] for column in table.columns), strict=True)
+
+
+def _text(row: tuple[str, ...]) -> str:
+    return ", ".join(row[1:]) if row else "nothing"
+
+
+def aligned(own: Iterable[pa.RecordBatch], other: Iterable[pa.RecordBatch]) -> Iterator[tuple[pa.Table, pa.Table]]:
+    """The rows of both, as many of each at a time, until one has no more; then the next ones of the other beside
+    nothing. Holds a batch of each."""
+    left_batches, right_batches = (filter(len, batches) for batches in (own, other))
+    left, right = next(left_batches, None), next(right_batches, None)
+    while left is not None and right is not None:
+        count = min(len(left), len(right))
+        yield pa.Table.from_batches([left.slice(0, count)]), pa.Table.from_batches([right.slice(0, count)])
+        left = left.slice(count) if len(left) > count else next(left_batches, None)
+        right = right.slice(count) if len(right) > count else next(right_batches, None)
+    for table in (pa.Table.from_batches([rest]) for rest in (left, right) if rest is not None):
+        nothing = table.slice(0, 0)
+        yield (nothing, table) if left is None else (table, nothing)

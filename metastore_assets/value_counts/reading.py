@@ -1,0 +1,274 @@
+"""Answers from a table's lists: most frequent values, whole lists, and what follows from them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import chain, groupby
+from threading import local
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from metastore_assets.produce import View
+from metastore_assets.produce.ranks import Ranks
+from metastore_assets.statistics.frequencies import (
+    EMPTY,
+    PERCENTS,
+    Frequencies,
+    FrequencyFacts,
+    frequency_facts,
+    nearest_ranks,
+)
+from metastore_assets.statistics.prints import Numbers, prints_of
+from metastore_assets.store.objects import ObjectStore
+from metastore_assets.value_counts.graph import BY_PARTITION, FACTS, FREQUENCIES, VALUES, rows_of, stage_name
+from metastore_assets.value_counts.printed import PRINTS, printed_flow, printed_rows, with_singletons
+from metastore_assets.value_counts.rows import by_column, equal_to, frequencies_of_rows, joined
+from metastore_assets.value_counts.state import Lists
+
+_SCANNED = 1_000_000
+"""Listed values of a class, or of a column, that are read as a whole to pick percentiles; of more, by rank."""
+_MOST = np.iinfo(np.int64).max
+
+
+class ListReader:
+    """The lists of one version, by field id of the columns. Reads no more than an answer needs."""
+
+    def __init__(self, store: ObjectStore, lists: Lists) -> None:
+        self.columns = {**lists.columns, **lists.printed.columns}
+        """By field id of the columns with lists, be they of all values or of those that repeat, the values' class."""
+        self.built = lists.built
+        """By field id, how lists were built from scratch."""
+        self.cuts = lists.cuts
+        """By field id, of which columns less is to be told as most frequent values than there is."""
+        self._classes = frozenset(lists.columns.values())
+        self.by_partition = lists.by_partition
+        """Of `columns`, those of which it is kept which partitions hold which values."""
+        self._view = lists.dataflow(store).view(lists.flow)
+        self._printed = lists.printed
+        self.print_bits = lists.printed.bits
+        """Width of the fingerprints."""
+        self._printed_view = printed_flow(store, lists.printed.columns.values()).view(lists.printed.flow)
+        self._ranks = local()
+
+    def files(self, column: str, type_class: str) -> list[str]:
+        """The files, below the table's folder, whose rows add up to the values of a column and others of its class."""
+        view = self._view_of(column, type_class)
+        return [] if view is None else [run.path for run in view.runs(stage_name(VALUES, type_class))]
+
+    def frequency(self, column: str, type_class: str, value: pa.Scalar) -> int:
+        """How often a value of a column is listed; 0 where it is not."""
+        view = self._view_of(column, type_class)
+        if view is None:
+            return 0
+        values = pa.array([value], value.type)
+        prints = {"print": self._prints(values)} if self._is_printed(column) else {}
+        key = pa.table({"column": [column], **prints, "value": values})
+        return sum(view.groups(stage_name(VALUES, type_class), key)["frequency"].to_pylist())
+
+    def print_frequency(self, column: str, value: pa.Scalar) -> int:
+        """Of a column with fingerprints: how many rows have a value of the fingerprint that a value has."""
+        prints = self._prints(pa.array([value], value.type))
+        found = self._printed_view.groups(PRINTS, pa.table({"column": [column], "print": prints}))
+        return sum(found["frequency"].to_pylist())
+
+    def top(self, column: str, type_class: str, n: int, least: int = 1) -> pa.Table:
+        """The n most frequent values of those that occur `least` times or more, by decreasing frequency, then value:
+        `value`, `frequency`.
+        """
+        schema = pa.schema({"value": rows_of(type_class).key.field("value").type, "frequency": pa.int64()})
+        found = [schema.empty_table()]
+        for own in self.by_frequency(column, type_class, least) if n else ():
+            found.append(own.filter(pc.greater_equal(own["frequency"], least)).slice(0, n))
+            n -= found[-1].num_rows
+            if n <= 0 or (own.num_rows and found[-1].num_rows < own.num_rows):
+                break
+        return pa.concat_tables(found)
+
+    def by_frequency(self, column: str, type_class: str, least: int = 1) -> Iterator[pa.Table]:
+        """All values of a column by decreasing frequency, then value: `value`, `frequency`. From `least` 2 on without
+        those that occur once, and maybe with some that occur less than `least` times.
+        """
+        start = pa.table(
+            {
+                "column": pa.array([column]),
+                "frequency": pa.array([_MOST]),
+                "value": pa.nulls(1, rows_of(type_class).key.field("value").type),
+            }
+        )
+        repeated = self._from(FREQUENCIES, type_class, column, start)
+        single = (own.filter(pc.equal(own["frequency"], 1)) for own in self._values(column, type_class))
+        for table in chain(repeated, single if least <= 1 else ()):
+            yield table.select(["value", "frequency"])
+
+    def frequencies(self, column: str, type_class: str) -> Frequencies:
+        """All values of a column with their frequencies."""
+        tables = list(self._values(column, type_class))
+        if tables and self._is_printed(column):
+            return frequencies_of_rows(pa.concat_tables(tables), type_class)
+        return joined(tables) if tables else EMPTY
+
+    def pieces(self, column: str, type_class: str) -> Iterator[Frequencies]:
+        """The same in pieces of bounded size, where all values are listed; those that repeat at once."""
+        if self._is_printed(column):
+            yield self.frequencies(column, type_class)
+            return
+        for batch in self.batches(column, type_class):
+            yield Frequencies(batch.column("value"), batch.column("frequency"))
+
+    def batches(self, column: str, type_class: str) -> Iterator[pa.RecordBatch]:
+        """The rows of a column: `column`, `value`, `frequency`; by value where all are listed, else by fingerprint."""
+        for table in self._values(column, type_class):
+            yield from table.select(rows_of(type_class).schema.names).to_batches()
+
+    def rows(self, column: str, type_class: str) -> Iterator[pa.Table]:
+        """The same as they came: with fingerprints where these are kept."""
+        return self._values(column, type_class)
+
+    def of_prints(self, column: str, type_class: str, prints: Numbers) -> Frequencies:
+        """Of a column with fingerprints the values that are listed of some ascending ones."""
+        keys = pa.table({"column": pa.repeat(pa.scalar(column), len(prints)), "print": prints})
+        return frequencies_of_rows(self._printed_view.beginning(stage_name(VALUES, type_class), keys), type_class)
+
+    def partitions_of(self, column: str, value: pa.Scalar) -> list[tuple[str, int]]:
+        """The keys of the partitions that hold a value of a column of `by_partition`, ascending, with its frequency in
+        each: a row group or two of each run.
+        """
+        key = rows_of(self.by_partition[column], by_partition=True).key
+        given = [pa.array([column]), pa.repeat(value, 1), pa.nulls(1, pa.string())]
+        found: list[tuple[str, int]] = []
+        for table in self._by_partition(column, pa.table(given, names=key.names)):
+            own = table.filter(equal_to(table["value"], value))
+            found += zip(own["partition"].to_pylist(), own["frequency"].to_pylist(), strict=True)
+            if own.num_rows < table.num_rows:
+                break
+        return found
+
+    def table_by_partition(self, column: str) -> pa.Table:
+        """All rows of a column of `by_partition`: `column`, `value`, `partition`, `frequency`, in that order."""
+        rows = rows_of(self.by_partition[column], by_partition=True)
+        first = [pa.array([column]), *(pa.nulls(1, field.type) for field in list(rows.key)[1:])]
+        found = self._by_partition(column, pa.table(first, names=rows.key.names))
+        return pa.concat_tables([rows.schema.empty_table(), *found])
+
+    def counts(self, column: str, type_class: str) -> list[tuple[int, int]]:
+        """(Frequency, number of values that occur so often), by increasing frequency."""
+        found = self._stored_counts(column, type_class)
+        return with_singletons(found, self._printed.value_counts[column]) if self._is_printed(column) else found
+
+    def _stored_counts(self, column: str, type_class: str) -> list[tuple[int, int]]:
+        start = pa.table({"column": pa.array([column]), "frequency": pa.nulls(1, pa.int64())})
+        return [
+            pair
+            for table in self._from(FACTS, type_class, column, start)
+            for pair in zip(table["frequency"].to_pylist(), table["values"].to_pylist(), strict=True)
+        ]
+
+    def counts_of_class(self, type_class: str) -> dict[str, list[tuple[int, int]]]:
+        """The same of every column of a class that has values, read at once."""
+        printed = [column for column, name in self._printed.columns.items() if name == type_class]
+        found = {column: self.counts(column, type_class) for column in printed}
+        if type_class not in self._classes:
+            return found
+        for batch in self._view.content_batches(stage_name(FACTS, type_class)):
+            columns, *pairs = (batch[name].to_pylist() for name in ("column", "frequency", "values"))
+            for column, *pair in zip(columns, *pairs, strict=True):
+                found.setdefault(column, []).append((pair[0], pair[1]))
+        return found
+
+    def facts(self, type_class: str, columns: Sequence[str]) -> dict[str, FrequencyFacts]:
+        """By column, all of one class, what its full list says.
+
+        Where there are few values, all lists of the class are read at once; of long ones only some blocks.
+        """
+        printed = {column: self._printed_facts(column, type_class) for column in columns if self._is_printed(column)}
+        columns = [column for column in columns if column not in printed]
+        if not columns:
+            return printed
+        if type_class not in self._classes:
+            return {**dict.fromkeys(columns, frequency_facts(EMPTY)), **printed}
+        rows = sum(run.rows for run in self._view.runs(stage_name(VALUES, type_class)))
+        if rows > _SCANNED:
+            return {**{column: self._facts(column, type_class) for column in columns}, **printed}
+        lists = self._all(type_class)
+        found = {column: frequency_facts(joined(tables)) for column, tables in lists if column in columns}
+        return {**{column: found.get(column) or frequency_facts(EMPTY) for column in columns}, **printed}
+
+    def ranks(self, type_class: str) -> Ranks:
+        """Ranks among the values of a column of that class; keys are `column` and `value`. Each thread has its own,
+        for what they keep of what they read is not to be shared."""
+        own: dict[str, Ranks] = self._ranks.__dict__
+        if type_class not in own:
+            own[type_class] = self._view.ranks(stage_name(VALUES, type_class), "frequency")
+        return own[type_class]
+
+    def _facts(self, column: str, type_class: str) -> FrequencyFacts:
+        counts = self.counts(column, type_class)
+        distinct = sum(values for _, values in counts)
+        if distinct <= _SCANNED:
+            return frequency_facts(self.frequencies(column, type_class))
+        ranked = sum(frequency * values for frequency, values in counts) - self._nans(column, type_class)
+        wanted = (nearest_ranks(ranked) - 1).tolist() if ranked else []
+        prefix = pa.table({"column": pa.array([column])})
+        key = rows_of(type_class).key
+        rows = [self.ranks(type_class).at_rank(prefix, rank).select(key.names) for rank in wanted]
+        values = pa.concat_tables([key.empty_table(), *rows])
+        assert len(values) in (0, len(PERCENTS))
+        repeated = sum(number for frequency, number in counts if frequency > 1)
+        return FrequencyFacts(distinct, repeated, values["value"].combine_chunks())
+
+    def _is_printed(self, column: str) -> bool:
+        return column in self._printed.columns
+
+    def _printed_facts(self, column: str, type_class: str) -> FrequencyFacts:
+        counts = self.counts(column, type_class)
+        repeated = sum(number for frequency, number in counts if frequency > 1)
+        return FrequencyFacts(sum(number for _, number in counts), repeated, None)
+
+    def _view_of(self, column: str, type_class: str) -> View | None:
+        """What has the lists of a column; None where there are none of its class."""
+        if self._is_printed(column):
+            return self._printed_view
+        return self._view if type_class in self._classes else None
+
+    def _nans(self, column: str, type_class: str) -> int:
+        """How often NaN occurs, which has no rank."""
+        if type_class != "float64":
+            return 0
+        nan = pa.table({"column": pa.array([column]), "value": pa.array([float("nan")])})
+        return self.ranks(type_class).count_between(nan, nan)
+
+    def _values(self, column: str, type_class: str) -> Iterator[pa.Table]:
+        rows = printed_rows(type_class) if self._is_printed(column) else rows_of(type_class)
+        first = [pa.array([column]), *(pa.nulls(1, field.type) for field in list(rows.key)[1:])]
+        return self._from(VALUES, type_class, column, pa.table(first, names=rows.key.names))
+
+    def _prints(self, values: pa.Array) -> Numbers:
+        return prints_of(Frequencies(values, pa.array([1] * len(values))), self._printed.bits)
+
+    def _by_partition(self, column: str, start: pa.Table) -> Iterator[pa.Table]:
+        return self._from(BY_PARTITION, self.by_partition[column], column, start)
+
+    def _all(self, type_class: str) -> Iterator[tuple[str, list[pa.Table]]]:
+        """Every column of a class with its rows, in the order of the dataset."""
+        pieces = (
+            (column, table)
+            for batch in self._view.content_batches(stage_name(VALUES, type_class))
+            for column, table in by_column(pa.Table.from_batches([batch]))
+        )
+        for column, own in groupby(pieces, key=lambda piece: piece[0]):
+            yield column, [table for _, table in own]
+
+    def _from(self, kind: str, type_class: str, column: str, start: pa.Table) -> Iterator[pa.Table]:
+        """The rows of a column, from the key `start` on."""
+        view = self._view_of(column, type_class)
+        if view is None:
+            return
+        for batch in view.batches_from(stage_name(kind, type_class), start):
+            table = pa.Table.from_batches([batch])
+            own = table.filter(pc.equal(table["column"], column))
+            if own.num_rows:
+                yield own
+            if own.num_rows < table.num_rows:
+                return

@@ -1,0 +1,69 @@
+"""Values as JSON: stable, valid, every value exact.
+
+Dates, times and timestamps are ISO 8601, to the nanosecond and of any year (see `iso8601`; with a zone: UTC, ending in
+`Z`); decimals, and integers beyond 2**53, are text; binary is hexadecimal; floats without a JSON number are "NaN",
+"Infinity" and "-Infinity".
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pyarrow as pa
+from pyarrow import types as t
+
+from metastore_assets.iso8601 import temporal_text
+
+Json = dict[str, Any]
+
+_EXACT = 2**53
+"""Integers up to this magnitude are exact in every JSON reader."""
+
+
+def scalar_json(value: pa.Scalar | None) -> Any:
+    """One value of a column as JSON; None for None and null."""
+    if value is None or not value.is_valid:
+        return None
+    if isinstance(value, pa.ExtensionScalar):
+        return str(value.as_py())
+    if t.is_boolean(value.type):
+        return value.as_py()
+    if t.is_integer(value.type):
+        return integer_json(value.as_py())
+    if t.is_floating(value.type):
+        return float_json(value.as_py())
+    if t.is_decimal(value.type):
+        return f"{value.as_py():f}"
+    if t.is_temporal(value.type):
+        return temporal_text(value.value, value.type)
+    data = value.as_buffer().to_pybytes()
+    if t.is_string(value.type) or t.is_large_string(value.type):
+        # Parquet files may call bytes text that are none; they are shown, not refused.
+        return data.decode("utf-8", "backslashreplace")
+    return data.hex()
+
+
+def value_json(value: pa.Scalar) -> Any:
+    """A value of any type as JSON: lists and maps, whose entries are pairs, as lists; structs as objects."""
+    if not value.is_valid:
+        return None
+    if t.is_struct(value.type):
+        return {name: value_json(own) for name, own in value.items()}
+    if t.is_map(value.type):
+        return [[value_json(own) for own in entry.values()] for entry in value.values]
+    if t.is_nested(value.type):
+        return [value_json(own) for own in value.values]
+    return scalar_json(value)
+
+
+def integer_json(value: int | None) -> int | str | None:
+    """An integer, as text beyond 2**53."""
+    return value if value is None or abs(value) <= _EXACT else str(value)
+
+
+def float_json(value: float | None) -> float | str | None:
+    """A float, as text when it is not finite."""
+    if value is None or math.isfinite(value):
+        return value
+    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"

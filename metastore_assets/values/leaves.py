@@ -1,0 +1,235 @@
+"""The leaf columns of a field, at every depth, and the arrays that belong to them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import pyarrow as pa
+from pyarrow import types as t
+
+from metastore_assets.startup_lazy import pc
+
+FIELD_ID = b"metastore.field_id"
+"""Metadata key of a field's stable identity; the same literal as `formats.base.FIELD_ID`, which rooms do not share."""
+
+
+@dataclass(frozen=True)
+class LeafColumn:
+    """One row of `statistics.parquet`: a column, or a struct, list or map, or something inside one."""
+
+    path: str
+    """Dotted names: struct `a.b`, list `a.element`, map `a.key` and `a.value`."""
+    field_id: str
+    """Dotted identities (metadata FIELD_ID, else the name). Distinct for distinct fields: a part that holds a dot or
+    a backtick is put in backticks, with backticks in it doubled."""
+    type: pa.DataType
+    repeated: bool = False
+    """Below a list or a map: its rows are elements, and a table row may have none or many of them."""
+    known_as: tuple[tuple[str, ...], ...] = field(default=(), compare=False, repr=False)
+    """Of each struct, list and map that it is inside of, outermost first, and at last of itself: the path, and what
+    that is or may become when other columns come or go (the dotted names, and those in backticks).
+
+    Which columns it is inside of cannot be read off its own path: of two columns with the same dotted path only one is
+    put in backticks, and what is inside of that may not be.
+    """
+
+
+def plain_type(type: pa.DataType) -> pa.DataType:
+    """What a dictionary, run-end-encoded or extension type encodes. `arrow.uuid` stays; `arrow.bool8` is boolean."""
+    while True:
+        if t.is_dictionary(type) or t.is_run_end_encoded(type):
+            type = type.value_type
+        elif isinstance(type, pa.BaseExtensionType) and type != pa.uuid():
+            type = pa.bool_() if type == pa.bool8() else type.storage_type
+        else:
+            return type
+
+
+def plain_array(array: pa.Array) -> pa.Array:
+    """The array with dictionary, run-end and extension encodings undone: its type is `plain_type(array.type)`."""
+    while True:
+        if t.is_dictionary(array.type):
+            array = _gather(array.dictionary, array.indices)
+        elif t.is_run_end_encoded(array.type):
+            array = _run_end_decode(array)
+        elif isinstance(array.type, pa.BaseExtensionType) and array.type != pa.uuid():
+            array = array.storage.cast(pa.bool_()) if array.type == pa.bool8() else array.storage
+        else:
+            return array
+
+
+def logical_nulls(array: pa.Array) -> pa.BooleanArray:
+    """Return where values are null, also where the null is in a dictionary or in a child of a union.
+
+    `Array.is_null` says so from pyarrow 26 on; before, it takes these for values.
+    """
+    if t.is_dictionary(array.type):
+        return logical_nulls(array.dictionary).take(array.indices).fill_null(True)
+    if not t.is_union(array.type):
+        return array.is_null()
+    # The buffers, because `type_codes` and `offsets` of a slice are those of the whole array.
+    rows = slice(array.offset, array.offset + len(array))
+    codes = np.frombuffer(array.buffers()[1], np.int8)[rows]
+    nulls = np.zeros(len(array), np.bool_)
+    for index, code in enumerate(array.type.type_codes):
+        positions = np.flatnonzero(codes == code)
+        # Children of a sparse union are as long as the union, those of a dense one have an offset for each row.
+        dense = array.type.mode == "dense"
+        at = np.frombuffer(array.buffers()[2], np.int32)[rows][positions] if dense else positions
+        nulls[positions] = logical_nulls(array.field(index)).take(pa.array(at)).to_numpy(zero_copy_only=False)
+    return pa.array(nulls)
+
+
+def leaf_columns(field: pa.Field) -> list[LeafColumn]:
+    """The leaf columns of one top-level field, depth first, in table order.
+
+    A struct, list or map comes first, as a row of its own, then its children. Paths are distinct within the field;
+    across the fields of a table only when no name holds a dot: see `schema_leaves`.
+    """
+    return schema_leaves([field])[0]
+
+
+def schema_leaves(fields: Iterable[pa.Field]) -> list[list[LeafColumn]]:
+    """`leaf_columns` of every field of a table, with paths that are distinct in the whole table.
+
+    Where a plain dotted path is that of two columns (a field named `a.b` beside a struct `a` with a field `b`), the
+    names that hold a dot are put in backticks, as in `field_id`; twins of one name are numbered: `a`, `` `a`[2] ``.
+    """
+    found = [list(_walk(field, (), False)) for field in fields]
+    plain = Counter(".".join(names) for leaves in found for names, _ in leaves)
+    taken: set[str] = set()
+    taken_ids: set[str] = set()
+    result = []
+    for leaves in found:
+        row: list[LeafColumn] = []
+        known_as: list[tuple[str, ...]] = []
+        for names, leaf in leaves:
+            path = ".".join(names)
+            dotted, quoted = path, ".".join(map(quoted_name, names))
+            path = _numbered(dotted if plain[dotted] == 1 else quoted, taken)
+            # Depth first: what came before at this depth or below is none that this one is inside of.
+            known_as = [*known_as[: len(names) - 1], (path, dotted, quoted)]
+            row.append(replace(leaf, path=path, field_id=_numbered(leaf.field_id, taken_ids), known_as=tuple(known_as)))
+        result.append(row)
+    return result
+
+
+def split_leaves(field: pa.Field, array: pa.Array) -> list[pa.Array]:
+    """The arrays of the leaf columns of `field`, aligned with `leaf_columns(field)`; dictionaries stay encoded.
+
+    A field below a null struct is null. Elements of null lists and maps do not exist. A container's own array is
+    there for its validity and lengths. Of a union inside a struct, which has no values for us, booleans stand for its
+    validity.
+    """
+    return list(_split(array))
+
+
+def children(type: pa.DataType) -> Sequence[tuple[str, pa.Field]]:
+    """Path part and field of each child of a struct, list or map; empty for all other types."""
+    if t.is_struct(type):
+        return [(type.field(i).name, type.field(i)) for i in range(type.num_fields)]
+    if t.is_map(type):
+        return [("key", type.key_field), ("value", type.item_field)]
+    return [("element", type.value_field)] if is_list(type) else []
+
+
+def is_list(type: pa.DataType) -> bool:
+    """Whether the type is a list of any layout (maps excluded)."""
+    return (
+        t.is_list(type)
+        or t.is_large_list(type)
+        or t.is_fixed_size_list(type)
+        or t.is_list_view(type)
+        or t.is_large_list_view(type)
+    )
+
+
+def _walk(
+    field: pa.Field, parents: tuple[tuple[str, str], ...], repeated: bool, name: str | None = None
+) -> Iterator[tuple[tuple[str, ...], LeafColumn]]:
+    # Parquet writers name a list's element as they like; its path and its default identity are fixed here.
+    label = field.name if name is None else name
+    identity = (field.metadata or {}).get(FIELD_ID)
+    parts = (*parents, (label, label if identity is None else identity.decode()))
+    names = tuple(part for part, _ in parts)
+    plain = plain_type(field.type)
+    yield names, LeafColumn(".".join(names), ".".join(quoted_name(part) for _, part in parts), field.type, repeated)
+    for child_name, child in children(plain):
+        yield from _walk(child, parts, repeated or not t.is_struct(plain), child_name)
+
+
+def _numbered(path: str, taken: set[str]) -> str:
+    unique, twin = path, 1
+    while unique in taken:
+        twin += 1
+        unique = f"`{path}`[{twin}]"
+    taken.add(unique)
+    return unique
+
+
+def quoted_name(name: str) -> str:
+    """A part of a path, in backticks where it could be taken for several parts, or for none."""
+    return "`" + name.replace("`", "``") + "`" if "." in name or "`" in name or not name else name
+
+
+def _split(array: pa.Array) -> Iterator[pa.Array]:
+    if not t.is_dictionary(array.type) or t.is_nested(plain_type(array.type)):
+        array = plain_array(array)
+    yield array
+    if t.is_struct(array.type):
+        yield from _split_struct(array)
+    elif t.is_map(array.type):
+        entries = _elements(array.cast(pa.list_(pa.struct([array.type.key_field, array.type.item_field]))))
+        yield from _split_struct(entries)
+    elif is_list(array.type):
+        yield from _split(_elements(array))
+
+
+def _elements(array: pa.Array) -> pa.Array:
+    """Return the elements of all lists that are not null, whatever null lists hold."""
+    # Where all lists are null, Arrow's flatten() builds an empty array, and fails to for structs with extension types.
+    return array.values.slice(0, 0) if array.null_count == len(array) else array.flatten()
+
+
+def _split_struct(array: pa.StructArray) -> Iterator[pa.Array]:
+    fields = [array.field(i) for i in range(array.type.num_fields)]
+    if any(_lacks_validity(child.type) for child in fields):
+        # Arrow's flatten() passes a null struct over for runs, and aborts the process for unions.
+        fields = [_with_validity(child) if _lacks_validity(child.type) else child for child in fields]
+        array = pa.StructArray.from_arrays(fields, names=[str(i) for i in range(len(fields))], mask=array.is_null())
+    for child in array.flatten():
+        yield from _split(child)
+
+
+def _lacks_validity(type: pa.DataType) -> bool:
+    return t.is_run_end_encoded(type) or t.is_union(plain_type(type))
+
+
+def _with_validity(array: pa.Array) -> pa.Array:
+    array = plain_array(array)
+    if not t.is_union(array.type):
+        return array
+    return pc.if_else(logical_nulls(array), pa.scalar(None, pa.bool_()), True)
+
+
+def _gather(values: pa.Array, indices: pa.Array) -> pa.Array:
+    if len(values) == 0:
+        return pa.nulls(len(indices), values.type)
+    if t.is_string_view(values.type) or t.is_binary_view(values.type):
+        # No kernel of Arrow's takes from views.
+        values = values.cast(pa.large_string() if t.is_string_view(values.type) else pa.large_binary())
+    try:
+        return values.take(indices)
+    except pa.ArrowNotImplementedError:
+        rows = [pa.nulls(1, values.type) if at is None else values.slice(at, 1) for at in indices.to_pylist()]
+        return pa.concat_arrays([values.slice(0, 0), *rows])
+
+
+def _run_end_decode(array: pa.RunEndEncodedArray) -> pa.Array:
+    # Arrow's own decoder has no kernel for views.
+    ends = array.run_ends.cast(pa.int64()).to_numpy()
+    rows = np.searchsorted(ends, np.arange(array.offset, array.offset + len(array)), side="right")
+    return _gather(plain_array(array.values), pa.array(rows))

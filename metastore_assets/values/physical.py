@@ -1,0 +1,234 @@
+"""Between Arrow arrays of any type of a class, the canonical array, and the physical numbers computed with."""
+
+from __future__ import annotations
+
+import decimal
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from pyarrow import types as t
+
+from metastore_assets.errors import UnsupportedTypeError
+from metastore_assets.startup_lazy import LazyModule, pc
+from metastore_assets.values.leaves import plain_array
+from metastore_assets.values.types import DECIMAL_DIGITS, TypeClass
+
+if TYPE_CHECKING:
+    import polars as pl
+else:
+    pl = LazyModule("polars")
+
+Numbers = npt.NDArray[Any]
+"""Physical values: int64, uint64, float64, or object (Python integers, where 64 bits do not hold a decimal)."""
+
+_EXACT = decimal.Context(prec=76)
+_MILLISECONDS_OF_A_DAY = 86_400_000
+_LITTLE_WORD = np.dtype("<u8")
+
+
+def physical_series(array: pa.Array, cls: TypeClass) -> pl.Series:
+    """The non-null values of a column chunk as a polars series of the class's physical type.
+
+    Int64 or UInt64 (Int128 for decimals that need it) for `integer` classes, Float64, Boolean, or Binary.
+    Raises UnsupportedTypeError when a value has no place in its class (a timestamp in seconds far out).
+    """
+    array = plain_array(array)
+    try:
+        if cls.kind == "bytes":
+            return _bytes_series(array)
+        if t.is_decimal(array.type):
+            return _decimal_series(array, cls)
+        if t.is_date64(array.type):
+            return _present(pl.Series(array.view(pa.int64()))) // _MILLISECONDS_OF_A_DAY
+        if t.is_temporal(array.type):
+            return _present(pl.Series(array.cast(cls.arrow).view(_integers_of(cls.arrow)))).cast(pl.Int64)
+        target = {"boolean": pl.Boolean, "float": pl.Float64}.get(cls.kind)
+        target = target or (pl.UInt64 if cls.name == "uint64" else pl.Int64)
+        return _present(pl.Series(array)).cast(target)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise UnsupportedTypeError(f"a value of {array.type} does not fit {cls.name}: {error}") from error
+
+
+def canonical(array: pa.Array, cls: TypeClass) -> pa.Array:
+    """A column chunk of any type of a class as an array of its canonical type, row by row, nulls included.
+
+    Texts stay as they are, bytes that are none included. Raises UnsupportedTypeError as `physical_series` does.
+    """
+    array = plain_array(array)
+    if cls.kind == "float":
+        return pc.add(array.cast(cls.arrow), 0.0)  # -0.0 becomes 0.0
+    if array.type == cls.arrow:
+        return array
+    try:
+        if t.is_date64(array.type):
+            days = pl.Series(array.view(pa.int64())) // _MILLISECONDS_OF_A_DAY
+            return _plain(days.to_arrow()).cast(pa.int32()).view(cls.arrow)
+        if t.is_string(array.type):
+            return array.view(pa.binary()).cast(pa.large_binary()).view(cls.arrow)
+        if t.is_string_view(array.type):
+            return array.view(pa.binary_view()).cast(pa.large_binary()).view(cls.arrow)
+        return (array.cast(pa.binary()) if t.is_fixed_size_binary(array.type) else array).cast(cls.arrow)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise UnsupportedTypeError(f"a value of {array.type} does not fit {cls.name}: {error}") from error
+
+
+def canonical_array(series: pl.Series, cls: TypeClass) -> pa.Array:
+    """The inverse of `physical_series`, for ascending values: a compact array of `cls.arrow`."""
+    if cls.kind == "null":
+        return pa.nulls(len(series))
+    if t.is_decimal(cls.arrow):
+        return _decimals(series, cls.arrow)
+    if cls.kind == "float":
+        values = series.to_numpy()
+        zero = int(np.searchsorted(values, 0.0))
+        negative = zero < len(values) and values[zero] == 0 and np.signbit(values[zero])
+        return pa.array(positive_zeros(values) if negative else values)
+    array = _plain(series.to_arrow(compat_level=pl.CompatLevel.oldest()))
+    if cls.name == "uuid":
+        return pa.ExtensionArray.from_storage(cls.arrow, array.cast(pa.binary(16)))
+    if cls.name == "date":
+        return array.cast(pa.int32()).view(cls.arrow)
+    return array if array.type == cls.arrow else array.view(cls.arrow)
+
+
+def numbers(values: pa.Array, cls: TypeClass) -> Numbers:
+    """The physical values of a canonical array without nulls, for classes of kind `integer` and `float`."""
+    if t.is_decimal(cls.arrow):
+        low, high = decimal_words(values)
+        if np.array_equal(high, low.view(np.int64) >> 63):
+            return low.view(np.int64)
+        return (high.astype(object) << 64) | low.astype(object)
+    if cls.kind == "integer" and not t.is_integer(cls.arrow):
+        values = values.view(_integers_of(cls.arrow))
+    return values.to_numpy(zero_copy_only=False)
+
+
+def positive_zeros(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """The values with -0.0 as 0.0, the zero that stands for both."""
+    with np.errstate(invalid="ignore"):  # a signaling NaN becomes a quiet one, which is no news
+        return values + 0.0
+
+
+def decimal_words(values: pa.Array) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.int64]]:
+    """Low and high 64-bit words of a decimal128 array without nulls (two's complement)."""
+    words = np.frombuffer(values.buffers()[1], _LITTLE_WORD, 2 * len(values), 16 * values.offset).reshape(-1, 2)
+    return np.ascontiguousarray(words[:, 0]), np.ascontiguousarray(words[:, 1]).view(np.int64)
+
+
+def scalar(physical: int | float, cls: TypeClass) -> pa.Scalar:
+    """One physical value of an `integer` or `float` class as a scalar of the class; integers clamped to its range."""
+    if cls.kind == "float":
+        return pa.scalar(float(physical), cls.arrow)
+    low, high = cls.physical_range
+    return integers_array([min(max(int(physical), low), high)], cls)[0]
+
+
+def physical_value(value: pa.Scalar) -> int | float:
+    """The physical value of a scalar of an `integer` or `float` class: the inverse of `scalar`."""
+    if t.is_floating(value.type):
+        return float(value.as_py())
+    if t.is_decimal(value.type):
+        return int(value.as_py().scaleb(value.type.scale, _EXACT))
+    return int(value.as_py() if t.is_integer(value.type) else value.value)
+
+
+def order_key(value: pa.Scalar) -> Any:
+    """A Python value that orders scalars of one class as the class does: a number, or bytes."""
+    if isinstance(value, pa.ExtensionScalar):
+        value = value.value
+    if t.is_boolean(value.type):
+        return value.as_py()
+    if t.is_large_string(value.type) or t.is_large_binary(value.type) or t.is_fixed_size_binary(value.type):
+        return value.as_buffer().to_pybytes()
+    return physical_value(value)
+
+
+def sort_key(value: pa.Scalar) -> tuple[bool, Any]:
+    """As `order_key`, but NaN is greater than all."""
+    key = order_key(value)
+    return (True, 0.0) if key != key else (False, key)
+
+
+def integers_array(physical: list[int] | npt.NDArray[np.int64], cls: TypeClass) -> pa.Array:
+    """Physical values of an `integer` class, all within its range, as a canonical array."""
+    if t.is_decimal(cls.arrow):
+        if isinstance(physical, np.ndarray):
+            data = np.stack([physical, physical >> 63], axis=1).astype("<i8").tobytes()
+        else:
+            data = b"".join(value.to_bytes(16, "little", signed=True) for value in physical)
+        return pa.Array.from_buffers(cls.arrow, len(physical), [None, pa.py_buffer(data)])
+    array = pa.array(physical, _integers_of(cls.arrow))
+    return array if array.type == cls.arrow else array.view(cls.arrow)
+
+
+def storage(values: pa.Array) -> pa.Array:
+    """A canonical array of a `bytes` class as large_binary."""
+    if isinstance(values.type, pa.BaseExtensionType):
+        values = values.storage
+    return values.cast(pa.large_binary())
+
+
+def _integers_of(type: pa.DataType) -> pa.DataType:
+    if t.is_integer(type):
+        return type
+    return pa.int32() if type.bit_width == 32 else pa.int64()
+
+
+def _present(series: pl.Series) -> pl.Series:
+    return series.drop_nulls() if series.null_count() else series
+
+
+def _bytes_series(array: pa.Array) -> pl.Series:
+    if isinstance(array.type, pa.BaseExtensionType):
+        array = array.storage
+    if t.is_fixed_size_binary(array.type):
+        array = array.cast(pa.binary())
+    # As bytes, not text: the order is bytewise, and polars takes text on trust.
+    if t.is_string(array.type):
+        array = array.view(pa.binary())
+    elif t.is_large_string(array.type):
+        array = array.view(pa.large_binary())
+    elif t.is_string_view(array.type):
+        array = array.view(pa.binary_view())
+    return _present(pl.Series(array))
+
+
+def _decimal_series(array: pa.Array, cls: TypeClass) -> pl.Series:
+    if not t.is_decimal128(array.type):
+        array = array.cast(cls.arrow)
+    array = array.drop_null()
+    low, high = decimal_words(array)
+    if np.array_equal(high, low.view(np.int64) >> 63):
+        return pl.Series(low.view(np.int64))
+    least, greatest = cls.physical_range
+    outer = np.flatnonzero((high <= least >> 64) | (high >= greatest >> 64))
+    for at in outer.tolist():
+        if not least <= (int(high[at]) << 64) + int(low[at]) <= greatest:
+            raise UnsupportedTypeError(f"a value of {array.type} has more than {DECIMAL_DIGITS} digits")
+    return pl.Series(array.cast(cls.arrow)).to_physical()
+
+
+def _decimals(series: pl.Series, type: pa.DataType) -> pa.Array:
+    if series.dtype == pl.Int128:
+        unscaled = _plain(series.cast(pl.Decimal(38, 0)).to_arrow())
+        return pa.Array.from_buffers(type, len(series), [None, unscaled.buffers()[1]], offset=unscaled.offset)
+    low = series.to_numpy().astype(np.int64, copy=False)
+    words = np.empty((len(low), 2), _LITTLE_WORD)
+    words[:, 0] = low.view(np.uint64)
+    words[:, 1] = (low >> 63).view(np.uint64)
+    return pa.Array.from_buffers(type, len(low), [None, pa.py_buffer(words)])
+
+
+def _plain(array: pa.Array | pa.ChunkedArray) -> pa.Array:
+    return array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
+
+
+def comparable(values: pa.Array) -> pa.Array:
+    """The values as a type that Arrow finds the least and the greatest of."""
+    if isinstance(values.type, pa.BaseExtensionType):
+        return values.storage
+    if t.is_boolean(values.type):
+        return values.cast(pa.uint8())
+    return values.view(pa.int64()) if t.is_timestamp(values.type) else values

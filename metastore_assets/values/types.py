@@ -1,0 +1,195 @@
+"""Type classes: the few canonical Arrow types that every profiled column's values are widened into, without loss."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+
+import pyarrow as pa
+from pyarrow import types as t
+
+from metastore_assets.errors import UnsupportedTypeError
+from metastore_assets.values.leaves import LeafColumn, leaf_columns, plain_type, schema_leaves, split_leaves
+
+__all__ = [
+    "LeafColumn",
+    "TypeClass",
+    "class_named",
+    "classes_of",
+    "leaf_columns",
+    "plain_type",
+    "schema_leaves",
+    "signature",
+    "split_leaves",
+    "type_class",
+]
+
+DECIMAL_DIGITS = 38
+
+
+@dataclass(frozen=True)
+class TypeClass:
+    """A class of column types whose values compare, count and merge as one canonical Arrow type.
+
+    `name` is the field name in the typed union `value`; `arrow` the type of that field and of every scalar of the
+    class. `kind` says how its values are ordered and computed with:
+
+    - `boolean`, `bytes` (strings, binary, uuid: ordered bytewise) and `null` (no values at all);
+    - `integer`: whatever is stored as one integer, its *physical value*: integers, decimals (the unscaled value),
+      dates (days), times and timestamps (their unit);
+    - `float`: IEEE 754 doubles. NaN equals itself and is greatest, -0.0 is 0.0.
+    """
+
+    name: str
+    arrow: pa.DataType
+    kind: str
+
+    @property
+    def scale(self) -> int:
+        """Digits after the decimal point: a number is its physical value / 10**scale. 0 unless decimal."""
+        return self.arrow.scale if t.is_decimal(self.arrow) else 0
+
+    @property
+    def is_numeric(self) -> bool:
+        """Whether sum, mean and deviation exist: integers, floats, decimals; not temporal types or booleans."""
+        return self.kind == "float" or t.is_integer(self.arrow) or t.is_decimal(self.arrow)
+
+    @property
+    def is_ordinal(self) -> bool:
+        """Whether the values lie on a line with distances, so that histograms and quantile sketches exist."""
+        return self.kind in ("integer", "float")
+
+    @property
+    def physical_range(self) -> tuple[int, int]:
+        """Least and greatest physical value of an `integer` class, both inclusive."""
+        if t.is_decimal(self.arrow):
+            return -(10**DECIMAL_DIGITS) + 1, 10**DECIMAL_DIGITS - 1
+        if t.is_time(self.arrow):
+            return 0, 86_400 * 10**9 - 1
+        bits = self.arrow.bit_width
+        return (0, 2**bits - 1) if t.is_unsigned_integer(self.arrow) else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
+
+
+_TIMESTAMPS = ("timestamp_ms", "timestamp_us", "timestamp_ns")
+_ZONED_TIMESTAMPS = ("timestamptz_ms", "timestamptz_us", "timestamptz_ns")
+_SIMPLE = {
+    "boolean": TypeClass("boolean", pa.bool_(), "boolean"),
+    "int64": TypeClass("int64", pa.int64(), "integer"),
+    "uint64": TypeClass("uint64", pa.uint64(), "integer"),
+    "float64": TypeClass("float64", pa.float64(), "float"),
+    "string": TypeClass("string", pa.large_string(), "bytes"),
+    "binary": TypeClass("binary", pa.large_binary(), "bytes"),
+    "uuid": TypeClass("uuid", pa.uuid(), "bytes"),
+    "date": TypeClass("date", pa.date32(), "integer"),
+    "time": TypeClass("time", pa.time64("ns"), "integer"),
+    "null": TypeClass("null", pa.null(), "null"),
+    **{name: TypeClass(name, pa.timestamp(name[-2:]), "integer") for name in _TIMESTAMPS},
+    **{name: TypeClass(name, pa.timestamp(name[-2:], "UTC"), "integer") for name in _ZONED_TIMESTAMPS},
+}
+_DECIMAL_NAME = re.compile(r"decimal_(\d{1,2})")
+
+
+@lru_cache(maxsize=4096)
+def type_text(type: pa.DataType) -> str:
+    """A type as people write it."""
+    return str(type).replace("extension<arrow.uuid>", "uuid")
+
+
+@lru_cache(maxsize=4096)
+def type_class(type: pa.DataType) -> TypeClass:
+    """The class that values of `type` widen into. Dictionary, run-end and extension types count as what they encode.
+
+    Seconds widen to milliseconds, because Parquet has no timestamps in seconds. Raises UnsupportedTypeError, with
+    the reason, for types without a class: structs, lists and maps (their children have classes), decimals of
+    negative scale or more than 38 digits, durations, intervals, unions and whatever else.
+    """
+    plain = plain_type(type)
+    if plain == pa.uuid():
+        return _SIMPLE["uuid"]
+    if t.is_decimal(plain):
+        return _decimal_class(plain)
+    if t.is_timestamp(plain):
+        unit = "ms" if plain.unit == "s" else plain.unit
+        return _SIMPLE[f"timestamp_{unit}" if plain.tz is None else f"timestamptz_{unit}"]
+    for matches, name in _RULES:
+        if matches(plain):
+            return _SIMPLE[name]
+    raise UnsupportedTypeError(_reason(plain))
+
+
+def classes_of(types: Iterable[pa.DataType]) -> list[TypeClass]:
+    """The classes of those types that have one."""
+    classes = []
+    for type in types:
+        try:
+            classes.append(type_class(type))
+        except UnsupportedTypeError:
+            continue
+    return classes
+
+
+def class_named(name: str) -> TypeClass:
+    """The class of that name (the inverse of `TypeClass.name`). Raises UnsupportedTypeError when there is none."""
+    if name in _SIMPLE:
+        return _SIMPLE[name]
+    match = _DECIMAL_NAME.fullmatch(name)
+    if match and int(match[1]) <= DECIMAL_DIGITS:
+        return TypeClass(name, pa.decimal128(DECIMAL_DIGITS, int(match[1])), "integer")
+    raise UnsupportedTypeError(f"{name!r} is no type class")
+
+
+def signature(type: pa.DataType) -> str:
+    """What a stored profile of a column of `type` depends on: profiles of equal signatures merge.
+
+    The class name; for containers and types without a class the Arrow type as text.
+    """
+    try:
+        return type_class(type).name
+    except UnsupportedTypeError:
+        return f"<{_shape(plain_type(type))}>"
+
+
+def _shape(type: pa.DataType) -> str:
+    if t.is_struct(type):
+        return "struct"
+    if t.is_map(type):
+        return "map"
+    return "list" if t.is_nested(type) and type.num_fields == 1 else str(type)
+
+
+_RULES = (
+    (t.is_boolean, "boolean"),
+    (t.is_uint64, "uint64"),
+    (t.is_integer, "int64"),
+    (t.is_floating, "float64"),
+    (t.is_string, "string"),
+    (t.is_large_string, "string"),
+    (t.is_string_view, "string"),
+    (t.is_binary, "binary"),
+    (t.is_large_binary, "binary"),
+    (t.is_binary_view, "binary"),
+    (t.is_fixed_size_binary, "binary"),
+    (t.is_date, "date"),
+    (t.is_time, "time"),
+    (t.is_null, "null"),
+)
+
+
+def _decimal_class(type: pa.DataType) -> TypeClass:
+    if type.scale < 0:
+        raise UnsupportedTypeError(f"{type} has a negative scale; store it with scale 0 or more to have it profiled")
+    if type.precision > DECIMAL_DIGITS or type.scale > DECIMAL_DIGITS:
+        raise UnsupportedTypeError(f"{type} has more than {DECIMAL_DIGITS} digits, the most that Parquet readers share")
+    return class_named(f"decimal_{type.scale}")
+
+
+def _reason(type: pa.DataType) -> str:
+    if t.is_struct(type):
+        return "a struct has no values of its own: see its fields"
+    if t.is_map(type):
+        return "a map has no values of its own: see its keys and values"
+    if t.is_nested(type) and not t.is_union(type):
+        return "a list has no values of its own: see its elements"
+    return f"{type} is not a type that values are profiled of"

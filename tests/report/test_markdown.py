@@ -1,0 +1,131 @@
+"""Text of tables as Markdown, rendered by an implementation of CommonMark and of GitHub's tables."""
+
+import random
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
+
+from metastore_assets.report.markdown import code_markdown, literal_markdown
+
+HOSTILE = (
+    "![p](http://127.0.0.1:9999/pixel.png)",
+    "[x](javascript:alert(1))",
+    '<img src="http://a.example/x.png">',
+    "<script>alert(1)</script>",
+    "<http://a.example>",
+    "http://a.example/b?c=d&e=f",
+    "see https://a.example, or www.a.example; WWW.A.example",
+    "somebody@a.example",
+    "<a@b.example>",
+    "![p][1]",
+    "[1]: http://a.example/",
+    "[^1]",
+    "`a`@b.example`c`",
+    "`http://a.example`",
+    "``![p](http://a.example/x.png)",
+    "\\![p](http://a.example/x.png)",
+    "\\`![p](http://a.example/x.png)\\`",
+    "a@b|![p](http://a.example/x.png)|c@d",
+    "a@b\\|c@d",
+    "x`y@z",
+    "&lt;img src=x&gt; &#33;[p]&amp;",
+    "**bold** __bold__ ~~no~~ a_b_c *",
+    "# heading",
+    "- item",
+    "+ item",
+    "1. item",
+    "2024) item",
+    "---",
+    "===",
+    "> quote",
+    "    code",
+    "~~~",
+    "| a | b |",
+    "a\n\n![p](http://a.example/x.png)",
+    "-5",
+    "+",
+    "##",
+    "3.",
+    "- - -",
+    ".5",
+)
+_SHOWN = {"text", "code_inline", "text_special"}
+_LINKED = re.compile(r"https?://|www\.|[-.\w+]@[-\w]", re.IGNORECASE)
+"""What remark-gfm, by which Dagster renders, makes a link of wherever it is text."""
+
+
+def leaves(tokens: list[Token]) -> Iterator[Token]:
+    for token in tokens:
+        yield from leaves(token.children) if token.children is not None else [token]
+
+
+def shown(rendered: list[Token]) -> str:
+    """All text of a rendered document, which is nothing else than text and code."""
+    inline = [token for token in rendered if token.type == "inline"]
+    found = list(leaves(inline))
+    assert {token.type for token in found} <= _SHOWN
+    assert not any(_LINKED.search(token.content) for token in found if token.type != "code_inline")
+    return "".join(token.content for token in found)
+
+
+def parse(text: str) -> list[Token]:
+    """Render without the library's own refusal of some addresses."""
+    markdown = MarkdownIt("commonmark").enable(["strikethrough", "table"])
+    markdown.validateLink = lambda url: True  # type: ignore[method-assign]
+    return markdown.parse(text)
+
+
+def printed(text: str) -> str:
+    return text.encode("unicode_escape").decode() if "\n" in text else text
+
+
+def block_types(tokens: list[Token]) -> list[Any]:
+    return [token.type for token in tokens]
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_text_is_shown_and_does_nothing(text: str) -> None:
+    """Alone, after words, and in a cell: one paragraph or cell, without an image, a link or HTML."""
+    literal = literal_markdown(text, 200)
+    alone = parse(literal)
+    assert block_types(alone) == ["paragraph_open", "inline", "paragraph_close"]
+    assert shown(alone) == printed(text).strip()
+    assert shown(parse(f"found {literal}.")) == f"found {printed(text).strip()}."
+    cells = parse(f"| a | b |\n|---|---|\n| {literal} | c |")
+    assert block_types(cells).count("td_open") == 2
+    assert [shown([token]) for token in cells if token.type == "inline"] == ["a", "b", printed(text).strip(), "c"]
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_a_name_is_shown_as_code(text: str) -> None:
+    """Whatever there is of backticks in it."""
+    rendered = parse(f"{code_markdown(text)}: what is expected")
+    assert block_types(rendered) == ["paragraph_open", "inline", "paragraph_close"]
+    code, _ = leaves([token for token in rendered if token.type == "inline"])
+    assert (code.type, code.content) == ("code_inline", printed(text))
+
+
+def test_any_text_is_shown_and_does_nothing() -> None:
+    """Over random strings of what Markdown gives a meaning."""
+    draw = random.Random(7)
+    pieces = [*"\\`*_[]()<>!|~&#+-=.@:/ 1a", "http://a.example", "www.", "![p](", "&lt;", "``", "  "]
+    for _ in range(500):
+        text = "".join(draw.choice(pieces) for _ in range(draw.randrange(1, 14))).strip()
+        if text:
+            literal = literal_markdown(text, 500)
+            assert shown(parse(f"x {literal}")) == f"x {text}", text
+            assert block_types(parse(literal)) == ["paragraph_open", "inline", "paragraph_close"], text
+            cells = [token for token in parse(f"| a |\n|---|\n| {literal} |") if token.type == "inline"]
+            assert [shown([token]) for token in cells] == ["a", text], text
+            assert next(leaves(parse(code_markdown(text))[1:2])).content == text
+
+
+def test_text_is_cut_before_it_is_escaped() -> None:
+    """A cut never leaves half of an escape."""
+    assert literal_markdown("a|b|c", 4) == "a\\|b…"
+    assert literal_markdown("a@b.c, www.a.b. and 1", 50) == "`a@b.c`, `www.a.b`. and 1"
+    assert literal_markdown("see http://a.example/long", 12) == "see `http://…`"

@@ -1,0 +1,167 @@
+"""Values as a person reads them."""
+
+from __future__ import annotations
+
+import unicodedata
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from metastore_assets.report import bars, text
+
+
+@given(st.text())
+def test_nothing_unprintable_is_printed(given_text: str) -> None:
+    assert text.printable(given_text).isprintable()
+    assert text.one_line(given_text).isprintable()
+    assert text.value(given_text).isprintable()
+
+
+@given(st.text(), st.integers(2, 40))
+def test_a_cut_text_fits(given_text: str, limit: int) -> None:
+    """It is never wider than asked, and is only cut when it has to be."""
+    shown = text.printable(given_text)
+    cut, middle = text.cut(shown, limit), text.cut_middle(shown, limit)
+    assert text.cells(cut) <= limit
+    assert text.cells(middle) <= limit
+    assert (middle == shown) == (cut == shown)
+    assert cut == shown or (cut.endswith("…") and shown.startswith(cut[:-1]) and text.cells(shown) > limit)
+
+
+def test_wide_and_combining_characters_take_their_cells() -> None:
+    assert text.cells("日本") == 4
+    assert text.cells(unicodedata.normalize("NFD", "é")) == 1
+    assert text.cut("日本語", 4) == "日…"
+    assert text.cut_middle("array_of_variants.element.value", 20) == "array_of_v…ent.value"
+
+
+@pytest.mark.parametrize(
+    ("given_value", "shown"),
+    [
+        (None, "–"),
+        (0, "0"),
+        (1234567, "1,234,567"),
+        ("9223372036854775808", "9,223,372,036,854,775,808"),
+        ("-0.50", "-0.50"),
+        ("-1234.50", "-1,234.50"),
+        ("NaN", "NaN"),
+        ("-Infinity", "-Infinity"),
+        (1.0, "1"),
+        (0.1, "0.1"),
+        (1234.56789, "1,234.57"),
+        (1e300, "1e+300"),
+        (0.0, "0"),
+        (-3.0, "-3"),
+        (38255.138, "38,255.1"),
+        (25.50790001, "25.5079"),
+        (0.049998, "0.049998"),
+        (-0.5, "-0.5"),
+        (0.00012345678, "0.000123457"),
+        (1234567.8, "1,234,568"),
+        (99999.999, "100,000"),
+        (1.2e17, "1.2e+17"),
+        (3e-9, "3e-09"),
+        (float("inf"), "inf"),
+    ],
+)
+def test_numbers(given_value: int | float | str | None, shown: str) -> None:
+    assert text.number(given_value) == shown
+
+
+@pytest.mark.parametrize(
+    ("given_value", "shown"),
+    [(None, "–"), (True, "true"), ("", "''"), (" a", "' a'"), ("a\tb", r"a\tb"), (0.1, "0.1"), (-5, "-5"), ("é", "é")],
+)
+def test_values(given_value: object, shown: str) -> None:
+    assert text.value(given_value) == shown
+
+
+@pytest.mark.parametrize(
+    ("given_value", "type_", "shown"),
+    [
+        ("2001-09-09T01:46:40Z", "timestamp[us, tz=UTC]", "2001-09-09 01:46:40Z"),
+        ("00ff", "large_binary", "0x00ff"),
+        ("", "fixed_size_binary[0]", "0x"),
+        ("00ff", "string", "00ff"),
+        (None, "binary", "–"),
+    ],
+)
+def test_values_of_a_type(given_value: object, type_: str, shown: str) -> None:
+    assert text.typed_value(given_value, type_) == shown
+
+
+def test_marks() -> None:
+    """What is not exact says so."""
+    assert [text.estimate("9", worth) for worth in ("estimate", "exact", "absent")] == ["~9", "9", "9"]
+    assert (text.at_least("a", False), text.at_least("a", True)) == ("≥a", "a")
+    assert (text.at_most("z", False), text.at_most("z", True)) == ("≤z", "z")
+
+
+def test_long_and_unprintable_text_is_cut_to_one_line() -> None:
+    assert text.short("a\nb", 5) == r"a\nb"
+    assert text.short("abcdef", 5) == "abcd…"
+    assert text.short("abcde", 5) == "abcde"
+
+
+@pytest.mark.parametrize(
+    ("part", "whole", "shown"),
+    [
+        (0, 10, "0.0%"),
+        (10, 10, "100.0%"),
+        (1, 10**6, "<0.1%"),
+        (10**6 - 1, 10**6, ">99.9%"),
+        (1, 8, "12.5%"),
+        (0, 0, "–"),
+    ],
+)
+def test_shares_are_never_rounded_to_none_or_all(part: int, whole: int, shown: str) -> None:
+    assert text.share(part, whole) == shown
+
+
+@pytest.mark.parametrize(
+    ("arrow", "shown"),
+    [
+        ("decimal128(15, 2)", "decimal(15,2)"),
+        ("date32[day]", "date"),
+        ("time64[us]", "time[us]"),
+        ("timestamp[us, tz=UTC]", "timestamp[us, UTC]"),
+        ("large_string", "string"),
+        ("string_view", "string"),
+        ("list<element: large_binary>", "list"),
+        ("large_list<item: string>", "list"),
+        ("map<int32, list<element: int32>>", "map"),
+        ("struct<a: int64>", "struct"),
+        ("int64", "int64"),
+    ],
+)
+def test_type_names(arrow: str, shown: str) -> None:
+    assert text.type_name(arrow) == shown
+
+
+@pytest.mark.parametrize(("count", "shown"), [(0, "0 B"), (999, "999 B"), (1000, "1 kB"), (19_600_000, "19.6 MB")])
+def test_sizes(count: int, shown: str) -> None:
+    assert text.size(count) == shown
+
+
+@given(st.lists(st.integers(0, 10**9), min_size=1, max_size=50), st.integers(1, 20))
+def test_bars_show_what_is_there(counts: list[int], height: int) -> None:
+    """A blank means zero, the greatest is full, and more never looks like less."""
+    spark = bars.sparkline(counts)
+    lines = bars.chart(counts, height)
+    assert len(lines) == height
+    assert {len(spark), *map(len, lines)} == {len(counts)}
+    levels = [sum(" ▁▂▃▄▅▆▇█".index(line[index]) for line in lines) for index in range(len(counts))]
+    for index, count in enumerate(counts):
+        assert (spark[index] == " ") == (count == 0) == (levels[index] == 0)
+        assert count != max(counts) or count == 0 or levels[index] == 8 * height
+    order = sorted(range(len(counts)), key=counts.__getitem__)
+    assert all(levels[a] <= levels[b] for a, b in pairwise(order))
+
+
+@given(st.integers(0, 1000), st.integers(1, 1000), st.integers(1, 60))
+def test_a_bar_fits(part: int, whole: int, width: int) -> None:
+    bar = bars.bar(min(part, whole), whole, width)
+    assert len(bar) <= width
+    assert (bar == "") == (part == 0)
