@@ -22,7 +22,7 @@ from benchmarks.data import FOLDER
 from benchmarks.measure import seconds
 from benchmarks.report import Row
 from metastore_assets.config import TableConfig
-from metastore_assets.lookup import Metastore, TableLookup
+from metastore_assets.lookup import Metastore, Table
 from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.layouts import table_layout
 from metastore_assets.pipeline.partition_files import table_partition_files
@@ -64,7 +64,7 @@ def run() -> list[Row]:
         shutil.rmtree(folder)
 
 
-def _questions() -> list[tuple[str, str, Callable[[TableLookup], object]]]:
+def _questions() -> list[tuple[str, str, Callable[[Table], object]]]:
     draw = random.Random(5)
 
     def column() -> str:
@@ -96,7 +96,7 @@ def _questions() -> list[tuple[str, str, Callable[[TableLookup], object]]]:
     ]
 
 
-def _times(folder: str, name: str, ask: Callable[[TableLookup], object]) -> tuple[list[float], list[float], str]:
+def _times(folder: str, name: str, ask: Callable[[Table], object]) -> tuple[list[float], list[float], str]:
     table = Metastore(folder).table(name)
     ask(table)
     with metered() as meter:

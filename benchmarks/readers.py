@@ -20,7 +20,7 @@ from benchmarks.data import FOLDER
 from benchmarks.measure import ratio
 from benchmarks.partitions import COLUMNS, make_profiles, publish_partitions
 from benchmarks.report import Row
-from metastore_assets.lookup import Metastore, TableLookup
+from metastore_assets.lookup import Metastore, Table
 from metastore_assets.store.objects import ObjectStore
 
 PARTITIONS = 50
@@ -58,7 +58,7 @@ def run() -> list[Row]:
         shutil.rmtree(folder)
 
 
-def _ask(table: TableLookup, seed: int, answers: int) -> None:
+def _ask(table: Table, seed: int, answers: int) -> None:
     draw, keys = random.Random(seed), [entry.key for entry in table.partitions()]
     for number in range(answers):
         column, key = f"c{2 * draw.randrange(COLUMNS // 2)}", draw.choice(keys)

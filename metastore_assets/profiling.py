@@ -15,7 +15,7 @@ from pyarrow import types as t
 from metastore_assets.config import MetastoreConfig, TableConfig
 from metastore_assets.duckdb_queries import query_connection
 from metastore_assets.errors import MetastoreError
-from metastore_assets.lookup import Metastore, TableLookup
+from metastore_assets.lookup import Metastore, Table
 from metastore_assets.pipeline.outcome import Progress
 from metastore_assets.pipeline.refresh import refresh
 from metastore_assets.spark.versions import require_pyspark
@@ -29,9 +29,7 @@ _QUERY = re.compile(r"\s*(select|from|with|values|summarize|describe)\b.*\s", re
 _FILE_ROWS = 1 << 20
 
 
-def profile(
-    data: object, *, spark: SparkSession | None = None, unrestricted: bool = False, **settings: Any
-) -> TableLookup:
+def profile(data: object, *, spark: SparkSession | None = None, unrestricted: bool = False, **settings: Any) -> Table:
     """Compute the statistics of a table, file or data frame; the answer is asked as what `open_table` opens.
 
     `data` is a path or URI of a table of any format; whatever gives Arrow data (a table, reader or dataset of pyarrow,
@@ -63,7 +61,7 @@ def profile_table(
     root: str,
     spark: Callable[[], SparkSession],
     progress: Callable[[Progress], None] = lambda progress: None,
-) -> TableLookup:
+) -> Table:
     """Publish the first version of a table below a root that has nothing of it, and open it. Small ones need no Spark.
 
     Raises what `refresh` does.

@@ -21,7 +21,7 @@ from metastore_assets.checks.worst import worst_first
 from metastore_assets.config.check_entries import NamedCheck, named_checks
 from metastore_assets.config.check_models import Consistent, Current
 from metastore_assets.config.tables import TableConfig
-from metastore_assets.lookup import TableLookup
+from metastore_assets.lookup import Table
 from metastore_assets.report.markdown import code_markdown, literal_markdown
 from metastore_assets.report.text import short
 
@@ -58,7 +58,7 @@ def specs_of_checks(table: TableConfig, asset: AssetKey) -> list[AssetCheckSpec]
 
 
 def check_results(
-    selected: Collection[AssetCheckKey], table: TableConfig, lookup: TableLookup, around: Surroundings
+    selected: Collection[AssetCheckKey], table: TableConfig, lookup: Table, around: Surroundings
 ) -> Iterator[AssetCheckResult]:
     """The results of those that a run is to make. A check that does not fit the table has failed, and says why."""
     keys = {key.name: key for key in selected}

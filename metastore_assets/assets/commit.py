@@ -6,7 +6,7 @@ from dagster import MetadataValue, TableColumn, TableRecord, TableSchema
 
 from metastore_assets.assets.metadata import Metadata
 from metastore_assets.errors import StoreError
-from metastore_assets.lookup import TableLookup
+from metastore_assets.lookup import Table
 from metastore_assets.report.text import number, short, size
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.store.manifest import Version
@@ -19,9 +19,7 @@ _CELL = 120
 _SCHEMA = TableSchema([TableColumn(name, "string") for name in ("what", "before", "now", "change")])
 
 
-def commit_metadata(
-    objects: ObjectStore, before: Version | None, now: TableLookup, columns: Collection[str]
-) -> Metadata:
+def commit_metadata(objects: ObjectStore, before: Version | None, now: Table, columns: Collection[str]) -> Metadata:
     """Rows, files, partitions, columns and listed values, then nulls and distinct values of `columns` that changed.
 
     Nothing where there is no version before, or its files are gone.
@@ -29,7 +27,7 @@ def commit_metadata(
     if before is None or before.number >= now.version.number:
         return {}
     try:
-        records = [*_of_table(objects, before, now.version), *_of_columns(TableLookup(objects, before), now, columns)]
+        records = [*_of_table(objects, before, now.version), *_of_columns(Table(objects, before), now, columns)]
     except StoreError:
         return {}
     told = [TableRecord(dict(zip(("what", "before", "now", "change"), row, strict=True))) for row in records[:_MOST]]
@@ -68,7 +66,7 @@ def _of_table(objects: ObjectStore, before: Version, now: Version) -> Iterator[_
             yield "listed values", "", "", told or "none"
 
 
-def _of_columns(before: TableLookup, now: TableLookup, columns: Collection[str]) -> Iterator[_Row]:
+def _of_columns(before: Table, now: Table, columns: Collection[str]) -> Iterator[_Row]:
     then = {row.field_id: row for row in before.statistics()}
     for row in now.statistics(columns):
         old = then.get(row.field_id)

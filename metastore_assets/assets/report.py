@@ -31,7 +31,7 @@ from metastore_assets.assets.metadata import (
     profile_metadata,
 )
 from metastore_assets.assets.names import DATA_VERSION_TAG, Kind, TableNames
-from metastore_assets.lookup import TableLookup
+from metastore_assets.lookup import Table
 from metastore_assets.pipeline.signatures import PROFILE_VERSION
 from metastore_assets.report.glance import glance_at
 from metastore_assets.report.interest import interesting_columns
@@ -60,7 +60,7 @@ class Report:
     """A published version, and how long it took."""
 
     names: TableNames
-    lookup: TableLookup
+    lookup: Table
     """Of the version that is reported."""
     objects: ObjectStore
     """The table's folder in the root."""

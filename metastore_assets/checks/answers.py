@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from metastore_assets.checks.result import CheckResult
 from metastore_assets.checks.subject import Surroundings
 from metastore_assets.checks.suggest import suggest
-from metastore_assets.lookup import TableLookup
+from metastore_assets.lookup import Table
 from metastore_assets.lookup.json import Json
 from metastore_assets.store.manifest import Version
 
@@ -28,7 +28,7 @@ def check_answer(version: Version, results: Sequence[CheckResult]) -> Json:
     }
 
 
-def suggestion_answer(table: TableLookup, around: Surroundings) -> Json:
+def suggestion_answer(table: Table, around: Surroundings) -> Json:
     """The shape of `check --suggest`: the keys `checks` and `columns` of a table, and the same as YAML."""
     found = suggest(table, around)
     return {"table": table.version.table, "version": table.version.number, **found.to_json(), "yaml": found.to_yaml()}

@@ -25,7 +25,7 @@ from metastore_assets.errors import (
     ObjectNotFoundError,
     VersionNotFoundError,
 )
-from metastore_assets.lookup import TableLookup
+from metastore_assets.lookup import Table
 from metastore_assets.messages import close_names, near_names
 from metastore_assets.report.text import plural
 
@@ -50,7 +50,7 @@ EVALUATIONS: Mapping[str, Evaluation] = {
 """How each check is answered, by its name in the configuration."""
 
 
-def evaluate_checks(checks: Sequence[NamedCheck], table: TableLookup, around: Surroundings) -> list[CheckResult]:
+def evaluate_checks(checks: Sequence[NamedCheck], table: Table, around: Surroundings) -> list[CheckResult]:
     """Return the results of checks of a table, in their order. Never reads the table's files.
 
     Partitions are gone through once, whatever the number of checks of them. A check that does not fit the table has
@@ -93,7 +93,7 @@ def _recording_misfit(own: NamedCheck, misfits: dict[str, Finding]) -> Iterator[
         misfits[own.name] = Finding("failed", f"the check does not fit the table: {error}", "absent")
 
 
-def _of_every_partition(own: NamedCheck, table: TableLookup, around: Surroundings) -> Finding | None:
+def _of_every_partition(own: NamedCheck, table: Table, around: Surroundings) -> Finding | None:
     """What is found of each partition without looking at it: what holds of every row of the table holds of theirs."""
     if not own.check.is_of_each_row:
         return None
@@ -110,7 +110,7 @@ class _Partitions:
     """What there is none of, for people."""
 
     @classmethod
-    def of(cls, own: NamedCheck, table: TableLookup) -> _Partitions:
+    def of(cls, own: NamedCheck, table: Table) -> _Partitions:
         every = [entry.key for entry in table.partitions()]
         known, found, missing = set(every), set(), None
         for pattern in own.check.partitions:
@@ -163,7 +163,7 @@ def of_all(found: Sequence[PartitionFinding], missing: str | None = None, check:
     return replace(first, found=told, measures={"partitions": len(found), decided: len(those)})
 
 
-def with_partitions(own: NamedCheck, result: CheckResult, table: TableLookup, around: Surroundings) -> CheckResult:
+def with_partitions(own: NamedCheck, result: CheckResult, table: Table, around: Surroundings) -> CheckResult:
     """Return the result with the partitions that fail, worst first, where the table as a whole fails a check."""
     keys = [entry.key for entry in table.partitions()] if table.version.partition_columns else []
     return with_failed_partitions(
@@ -172,7 +172,7 @@ def with_partitions(own: NamedCheck, result: CheckResult, table: TableLookup, ar
 
 
 def _result(
-    own: NamedCheck, table: TableLookup, finding: Finding, partitions: Sequence[PartitionFinding] | None = None
+    own: NamedCheck, table: Table, finding: Finding, partitions: Sequence[PartitionFinding] | None = None
 ) -> CheckResult:
     check: Check = own.check
     return CheckResult(

@@ -24,7 +24,7 @@ _ADVICE = "`frequencies: all`"
 
 
 @dataclass(frozen=True)
-class Counted:
+class ExactCount:
     """How many rows have values that are as a check wants them, of those that are listed."""
 
     fit: int
@@ -100,7 +100,7 @@ def _like(pattern: str) -> Callable[[pa.Array], pa.Array]:
     return lambda values: pc.match_substring_regex(values, whole)
 
 
-def decided(counted: Counted, values: int, least: Fraction, what: str) -> Finding:
+def decided(counted: ExactCount, values: int, least: Fraction, what: str) -> Finding:
     """What is found where so many of `values` rows fit; those that are not listed may or may not."""
     unlisted = values - counted.listed
     others = f"; not {_named(counted.others)}" if counted.others else ""
@@ -117,7 +117,7 @@ def decided(counted: Counted, values: int, least: Fraction, what: str) -> Findin
     return Finding("unknown", told, "bound", _ADVICE)
 
 
-def _count(subject: Subject, fits: Callable[[pa.Array], pa.Array]) -> Counted:
+def _count(subject: Subject, fits: Callable[[pa.Array], pa.Array]) -> ExactCount:
     fit, listed = 0, 0
     others: list[pa.Scalar] = []
     for own in subject.table.values(subject.column, subject.partition):
@@ -126,7 +126,7 @@ def _count(subject: Subject, fits: Callable[[pa.Array], pa.Array]) -> Counted:
         listed += pc.sum(own.counts, min_count=0).as_py()
         if len(others) < _MOST_NAMED:
             others += list(own.values.filter(pc.invert(mask))[:_MOST_NAMED])
-    return Counted(fit, listed, others[:_MOST_NAMED])
+    return ExactCount(fit, listed, others[:_MOST_NAMED])
 
 
 def _among(values: pa.Array, keys: Collection[object]) -> pa.Array:

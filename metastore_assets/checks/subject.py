@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from metastore_assets.errors import NotKeptError, VersionNotFoundError
-from metastore_assets.lookup import Metastore, TableLookup, TextValue
+from metastore_assets.lookup import Metastore, Table, TextValue
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.values.leaves import schema_leaves
 
@@ -36,18 +36,18 @@ class Surroundings:
     reference: Callable[[], SnapshotReference]
     """Which snapshot that is, at the least cost. Raises MetastoreError."""
     now: datetime = field(default_factory=lambda: datetime.now(UTC))
-    _earlier: dict[object, TableLookup] = field(default_factory=dict)
+    _earlier: dict[object, Table] = field(default_factory=dict)
     _rows: dict[tuple[int, str], dict[str, ColumnStatistics]] = field(default_factory=dict)
     """By version and column, statistics of partitions."""
 
-    def earlier(self, table: TableLookup, against: Against) -> TableLookup:
+    def earlier(self, table: Table, against: Against) -> Table:
         """The version that one is compared with. Raises NotKeptError where there is none."""
         key = (table.version.number, against)
         if key not in self._earlier:
             self._earlier[key] = _earlier(self.metastore, table, against)
         return self._earlier[key]
 
-    def row(self, table: TableLookup, column: str, partition: str) -> ColumnStatistics:
+    def row(self, table: Table, column: str, partition: str) -> ColumnStatistics:
         """The statistics of a column in one of many partitions. Raises ColumnNotFoundError, PartitionNotFoundError."""
         rows = self._rows.setdefault((table.version.number, column), {})
         if partition not in rows and len(rows) == _FEW:
@@ -58,7 +58,7 @@ class Surroundings:
         return rows[partition]
 
 
-def surroundings_of(metastore: Metastore, config: TableConfig, table: TableLookup) -> Surroundings:
+def surroundings_of(metastore: Metastore, config: TableConfig, table: Table) -> Surroundings:
     """Those of a table that is configured, as of a version, which planning its metadata is made shorter by."""
 
     def table_format() -> TableFormat:
@@ -73,7 +73,7 @@ def surroundings_of(metastore: Metastore, config: TableConfig, table: TableLooku
 class Subject:
     """A table as of a version, or one partition of it; of a check of a column, that column."""
 
-    table: TableLookup
+    table: Table
     around: Surroundings
     partition: str | None = None
     of_column: str | None = None
@@ -133,13 +133,13 @@ class Subject:
         return replace(self, table=table, of_column=column)
 
 
-def column_named_then(table: TableLookup, field_id: str) -> str | None:
+def column_named_then(table: Table, field_id: str) -> str | None:
     """Return the name that a version has for the column with a field id, or None if it has no such column."""
     leaves = (leaf for leaves in schema_leaves(table.version.schema) for leaf in leaves)
     return next((leaf.path for leaf in leaves if leaf.field_id == field_id), None)
 
 
-def _earlier(metastore: Metastore, table: TableLookup, against: Against) -> TableLookup:
+def _earlier(metastore: Metastore, table: Table, against: Against) -> Table:
     version = table.version
     numbers = [number for number in metastore.versions(version.table) if number < version.number]
     if isinstance(against, int):

@@ -17,7 +17,7 @@ from metastore_assets.checks.subject import Subject, Surroundings, column_named_
 from metastore_assets.config.check_entries import NamedCheck, parse_check
 from metastore_assets.config.check_models import Check, Level, Matches
 from metastore_assets.errors import NotKeptError, StoreError
-from metastore_assets.lookup import TableLookup
+from metastore_assets.lookup import Table
 from metastore_assets.lookup.json import scalar_json
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.distances import aligned_bins, equal_shares, population_stability_index
@@ -82,7 +82,7 @@ class _Dumper(yaml.SafeDumper):
         return super().represent_mapping(tag, mapping, flow_style=not above)
 
 
-def suggest(table: TableLookup, around: Surroundings) -> Suggestions:
+def suggest(table: Table, around: Surroundings) -> Suggestions:
     """Checks that the version passes. What is only an estimate suggests nothing."""
     history = _history(table, around)
     whole = _passed(_of_table(table, history), "table", Subject(table, around))
@@ -103,9 +103,9 @@ def _holds(check: Check, subject: Subject) -> bool:
     return evaluate(NamedCheck("suggested", subject.of_column, check), subject).status == "passed"
 
 
-def _history(table: TableLookup, around: Surroundings) -> list[TableLookup]:
+def _history(table: Table, around: Surroundings) -> list[Table]:
     """The last versions up to this one, in their order, one of each snapshot."""
-    found: dict[tuple[str, datetime | None], TableLookup] = {}
+    found: dict[tuple[str, datetime | None], Table] = {}
     own = table.version
     numbers = [number for number in around.metastore.versions(own.table) if number < own.number]
     for number in numbers[-_VERSIONS:]:
@@ -118,7 +118,7 @@ def _history(table: TableLookup, around: Surroundings) -> list[TableLookup]:
     return list(found.values())
 
 
-def _of_table(table: TableLookup, history: Sequence[TableLookup]) -> Iterator[Entry]:
+def _of_table(table: Table, history: Sequence[Table]) -> Iterator[Entry]:
     yield "consistent"
     yield "complete"
     times = [one.version.committed_at for one in history if one.version.committed_at is not None]
@@ -134,7 +134,7 @@ def _of_table(table: TableLookup, history: Sequence[TableLookup]) -> Iterator[En
         yield {"row_count_change": f"{max(1, most)}%", "severity": "warn"}
 
 
-def _of_column(subject: Subject, history: Sequence[TableLookup]) -> Iterator[Entry]:
+def _of_column(subject: Subject, history: Sequence[Table]) -> Iterator[Entry]:
     row = subject.row
     rows = row.value_count + row.null_count
     if rows < _ENOUGH:
@@ -157,7 +157,7 @@ def _of_column(subject: Subject, history: Sequence[TableLookup]) -> Iterator[Ent
         yield from _of_values(subject, is_unique=is_unique, history=history)
 
 
-def _of_values(subject: Subject, *, is_unique: bool, history: Sequence[TableLookup]) -> Iterator[Entry]:
+def _of_values(subject: Subject, *, is_unique: bool, history: Sequence[Table]) -> Iterator[Entry]:
     row = subject.row
     cls = class_named(row.type_class or "null")
     if cls.is_numeric and row.minimum is not None and order_key(row.minimum) >= 0 and not row.nan_count:
@@ -178,7 +178,7 @@ def _may_be_key(row: ColumnStatistics) -> bool:
     return row.type_class in ("int64", "uint64", "string", "binary", "uuid")
 
 
-def _accepted(row: ColumnStatistics, table: TableLookup) -> list[Any] | None:
+def _accepted(row: ColumnStatistics, table: Table) -> list[Any] | None:
     """The values of a column that looks like one of a set of values, in their order."""
     distinct = row.distinct_count
     if row.type_class not in ("string", "int64") or distinct is None or row.distinct_count_guarantee != "exact":
@@ -204,7 +204,7 @@ def _pattern(subject: Subject) -> str | None:
     return next((own for own in _PATTERNS if _holds(Matches(pattern=own), subject)), None)
 
 
-def _is_steady(row: ColumnStatistics, history: Sequence[TableLookup]) -> bool:
+def _is_steady(row: ColumnStatistics, history: Sequence[Table]) -> bool:
     """Whether the distribution has hardly changed from version to version, under whatever names."""
     names = [column_named_then(one, row.field_id) for one in history]
     try:

@@ -9,7 +9,7 @@ from metastore_assets.cli.parallel import parallel_map
 from metastore_assets.cli.statistics_table import SHAPE_BINS
 from metastore_assets.config import MetastoreConfig, TableConfig
 from metastore_assets.errors import NotKeptError, VersionNotFoundError
-from metastore_assets.lookup import Metastore, ScopedLookup, TableLookup, TextValue
+from metastore_assets.lookup import FilteredView, Metastore, Table, TextValue
 from metastore_assets.lookup.histograms import shape_of
 from metastore_assets.lookup.json import show_json
 from metastore_assets.messages import redacted
@@ -61,7 +61,7 @@ def version_answers(metastore: Metastore, name: str, newest: Version) -> list[Js
     return [_version(newest), *(row for row in older if row is not None)]
 
 
-def partition_answers(table: TableLookup | ScopedLookup) -> list[Json]:
+def partition_answers(table: Table | FilteredView) -> list[Json]:
     """The partitions of a version, in its order."""
     return [
         {
@@ -76,7 +76,7 @@ def partition_answers(table: TableLookup | ScopedLookup) -> list[Json]:
 
 
 def show_answer(
-    table: TableLookup | ScopedLookup,
+    table: Table | FilteredView,
     rows: Sequence[ColumnStatistics],
     current: bool | None,
     partition: str | None = None,
@@ -106,7 +106,7 @@ def show_answer(
     return {**answer, "current": current, "format": table.version.format}
 
 
-def rank_answer(table: TableLookup | ScopedLookup, column: str, text: str, partition: str | None) -> Json:
+def rank_answer(table: Table | FilteredView, column: str, text: str, partition: str | None) -> Json:
     """The answer of `rank`. `frequency` is null when it is not known."""
     value = TextValue(text)
     found = table.rank(column, value, partition)
@@ -122,20 +122,20 @@ def rank_answer(table: TableLookup | ScopedLookup, column: str, text: str, parti
     }
 
 
-def where_answers(table: TableLookup, column: str, text: str) -> list[Json]:
+def where_answers(table: Table, column: str, text: str) -> list[Json]:
     """The answers of `where`, in the order of the version's partitions."""
     found = table.where_is(column, TextValue(text))
     return [{"partition": key, "frequency": integer_json(frequency)} for key, frequency in found]
 
 
-def profile_answer(uri: str, table: TableLookup, rows: Sequence[ColumnStatistics]) -> Json:
+def profile_answer(uri: str, table: Table, rows: Sequence[ColumnStatistics]) -> Json:
     """The answer of `profile` for one URI: that of `show`, but nothing of it is kept."""
     answer = show_answer(table, rows, current=True)
     return {"uri": redacted(uri), **{key: value for key, value in answer.items() if key not in ("table", "version")}}
 
 
 def shapes(
-    table: TableLookup | ScopedLookup, rows: Sequence[ColumnStatistics], partition: str | None = None
+    table: Table | FilteredView, rows: Sequence[ColumnStatistics], partition: str | None = None
 ) -> Mapping[str, Sequence[int]]:
     """By column, the frequencies of a few bins; columns without a histogram are left out."""
     found: dict[str, list[int]] = {}

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
     from metastore_assets.config import MetastoreConfig
-    from metastore_assets.lookup import TableLookup
+    from metastore_assets.lookup import Table
 
 PATIENCE = 2.0
 """Seconds for a root that does not answer: nobody waits longer for a name."""
@@ -89,7 +89,7 @@ def _local_config(context: click.Context) -> MetastoreConfig | None:
     return None if ObjectStore(located.root).is_remote else located
 
 
-def _of_table(context: click.Context, names: Callable[[TableLookup], list[str]]) -> list[str]:
+def _of_table(context: click.Context, names: Callable[[Table], list[str]]) -> list[str]:
     """Names that the newest version tells of the table that the line names."""
     from metastore_assets.lookup import Metastore
 
@@ -102,11 +102,11 @@ def _of_table(context: click.Context, names: Callable[[TableLookup], list[str]])
     return _soon(find)
 
 
-def _columns(table: TableLookup) -> list[str]:
+def _columns(table: Table) -> list[str]:
     return [row.column for row in table.statistics()]
 
 
-def _keys(table: TableLookup) -> list[str]:
+def _keys(table: Table) -> list[str]:
     return [entry.key for entry in table.partitions()]
 
 

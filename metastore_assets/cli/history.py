@@ -34,9 +34,9 @@ def history(
     """
     from metastore_assets.cli.history_page import print_column, print_statistic, print_versions
     from metastore_assets.history import gather, versions_in
-    from metastore_assets.lookup import TableLookup
+    from metastore_assets.lookup import Table
 
-    table: TableLookup = newest(invocation, name)
+    table: Table = newest(invocation, name)
     if append:
         gather(table.versions)
     output = make_output(as_json)

@@ -10,7 +10,7 @@ from metastore_assets.errors import VersionNotFoundError
 if TYPE_CHECKING:
     from metastore_assets.cli.output import Answer
     from metastore_assets.config import MetastoreConfig, TableConfig
-    from metastore_assets.lookup import Metastore, ScopedLookup, TableLookup
+    from metastore_assets.lookup import FilteredView, Metastore, Table
 
 
 def configured(invocation: Invocation) -> MetastoreConfig:
@@ -68,7 +68,7 @@ def kept_name(config: MetastoreConfig, name: str) -> str:
     return table_of(config, name).name
 
 
-def newest(invocation: Invocation, name: str) -> TableLookup:
+def newest(invocation: Invocation, name: str) -> Table:
     """A configured table as of its newest version. Raises VersionNotFoundError, ConfigError."""
     return published(configured(invocation), name)
 
@@ -80,7 +80,7 @@ def version_choice(text: str | None) -> int | str | None:
     return int(text) if text.isascii() and text.isdigit() else text.removeprefix("snapshot:")
 
 
-def published(config: MetastoreConfig, name: str, version: int | str | None = None) -> TableLookup:
+def published(config: MetastoreConfig, name: str, version: int | str | None = None) -> Table:
     """A configured table as of a version, as `open_table` takes it. Raises VersionNotFoundError, ConfigError."""
     name = kept_name(config, name)
     try:
@@ -93,7 +93,7 @@ def published(config: MetastoreConfig, name: str, version: int | str | None = No
         raise VersionNotFoundError(message) from None
 
 
-def partition_of(table: TableLookup, text: str | None) -> str | None:
+def partition_of(table: Table, text: str | None) -> str | None:
     """The key of the one partition that is meant; None for the whole table. Raises PartitionNotFoundError."""
     if text is None or table.find_partition(text) is not None:
         return text
@@ -102,7 +102,7 @@ def partition_of(table: TableLookup, text: str | None) -> str | None:
     return one_partition(table.version.table, text, [entry.key for entry in table.partitions()])
 
 
-def column_answer(table: TableLookup | ScopedLookup, column: str, partition: str | None) -> Answer:
+def column_answer(table: Table | FilteredView, column: str, partition: str | None) -> Answer:
     """The statistics of a column, as `show` has them. Raises ColumnNotFoundError."""
     from metastore_assets.lookup.json import column_json
 

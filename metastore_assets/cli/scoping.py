@@ -15,9 +15,9 @@ from metastore_assets.cli.spark import LazySpark
 
 if TYPE_CHECKING:
     from metastore_assets.config import MetastoreConfig
-    from metastore_assets.lookup import ScopedLookup, TableLookup
+    from metastore_assets.lookup import FilteredView, Table
 
-Asked: TypeAlias = "TableLookup | ScopedLookup"
+Asked: TypeAlias = "Table | FilteredView"
 
 where_option = click.option(
     "--where",

@@ -3,8 +3,8 @@
 from metastore_assets.lookup.answers import Answers, AsOf, Count, Quantile, Statistics, TopValues
 from metastore_assets.lookup.histograms import Bin
 from metastore_assets.lookup.metastore import Metastore, open_table
-from metastore_assets.lookup.scoped import ScopeCost, ScopedLookup
-from metastore_assets.lookup.table import TableLookup
+from metastore_assets.lookup.scoped import FilteredView, ReadCost
+from metastore_assets.lookup.table import Table
 from metastore_assets.lookup.values import TextValue
 
 __all__ = [
@@ -12,12 +12,12 @@ __all__ = [
     "AsOf",
     "Bin",
     "Count",
+    "FilteredView",
     "Metastore",
     "Quantile",
-    "ScopeCost",
-    "ScopedLookup",
+    "ReadCost",
     "Statistics",
-    "TableLookup",
+    "Table",
     "TextValue",
     "TopValues",
     "open_table",

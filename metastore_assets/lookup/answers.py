@@ -57,7 +57,7 @@ class Count:
 
 
 @dataclass(frozen=True)
-class Counted:
+class ExactCount:
     """An exact number of rows, and what it took."""
 
     count: int

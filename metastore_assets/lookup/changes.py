@@ -22,7 +22,7 @@ from metastore_assets.value_counts.between import changes_between
 from metastore_assets.values.json import Json, integer_json, scalar_json
 
 if TYPE_CHECKING:
-    from metastore_assets.lookup.table import TableLookup
+    from metastore_assets.lookup.table import Table
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Changes:
 
 @files_there
 def _read(
-    table: TableLookup, before: Version, between: Sequence[Version] | None, columns: dict[str, str]
+    table: Table, before: Version, between: Sequence[Version] | None, columns: dict[str, str]
 ) -> dict[str, pa.Table]:
     objects = table.versions.objects
     versions = [before] if before.number == table.version.number else [before, *(between or ()), table.version]
@@ -65,7 +65,7 @@ def _read(
     return changes_between(objects, lists[0], lists[-1], None if between is None else steps, columns)
 
 
-def changes(before: TableLookup, after: TableLookup, columns: Iterable[str] | None = None) -> Changes:
+def changes(before: Table, after: Table, columns: Iterable[str] | None = None) -> Changes:
     """What changed of the listed columns of a table. Raises ColumnNotFoundError, StoreError.
 
     Costs what changed, where all versions in between are there; else both lists are read as a whole.
@@ -126,7 +126,7 @@ def _rows(table: pa.Table) -> list[Json]:
     ]
 
 
-def _between(before: TableLookup, after: TableLookup) -> list[Version] | None:
+def _between(before: Table, after: Table) -> list[Version] | None:
     """The versions between one and the other; None where one of them is gone, or the order is the other way round."""
     first, last = before.version.number, after.version.number
     if first > last:

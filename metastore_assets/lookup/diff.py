@@ -12,7 +12,7 @@ from metastore_assets.lookup.json import Json, column_json, float_json, integer_
 from metastore_assets.statistics.column import ColumnStatistics
 
 if TYPE_CHECKING:
-    from metastore_assets.lookup.table import TableLookup
+    from metastore_assets.lookup.table import Table
 
 Change: TypeAlias = Literal["added", "removed", "changed", "same"]
 
@@ -76,7 +76,7 @@ class TableDiff:
     """None between different tables."""
 
 
-def diff(before: TableLookup, after: TableLookup) -> TableDiff:
+def diff(before: Table, after: Table) -> TableDiff:
     """Compare two versions. Columns of one table are paired by field id, those of two by name.
 
     Reads the statistics of both and, of columns that are not the same, histograms or lists. Raises StoreError.
@@ -119,7 +119,7 @@ def diff_json(found: TableDiff) -> Json:
     }
 
 
-def _column(before: TableLookup, old: ColumnStatistics | None, after: TableLookup, new: ColumnStatistics) -> ColumnDiff:
+def _column(before: Table, old: ColumnStatistics | None, after: Table, new: ColumnStatistics) -> ColumnDiff:
     if old is None:
         return ColumnDiff(None, new, "added", None, None)
     told = distances(before, old, after, new)
@@ -136,7 +136,7 @@ def _is_alike(old: ColumnStatistics, new: ColumnStatistics) -> bool:
     return all(first[key] == second[key] for key in first if key not in ("column", "reason", "frequencies"))
 
 
-def _partitions(before: TableLookup, after: TableLookup) -> PartitionsDiff:
+def _partitions(before: Table, after: Table) -> PartitionsDiff:
     old = {entry.key: entry.content_id for entry in before.partitions()}
     new = {entry.key: entry.content_id for entry in after.partitions()}
     both = old.keys() & new.keys()

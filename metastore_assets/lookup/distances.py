@@ -22,7 +22,7 @@ from metastore_assets.values.types import class_named
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from metastore_assets.lookup.table import TableLookup
+    from metastore_assets.lookup.table import Table
     from metastore_assets.statistics.frequencies import Frequencies
     from metastore_assets.statistics.histogram import Histogram
 
@@ -49,9 +49,9 @@ class Distances:
 
 
 def distances(
-    before: TableLookup,
+    before: Table,
     old: ColumnStatistics,
-    after: TableLookup,
+    after: Table,
     new: ColumnStatistics,
     *,
     partition: str | None = None,
@@ -90,7 +90,7 @@ def is_same(old: ColumnStatistics, new: ColumnStatistics) -> bool:
 class _Side:
     """A column of a version."""
 
-    table: TableLookup
+    table: Table
     row: ColumnStatistics
     partition: str | None
 

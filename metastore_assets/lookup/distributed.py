@@ -1,4 +1,4 @@
-"""Questions about the distribution of a column: a part of `TableLookup`."""
+"""Questions about the distribution of a column: a part of `Table`."""
 
 from __future__ import annotations
 

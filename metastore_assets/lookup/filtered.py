@@ -1,4 +1,4 @@
-"""Questions about the rows that a predicate is true of: a part of `TableLookup`."""
+"""Questions about the rows that a predicate is true of: a part of `Table`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from metastore_assets.caching import kept_property
 from metastore_assets.errors import ConfigError
-from metastore_assets.lookup.answers import Count, Counted
+from metastore_assets.lookup.answers import Count, ExactCount
 from metastore_assets.lookup.missing import files_there
 from metastore_assets.startup_lazy import pc
 from metastore_assets.statistics.histogram import Histogram
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from metastore_assets.lookup.clustering import ColumnClustering
     from metastore_assets.lookup.estimate import ColumnKnowledge, Estimate
     from metastore_assets.lookup.prune import Pruning
-    from metastore_assets.lookup.scoped import ScopedLookup
-    from metastore_assets.lookup.table import TableLookup
+    from metastore_assets.lookup.scoped import FilteredView
+    from metastore_assets.lookup.table import Table
 
 
 _IN_CATALOG = "catalog://"
@@ -49,7 +49,7 @@ class _Knowledge:
     """What a version has of a column."""
 
     def __init__(self, table: FilteredAnswers, column: str) -> None:
-        self._table = cast("TableLookup", table)
+        self._table = cast("Table", table)
         self._values = self._table._values(column, None)
         (self.row,) = self._table.statistics([column])
 
@@ -120,7 +120,7 @@ class FilteredAnswers:
         from metastore_assets.lookup.clustering import clustering
         from metastore_assets.lookup.prune import index_of
 
-        rows = cast("TableLookup", self).statistics(columns)
+        rows = cast("Table", self).statistics(columns)
         return clustering(index_of(self._version, lambda: self._index), rows)
 
     @files_there
@@ -132,7 +132,7 @@ class FilteredAnswers:
         table: str | TableConfig | None = None,
         spark: SparkSession | None = None,
         storage_options: Mapping[str, str] | None = None,
-    ) -> ScopedLookup:
+    ) -> FilteredView:
         """The rows that a predicate is true of, to be asked as the table is: its statistics, most frequent values, …
 
         Whole partitions and fragments are answered for from what is kept, merged as the table is. Of those that the
@@ -145,7 +145,7 @@ class FilteredAnswers:
         given = None if spark is None else lambda: spark
         may = read or any(one is not None for one in (table, spark, storage_options))
         own = self.table_config(table, storage_options) if may else None
-        return cast("ScopedLookup", scan.scoped(self, self.predicate(where), own, given))
+        return cast("FilteredView", scan.scoped(self, self.predicate(where), own, given))
 
     def count(
         self,
@@ -155,7 +155,7 @@ class FilteredAnswers:
         snapshot: Literal["now", "version"] = "now",
         *,
         storage_options: Mapping[str, str] | None = None,
-    ) -> Counted:
+    ) -> ExactCount:
         """How many rows a predicate is true of, exactly, of the table as it is now, or of the version's snapshot.
 
         `table` is where the table lies: its URI, or its configuration; without it, where it was when the version was
@@ -166,7 +166,7 @@ class FilteredAnswers:
         scan = import_module(_SCAN)
         given = None if spark is None else lambda: spark
         return cast(
-            "Counted", scan.count(self, self.table_config(table, storage_options), where, given, snapshot=snapshot)
+            "ExactCount", scan.count(self, self.table_config(table, storage_options), where, given, snapshot=snapshot)
         )
 
     def scan(
@@ -227,7 +227,7 @@ class FilteredAnswers:
         if not values or leaf.column.field_id not in self._kept_by_partition:
             return None
         found: Counter[str] = Counter()
-        table = cast("TableLookup", self)
+        table = cast("Table", self)
         own = table._values(leaf.column.path, None)
         for value in values:
             counts = own.partitions_of(value)

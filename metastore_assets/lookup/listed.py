@@ -1,4 +1,4 @@
-"""Questions about the values of a column and how often each occurs: a part of `TableLookup`."""
+"""Questions about the values of a column and how often each occurs: a part of `Table`."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from metastore_assets.errors import VersionNotFoundError
 from metastore_assets.lookup.as_of import VersionChoice, find_version
-from metastore_assets.lookup.table import TableLookup
+from metastore_assets.lookup.table import Table
 from metastore_assets.messages import close_names
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.versions import VersionStore
@@ -39,7 +39,7 @@ class Metastore:
         """Numbers of a table's published versions, ascending; empty when there is none."""
         return VersionStore(self._store, name).numbers() if _is_folder_name(name) else []
 
-    def table(self, name: str, version: VersionChoice | None = None) -> TableLookup:
+    def table(self, name: str, version: VersionChoice | None = None) -> Table:
         """One table as of a version, by default the newest. Raises VersionNotFoundError when there is none.
 
         `version`: its number; the id of a snapshot, as text; or a time, as `datetime` or in ISO 8601: the newest
@@ -53,7 +53,7 @@ class Metastore:
         found = versions.latest() if version is None else find_version(versions, version)
         if found is None:
             raise self._unpublished(name)
-        return TableLookup(versions.objects, found, self._statistics, self._table_locations)
+        return Table(versions.objects, found, self._statistics, self._table_locations)
 
     def _unpublished(self, name: str) -> VersionNotFoundError:
         return VersionNotFoundError(
@@ -70,7 +70,7 @@ def open_table(
     storage_options: Mapping[str, str] | None = None,
     statistics: Iterable[str] = (),
     table_locations: Iterable[str] = (),
-) -> TableLookup:
+) -> Table:
     """One table below a root, as of a version, by default the newest: `Metastore(root).table(name, version)`.
 
     `root` is a local path or a URI, such as `s3://bucket/metastore`, with its storage options. `version`: a number, the

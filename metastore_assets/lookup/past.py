@@ -1,4 +1,4 @@
-"""Questions about other versions of a table, and what became of it: a part of `TableLookup`."""
+"""Questions about other versions of a table, and what became of it: a part of `Table`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from metastore_assets.history import HistoryPoint
     from metastore_assets.lookup.changes import Changes
     from metastore_assets.lookup.diff import TableDiff
-    from metastore_assets.lookup.table import TableLookup
+    from metastore_assets.lookup.table import Table
     from metastore_assets.store.versions import VersionStore
 
 
@@ -65,7 +65,7 @@ class PastAnswers:
             return rows
         return points(rows, statistic) if column is not None else points_of_versions(rows, statistic)
 
-    def diff(self, before: VersionChoice | TableLookup, after: VersionChoice | TableLookup | None = None) -> TableDiff:
+    def diff(self, before: VersionChoice | Table, after: VersionChoice | Table | None = None) -> TableDiff:
         """What is different between two versions of the table: `orders.diff(41, 57)`; without the second, this one.
 
         Either may be a version, a snapshot or a time, as `open_table` takes them, or another table as it was opened.
@@ -88,16 +88,14 @@ class PastAnswers:
 
         return changes(self.at(since), self._own, columns)
 
-    def at(self, version: VersionChoice | TableLookup) -> TableLookup:
+    def at(self, version: VersionChoice | Table) -> Table:
         """The same table as of another version; a table that was opened is that one. Raises VersionNotFoundError."""
-        from metastore_assets.lookup.table import TableLookup
+        from metastore_assets.lookup.table import Table
 
-        if isinstance(version, TableLookup):
+        if isinstance(version, Table):
             return version
-        return TableLookup(
-            self._objects, find_version(self.versions, version), self.user_statistics, self.table_locations
-        )
+        return Table(self._objects, find_version(self.versions, version), self.user_statistics, self.table_locations)
 
     @property
-    def _own(self) -> TableLookup:
-        return cast("TableLookup", self)
+    def _own(self) -> Table:
+        return cast("Table", self)

@@ -22,7 +22,7 @@ from metastore_assets.store.manifest import PartitionEntry, Version
 if TYPE_CHECKING:
     from metastore_assets.expressions.tree import Predicate
     from metastore_assets.lookup.scope import Scope
-    from metastore_assets.lookup.table import TableLookup
+    from metastore_assets.lookup.table import Table
     from metastore_assets.value_counts import ListReader
 
 _OPEN_PROFILES = 32
@@ -42,7 +42,7 @@ class ScopeReader(Protocol):
 
 
 @dataclass(frozen=True)
-class ScopeCost:
+class ReadCost:
     """What was read of the table for the answers so far."""
 
     fragments_read: int
@@ -52,7 +52,7 @@ class ScopeCost:
     """Of the version."""
 
 
-class ScopedLookup(ListedAnswers, HistogramAnswers):
+class FilteredView(ListedAnswers, HistogramAnswers):
     """Answers about the rows of a version that a predicate is true of. Safe to share.
 
     Answers say by themselves what they are worth: exact where values are listed, of others estimates, as those of a
@@ -60,7 +60,7 @@ class ScopedLookup(ListedAnswers, HistogramAnswers):
     the reason. With `partition` they are of that partition's part of the rows.
     """
 
-    def __init__(self, lookup: TableLookup, predicate: Predicate, scope: Scope, reader: ScopeReader) -> None:
+    def __init__(self, lookup: Table, predicate: Predicate, scope: Scope, reader: ScopeReader) -> None:
         self.predicate = predicate
         self.scope = scope
         self._lookup = lookup
@@ -87,10 +87,10 @@ class ScopedLookup(ListedAnswers, HistogramAnswers):
         return self.scope.rows
 
     @property
-    def cost(self) -> ScopeCost:
+    def cost(self) -> ReadCost:
         """What was read of the table for the answers so far."""
         read, size = self._reader.cost()
-        return ScopeCost(read, size, self.scope.fragments_total)
+        return ReadCost(read, size, self.scope.fragments_total)
 
     def partitions(self) -> list[PartitionEntry]:
         """The partitions that such rows may be in, in the order of the version."""

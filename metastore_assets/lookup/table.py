@@ -35,7 +35,7 @@ _KEPT_ROWS = 20_000
 """Rows of statistics of all partitions that are kept for who asks again."""
 
 
-class TableLookup(ListedAnswers, HistogramAnswers, FilteredAnswers, PastAnswers):
+class Table(ListedAnswers, HistogramAnswers, FilteredAnswers, PastAnswers):
     """Answers from one version of one table. Reads no more of its files than an answer needs; safe to share."""
 
     def __init__(

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from metastore_assets.errors import NotKeptError
-from metastore_assets.lookup import TableLookup
+from metastore_assets.lookup import Table
 from metastore_assets.report.facts import facts_of, maximum_text, minimum_text, notes_of, percentiles_of, scalar_text
 from metastore_assets.report.interest import interesting_columns, is_continuous, is_ordinal
 from metastore_assets.report.picture import MOST_BINS, MOST_CHARACTERS, MOST_VALUES, ColumnPicture
@@ -30,7 +30,7 @@ class Glance:
     """The columns that have a histogram; of a partition none are named."""
 
 
-def glance_at(table: TableLookup, partition: str | None, most_columns: int) -> Glance:
+def glance_at(table: Table, partition: str | None, most_columns: int) -> Glance:
     """Read the statistics of a partition, or with None of the table, and what a picture of them needs."""
     rows = table.statistics(partition=partition)
     chosen = interesting_columns(rows, most_columns)
@@ -38,7 +38,7 @@ def glance_at(table: TableLookup, partition: str | None, most_columns: int) -> G
     return Glance(tuple(rows), tuple(_column(table, partition, row) for row in chosen), tuple(histograms))
 
 
-def _column(table: TableLookup, partition: str | None, row: ColumnStatistics) -> ColumnPicture:
+def _column(table: Table, partition: str | None, row: ColumnStatistics) -> ColumnPicture:
     listed = row.frequencies == "listed" or (row.frequencies == "repeated" and partition is None)
     top = table.top(row.column, MOST_BINS, partition).values if listed else []
     bins = _bins(table, partition, row, top)
@@ -62,7 +62,7 @@ def _column(table: TableLookup, partition: str | None, row: ColumnStatistics) ->
 
 
 def _bins(
-    table: TableLookup, partition: str | None, row: ColumnStatistics, top: Sequence[tuple[pa.Scalar, int]]
+    table: Table, partition: str | None, row: ColumnStatistics, top: Sequence[tuple[pa.Scalar, int]]
 ) -> tuple[int, ...]:
     """The histogram to draw. One bar per value where all are known and lie evenly: bins of another width than the
     distance of the values would show a pattern of full and half-full bins that is not in the data."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from metastore_assets.lookup.answers import Counted
+from metastore_assets.lookup.answers import ExactCount
 from metastore_assets.scan.counting import count
 from metastore_assets.scan.frames import scan
 from metastore_assets.scan.scoped import scoped
@@ -13,7 +13,7 @@ from metastore_assets.spark.versions import require_pyspark
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["Counted", "count", "register", "scan", "scoped"]
+__all__ = ["ExactCount", "count", "register", "scan", "scoped"]
 
 
 def register(spark: SparkSession) -> None:

@@ -18,7 +18,7 @@ from metastore_assets.expressions.tree import Predicate, columns_of
 from metastore_assets.expressions.typed import parse_predicate
 from metastore_assets.formats import Memory, Runner, Snapshot, SnapshotReference, TableFormat, open_table_format
 from metastore_assets.formats.base import Fragment, Guarantee
-from metastore_assets.lookup import TableLookup
+from metastore_assets.lookup import Table
 from metastore_assets.lookup.prune import unknown_bounds
 from metastore_assets.tasks.running import run_in_children
 from metastore_assets.values.leaves import schema_leaves
@@ -47,7 +47,7 @@ class Choice:
 
 
 def choose(
-    lookup: TableLookup,
+    lookup: Table,
     table: TableConfig,
     where: str | pc.Expression,
     which: Which,
@@ -61,7 +61,7 @@ def choose(
 
 
 def plan_table(
-    lookup: TableLookup, table: TableConfig, which: Which, run: Runner = run_in_children
+    lookup: Table, table: TableConfig, which: Which, run: Runner = run_in_children
 ) -> tuple[TableFormat, Snapshot]:
     """The table and its snapshot now, or the version's. Raises MetastoreError where that is not kept."""
     table_format = _format(lookup, table, which, run)
@@ -69,7 +69,7 @@ def plan_table(
 
 
 def choose_from(
-    lookup: TableLookup, table: TableConfig, planned: tuple[TableFormat, Snapshot], where: str | pc.Expression
+    lookup: Table, table: TableConfig, planned: tuple[TableFormat, Snapshot], where: str | pc.Expression
 ) -> Choice:
     """As `choose`, of a snapshot that is there."""
     table_format, snapshot = planned
@@ -104,7 +104,7 @@ def choose_from(
 
 
 def fragments_named(
-    lookup: TableLookup, table: TableConfig, ids: Collection[str], run: Runner = run_in_children
+    lookup: Table, table: TableConfig, ids: Collection[str], run: Runner = run_in_children
 ) -> tuple[list[Fragment], pa.Schema]:
     """The fragments of the version with those ids: of the table now, which may have them still, or of its snapshot.
 
@@ -154,7 +154,7 @@ def _format_bounds(own: ColumnBounds, told: pa.Table, cls: TypeClass) -> ColumnB
     return ColumnBounds(own.rows, nulls, own.nans, low, high)
 
 
-def _format(lookup: TableLookup, table: TableConfig, which: Which, run: Runner) -> TableFormat:
+def _format(lookup: Table, table: TableConfig, which: Which, run: Runner) -> TableFormat:
     version = lookup.version
     table_format = open_table_format(table, Memory(lambda: version.memory), run)
     meant = SnapshotReference(version.snapshot, version.committed_at)

@@ -9,8 +9,8 @@ import pyarrow.compute as pc
 from metastore_assets.config import TableConfig
 from metastore_assets.errors import FragmentError
 from metastore_assets.formats.base import SnapshotReference
-from metastore_assets.lookup import TableLookup
-from metastore_assets.lookup.answers import Counted
+from metastore_assets.lookup import Table
+from metastore_assets.lookup.answers import ExactCount
 from metastore_assets.pipeline.reading import TaskReader
 from metastore_assets.scan.choosing import Choice, Which, choose
 from metastore_assets.scan.reading import count_rows
@@ -22,13 +22,13 @@ _READ = "read"
 
 
 def count(
-    lookup: TableLookup,
+    lookup: Table,
     table: TableConfig,
     where: str | pc.Expression,
     spark: StartSpark | None = None,
     *,
     snapshot: Which = "now",
-) -> Counted:
+) -> ExactCount:
     """How many rows of a table a predicate is true of: of its snapshot now, or of the version's.
 
     Fragments that the predicate is true of no row in, or of all, are not read, nor are others whose statistics say how
@@ -41,7 +41,9 @@ def count(
             chosen = choose(lookup, table, where, snapshot, TaskReader(engine_session(engine)))
             known = _told(lookup, where, chosen)
             if known is not None:
-                return Counted(known, 0, 0, len(chosen.snapshot.fragments), lookup.version.number, chosen.snapshot.id)
+                return ExactCount(
+                    known, 0, 0, len(chosen.snapshot.fragments), lookup.version.number, chosen.snapshot.id
+                )
             read = [fragment for fragment in chosen.undecided if fragment.id not in chosen.unread]
             try:
                 with step(_READ):
@@ -50,7 +52,7 @@ def count(
                 if not error.missing or snapshot == "version" or attempt == _ATTEMPTS - 1:
                     raise
                 continue  # the table may have moved on while it was read
-        return Counted(
+        return ExactCount(
             chosen.decided_rows + sum(counts),
             len(read),
             meter.told(_READ).read.bytes,
@@ -61,7 +63,7 @@ def count(
     raise AssertionError
 
 
-def _told(lookup: TableLookup, where: str | pc.Expression, chosen: Choice) -> int | None:
+def _told(lookup: Table, where: str | pc.Expression, chosen: Choice) -> int | None:
     """What the version's lists say by themselves, of its own snapshot; None where they leave it open."""
     version, snapshot = lookup.version, chosen.snapshot
     if len(chosen.undecided) == len(chosen.unread):

@@ -18,7 +18,7 @@ from metastore_assets.expressions.rows import RowFilter
 from metastore_assets.expressions.tree import Predicate
 from metastore_assets.formats.base import Fragment, FragmentReader
 from metastore_assets.formats.schema_casting import with_default_values
-from metastore_assets.lookup import TableLookup
+from metastore_assets.lookup import Table
 from metastore_assets.lookup.scope import Scope
 from metastore_assets.pipeline.reading import TaskReader
 from metastore_assets.scan.choosing import fragments_named
@@ -51,7 +51,7 @@ class CutFragments:
     """The fragments that a predicate cuts, read as columns of them are asked for."""
 
     def __init__(
-        self, lookup: TableLookup, predicate: Predicate, scope: Scope, table: TableConfig, spark: StartSpark | None
+        self, lookup: Table, predicate: Predicate, scope: Scope, table: TableConfig, spark: StartSpark | None
     ) -> None:
         self._schema = lookup.version.schema
         self._predicate = predicate

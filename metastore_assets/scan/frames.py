@@ -16,7 +16,7 @@ from metastore_assets.errors import ColumnNotFoundError
 from metastore_assets.expressions.counts import RowBounds
 from metastore_assets.expressions.rows import RowFilter
 from metastore_assets.formats.base import Fragment
-from metastore_assets.lookup import TableLookup
+from metastore_assets.lookup import Table
 from metastore_assets.lookup.enough import enough
 from metastore_assets.messages import close_names
 from metastore_assets.pipeline.reading import TaskReader
@@ -34,7 +34,7 @@ Work: TypeAlias = tuple[RowFilter | None, Fragment]
 
 
 def scan(
-    lookup: TableLookup,
+    lookup: Table,
     table: TableConfig,
     spark: SparkSession,
     where: str | pc.Expression,

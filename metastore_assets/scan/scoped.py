@@ -10,7 +10,7 @@ from metastore_assets.config import KeptPolicy, TableConfig
 from metastore_assets.errors import NotKeptError
 from metastore_assets.expressions.text import short_text
 from metastore_assets.expressions.tree import Predicate
-from metastore_assets.lookup import ScopedLookup, TableLookup
+from metastore_assets.lookup import FilteredView, Table
 from metastore_assets.lookup.profile_files import Profile
 from metastore_assets.lookup.scope import Scope, scope_of
 from metastore_assets.scan.cutting import CutFragments
@@ -26,21 +26,21 @@ from metastore_assets.values.leaves import LeafColumn
 
 
 def scoped(
-    lookup: TableLookup, predicate: Predicate, table: TableConfig | None = None, spark: StartSpark | None = None
-) -> ScopedLookup:
+    lookup: Table, predicate: Predicate, table: TableConfig | None = None, spark: StartSpark | None = None
+) -> FilteredView:
     """The rows of a version that a predicate is true of.
 
     `table`: where fragments are read that the predicate cuts; None where nothing may be read.
     """
     scope = scope_of(lookup.pruned(predicate), lookup.find_partition)
-    return ScopedLookup(lookup, predicate, scope, StoredAndRead(lookup, predicate, table, spark))
+    return FilteredView(lookup, predicate, scope, StoredAndRead(lookup, predicate, table, spark))
 
 
 class StoredAndRead:
     """A `ScopeReader`. Safe to share."""
 
     def __init__(
-        self, lookup: TableLookup, predicate: Predicate, table: TableConfig | None, spark: StartSpark | None
+        self, lookup: Table, predicate: Predicate, table: TableConfig | None, spark: StartSpark | None
     ) -> None:
         self._lookup = lookup
         self._predicate = predicate

@@ -20,7 +20,7 @@ from pyspark.sql.types import StructType
 from metastore_assets.config import MetastoreConfig, TableConfig, load_config
 from metastore_assets.databases import find_table
 from metastore_assets.errors import ConfigError, UnsupportedTypeError
-from metastore_assets.lookup import TableLookup, open_table
+from metastore_assets.lookup import Table, open_table
 from metastore_assets.scan.choosing import Choice, choose_from, plan_table
 from metastore_assets.scan.frames import places_of, rows_of_work, work_of
 from metastore_assets.scan.spark_types import spark_arrow_type
@@ -135,7 +135,7 @@ class _Table:
     def _configured(self) -> MetastoreConfig | None:
         return load_config(self._options["config"]) if "config" in self._options else None
 
-    def _opened(self) -> TableLookup:
+    def _opened(self) -> Table:
         options, configured = self._options, self._configured
         if "table" not in options:
             raise ConfigError('option table: which one, as in `.option("table", "orders")`')

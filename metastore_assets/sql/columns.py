@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types as t
 
-from metastore_assets.lookup import TableLookup
+from metastore_assets.lookup import Table
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.histogram import Histogram
 from metastore_assets.statistics.moments import ratio
@@ -43,7 +43,7 @@ BINS = pa.schema(
 and timestamps units since 1970."""
 
 
-def listed_values(table: TableLookup, row: ColumnStatistics) -> Iterator[pa.RecordBatch]:
+def listed_values(table: Table, row: ColumnStatistics) -> Iterator[pa.RecordBatch]:
     """The list of a column, by increasing value."""
     rank = 0
     for piece in table.values(row.column):

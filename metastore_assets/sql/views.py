@@ -11,7 +11,7 @@ import pyarrow as pa
 from metastore_assets.errors import NotKeptError, VersionNotFoundError
 from metastore_assets.history import read_history
 from metastore_assets.history.rows import OF_VERSIONS, SCHEMA, of_version, record
-from metastore_assets.lookup import Metastore, TableLookup
+from metastore_assets.lookup import Metastore, Table
 from metastore_assets.sql.columns import BINS, LISTED, bins_of_column, listed_values
 from metastore_assets.values.leaves import schema_leaves
 
@@ -26,7 +26,7 @@ class View:
 
     schema: pa.Schema
     """Without its first column, `table_name`."""
-    batches: Callable[[TableLookup], Iterable[pa.RecordBatch]]
+    batches: Callable[[Table], Iterable[pa.RecordBatch]]
     """The rows of one table."""
 
 
@@ -47,7 +47,7 @@ def view_batches(name: str, metastore: Metastore, tables: Sequence[str]) -> pa.R
     return pa.RecordBatchReader.from_batches(schema, rows())
 
 
-def _versions(table: TableLookup) -> Iterator[pa.RecordBatch]:
+def _versions(table: Table) -> Iterator[pa.RecordBatch]:
     def records() -> Iterator[dict[str, Any]]:
         for number in table.versions.numbers():
             try:
@@ -58,16 +58,16 @@ def _versions(table: TableLookup) -> Iterator[pa.RecordBatch]:
     return _portions(records(), OF_VERSIONS)
 
 
-def _history(table: TableLookup) -> Iterator[pa.RecordBatch]:
+def _history(table: Table) -> Iterator[pa.RecordBatch]:
     return iter(_named(read_history(table.versions, table.version.number)).to_batches())
 
 
-def _statistics(table: TableLookup) -> Iterator[pa.RecordBatch]:
+def _statistics(table: Table) -> Iterator[pa.RecordBatch]:
     number = table.version.number
     return _portions(({"version": number, **record(row)} for row in table.statistics()), pa.schema(_STATISTICS))
 
 
-def _partition_statistics(table: TableLookup) -> Iterator[pa.RecordBatch]:
+def _partition_statistics(table: Table) -> Iterator[pa.RecordBatch]:
     def records() -> Iterator[dict[str, Any]]:
         # Column by column, as they are kept.
         for leaf in (leaf.path for leaves in schema_leaves(table.version.schema) for leaf in leaves):
@@ -92,7 +92,7 @@ _FRAGMENTS = pa.schema(
 )
 
 
-def _partitions(table: TableLookup) -> Iterator[pa.RecordBatch]:
+def _partitions(table: Table) -> Iterator[pa.RecordBatch]:
     entries = (
         {
             "partition": own.key,
@@ -106,7 +106,7 @@ def _partitions(table: TableLookup) -> Iterator[pa.RecordBatch]:
     return _portions(entries, _PARTITIONS)
 
 
-def _fragments(table: TableLookup) -> Iterator[pa.RecordBatch]:
+def _fragments(table: Table) -> Iterator[pa.RecordBatch]:
     entries = (
         {"partition": own.partition_key, "path": own.path, "row_count": own.row_count, "bytes": own.bytes}
         for own in table.version.fragments
@@ -115,13 +115,13 @@ def _fragments(table: TableLookup) -> Iterator[pa.RecordBatch]:
     return _portions(entries, _FRAGMENTS)
 
 
-def _frequencies(table: TableLookup) -> Iterator[pa.RecordBatch]:
+def _frequencies(table: Table) -> Iterator[pa.RecordBatch]:
     for row in table.statistics():
         if row.frequencies == "listed":
             yield from listed_values(table, row)
 
 
-def _histograms(table: TableLookup) -> Iterator[pa.RecordBatch]:
+def _histograms(table: Table) -> Iterator[pa.RecordBatch]:
     for row in table.statistics():
         try:
             histogram = table.lattice(row.column)

@@ -47,13 +47,13 @@ class SortedValues:
 
 
 @dataclass(frozen=True)
-class Counted(SortedValues):
+class ExactCount(SortedValues):
     """A run of distinct values with their counts."""
 
     counts: Counts
 
 
-def count(values: pl.Series) -> Counted:
+def count(values: pl.Series) -> ExactCount:
     """The distinct values of a series without nulls and their counts; NaN equal to itself, -0.0 equal to 0.0."""
     dense = count_dense(values)
     if dense is not None:
@@ -61,11 +61,11 @@ def count(values: pl.Series) -> Counted:
     if is_hashed(values):
         table = values.alias("v").to_frame().group_by("v").len()
         order = table["v"].arg_sort()
-        return Counted(table["v"][order], table["len"][order].cast(pl.Int64).to_numpy())
+        return ExactCount(table["v"][order], table["len"][order].cast(pl.Int64).to_numpy())
     return count_sorted(values.sort())
 
 
-def count_dense(values: pl.Series) -> Counted | None:
+def count_dense(values: pl.Series) -> ExactCount | None:
     """As `count`, of integers that lie close together: these need no sorting. None for all others."""
     if values.dtype not in (pl.Int64, pl.UInt64) or len(values) == 0:
         return None
@@ -76,7 +76,7 @@ def count_dense(values: pl.Series) -> Counted | None:
         return None
     counts = np.bincount((words - least).view(np.int64), minlength=span)
     places = np.flatnonzero(counts != 0)  # sooner found than in the integers themselves
-    return Counted(pl.Series(places.astype(words.dtype) + least), counts[places])
+    return ExactCount(pl.Series(places.astype(words.dtype) + least), counts[places])
 
 
 def is_hashed(values: pl.Series) -> bool:
@@ -84,23 +84,23 @@ def is_hashed(values: pl.Series) -> bool:
     return values.dtype in (pl.Binary, pl.Boolean) and not mostly_distinct(values)
 
 
-def count_sorted(values: pl.Series) -> Counted:
+def count_sorted(values: pl.Series) -> ExactCount:
     """The distinct values of an ascending series and their counts."""
     runs = values.rle().struct
-    return Counted(runs.field("value"), runs.field("len").cast(pl.Int64).to_numpy())
+    return ExactCount(runs.field("value"), runs.field("len").cast(pl.Int64).to_numpy())
 
 
-def sum_counts(values: pl.Series, counts: Counts) -> Counted:
+def sum_counts(values: pl.Series, counts: Counts) -> ExactCount:
     """The run of values, in any order, that each come with a count of either sign; counts that cancel stay, as 0."""
     if len(values) == 0:
-        return Counted(values, counts)
+        return ExactCount(values, counts)
     order = _ascending(values)
     # Taken by position a series is a hundred times faster than by `gather`, which plans a query.
     values, counts = values[order], counts[order]
     starts = _run_starts(values)
     if len(starts) == len(values):
-        return Counted(values, counts)
-    return Counted(values[starts], np.add.reduceat(counts, starts))
+        return ExactCount(values, counts)
+    return ExactCount(values[starts], np.add.reduceat(counts, starts))
 
 
 def _ascending(values: pl.Series) -> npt.NDArray[np.intp]:
@@ -131,7 +131,7 @@ def _run_starts(values: pl.Series) -> npt.NDArray[np.intp]:
     return np.cumsum(lengths) - lengths
 
 
-def merge_runs(runs: Sequence[SortedValues]) -> Counted:
+def merge_runs(runs: Sequence[SortedValues]) -> ExactCount:
     """One run with the counts of equal values added up, of one run or more."""
     if all(run.counts is None for run in runs) and sum(map(len, runs)) <= 8 * BLOCK:
         return count(concatenated([run.values for run in runs]))
@@ -141,7 +141,7 @@ def merge_runs(runs: Sequence[SortedValues]) -> Counted:
     return sum_counts(concatenated([run.values for run in counted]), np.concatenate([run.counts for run in counted]))
 
 
-def merged_blocks(runs: Sequence[SortedValues]) -> Iterator[Counted]:
+def merged_blocks(runs: Sequence[SortedValues]) -> Iterator[ExactCount]:
     """All the runs merged, in blocks of ascending values, each value in one block; never empty blocks.
 
     Values are cut into ranges, and a range is merged at a time: beside the runs only a block is held.
@@ -172,8 +172,8 @@ def compact(values: pl.Series) -> pl.Series:
     return pl.Series(values.to_arrow(compat_level=pl.CompatLevel.oldest())) if values.dtype == pl.Binary else values
 
 
-def _counted(run: SortedValues) -> Counted:
-    return count_sorted(run.values) if run.counts is None else Counted(run.values, run.counts)
+def _counted(run: SortedValues) -> ExactCount:
+    return count_sorted(run.values) if run.counts is None else ExactCount(run.values, run.counts)
 
 
 def _splitters(runs: Sequence[SortedValues]) -> pl.Series:

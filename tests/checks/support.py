@@ -10,7 +10,7 @@ from metastore_assets.checks import CheckResult, Finding, evaluate_checks
 from metastore_assets.checks.subject import Surroundings
 from metastore_assets.config import TableConfig
 from metastore_assets.formats.base import Snapshot
-from metastore_assets.lookup import Metastore, TableLookup
+from metastore_assets.lookup import Metastore, Table
 from metastore_assets.store.objects import ObjectStore
 
 
@@ -25,7 +25,7 @@ def around(
     return Surroundings(Metastore(store.uri()), snapshot, lambda: snapshot().reference, now or datetime.now(UTC))
 
 
-def results(store: ObjectStore, table: TableLookup, *checks: Any, **columns: Any) -> list[CheckResult]:
+def results(store: ObjectStore, table: Table, *checks: Any, **columns: Any) -> list[CheckResult]:
     """The results of checks of the table, and of its columns, as they are written in YAML."""
     config = TableConfig.model_validate(
         {
@@ -38,7 +38,7 @@ def results(store: ObjectStore, table: TableLookup, *checks: Any, **columns: Any
     return evaluate_checks(config.named_checks(), table, around(store))
 
 
-def finding(store: ObjectStore, table: TableLookup, *checks: Any, **columns: Any) -> Finding:
+def finding(store: ObjectStore, table: Table, *checks: Any, **columns: Any) -> Finding:
     """What the one check finds."""
     (result,) = results(store, table, *checks, **columns)
     return result.finding

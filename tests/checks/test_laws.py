@@ -15,7 +15,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metastore_assets.checks.of_values import Counted, decided
+from metastore_assets.checks.of_values import ExactCount, decided
 from metastore_assets.store.objects import ObjectStore
 from tests.checks.support import results
 from tests.lookup.published import publish
@@ -160,5 +160,5 @@ def test_what_is_not_listed_may_be_anything(fit: int, misfit: int, unlisted: int
     values = max(1, fit + misfit + unlisted)
     unlisted = values - fit - misfit
     outcomes = {Fraction(fit + matching, values) >= least for matching in range(unlisted + 1)}
-    found = decided(Counted(fit, fit + misfit, ()), values, least, "as described")
+    found = decided(ExactCount(fit, fit + misfit, ()), values, least, "as described")
     assert found.status == ("unknown" if len(outcomes) > 1 else "passed" if outcomes == {True} else "failed")

@@ -16,7 +16,7 @@ from metastore_assets.checks.suggest import Suggestions, suggest
 from metastore_assets.config import TableConfig
 from metastore_assets.errors import StoreError
 from metastore_assets.formats.base import Snapshot
-from metastore_assets.lookup import TableLookup
+from metastore_assets.lookup import Table
 from metastore_assets.store.objects import ObjectStore
 from tests.checks.support import around
 from tests.lookup.published import publish
@@ -32,7 +32,7 @@ def unreachable() -> Snapshot:
     raise StoreError("it does not answer")
 
 
-def read_back(table: TableLookup, suggested: Suggestions) -> TableConfig:
+def read_back(table: Table, suggested: Suggestions) -> TableConfig:
     return TableConfig.model_validate({"name": table.version.table, "uri": "u"} | yaml.safe_load(suggested.to_yaml()))
 
 

@@ -16,7 +16,7 @@ from metastore_assets.checks.subject import Subject
 from metastore_assets.config.check_entries import NamedCheck, parse_check
 from metastore_assets.errors import StoreError, TableNotFoundError
 from metastore_assets.formats.base import Fragment, Snapshot
-from metastore_assets.lookup import TableLookup
+from metastore_assets.lookup import Table
 from metastore_assets.store.manifest import FragmentEntry, ProfileFiles, Version
 from metastore_assets.store.objects import ObjectStore
 from tests.checks.support import around, finding, no_table, results
@@ -29,9 +29,9 @@ def numbers(count: int, nulls: int = 0) -> pa.Table:
     return pa.table({"n": pa.array([None] * nulls + list(range(count - nulls)), pa.int64())})
 
 
-def found_of(store: ObjectStore, table: TableLookup, entry: Any, snapshot: Any = no_table, **version: Any) -> Finding:
+def found_of(store: ObjectStore, table: Table, entry: Any, snapshot: Any = no_table, **version: Any) -> Finding:
     """What a check finds of a version that is otherwise than the published one."""
-    other = TableLookup(store.child("orders"), replace(table.version, **version))
+    other = Table(store.child("orders"), replace(table.version, **version))
     own = NamedCheck("own", None, parse_check(entry, "table"))
     return evaluate(own, Subject(other, around(store, snapshot, NOW)))
 
@@ -160,7 +160,7 @@ def test_which_version_is_compared_with(local_store: ObjectStore) -> None:
     found = [evaluate(each, Subject(table, around(local_store))) for each in own]
     assert found[0].measures["change"] == 3.0
     assert (found[1].status, found[1].advice) == ("unknown", None), "all were published within a second"
-    same = TableLookup(local_store.child("orders"), replace(table.version, snapshot="snapshot 2"))
+    same = Table(local_store.child("orders"), replace(table.version, snapshot="snapshot 2"))
     check = NamedCheck("own", None, parse_check({"row_count_change": 0}, "table"))
     assert evaluate(check, Subject(same, around(local_store))).measures["change"] == 3.0, "version 2 is of its snapshot"
     for against, said in ((3, "is not before version 3"), (7, "is not before version 3")):

@@ -18,7 +18,7 @@ from deltalake import write_deltalake
 
 from metastore_assets import MetastoreConfig, TableConfig
 from metastore_assets.config import EmrServerlessConfig
-from metastore_assets.lookup import Metastore, TableLookup
+from metastore_assets.lookup import Metastore, Table
 from tests.conftest import REPOSITORY
 from tests.emr.played import played_aws
 
@@ -70,7 +70,7 @@ class Cloud:
             tables=[own],
         )
 
-    def published(self) -> TableLookup:
+    def published(self) -> Table:
         access = {"aws_access_key_id": "looks", "aws_secret_access_key": "of-who-looks"}
         return Metastore(f"s3://lake/{self.folder}/metastore", {**self.options, **access}).table("sales")
 

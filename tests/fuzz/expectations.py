@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from metastore_assets.errors import NotKeptError
-from metastore_assets.lookup import ScopedLookup, TableLookup
+from metastore_assets.lookup import FilteredView, Table
 from metastore_assets.statistics.column import ColumnStatistics
 from tests.fuzz.columns import Kind, Leaf
 from tests.fuzz.predicates import point
@@ -129,7 +129,7 @@ def quantile(numbers: Sequence[Any], q: Fraction) -> Any:
     return numbers[max(0, math.ceil(q * len(numbers)) - 1)]
 
 
-def check_hidden(lookup: TableLookup | ScopedLookup, row: ColumnStatistics, truth: ColumnTruth, where: str) -> None:
+def check_hidden(lookup: Table | FilteredView, row: ColumnStatistics, truth: ColumnTruth, where: str) -> None:
     """Of a column whose values are hidden, nothing tells of a value."""
     what = f"{where}, hidden column {row.column!r}"
     expect((row.value_count, row.null_count), (len(truth.values), truth.nulls), f"{what}: values and nulls")
@@ -150,7 +150,7 @@ def check_hidden(lookup: TableLookup | ScopedLookup, row: ColumnStatistics, trut
 
 
 def check_answers(
-    lookup: TableLookup | ScopedLookup,
+    lookup: Table | FilteredView,
     column: str,
     truth: ColumnTruth,
     where: str,

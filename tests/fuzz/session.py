@@ -24,7 +24,7 @@ from metastore_assets.config import MetastoreConfig, TableConfig
 from metastore_assets.errors import ConfigError, NotKeptError, PredicateError
 from metastore_assets.expressions.text import text_of
 from metastore_assets.formats import decode_partition_key
-from metastore_assets.lookup import Metastore, TableLookup
+from metastore_assets.lookup import Metastore, Table
 from metastore_assets.lookup.json import show_json
 from metastore_assets.pipeline.refresh import refresh
 from metastore_assets.sql import query
@@ -95,7 +95,7 @@ class Session:
         self.hidden: dict[int, set[tuple[int, ...]]] = {}
         self.root = str(table.folder / "root")
         self.steps: list[str] = []
-        self.lookup: TableLookup | None = None
+        self.lookup: Table | None = None
 
     @property
     def config(self) -> TableConfig:
@@ -178,7 +178,7 @@ class Session:
         return self.states[self._current.version.number]
 
     @property
-    def _current(self) -> TableLookup:
+    def _current(self) -> Table:
         assert self.lookup is not None
         return self.lookup
 
@@ -347,7 +347,7 @@ class Session:
         lookup = self._current
         show_json(lookup.version, lookup.statistics(), current=True, spreads=lookup.spreads(), built=lookup.built())
 
-    def _earlier(self) -> tuple[TableLookup, State]:
+    def _earlier(self) -> tuple[Table, State]:
         numbers = [number for number in self.states if number < self._current.version.number]
         number = self.draw.choice(numbers)
         return self.metastore.table("t", number), self.states[number]
@@ -381,7 +381,7 @@ class Session:
                 if not self._is_hidden_at(earlier, was.leaf) and column.after.fingerprint is not None:
                     expect_true(was.counts() == now.counts(), f"diff: {column.name!r} is called the same, and is not")
 
-    def _is_hidden_at(self, lookup: TableLookup, leaf: Leaf) -> bool:
+    def _is_hidden_at(self, lookup: Table, leaf: Leaf) -> bool:
         return leaf.keys in self.hidden[lookup.version.number]
 
     def _changes(self) -> None:
@@ -420,7 +420,7 @@ class Session:
 class _InPartition:
     """Answers about a partition, asked as if it were the table."""
 
-    def __init__(self, lookup: TableLookup, key: str) -> None:
+    def __init__(self, lookup: Table, key: str) -> None:
         self._lookup = lookup
         self._key = key
 

@@ -22,7 +22,7 @@ from metastore_assets.errors import ColumnNotFoundError, ObjectNotFoundError, St
 from metastore_assets.history import delta_table, forget_values, gather, keep_history, read_history
 from metastore_assets.history import purge as history_purge
 from metastore_assets.history.rows import rows_of
-from metastore_assets.lookup import Metastore, TableLookup
+from metastore_assets.lookup import Metastore, Table
 from metastore_assets.statistics.json import column_json
 from metastore_assets.store.manifest import Version
 from metastore_assets.store.objects import ObjectStore
@@ -43,7 +43,7 @@ def some_rows(number: int) -> pa.Table:
     )
 
 
-def published(store: ObjectStore, count: int, columns: Any = None) -> TableLookup:
+def published(store: ObjectStore, count: int, columns: Any = None) -> Table:
     for _ in range(count):
         number = VersionStore(store, "orders").newest() + 1
         table = publish(store, some_rows(number), columns=columns)
@@ -179,7 +179,7 @@ def test_a_killed_append_is_made_good(local_store: ObjectStore, monkeypatch: pyt
     assert sorted(keys(written(local_store))) == expected(4)
 
 
-def told(table: TableLookup) -> Version:
+def told(table: Table) -> Version:
     return table.version
 
 

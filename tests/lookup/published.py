@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from metastore_assets.config import TableConfig
-from metastore_assets.lookup import TableLookup
+from metastore_assets.lookup import Table
 from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.index import table_index
 from metastore_assets.pipeline.layouts import table_layout
@@ -90,7 +90,7 @@ def publish(
     name: str = "orders",
     columns: Mapping[str, Any] | None = None,
     partitions: Mapping[str, pa.Table] | None = None,
-) -> TableLookup:
+) -> Table:
     """Publish the rows as the next version of a table, with profiles of partitions where given."""
     config = TableConfig.model_validate({"name": name, "uri": "nowhere", "columns": columns or {}})
     versions = VersionStore(store, name)
@@ -133,4 +133,4 @@ def publish(
         ),
     )
     versions.publish(version)
-    return TableLookup(versions.objects, versions.read(number))
+    return Table(versions.objects, versions.read(number))

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from metastore_assets.errors import LiteralError, PartitionNotFoundError, VersionNotFoundError
-from metastore_assets.lookup import Metastore, TableLookup, open_table
+from metastore_assets.lookup import Metastore, Table, open_table
 from metastore_assets.statistics.tables import statistics_rows
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.versions import VersionStore
@@ -105,7 +105,7 @@ def test_many_partitions_are_one_table(tmp_path: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def measured(tmp_path_factory: pytest.TempPathFactory) -> TableLookup:
+def measured(tmp_path_factory: pytest.TempPathFactory) -> Table:
     numbers = [(-1) ** n * n**3 for n in range(400)]
     days = pa.array([n % 700 for n in range(400)], pa.int32()).cast(pa.date32())
     rows = pa.table({"i": numbers, "f": [n / 7 for n in numbers[:-1]] + [math.inf], "day": days})
@@ -114,7 +114,7 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> TableLookup:
 
 @settings(max_examples=60)
 @given(data=st.data())
-def test_a_part_of_a_histogram(measured: TableLookup, data: st.DataObject) -> None:
+def test_a_part_of_a_histogram(measured: Table, data: st.DataObject) -> None:
     """Of all bins those that reach into the range, unchanged; and no value in the range is in any other."""
     column = data.draw(st.sampled_from(["i", "f"]))
     bound = st.one_of(st.none(), st.integers(-(10**8), 10**8))
@@ -129,7 +129,7 @@ def test_a_part_of_a_histogram(measured: TableLookup, data: st.DataObject) -> No
     assert sum(bin_.frequency for bin_ in few) == sum(bin_.frequency for bin_ in found)
 
 
-def test_bounds_of_other_types(measured: TableLookup) -> None:
+def test_bounds_of_other_types(measured: Table) -> None:
     assert measured.histogram("f", lower=math.inf) == []
     assert measured.histogram("f", lower=-math.inf, upper=math.inf) == measured.histogram("f")
     assert measured.histogram("f", upper=math.nan) == measured.histogram("f"), "NaN is the greatest"

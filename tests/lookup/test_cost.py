@@ -11,7 +11,7 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
-from metastore_assets.lookup import Metastore, TableLookup
+from metastore_assets.lookup import Metastore, Table
 from metastore_assets.lookup.profile_files import ProfileReader
 from metastore_assets.pipeline.profiles.files import write_statistics
 from metastore_assets.statistics.column import ColumnStatistics
@@ -40,7 +40,7 @@ def test_a_cold_lookup_reads_little(s3_store: ObjectStore, s3_options: dict[str,
     publish(s3_store, wide(4200))
     total = sum(info.size for info in s3_store.list())
     assert total > 9_000_000
-    asks: list[Callable[[TableLookup], object]] = [
+    asks: list[Callable[[Table], object]] = [
         lambda table: table.statistics(["c60"]),
         lambda table: table.top("c60"),
         lambda table: table.histogram("c61", 50),

@@ -17,7 +17,7 @@ import pytest
 
 from metastore_assets.config import MetastoreConfig, TableConfig
 from metastore_assets.errors import ColumnNotFoundError, VersionNotFoundError
-from metastore_assets.lookup import Metastore, TableLookup, open_table
+from metastore_assets.lookup import Metastore, Table, open_table
 from metastore_assets.lookup.diff import diff_json
 from metastore_assets.pipeline.outcome import RefreshResult
 from metastore_assets.pipeline.refresh import refresh
@@ -106,7 +106,7 @@ def test_a_commit_is_told_once_though_a_policy_changes_after_it(
     config = MetastoreConfig(root=str(tmp_path / "root"), engine="auto")
     (tmp_path / "lake").mkdir()
 
-    def step(values: list[int], others: Any) -> TableLookup:
+    def step(values: list[int], others: Any) -> Table:
         path = tmp_path / f"lake/{values[0]}.parquet"
         if not path.exists():
             pq.write_table(pa.table({"a": values, "b": values}), path)
@@ -134,7 +134,7 @@ def test_changes_over_longer_histories(tmp_path: Path, seed: int) -> None:
     check_history(tmp_path, seed, 12)
 
 
-def without_the_one_between(store: ObjectStore, *tables: pa.Table, **policies: Any) -> TableLookup:
+def without_the_one_between(store: ObjectStore, *tables: pa.Table, **policies: Any) -> Table:
     """The newest of three versions, of which the second is gone, so that lists are read as a whole: that these were not
     carried on from one another, as refreshes do it, does not count then."""
     publish(store, tables[0], **policies)
@@ -217,7 +217,7 @@ def test_what_is_not_listed_says_so(local_store: ObjectStore) -> None:
         table.changes(7)
 
 
-def published(store: ObjectStore, seed: int, shift: float, name: str = "orders") -> TableLookup:
+def published(store: ObjectStore, seed: int, shift: float, name: str = "orders") -> Table:
     draw = random.Random(seed)
     numbers = [draw.gauss(shift, 1) for _ in range(500)]
     words = [draw.choice("aaabbc" if not shift else "abbbcd") for _ in range(500)]
@@ -225,7 +225,7 @@ def published(store: ObjectStore, seed: int, shift: float, name: str = "orders")
     return publish(store, rows, name=name)
 
 
-def repeated(table: TableLookup) -> Any:
+def repeated(table: Table) -> Any:
     """The values of `x`, each as often as it occurs."""
     values, counts = zip(*((value.as_py(), count) for value, count in table.top("x", 10**6).values), strict=True)
     return np.repeat(values, counts)

@@ -15,7 +15,7 @@ import pytest
 from metastore_assets.config import MetastoreConfig, TableConfig
 from metastore_assets.errors import ColumnNotFoundError, CorruptionError, LiteralError, PredicateError
 from metastore_assets.index import IndexReader
-from metastore_assets.lookup import TableLookup, open_table
+from metastore_assets.lookup import Table, open_table
 from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.index import read_rows
 from metastore_assets.pipeline.purge import purge
@@ -30,7 +30,7 @@ def no_spark() -> Any:
     raise AssertionError("nothing here is worth a session")
 
 
-def refreshed(lake: Lake) -> TableLookup:
+def refreshed(lake: Lake) -> Table:
     config = lake.config().model_copy(update={"engine": "auto"})
     refresh(config, lake.table, no_spark)
     return open_table(config.root, "t")
@@ -70,7 +70,7 @@ def truth(lake: Lake, where: str) -> dict[str, int]:
     return {str(name): int(count) for name, count in rows if count}
 
 
-def check(lake: Lake, table: TableLookup, where: str) -> None:
+def check(lake: Lake, table: Table, where: str) -> None:
     found = truth(lake, where)
     total = sum(found.values())
     left = table.prune(where)
@@ -88,7 +88,7 @@ def check(lake: Lake, table: TableLookup, where: str) -> None:
     assert table.count(where, lake.table, snapshot="version").count == total, where
 
 
-def check_index(table: TableLookup) -> None:
+def check_index(table: Table) -> None:
     """The index says of each fragment what its stored profile does, however many commits it was carried through."""
     version = table.version
     assert version.index is not None

@@ -18,7 +18,7 @@ import pytest
 
 from metastore_assets.config import MetastoreConfig, TableConfig
 from metastore_assets.errors import ConfigError
-from metastore_assets.lookup import TableLookup, open_table
+from metastore_assets.lookup import Table, open_table
 from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.membership import wrong_filters
 from metastore_assets.pipeline.purge import purge
@@ -85,7 +85,7 @@ class Folder:
         )
         return MetastoreConfig(root=str(self.place / "root"), engine="auto", tables=[table])
 
-    def refreshed(self) -> TableLookup:
+    def refreshed(self) -> Table:
         refresh(self.config, self.config.tables[0], no_spark)
         return open_table(self.config.root, "t")
 
@@ -120,11 +120,11 @@ def drawn(draw: random.Random) -> pa.Table:
     return pa.table(arrays, schema=SCHEMA)
 
 
-def kept(table: TableLookup, column: str, value: pa.Scalar) -> list[str]:
+def kept(table: Table, column: str, value: pa.Scalar) -> list[str]:
     return table.prune(pc.field(column) == value).paths
 
 
-def check(folder: Folder, table: TableLookup, columns: list[str], per_file: int) -> float:
+def check(folder: Folder, table: Table, columns: list[str], per_file: int) -> float:
     """No file that holds a value is left out; the share of the others that is read."""
     draw, read, others = random.Random(1), 0, 0
     for column in columns:

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from metastore_assets.errors import ColumnNotFoundError, PartitionNotFoundError
-from metastore_assets.lookup import Metastore, TableLookup
+from metastore_assets.lookup import Metastore, Table
 from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.partition_files import table_partition_files, wrong_rows
 from metastore_assets.store.objects import ObjectStore
@@ -39,16 +39,16 @@ def root(made: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(made, tmp_path / "root"))
 
 
-def published(root: Path) -> TableLookup:
+def published(root: Path) -> Table:
     return Metastore(str(root)).table("orders")
 
 
-def one_by_one(table: TableLookup, columns: list[str] | None = None, keys: list[str] | None = None) -> list[object]:
+def one_by_one(table: Table, columns: list[str] | None = None, keys: list[str] | None = None) -> list[object]:
     found = [(key, row) for key in keys or PARTS for row in table.statistics(columns, key)]
     return list(found)
 
 
-def all_at_once(table: TableLookup, columns: list[str] | None = None, partitions: object = "all") -> list[object]:
+def all_at_once(table: Table, columns: list[str] | None = None, partitions: object = "all") -> list[object]:
     found = table.statistics(columns, partitions=partitions)  # type: ignore[arg-type]
     assert found.partitions is not None
     return list(zip(found.partitions, found, strict=True))

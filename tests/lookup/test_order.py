@@ -19,7 +19,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from metastore_assets.errors import CorruptionError, LiteralError, MetastoreError, NotKeptError, ObjectNotFoundError
-from metastore_assets.lookup import Count, TableLookup, TextValue
+from metastore_assets.lookup import Count, Table, TextValue
 from metastore_assets.lookup.json import scalar_json
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.values.types import class_named
@@ -81,7 +81,7 @@ def test_answers_are_those_of_plain_python(tmp_path_factory: pytest.TempPathFact
             assert table.where_is(name, math.nan) == [pair for pair in counts if pair[1]]
 
 
-def assert_answers(table: TableLookup, name: str, values: list[Any], asked: list[Any], partition: str | None) -> None:
+def assert_answers(table: Table, name: str, values: list[Any], asked: list[Any], partition: str | None) -> None:
     facts = Facts([in_class(name, value) for value in values])
     held, n = facts.numbers, len(facts.numbers)
     for found, q in zip(table.quantile(name, FRACTIONS, partition), FRACTIONS, strict=True):
@@ -124,7 +124,7 @@ def test_what_json_prints_can_be_asked_about(tmp_path: Path, name: str) -> None:
         assert table.rank("c", text) == table.rank("c", value)
 
 
-def published(tmp_path: Path, columns: dict[str, Any] | None = None, **arrays: Any) -> TableLookup:
+def published(tmp_path: Path, columns: dict[str, Any] | None = None, **arrays: Any) -> Table:
     return publish(ObjectStore(str(tmp_path)), pa.table(arrays), columns=columns)
 
 
@@ -210,12 +210,12 @@ TEXTS = {
 
 
 @pytest.fixture(scope="module")
-def odd(tmp_path_factory: pytest.TempPathFactory) -> TableLookup:
+def odd(tmp_path_factory: pytest.TempPathFactory) -> Table:
     return published(tmp_path_factory.mktemp("odd"), **{name: array for name, (array, _) in ODD.items()})
 
 
 @pytest.mark.parametrize("name", ODD)
-def test_values_of_another_type_are_refused(odd: TableLookup, name: str) -> None:
+def test_values_of_another_type_are_refused(odd: Table, name: str) -> None:
     """With the column, the value, and what to give."""
     asked = [*ODD[name][1], *map(TextValue, TEXTS.get(name, ()))]
     for value in asked:
@@ -225,7 +225,7 @@ def test_values_of_another_type_are_refused(odd: TableLookup, name: str) -> None
             odd.where_is(name, value)
 
 
-def test_values_in_python(odd: TableLookup) -> None:
+def test_values_in_python(odd: Table) -> None:
     values = {
         "i": [1, Decimal(1), 1.0, np.float64(1), np.int64(1), np.uint8(1), pa.scalar(1, pa.int8())],
         "f": [1, 1.0, Decimal("1.0"), np.float32(1), np.int16(1), pa.scalar(1.0, pa.float32())],
@@ -260,7 +260,7 @@ def test_timestamps_of_pandas_have_nanoseconds(tmp_path: Path) -> None:
             table.rank("at", nothing)
 
 
-def test_a_column_without_values(odd: TableLookup) -> None:
+def test_a_column_without_values(odd: Table) -> None:
     assert odd.quantile("empty", 0.5).value is None
     assert odd.mode("empty") is None
     assert odd.spread("empty").entropy == 0

@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from metastore_assets.config import TableConfig
-from metastore_assets.lookup import TableLookup
+from metastore_assets.lookup import Table
 from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.partition_files import table_partition_files
 from metastore_assets.statistics.column import ColumnStatistics
@@ -142,7 +142,7 @@ COMMITS = st.lists(
 """Commits: by key the seed of a partition's new profile, or None where it goes."""
 
 
-def table_after(made: Made, commits: list[dict[str, int | None]], generations: list[int]) -> TableLookup:
+def table_after(made: Made, commits: list[dict[str, int | None]], generations: list[int]) -> Table:
     """The table after commits, each at the time of a generation."""
     base: Version | None = None
     entries: dict[str, PartitionEntry] = {}
@@ -163,7 +163,7 @@ def table_after(made: Made, commits: list[dict[str, int | None]], generations: l
             row_count=sum(own.row_count for own in partitions),
         )
     assert base is not None
-    return TableLookup(objects, base)
+    return Table(objects, base)
 
 
 def _no_spark() -> Any:

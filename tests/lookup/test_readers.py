@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from metastore_assets.lookup import TableLookup, open_table
+from metastore_assets.lookup import Table, open_table
 from metastore_assets.lookup import table as lookup_table
 from metastore_assets.lookup.profile_files import ProfileReader
 from metastore_assets.statistics.column import ColumnStatistics
@@ -26,7 +26,7 @@ READERS = 64
 PROCESSES = 2
 _EACH = 6
 """Questions of each reader."""
-Question = Callable[[TableLookup], object]
+Question = Callable[[Table], object]
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +73,7 @@ def questions() -> list[Question]:
     return found
 
 
-def asked(table: TableLookup, order: Sequence[int]) -> dict[int, str]:
+def asked(table: Table, order: Sequence[int]) -> dict[int, str]:
     """The answers by number of the question. As text: so NaN is no reason to differ."""
     asking = questions()
     return {at: repr(asking[at](table)) for at in order}

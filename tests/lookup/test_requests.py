@@ -9,7 +9,7 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
-from metastore_assets.lookup import Metastore, TableLookup
+from metastore_assets.lookup import Metastore, Table
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.versions import VersionStore
 from tests.lookup.published import publish
@@ -38,7 +38,7 @@ def test_a_cold_answer_takes_at_most_four_requests(
     """Beside those for the version's document: of the table, of one partition, and of one column in all of them."""
     partitions = parts(14)
     publish(s3_store, pa.concat_tables(partitions.values()), partitions=partitions)
-    asks: list[Callable[[TableLookup], object]] = [
+    asks: list[Callable[[Table], object]] = [
         lambda table: table.statistics(["c3"], partitions="all"),
         lambda table: table.statistics(["t", "c3", "c5"], partitions="all"),
         lambda table: table.statistics(["c3"]),

@@ -25,7 +25,7 @@ from metastore_assets.errors import (
     PartitionNotFoundError,
     VersionNotFoundError,
 )
-from metastore_assets.lookup import Metastore, TableLookup, open_table
+from metastore_assets.lookup import Metastore, Table, open_table
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.sections import SectionReader, SectionWriter
 from metastore_assets.store.versions import VersionStore
@@ -54,7 +54,7 @@ PARTS = {"half=0": ORDERS.slice(0, 250), "half=1": ORDERS.slice(250)}
 
 
 @pytest.fixture(scope="module")
-def orders(tmp_path_factory: pytest.TempPathFactory) -> TableLookup:
+def orders(tmp_path_factory: pytest.TempPathFactory) -> Table:
     """The newest of two versions of `orders`."""
     store = ObjectStore(str(tmp_path_factory.mktemp("root")))
     publish(store, ORDERS.slice(0, 1), columns=COLUMNS)
@@ -71,7 +71,7 @@ def python(values: list[tuple[pa.Scalar, int]]) -> list[tuple[Any, int]]:
     return [(value.as_py(), frequency) for value, frequency in values]
 
 
-def test_what_the_answers_are_of(orders: TableLookup) -> None:
+def test_what_the_answers_are_of(orders: Table) -> None:
     assert (orders.version.number, orders.version.snapshot) == (2, "snapshot 2")
     assert orders.row_count() == 500
     assert [entry.key for entry in orders.partitions()] == ["half=0", "half=1"]
@@ -80,20 +80,20 @@ def test_what_the_answers_are_of(orders: TableLookup) -> None:
 
 @pytest.mark.parametrize("n", [0, 1, 3, 10, 1000])
 @pytest.mark.parametrize(("column", "values"), [("status", STATUS), ("amount", AMOUNT)])
-def test_top_values(orders: TableLookup, column: str, values: list[Any], n: int) -> None:
+def test_top_values(orders: Table, column: str, values: list[Any], n: int) -> None:
     found = orders.top(column, n)
     assert python(found.values) == counted(values, n)
     assert found.guarantee == "exact"
     assert python(orders.top(column, n, "half=1").values) == counted(values[250:], n)
 
 
-def test_values_are_scalars_of_the_class(orders: TableLookup) -> None:
+def test_values_are_scalars_of_the_class(orders: Table) -> None:
     assert {value.type for value, _ in orders.top("amount").values} == {pa.int64()}
     assert {value.type for value, _ in orders.top("address.city").values} == {pa.large_string()}
     assert {part.minimum.type for part in orders.histogram("amount")} == {pa.int64()}
 
 
-def test_statistics_of_all_columns_are_in_table_order(orders: TableLookup) -> None:
+def test_statistics_of_all_columns_are_in_table_order(orders: Table) -> None:
     rows = orders.statistics()
     names = [row.column for row in rows]
     assert names[:4] == ["status", "amount", "ratio", "address"]
@@ -105,7 +105,7 @@ def test_statistics_of_all_columns_are_in_table_order(orders: TableLookup) -> No
     assert by_name["tags.element"].value_count == sum(i % 3 for i in range(500))
 
 
-def test_statistics_of_some_columns_are_in_the_order_given(orders: TableLookup) -> None:
+def test_statistics_of_some_columns_are_in_the_order_given(orders: Table) -> None:
     rows = {row.column: row for row in orders.statistics()}
     wanted = ["flat", "status", "address.zip", "status"]
     assert orders.statistics(wanted) == [rows[name] for name in wanted]
@@ -113,11 +113,11 @@ def test_statistics_of_some_columns_are_in_the_order_given(orders: TableLookup) 
     assert orders.statistics([]) == []
 
 
-def test_statistics_leave_the_states_out(orders: TableLookup) -> None:
+def test_statistics_leave_the_states_out(orders: Table) -> None:
     assert {(row.moments, row.quantile_sketch, row.distinct_sketch) for row in orders.statistics()} == {(None,) * 3}
 
 
-def test_statistics_of_a_partition(orders: TableLookup) -> None:
+def test_statistics_of_a_partition(orders: Table) -> None:
     (row,) = orders.statistics(["amount"], "half=1")
     assert row.null_count == AMOUNT[250:].count(None)
 
@@ -142,7 +142,7 @@ def test_statistics_come_from_the_row_groups_that_hold_them(tmp_path: Path, grou
 
 @pytest.mark.parametrize("bins", [None, 1, 2, 3, 7, 10_000])
 @pytest.mark.parametrize(("column", "values"), [("amount", AMOUNT), ("ratio", RATIO)])
-def test_histograms(orders: TableLookup, column: str, values: list[Any], bins: int | None) -> None:
+def test_histograms(orders: Table, column: str, values: list[Any], bins: int | None) -> None:
     """Every finite value is counted in the bin that it belongs to, and nothing else is."""
     check_histogram(orders, column, values, bins)
     parts = orders.histogram(column, bins, "half=0")
@@ -155,7 +155,7 @@ def finite(values: list[Any]) -> list[Any]:
     ]
 
 
-def check_histogram(table: TableLookup, column: str, values: list[Any], bins: int | None) -> None:
+def check_histogram(table: Table, column: str, values: list[Any], bins: int | None) -> None:
     parts = table.histogram(column, bins)
     assert bins is None or len(parts) <= bins
     for part in parts:
@@ -182,7 +182,7 @@ def test_any_number_of_bins_keeps_every_value(
     ]
 
 
-def test_columns_without_a_finite_value_have_no_bins(orders: TableLookup) -> None:
+def test_columns_without_a_finite_value_have_no_bins(orders: Table) -> None:
     assert orders.histogram("empty") == []
     assert orders.histogram("infinite", 5) == []
     assert orders.top("empty").values == []
@@ -208,9 +208,7 @@ def test_columns_without_a_finite_value_have_no_bins(orders: TableLookup) -> Non
         (lambda t: t.histogram("flat"), "column 'flat' .* has no histogram: its policy is `histogram: off`; change it"),
     ],
 )
-def test_what_is_not_kept_is_told_with_the_reason(
-    orders: TableLookup, ask: Callable[[TableLookup], object], message: str
-) -> None:
+def test_what_is_not_kept_is_told_with_the_reason(orders: Table, ask: Callable[[Table], object], message: str) -> None:
     with pytest.raises(NotKeptError, match=message):
         ask(orders)
 
@@ -241,7 +239,7 @@ def test_values_beyond_the_limit_are_not_an_empty_list(
     ],
 )
 def test_an_unknown_column_is_told_with_what_there_is(
-    orders: TableLookup, ask: Callable[[TableLookup, str], object], column: str, message: str
+    orders: Table, ask: Callable[[Table, str], object], column: str, message: str
 ) -> None:
     with pytest.raises(ColumnNotFoundError, match=message):
         ask(orders, column)
@@ -262,15 +260,13 @@ def test_many_columns_are_not_all_told(local_store: ObjectStore) -> None:
         lambda t: t.statistics(partition="half=2"),
     ],
 )
-def test_an_unknown_partition_is_told_with_how_to_list_them(
-    orders: TableLookup, ask: Callable[[TableLookup], object]
-) -> None:
+def test_an_unknown_partition_is_told_with_how_to_list_them(orders: Table, ask: Callable[[Table], object]) -> None:
     message = r"table 'orders' has no partition 'half=2' in version 2; the nearest are .*'half=1'; list them"
     with pytest.raises(PartitionNotFoundError, match=message):
         ask(orders)
 
 
-def test_senseless_numbers_are_refused(orders: TableLookup) -> None:
+def test_senseless_numbers_are_refused(orders: Table) -> None:
     with pytest.raises(ValueError, match="n must not be negative"):
         orders.top("amount", -1)
     with pytest.raises(ValueError, match="bins must be at least 1"):
@@ -318,7 +314,7 @@ def test_frequencies_in_several_files(local_store: ObjectStore) -> None:
             for name, rows in part:
                 writer.write_section(name, rows)
     files = replace(table.version.files, frequencies=tuple(f"part-{index}" for index in range(5)))
-    split = TableLookup(objects, replace(table.version, files=files))
+    split = Table(objects, replace(table.version, files=files))
     for row in table.statistics():
         if row.frequencies == "listed":
             for n in (1, 2, 3, 1000):
@@ -329,7 +325,7 @@ def test_a_list_that_is_nowhere_is_damage(local_store: ObjectStore) -> None:
     table = publish(local_store, ORDERS)
     unlisted = replace(table.version, lists=None)
     with pytest.raises(CorruptionError, match="values of column 'amount' of table 'orders' are listed in no file"):
-        TableLookup(local_store.child("orders"), unlisted).top("amount")
+        Table(local_store.child("orders"), unlisted).top("amount")
 
 
 def test_a_table_without_rows_or_columns(local_store: ObjectStore) -> None:
@@ -383,8 +379,8 @@ def test_the_tables_of_a_root(store: ObjectStore, request: pytest.FixtureRequest
             metastore.table(name)
 
 
-def test_threads_share_a_lookup(orders: TableLookup) -> None:
-    lookup = TableLookup(orders._objects, orders.version)
+def test_threads_share_a_lookup(orders: Table) -> None:
+    lookup = Table(orders._objects, orders.version)
     expected = str(orders.top("status")), orders.statistics(["flat"]), orders.histogram("amount", 5)
     wrong: list[object] = []
 

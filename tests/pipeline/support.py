@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from metastore_assets.config import MetastoreConfig, TableConfig
-from metastore_assets.lookup import Metastore, TableLookup
+from metastore_assets.lookup import Metastore, Table
 from metastore_assets.pipeline import engine
 from metastore_assets.store.manifest import Version
 from metastore_assets.store.objects import ObjectStore
@@ -135,7 +135,7 @@ def latest(config: MetastoreConfig) -> Version:
     return version
 
 
-def profile(table: TableLookup, partition: str | None = None) -> dict[str, Any]:
+def profile(table: Table, partition: str | None = None) -> dict[str, Any]:
     """All that a lookup says of the table or of a partition, as plain values: by column, in table order."""
     columns: dict[str, Any] = {}
     for row in table.statistics(partition=partition):

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from metastore_assets.config import MetastoreConfig, TableConfig
-from metastore_assets.lookup import TableLookup, open_table
+from metastore_assets.lookup import Table, open_table
 from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.purge import purge
 from metastore_assets.pipeline.refresh import refresh
@@ -47,7 +47,7 @@ class Lake:
         return VersionStore(ObjectStore(self.config.root), "t")
 
     @property
-    def told(self) -> TableLookup:
+    def told(self) -> Table:
         return open_table(self.config.root, "t")
 
     def put(self, name: str, rows: pa.Table) -> None:

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from metastore_assets.config import MetastoreConfig, TableConfig
-from metastore_assets.lookup import Metastore, TableLookup
+from metastore_assets.lookup import Metastore, Table
 from metastore_assets.pipeline.refresh import plan_refresh, refresh
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def config_of(folder: Path, **policy: Any) -> tuple[MetastoreConfig, TableConfig
     return MetastoreConfig(root=str(folder / "root"), tables=[table]), table
 
 
-def top(table: TableLookup, partition: str | None = None) -> list[tuple[str, int]]:
+def top(table: Table, partition: str | None = None) -> list[tuple[str, int]]:
     return [(value.as_py(), count) for value, count in table.top("word", 10, partition).values]
 
 

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from metastore_assets.config import MetastoreConfig, TableConfig
-from metastore_assets.lookup import Metastore, TableLookup
+from metastore_assets.lookup import Metastore, Table
 from metastore_assets.pipeline.refresh import RefreshResult, refresh
 from metastore_assets.pipeline.value_counts import prints
 from metastore_assets.produce import Settings
@@ -56,7 +56,7 @@ class Lake:
         return refresh(self.config, self.config.tables[0], _no_spark, **how)
 
     @property
-    def table(self) -> TableLookup:
+    def table(self) -> Table:
         return Metastore(self.config.root).table("t")
 
 

@@ -12,7 +12,7 @@ import duckdb
 import pytest
 
 from metastore_assets.errors import VersionConflictError
-from metastore_assets.lookup import Metastore, TableLookup
+from metastore_assets.lookup import Metastore, Table
 from metastore_assets.pipeline.refresh import refresh
 from metastore_assets.pipeline.value_counts.compact import compact
 from metastore_assets.produce import Settings
@@ -36,7 +36,7 @@ def _in_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(graph, "SETTINGS", RUNS)
 
 
-def assert_answers(table: TableLookup, lake: Lake, draw: random.Random) -> None:
+def assert_answers(table: Table, lake: Lake, draw: random.Random) -> None:
     """Of the table and of one partition."""
     key = draw.choice([entry.key for entry in table.partitions()])
     for partition in (None, key):
@@ -57,7 +57,7 @@ def assert_answers(table: TableLookup, lake: Lake, draw: random.Random) -> None:
             assert dict(table.where_is(column, value)) == held
 
 
-def assert_files(table: TableLookup, connection: duckdb.DuckDBPyConnection, column: str, lake: Lake) -> None:
+def assert_files(table: Table, connection: duckdb.DuckDBPyConnection, column: str, lake: Lake) -> None:
     """What the docs say of the files of lists: they add up."""
     files = [f"{lake.config().root}/t/{path}" for path in table.value_files(column)]
     (row,) = table.statistics([column])
@@ -71,7 +71,7 @@ def assert_files(table: TableLookup, connection: duckdb.DuckDBPyConnection, colu
 
 
 def assert_column(
-    table: TableLookup, connection: duckdb.DuckDBPyConnection, column: str, partition: str | None, draw: random.Random
+    table: Table, connection: duckdb.DuckDBPyConnection, column: str, partition: str | None, draw: random.Random
 ) -> None:
     def ask(what: str, *parameters: Any) -> Any:
         found = connection.execute(f"SELECT {what} FROM t", parameters).fetchone()

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from metastore_assets.assets.metadata import profile_metadata
 from metastore_assets.assets.names import KINDS as FILES
 from metastore_assets.config import MetastoreConfig, TableConfig
-from metastore_assets.lookup import Metastore, TableLookup
+from metastore_assets.lookup import Metastore, Table
 from metastore_assets.lookup.json import histogram_json, scalar_json, show_json, top_json
 from metastore_assets.pipeline.refresh import refresh
 from metastore_assets.pipeline.value_counts import frequency_exchange
@@ -118,9 +118,7 @@ def rows() -> dict[str, dict[str, list[Any]]]:
 
 
 @pytest.fixture(scope="module")
-def told(
-    spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, rows: dict[str, dict[str, list[Any]]]
-) -> TableLookup:
+def told(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, rows: dict[str, dict[str, list[Any]]]) -> Table:
     """A table of all kinds in two partitions of several files, refreshed; no task or result held an Arrow scalar."""
     folder = tmp_path_factory.mktemp("values")
     for file, columns in rows.items():
@@ -171,7 +169,7 @@ def watch_what_travels(patch: pytest.MonkeyPatch) -> set[str]:
 @pytest.mark.parametrize("partition", [None, "part=a", "part=b"])
 @pytest.mark.parametrize("name", STORABLE)
 def test_every_type_is_told_as_it_is(
-    told: TableLookup, rows: dict[str, dict[str, list[Any]]], name: str, partition: str | None
+    told: Table, rows: dict[str, dict[str, list[Any]]], name: str, partition: str | None
 ) -> None:
     """Counts, bounds, percentiles and every frequency, by definition, in Python's integers."""
     values = [
@@ -195,7 +193,7 @@ def test_every_type_is_told_as_it_is(
 
 
 @pytest.mark.spark
-def test_everything_that_is_told_is_text_without_loss(told: TableLookup) -> None:
+def test_everything_that_is_told_is_text_without_loss(told: Table) -> None:
     """The JSON of the command and the events of Dagster, of columns that Python has no values for."""
     table = told.statistics()
     shown = {row["column"]: row for row in show_json(told.version, table, current=True)["columns"]}
@@ -223,7 +221,7 @@ def test_everything_that_is_told_is_text_without_loss(told: TableLookup) -> None
         assert profile_metadata(kind, glance, "t", ["uri"], told.version.schema)
 
 
-def check_histogram(told: TableLookup, row: ColumnStatistics) -> None:
+def check_histogram(told: Table, row: ColumnStatistics) -> None:
     """Its edges ascend as text and as values, and it holds every finite value."""
     if row.percentiles is None or row.type_class in ("string", "binary", "uuid", "boolean", None):
         return

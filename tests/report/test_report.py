@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
-from metastore_assets.lookup import TableLookup
+from metastore_assets.lookup import Table
 from metastore_assets.report.html import charts, report_page
 from metastore_assets.store.objects import ObjectStore
 from tests.lookup.published import publish
@@ -62,7 +62,7 @@ class Read(HTMLParser):
             self.text.append(data)
 
 
-def table_of(store: ObjectStore, count: int = 300) -> TableLookup:
+def table_of(store: ObjectStore, count: int = 300) -> Table:
     """Two versions of a table whose names and values mean no good."""
     draw = random.Random(count)
     for shift in (0, 2):

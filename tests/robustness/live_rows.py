@@ -9,10 +9,10 @@ import duckdb
 import pyarrow as pa
 
 from metastore_assets.formats import decode_partition_key
-from metastore_assets.lookup import TableLookup
+from metastore_assets.lookup import Table
 
 
-def assert_tells(told: TableLookup, live: pa.Table, step: str, partition_column: str | None = "p") -> None:
+def assert_tells(told: Table, live: pa.Table, step: str, partition_column: str | None = "p") -> None:
     """Rows, nulls, NaN, bounds, sums, distinct and top values, of the table and of each of its partitions."""
     with duckdb.connect() as connection:
         connection.register("live", live)
@@ -36,7 +36,7 @@ def assert_tells(told: TableLookup, live: pa.Table, step: str, partition_column:
 
 def _compare(
     connection: duckdb.DuckDBPyConnection,
-    told: TableLookup,
+    told: Table,
     row: Any,
     field: pa.Field,
     key: str | None,

@@ -13,7 +13,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from metastore_assets.errors import NotKeptError
-from metastore_assets.lookup import Metastore, TableLookup
+from metastore_assets.lookup import Metastore, Table
 from metastore_assets.pipeline.refresh import refresh
 from tests.pipeline.support import Lake, rows
 from tests.robustness.support import assert_equals_scratch, no_spark, refreshed
@@ -37,7 +37,7 @@ def add(lake: Lake, name: str, table: pa.Table) -> None:
     pq.write_table(table, lake.uri / f"{name}.parquet")
 
 
-def lookup(lake: Lake) -> TableLookup:
+def lookup(lake: Lake) -> Table:
     return Metastore(lake.config().root).table("t")
 
 

@@ -21,7 +21,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.expressions import In
 
 from metastore_assets.config import MetastoreConfig, TableConfig
-from metastore_assets.lookup import Metastore, TableLookup
+from metastore_assets.lookup import Metastore, Table
 from tests.robustness.support import refreshed
 
 if TYPE_CHECKING:
@@ -195,7 +195,7 @@ def _start(kind: type[Any], folder: Path, realtables: Path) -> tuple[Revisions, 
     return revisions, table, MetastoreConfig(root=str(folder / "root"), tables=[config])
 
 
-def _assert_tells(told: TableLookup, revision: dict[str, Any], schema: pa.Schema) -> None:
+def _assert_tells(told: Table, revision: dict[str, Any], schema: pa.Schema) -> None:
     """Rows, and of each column nulls, distinct values, minimum and maximum: all that was published."""
     place = revision["seq"]
     assert told.row_count() == revision["rows"], place

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 from metastore_assets.config import ColumnPolicy
-from metastore_assets.lookup import Metastore, TableLookup
+from metastore_assets.lookup import Metastore, Table
 from metastore_assets.pipeline.refresh import refresh
 from metastore_assets.pipeline.value_counts import prints
 from tests.robustness.delta_tables import DeltaMapped
@@ -53,7 +53,7 @@ def test_what_repeats_is_what_is_counted(
         _compare(Metastore(config.root).table("t"), history.live(), step)
 
 
-def _compare(told: TableLookup, live: pa.Table, step: str) -> None:
+def _compare(told: Table, live: pa.Table, step: str) -> None:
     assert sorted(row.column for row in told.statistics()) == sorted(live.column_names), step
     for name in live.column_names:
         counted = Counter(_key(value) for value in live[name].to_pylist() if value is not None)

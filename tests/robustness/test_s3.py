@@ -19,7 +19,7 @@ from deltalake import DeltaTable, write_deltalake
 from metastore_assets.config import MetastoreConfig, TableConfig
 from metastore_assets.errors import MetastoreError, StoreError
 from metastore_assets.formats import decode_partition_key
-from metastore_assets.lookup import Metastore, TableLookup
+from metastore_assets.lookup import Metastore, Table
 from metastore_assets.pipeline.refresh import refresh
 from tests.formats.s3_proxy import counted
 from tests.pipeline.support import Lake, assert_same, everything, rows
@@ -84,7 +84,7 @@ def bucket(s3_options: dict[str, str]) -> Bucket:
     return Bucket(s3_options, client)
 
 
-def lookup(config: MetastoreConfig) -> TableLookup:
+def lookup(config: MetastoreConfig) -> Table:
     return Metastore(config.root, config.storage_options).table("t")
 
 

@@ -23,7 +23,7 @@ import pytest
 from metastore_assets.config import MetastoreConfig, TableConfig
 from metastore_assets.errors import NotKeptError
 from metastore_assets.formats import decode_partition_key
-from metastore_assets.lookup import TableLookup
+from metastore_assets.lookup import Table
 from metastore_assets.statistics.column import ColumnStatistics
 
 _ORACLE = duckdb.connect(config={"threads": 1})
@@ -98,7 +98,7 @@ def leaves_of(live: pa.Table) -> Iterator[list[Leaf]]:
         ]
 
 
-def assert_answers(told: TableLookup, live: pa.Table, config: MetastoreConfig, draw: random.Random) -> None:
+def assert_answers(told: Table, live: pa.Table, config: MetastoreConfig, draw: random.Random) -> None:
     """Of the table, of some of its partitions, and of the files of compacted lists."""
     assert told.row_count() == len(live)
     rows = {row.column: row for row in told.statistics()}
@@ -126,7 +126,7 @@ def _of_partition(key: str) -> str:
     return f'("{name}" IS NOT DISTINCT FROM {text})'
 
 
-def assert_changes(before: TableLookup, was: pa.Table, after: TableLookup, live: pa.Table) -> None:
+def assert_changes(before: Table, was: pa.Table, after: Table, live: pa.Table) -> None:
     """What changed value by value between two versions, and that these can be compared, whatever was kept in each."""
     first, last = _counts(was), _counts(live)
     names = {row.field_id: row.column for row in before.statistics()}
@@ -147,9 +147,7 @@ def _counts(live: pa.Table) -> dict[str, Counter[Any]]:
         return {leaf.path: leaf.counts for leaf in leaves}
 
 
-def assert_column(
-    told: TableLookup, row: ColumnStatistics, leaf: Leaf, table: TableConfig, partition: str | None
-) -> None:
+def assert_column(told: Table, row: ColumnStatistics, leaf: Leaf, table: TableConfig, partition: str | None) -> None:
     """Its statistics, what its values are and how often, its histogram, and the statistics of one's own."""
     place, policy = (partition, leaf.path), table.policy(leaf.path)
     assert (row.value_count, row.null_count) == (leaf.values, leaf.nulls), place
@@ -208,7 +206,7 @@ def assert_bounds(row: ColumnStatistics, leaf: Leaf, place: Any) -> None:
 
 
 def assert_listed(
-    told: TableLookup, row: ColumnStatistics, leaf: Leaf, least: int, most: int | None, partition: str | None
+    told: Table, row: ColumnStatistics, leaf: Leaf, least: int, most: int | None, partition: str | None
 ) -> None:
     """The most frequent values, all of them where all are listed, and what follows from lists."""
     place = (partition, leaf.path)
@@ -226,7 +224,7 @@ def assert_listed(
     assert spread.entropy == pytest.approx(entropy, abs=1e-9), place
 
 
-def assert_bins(told: TableLookup, row: ColumnStatistics, leaf: Leaf, policy: str | int, partition: str | None) -> None:
+def assert_bins(told: Table, row: ColumnStatistics, leaf: Leaf, policy: str | int, partition: str | None) -> None:
     """Every bin has as many values as lie in it, and there are no more bins than may be."""
     values = leaf.finite
     if policy == "off" or not values or isinstance(values[0], bool | str | bytes):
@@ -298,7 +296,7 @@ def _outside(leaf: Leaf) -> float | None:
     return sum(not low - reach <= value <= high + reach for value in values) / len(values)
 
 
-def assert_ordered(told: TableLookup, row: ColumnStatistics, leaf: Leaf, draw: random.Random) -> None:
+def assert_ordered(told: Table, row: ColumnStatistics, leaf: Leaf, draw: random.Random) -> None:
     """Quantiles and a rank, a range, and where a value is: against DuckDB's over the rows."""
     number = "CASE WHEN isnan(x) THEN NULL ELSE x END" if row.type == "double" else "x"
     fractions = [0.0, draw.choice([0.25, 0.5, 0.9]), 1.0]
@@ -322,7 +320,7 @@ def assert_ordered(told: TableLookup, row: ColumnStatistics, leaf: Leaf, draw: r
     assert dict(told.where_is(row.column, value)) == {key: n for key, n in expected.items() if n}, row.column
 
 
-def assert_plain(told: TableLookup, leaves: dict[str, Leaf], rows: Iterable[ColumnStatistics]) -> None:
+def assert_plain(told: Table, leaves: dict[str, Leaf], rows: Iterable[ColumnStatistics]) -> None:
     """The files of compacted lists, read by other tools as they are."""
     listed = {row.column: row for row in rows if row.frequencies in ("listed", "repeated")}
     frequencies, ranks = (

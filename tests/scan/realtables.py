@@ -14,7 +14,7 @@ from metastore_assets.config import MetastoreConfig, TableConfig
 from metastore_assets.errors import MetastoreError
 from metastore_assets.formats import open_table_format
 from metastore_assets.formats.base import Snapshot
-from metastore_assets.lookup import TableLookup, open_table
+from metastore_assets.lookup import Table, open_table
 from metastore_assets.pipeline.refresh import refresh
 from metastore_assets.values.json import scalar_json, value_json
 from metastore_assets.values.leaves import plain_array
@@ -43,7 +43,7 @@ class Question:
     holds: Check
 
 
-CheckOne = Callable[[str, TableLookup, TableConfig, list[list[Any]], Question], None]
+CheckOne = Callable[[str, Table, TableConfig, list[list[Any]], Question], None]
 """Of a table's name, its version, where it is, its rows, and a predicate."""
 
 

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from metastore_assets.config import MetastoreConfig, TableConfig
 from metastore_assets.errors import ColumnNotFoundError, FragmentError, MetastoreError, UnsupportedTypeError
-from metastore_assets.lookup import TableLookup, open_table
+from metastore_assets.lookup import Table, open_table
 from metastore_assets.pipeline.refresh import refresh
 from metastore_assets.scan.choosing import choose
 
@@ -23,7 +23,7 @@ def no_spark() -> Any:
     raise AssertionError("nothing here is worth a session")
 
 
-def published(uri: Path) -> tuple[TableConfig, TableLookup]:
+def published(uri: Path) -> tuple[TableConfig, Table]:
     config = MetastoreConfig(root=f"{uri}-root", tables=[TableConfig(name="t", uri=str(uri))], engine="auto")
     refresh(config, config.tables[0], no_spark)
     return config.tables[0], open_table(config.root, "t")

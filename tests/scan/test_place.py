@@ -12,7 +12,7 @@ import pytest
 
 from metastore_assets.config import MetastoreConfig, TableConfig
 from metastore_assets.errors import ConfigError, NotKeptError, ObjectNotFoundError
-from metastore_assets.lookup import TableLookup, open_table
+from metastore_assets.lookup import Table, open_table
 from metastore_assets.pipeline.place import place_of
 from metastore_assets.pipeline.refresh import refresh
 
@@ -21,7 +21,7 @@ def no_spark() -> Any:
     raise AssertionError("nothing here is worth a session")
 
 
-def published(folder: Path, **options: Any) -> TableLookup:
+def published(folder: Path, **options: Any) -> Table:
     for day in range(4):
         part = folder / "lake" / f"day=2024-01-0{day + 1}"
         part.mkdir(parents=True)

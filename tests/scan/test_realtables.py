@@ -10,7 +10,7 @@ import pytest
 
 from metastore_assets.config import TableConfig
 from metastore_assets.formats import open_table_format
-from metastore_assets.lookup import TableLookup
+from metastore_assets.lookup import Table
 from metastore_assets.scan.choosing import choose, told_by_format
 from metastore_assets.scan.reading import matching_rows
 from scripts.realtables.tables import real_tables
@@ -20,7 +20,7 @@ _FEW = 53
 """Of the collection, every so manieth table in a quick run."""
 
 
-def check_one(name: str, lookup: TableLookup, table: TableConfig, rows: list[list[Any]], question: Question) -> None:
+def check_one(name: str, lookup: Table, table: TableConfig, rows: list[list[Any]], question: Question) -> None:
     wanted = Counter(repr([order(key) for key in row]) for row in rows if question.holds(row[question.column]))
     told = (name, question.where)
     chosen = choose(lookup, table, question.where, "now")

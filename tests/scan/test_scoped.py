@@ -17,7 +17,7 @@ import pytest
 
 from metastore_assets.config import MetastoreConfig, TableConfig
 from metastore_assets.errors import NotKeptError
-from metastore_assets.lookup import ScopedLookup, open_table
+from metastore_assets.lookup import FilteredView, open_table
 from metastore_assets.pipeline.refresh import refresh
 from metastore_assets.pipeline.value_counts import prints
 from tests.expressions.model import PATHS, holds, plain, predicates, rows_of, sql, table_of
@@ -47,7 +47,7 @@ def values_of(rows: list[dict[str, Any]], name: str) -> list[Any]:
     return sorted(key(own) for own in held if own is not None)
 
 
-def check_scope(scope: ScopedLookup, rows: list[dict[str, Any]]) -> None:
+def check_scope(scope: FilteredView, rows: list[dict[str, Any]]) -> None:
     assert scope.row_count() == len(rows)
     assert scope.rows[0] <= len(rows) <= scope.rows[1]
     told = {row.column: row for row in scope.statistics()}
@@ -76,7 +76,7 @@ def check_scope(scope: ScopedLookup, rows: list[dict[str, Any]]) -> None:
         check_bins(scope, name, finite)
 
 
-def check_listed(scope: ScopedLookup, name: str, values: list[Any], counts: Counter[Any]) -> None:
+def check_listed(scope: FilteredView, name: str, values: list[Any], counts: Counter[Any]) -> None:
     most = scope.top(name, 10**6)
     found = [(key(value), count) for value, count in most.values]
     wanted = sorted(counts.items(), key=lambda own: (-own[1], own[0]))
@@ -96,7 +96,7 @@ def check_listed(scope: ScopedLookup, name: str, values: list[Any], counts: Coun
     assert scope.spread(name).distinct_count == len(counts)
 
 
-def check_repeated(scope: ScopedLookup, name: str, counts: Counter[Any]) -> None:
+def check_repeated(scope: FilteredView, name: str, counts: Counter[Any]) -> None:
     """Which values repeat, and how often, of fingerprints of the rows alone."""
     (row,) = scope.statistics([name])
     wanted = sorted(((value, own) for value, own in counts.items() if own > 1), key=lambda own: (-own[1], own[0]))
@@ -110,7 +110,7 @@ def check_repeated(scope: ScopedLookup, name: str, counts: Counter[Any]) -> None
     assert spread.singleton_count == len(counts) - len(wanted), name
 
 
-def check_bins(scope: ScopedLookup, name: str, finite: list[Any]) -> None:
+def check_bins(scope: FilteredView, name: str, finite: list[Any]) -> None:
     held = [own[1] for own in finite]
     if name.endswith("day"):
         held = [(own - date(1970, 1, 1)).days for own in held]

@@ -10,12 +10,12 @@ import pyarrow as pa
 import pytest
 
 from metastore_assets.config import TableConfig
-from metastore_assets.lookup import TableLookup
+from metastore_assets.lookup import Table
 from scripts.realtables.tables import real_tables
 from tests.scan.realtables import REFUSED, Question, check_table, keys, order
 
 
-def check_one(name: str, lookup: TableLookup, table: TableConfig, rows: list[list[Any]], question: Question) -> None:
+def check_one(name: str, lookup: Table, table: TableConfig, rows: list[list[Any]], question: Question) -> None:
     wanted = [row for row in rows if question.holds(row[question.column])]
     told = (name, question.where)
     scope = lookup.filter(question.where, table=table)

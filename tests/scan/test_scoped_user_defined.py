@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from metastore_assets.config import MetastoreConfig, TableConfig
-from metastore_assets.lookup import ScopedLookup, open_table
+from metastore_assets.lookup import FilteredView, open_table
 from metastore_assets.lookup.json import column_json
 from metastore_assets.pipeline.refresh import refresh
 from metastore_assets.statistics.user_defined import loading
@@ -49,7 +49,7 @@ def of_rows(lake: Lake, folder: Path, where: pc.Expression) -> dict[str, Any]:
     return told(open_table(config.root, "t"))
 
 
-def filtered(lake: Lake, where: str, *, named: bool = True, **how: Any) -> ScopedLookup:
+def filtered(lake: Lake, where: str, *, named: bool = True, **how: Any) -> FilteredView:
     table = open_table(
         str(lake.folder / "root"), "t", statistics=ALL if named else (), table_locations=[str(lake.folder)]
     )

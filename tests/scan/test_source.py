@@ -13,14 +13,14 @@ from deltalake import write_deltalake
 from pyspark.sql import DataFrame, SparkSession
 
 from metastore_assets.config import MetastoreConfig, TableConfig
-from metastore_assets.lookup import TableLookup, open_table
+from metastore_assets.lookup import Table, open_table
 from metastore_assets.pipeline.refresh import refresh
 from metastore_assets.scan import register
 from tests.expressions.model import holds, plain, predicates, rows_of, sql, table_of
 from tests.scan.test_law import example, no_spark
 
 
-def published(folder: Path, uri: Path, name: str = "t") -> TableLookup:
+def published(folder: Path, uri: Path, name: str = "t") -> Table:
     own = TableConfig(name=name, uri=str(uri))
     config = MetastoreConfig(root=str(folder / "root"), tables=[own], engine="auto")
     refresh(config, own, no_spark)

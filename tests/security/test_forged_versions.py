@@ -15,7 +15,7 @@ import pytest
 from metastore_assets import profile
 from metastore_assets.config import MetastoreConfig, TableConfig
 from metastore_assets.errors import ConfigError, CorruptionError, MetastoreError
-from metastore_assets.lookup import TableLookup, open_table
+from metastore_assets.lookup import Table, open_table
 from metastore_assets.pipeline.refresh import refresh
 
 SECRET = "a-line-of-another-file"
@@ -44,7 +44,7 @@ def forge(root: Path, **place: Any) -> None:
     document.write_text(json.dumps({**fields, "place": {**fields["place"], **place}}))
 
 
-WAYS: list[Callable[[TableLookup], Any]] = [
+WAYS: list[Callable[[Table], Any]] = [
     lambda lookup: lookup.count(WHERE).count,
     lambda lookup: lookup.filter(WHERE, read=True).row_count(),
     lambda lookup: lookup.filter(WHERE, storage_options={}).statistics(),

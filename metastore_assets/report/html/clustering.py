@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from metastore_assets.lookup import TableLookup
+from metastore_assets.lookup import Table
 from metastore_assets.report.html.charts import share_bar
 from metastore_assets.report.html.markup import Part, table, tag
 
@@ -10,7 +10,7 @@ _KINDS = {"clustered": "good", "partly": "fair", "scattered": "bad"}
 _SHOWN = 50
 
 
-def clustering_section(lookup: TableLookup) -> list[Part]:
+def clustering_section(lookup: Table) -> list[Part]:
     """A table of the columns that bounds are known of, the best first; nothing for a table of few files."""
     if lookup.version.index is None:
         return []

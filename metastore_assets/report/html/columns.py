@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 
 from metastore_assets.errors import NotKeptError
-from metastore_assets.lookup import TableLookup
+from metastore_assets.lookup import Table
 from metastore_assets.lookup.diff import ColumnDiff
 from metastore_assets.report import text
 from metastore_assets.report.facts import distinct_text, maximum_text, minimum_text, scalar_text
@@ -31,7 +31,7 @@ _MEASURES = (
 
 
 def column_entry(
-    table: TableLookup, row: ColumnStatistics, history: Sequence[Mapping[str, Any]], change: ColumnDiff | None
+    table: Table, row: ColumnStatistics, history: Sequence[Mapping[str, Any]], change: ColumnDiff | None
 ) -> Markup:
     """One column. `history`: its rows of a history, the oldest first."""
     rows = row.null_count + row.value_count
@@ -78,7 +78,7 @@ def _badge(change: ColumnDiff) -> Markup:
     return tag("span", "PSI ", shift_text(change.distances.stability_index), class_="badge")
 
 
-def _shape(table: TableLookup, row: ColumnStatistics) -> Markup | None:
+def _shape(table: Table, row: ColumnStatistics) -> Markup | None:
     try:
         bins = table.histogram(row.column, _BINS)
     except NotKeptError:
@@ -146,7 +146,7 @@ def _facts(row: ColumnStatistics) -> Markup:
     return tag("section", tag("h4", "statistics"), tag("dl", *entries))
 
 
-def _top(table: TableLookup, row: ColumnStatistics) -> Top:
+def _top(table: Table, row: ColumnStatistics) -> Top:
     if row.frequencies not in ("listed", "repeated") or not row.value_count:
         return []
     try:

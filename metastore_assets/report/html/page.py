@@ -10,7 +10,7 @@ from typing import Any
 
 from metastore_assets.errors import MissingPackageError
 from metastore_assets.history import read_history, versions_in
-from metastore_assets.lookup import TableLookup
+from metastore_assets.lookup import Table
 from metastore_assets.lookup.diff import TableDiff
 from metastore_assets.report import text
 from metastore_assets.report.html.charts import bars
@@ -27,7 +27,7 @@ _TRENDED = 50
 """Versions whose course is drawn of each column."""
 
 
-def report_page(lookup: TableLookup, against: TableLookup | None = None, *, is_current: bool | None = None) -> str:
+def report_page(lookup: Table, against: Table | None = None, *, is_current: bool | None = None) -> str:
     """A page about a version of a table, as HTML; with what changed since another version, where one is given.
 
     Raises StoreError.
@@ -66,7 +66,7 @@ def _document(title: str, body: Markup) -> str:
     )
 
 
-def _header(lookup: TableLookup, is_current: bool | None) -> Markup:
+def _header(lookup: Table, is_current: bool | None) -> Markup:
     version = lookup.version
     facts = [
         ("rows", text.number(version.row_count)),
@@ -123,7 +123,7 @@ def _changed(found: TableDiff | None) -> list[Part]:
     return [tag("section", *parts)]
 
 
-def _partitions(lookup: TableLookup) -> Markup:
+def _partitions(lookup: Table) -> Markup:
     entries = sorted(lookup.partitions(), key=lambda entry: entry.key)
     parts: list[Part] = [tag("h2", "Partitions"), tag("p", f"{len(entries):,}, in the order of their keys")]
     if len(entries) > 1:
@@ -152,7 +152,7 @@ def _partition(entry: PartitionEntry) -> list[Part]:
     return [text.short(entry.key, 120), text.number(entry.row_count), text.size(entry.bytes), *numbers]
 
 
-def _versions(lookup: TableLookup, note: str | None) -> Markup:
+def _versions(lookup: Table, note: str | None) -> Markup:
     try:
         records = versions_in(read_history(lookup.versions, lookup.version.number)).to_pylist()
     except MissingPackageError:
@@ -185,7 +185,7 @@ def _versions(lookup: TableLookup, note: str | None) -> Markup:
     return tag("section", *parts)
 
 
-def _history(lookup: TableLookup) -> tuple[list[dict[str, Any]], str | None]:
+def _history(lookup: Table) -> tuple[list[dict[str, Any]], str | None]:
     """Its rows, of the last versions, or why there are none."""
     wanted = ["version", "field_id", "null_count", "value_count", "distinct_count", "mean"]
     try:
