@@ -73,7 +73,7 @@ lint: $(INSTALLED) ## Check style, types, and who imports whom
 format: $(INSTALLED) ## Format the code and sort its imports
 	@$(BIN)/ruff check --quiet --fix . ; $(BIN)/ruff format --quiet .
 
-formats: $(INSTALLED) ## Profile real tables of every format, compare with what is known of them, write docs/formats.md
+formats: $(INSTALLED) ## Profile real tables of every format, compare with what is known of them, write docs/reference/real-tables.md
 	@$(WITH_JAVA) $(BIN)/python -m scripts.realtables $(ARGS)
 
 mutants: $(INSTALLED) ## Make mistakes in a copy of the produce/reduce layer, and see that its tests find each

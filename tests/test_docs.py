@@ -22,7 +22,7 @@ from metastore_assets.config import load_config
 from tests.cli.support import run
 
 REPOSITORY = Path(__file__).parents[1]
-PAGES = [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").glob("*.md"))]
+PAGES = [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").rglob("*.md"))]
 _BLOCK = re.compile(r"(?P<run><!-- run -->\n)?^```(?P<language>\w+)\n(?P<code>.*?)^```$", re.MULTILINE | re.DOTALL)
 
 _COMMAND = re.compile(r"""metastore (?:[^'"|<>;&$*?~`\\#]|'[^']*'|"[^"$`\\]*")*(?:#.*)?""")

@@ -1,7 +1,7 @@
 """The most that is read, unpacked, or believed of a table's files.
 
 Each limit is far beyond what writers make and real tables hold, and far below what ends a process: a file that goes
-beyond one is damaged or was made to do harm. docs/operations.md lists them.
+beyond one is damaged or was made to do harm. docs/how-to/operations.md lists them.
 """
 
 from __future__ import annotations

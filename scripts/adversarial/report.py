@@ -1,4 +1,4 @@
-"""The section of docs/formats.md about adversarial tables."""
+"""The section of docs/reference/real-tables.md about adversarial tables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`make test-matrix`: try every environment, and write the outcome into docs/supported-versions.md."""
+"""`make test-matrix`: try every environment, and write the outcome into docs/reference/supported-versions.md."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pathlib import Path
 
 from scripts.matrix.environments import ENVIRONMENTS, NAMED, REPOSITORY, Environment, make, versions
 
-_PAGE = REPOSITORY / "docs" / "supported-versions.md"
+_PAGE = REPOSITORY / "docs" / "reference" / "supported-versions.md"
 _BEGIN, _END = "<!-- written by make test-matrix -->", "<!-- end -->"
 _CHECKS = ("imports", "Dagster", "lookups", "command line", "real tables", "Spark", "data source", "warm Spark")
 

@@ -1,4 +1,4 @@
-"""`make formats`: profile every real and every adversarial table, compare with what is known, write docs/formats.md."""
+"""`make formats`: profile every real and every adversarial table, compare with what is known, write docs/reference/real-tables.md."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def main() -> int:
         for verdict in verdicts:
             if not verdict.as_expected:
                 print(f"{verdict.outcome}: {verdict.case.name}: {verdict.detail}")
-        (_REPOSITORY / "docs" / "formats.md").write_text(f"{page(results)}\n{section(verdicts)}")
+        (_REPOSITORY / "docs" / "reference" / "real-tables.md").write_text(f"{page(results)}\n{section(verdicts)}")
         failed |= not all(verdict.as_expected for verdict in verdicts)
     return int(failed)
 

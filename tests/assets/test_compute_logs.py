@@ -28,7 +28,7 @@ def talking() -> None:
 @pytest.mark.s3
 def test_the_documented_settings(tmp_path: Path, s3_endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """They come from the environment, as the credentials do; nothing of these is in what is stored."""
-    page = (REPOSITORY / "docs" / "dagster.md").read_text(encoding="utf-8")
+    page = (REPOSITORY / "docs" / "how-to" / "dagster.md").read_text(encoding="utf-8")
     (documented,) = re.findall(r"```\n(compute_logs:\n.*?)```", page, re.DOTALL)
     settings = yaml.safe_load(documented)
     settings["compute_logs"]["config"] |= {"endpoint_url": s3_endpoint, "local_dir": str(tmp_path / "local")}

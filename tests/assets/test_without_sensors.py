@@ -75,7 +75,7 @@ class AsWritten(ByDay):
 
 
 def test_a_condition_by_the_clock(tmp_path: Path) -> None:
-    """As docs/dagster.md has it: each tick of the clock asks for the statistics."""
+    """As docs/how-to/dagster.md has it: each tick of the clock asks for the statistics."""
     made = build_metastore_definitions(written(tmp_path), translator=EveryTenMinutes(), sensors="absent")
     start = datetime(2024, 1, 1, 12, 1)
     with DagsterInstance.ephemeral() as instance:
@@ -89,7 +89,7 @@ def test_a_condition_by_the_clock(tmp_path: Path) -> None:
 
 
 def test_a_condition_that_follows_what_is_written(tmp_path: Path) -> None:
-    """As docs/dagster.md has it: each partition of the writer asks for the table's, and its run tells of it."""
+    """As docs/how-to/dagster.md has it: each partition of the writer asks for the table's, and its run tells of it."""
     rows = {"2024-01-02": 3, "2024-01-05": 4}
     writer = raw_sales(tmp_path, rows)
     with DagsterInstance.ephemeral() as instance:

@@ -262,7 +262,7 @@ def test_the_documented_configuration() -> None:
     """Is one, and names every key that there is."""
     from metastore_assets.config import EmrServerlessConfig
 
-    page = (REPOSITORY / "docs" / "emr.md").read_text(encoding="utf-8")
+    page = (REPOSITORY / "docs" / "how-to" / "emr-serverless.md").read_text(encoding="utf-8")
     (shown,) = re.findall(r"```yaml\n(root:.*?)```", page, re.DOTALL)
     config = MetastoreConfig.model_validate(yaml.safe_load(shown))
     assert config.engine == "emr-serverless"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from metastore_assets.storage import limits
 
-_DOCS = Path(__file__).parents[2] / "docs" / "operations.md"
+_DOCS = Path(__file__).parents[2] / "docs" / "how-to" / "operations.md"
 
 
 def _told(name: str, number: int) -> str:

@@ -1,4 +1,4 @@
-"""Ports of a Produce function are sequences; and the joins of docs/produce.md, which read them, against DuckDB."""
+"""Ports of a Produce function are sequences; and the joins of docs/explanation/produce.md, which read them, against DuckDB."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from metastore_assets.store.objects import ObjectStore
 from tests.produce.harness import SMALL
 from tests.produce.model import columns
 
-PAGE = Path(__file__).parents[2] / "docs" / "produce.md"
+PAGE = Path(__file__).parents[2] / "docs" / "explanation" / "produce.md"
 SIDES = {
     "inner_join": "l JOIN r USING (k)",
     "left_join": "l LEFT JOIN r USING (k)",

@@ -12,7 +12,7 @@ from metastore_assets.statistics.states import SKETCHES, states_table
 from metastore_assets.statistics.tables import statistics_table
 from metastore_assets.statistics.union import union_type
 
-FILES = Path(__file__).parents[2] / "docs" / "files.md"
+FILES = Path(__file__).parents[2] / "docs" / "reference" / "files.md"
 STATES = {"moments", "quantile_sketch", "distinct_sketch", "user_states"}
 """Fields of a row that are no statistics: they lie apart, in forms that merge."""
 FOLLOW = {"sum", "mean", "standard_deviation", "skewness", "kurtosis", "mean_length"}
