@@ -19,4 +19,6 @@ def test_every_adversarial_table_comes_out_as_expected(tmp_path: Path) -> None:
     verdicts = judge(selected(), tmp_path)
     odd = {one.case.name: f"{one.outcome}: {one.detail}" for one in verdicts if not one.as_expected}
     assert odd == {}
-    assert (REPOSITORY / "docs" / "reference" / "real-tables.md").read_text().endswith(f"\n{section(verdicts)}"), "run `make formats`"
+    assert (REPOSITORY / "docs" / "reference" / "real-tables.md").read_text().endswith(f"\n{section(verdicts)}"), (
+        "run `make formats`"
+    )

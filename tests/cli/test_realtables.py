@@ -30,4 +30,6 @@ def test_no_real_table_is_wrong_and_few_are_refused(realtables: Path, tmp_path: 
     refused = {result.table.name: result.detail for result in results if result.outcome == "refused"}
     assert set(refused) == _REFUSED, refused
     assert len(refused) <= 0.03 * len(results)
-    assert (REPOSITORY / "docs" / "reference" / "real-tables.md").read_text().startswith(page(results)), "run `make formats`"
+    assert (REPOSITORY / "docs" / "reference" / "real-tables.md").read_text().startswith(page(results)), (
+        "run `make formats`"
+    )
