@@ -48,8 +48,8 @@ class PastAnswers:
 
         Of a `statistic` one point per version, the oldest first. It is a name of those in `metastore show --json`, such
         as `null_count`, a percentile (`p50`) or a user-defined one; without a column, `row_count`, `bytes`,
-        `partitions` or `fragments`. Without it a table: a row per version and column, `docs/reference/files.md` says of what. A
-        column is followed through renames, by its `field_id`.
+        `partitions` or `fragments`. Without it a table: a row per version and column, see
+        `docs/reference/files.md`. A column is followed through renames, by its `field_id`.
 
         Raises ColumnNotFoundError, ValueError for an unknown statistic, StoreError, MissingPackageError.
         """

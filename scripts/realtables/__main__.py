@@ -1,4 +1,4 @@
-"""`make formats`: profile every real and every adversarial table, compare with what is known, write docs/reference/real-tables.md."""
+"""`make formats`: profile every real and adversarial table, compare with the truth, write the page of real tables."""
 
 from __future__ import annotations
 

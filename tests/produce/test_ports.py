@@ -1,4 +1,4 @@
-"""Ports of a Produce function are sequences; and the joins of docs/explanation/produce.md, which read them, against DuckDB."""
+"""Ports of a Produce function are sequences. The joins in docs/explanation/produce.md read them; DuckDB is the oracle."""
 
 from __future__ import annotations
 
