@@ -1,4 +1,4 @@
-"""Ports of a Produce function are sequences. The joins in docs/explanation/produce.md read them; DuckDB is the oracle."""
+"""Ports of a Produce function are sequences. The joins of docs/explanation/produce.md are compared with DuckDB."""
 
 from __future__ import annotations
 
