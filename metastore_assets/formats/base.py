@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
-from enum import StrEnum
 from typing import Literal, Protocol, runtime_checkable
 
 import pyarrow as pa
@@ -80,16 +79,6 @@ class Fragment:
     row_count: int | None
     """Live rows as the format's metadata knows them, or None when it does not."""
     source: FragmentSource
-
-
-class Guarantee(StrEnum):
-    """What a number that a table format keeps is worth."""
-
-    EXACT = "exact"
-    BOUND = "bound"
-    """The true value is no further out: no smaller than a minimum, no greater than a maximum or a count."""
-    ABSENT = "absent"
-    """Not known: the number is null."""
 
 
 @dataclass(frozen=True)

@@ -8,10 +8,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from metastore_assets.formats.base import Guarantee, Snapshot
+from metastore_assets.formats.base import Snapshot
 from metastore_assets.formats.values import Constant, is_nan
+from metastore_assets.statistics.declared import Guarantee
 
-_UNKNOWN: tuple[None, Guarantee] = (None, Guarantee.ABSENT)
+_UNKNOWN: tuple[None, Guarantee] = (None, "absent")
 
 
 @dataclass(frozen=True)
@@ -60,9 +61,9 @@ def constant_bounds(value: Constant, row_count: int | None) -> FragmentBounds:
     if not row_count:
         return FragmentBounds()
     if value.null_count:
-        return FragmentBounds(null_count=(row_count, Guarantee.EXACT))
-    told: tuple[Any, Guarantee] = _UNKNOWN if is_nan(value) else (value[0], Guarantee.EXACT)
-    return FragmentBounds((0, Guarantee.EXACT), told, told)
+        return FragmentBounds(null_count=(row_count, "exact"))
+    told: tuple[Any, Guarantee] = _UNKNOWN if is_nan(value) else (value[0], "exact")
+    return FragmentBounds((0, "exact"), told, told)
 
 
 def bounds_table(snapshot: Snapshot, column: str, bounds: Iterable[FragmentBounds]) -> pa.Table:

@@ -17,7 +17,7 @@ from metastore_assets.expressions.rows import RowFilter
 from metastore_assets.expressions.tree import Predicate, columns_of
 from metastore_assets.expressions.typed import parse_predicate
 from metastore_assets.formats import Memory, Runner, Snapshot, SnapshotReference, TableFormat, open_table_format
-from metastore_assets.formats.base import Fragment, Guarantee
+from metastore_assets.formats.base import Fragment
 from metastore_assets.lookup import Table
 from metastore_assets.lookup.prune import unknown_bounds
 from metastore_assets.tasks.running import run_in_children
@@ -148,7 +148,7 @@ def _format_bounds(own: ColumnBounds, told: pa.Table, cls: TypeClass) -> ColumnB
     except UnsupportedTypeError:
         return own
     known = told["null_count"].is_valid().to_numpy()
-    exact = pc.equal(told["null_count_guarantee"], Guarantee.EXACT.value).to_numpy()
+    exact = pc.equal(told["null_count_guarantee"], "exact").to_numpy()
     counts = told["null_count"].fill_null(0).to_numpy()
     nulls = RowBounds(np.where(known & exact, counts, 0), np.where(known, np.minimum(counts, own.rows), own.rows))
     return ColumnBounds(own.rows, nulls, own.nans, low, high)

@@ -11,11 +11,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from metastore_assets.formats.base import Guarantee
 from metastore_assets.formats.bounds import FragmentBounds
 from metastore_assets.formats.delta.actions import AddedFile
 from metastore_assets.formats.values import constant
 from metastore_assets.iso8601 import TICKS, parse_date, parse_timestamp
+from metastore_assets.statistics.declared import Guarantee
 
 _FOUR_DIGITS = re.compile(r"(?!0000)\d{4}-")
 _YEAR_10000 = 253_402_300_800
@@ -28,7 +28,7 @@ _ENDS_OF_INT64 = (-(2**63), 2**63 - 1)
 _WIDE = Context(prec=80)
 
 _Told = tuple[Any, Guarantee]
-_UNKNOWN: _Told = (None, Guarantee.ABSENT)
+_UNKNOWN: _Told = (None, "absent")
 
 
 @dataclass(frozen=True)
@@ -94,9 +94,9 @@ def _null_count(count: Any, add: AddedFile, is_tight: bool) -> _Told:
     if not isinstance(count, int) or add.row_count is None or not 0 <= count <= add.row_count:
         return _UNKNOWN
     if is_tight or count == 0:
-        return count, Guarantee.EXACT
+        return count, "exact"
     if count == add.row_count:
-        return count - (add.vector.cardinality if add.vector else 0), Guarantee.EXACT
+        return count - (add.vector.cardinality if add.vector else 0), "exact"
     return _UNKNOWN
 
 
@@ -108,7 +108,7 @@ def _told(value: Any, column: StatisticsColumn, is_maximum: bool, is_tight: bool
         told = constant(found, column.type)[0]
     except (ValueError, ArithmeticError, pa.ArrowException):
         return _UNKNOWN
-    return told, Guarantee.EXACT if is_value and is_tight else Guarantee.BOUND
+    return told, "exact" if is_value and is_tight else "bound"
 
 
 def _decoded(value: Any, column: StatisticsColumn, is_maximum: bool) -> tuple[Any, bool]:

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from metastore_assets.errors import FragmentError, TableFormatError
-from metastore_assets.formats.base import Guarantee, Snapshot, TypeReason
+from metastore_assets.formats.base import Snapshot, TypeReason
 from metastore_assets.formats.bounds import FragmentBounds, column_path, constant_bounds
 from metastore_assets.formats.files.listing import DataFile
 from metastore_assets.formats.files.schemas import Described, file_identity
@@ -27,6 +27,7 @@ from metastore_assets.formats.readers.orc_tail import OrcTail, double, integer, 
 from metastore_assets.formats.readers.parquet import leaf_count, open_parquet
 from metastore_assets.formats.readers.reader import explained
 from metastore_assets.formats.schema_casting import Matcher, conform
+from metastore_assets.statistics.declared import Guarantee
 from metastore_assets.storage.location import Location
 from metastore_assets.tasks.reading import read_all, told
 
@@ -42,7 +43,7 @@ _ORC_LOWER, _ORC_UPPER = 4, 5
 class _Told:
     """What a file says of a column. The default: nothing."""
 
-    nulls: tuple[int | None, Guarantee] = (None, Guarantee.ABSENT)
+    nulls: tuple[int | None, Guarantee] = (None, "absent")
     extremes: pa.Array | None = None
     """Least and greatest, or values beyond them. An array, for scalars do not reach another process unharmed."""
 
@@ -50,7 +51,7 @@ class _Told:
     def bounds(self) -> FragmentBounds:
         if self.extremes is None:
             return FragmentBounds(self.nulls)
-        return FragmentBounds(self.nulls, (self.extremes[0], Guarantee.BOUND), (self.extremes[1], Guarantee.BOUND))
+        return FragmentBounds(self.nulls, (self.extremes[0], "bound"), (self.extremes[1], "bound"))
 
 
 def file_bounds(snapshot: Snapshot, column: str) -> list[FragmentBounds]:
@@ -152,9 +153,9 @@ def _parquet(source: pa.NativeFile, path: Sequence[pa.Field]) -> _Told:
     statistics = [chunk.statistics for chunk in chunks if chunk.num_values]
     if any(found is None for found in statistics):
         return _Told()
-    nulls: tuple[int | None, Guarantee] = (None, Guarantee.ABSENT)
+    nulls: tuple[int | None, Guarantee] = (None, "absent")
     if all(found.has_null_count for found in statistics):
-        nulls = (sum(found.null_count for found in statistics), Guarantee.EXACT)
+        nulls = (sum(found.null_count for found in statistics), "exact")
     # A row group without any value has no extremes; they are those of the others.
     speaking = [found for found in statistics if not (found.has_null_count and found.num_values == 0)]
     if not speaking or not all(found.has_min_max for found in speaking):
@@ -192,7 +193,7 @@ def _orc(source: pa.NativeFile, path: Sequence[pa.Field]) -> _Told:
     if not statistics or _ORC_VALUES not in statistics:
         return _Told()
     values = integer(statistics[_ORC_VALUES][0])
-    nulls = (file.nrows - values, Guarantee.EXACT)
+    nulls: tuple[int | None, Guarantee] = (file.nrows - values, "exact")
     pair: tuple[Any, Any] = (None, None)
     if values and pa.types.is_integer(stored) and _ORC_INTEGERS in statistics:
         pair = _pair(statistics[_ORC_INTEGERS][0], 1, 2, signed)
@@ -283,7 +284,7 @@ def _lacking(schema: pa.Schema, path: Sequence[pa.Field], rows: int) -> _Told:
     """Of a column that the file was written without, as a whole: all null."""
     if path[0].name in schema.names or len(path) > 1:
         return _Told()
-    return _Told((rows, Guarantee.EXACT))
+    return _Told((rows, "exact"))
 
 
 def _orc_nodes(type_: pa.DataType) -> int:

@@ -7,13 +7,13 @@ import struct
 
 import pyarrow as pa
 
-from metastore_assets.formats.base import Guarantee
 from metastore_assets.formats.bounds import FragmentBounds
 from metastore_assets.formats.iceberg.manifests import FileEntry, Statistics
 from metastore_assets.formats.schema_casting import identity
 from metastore_assets.formats.values import Constant, constant, unscaled_decimal
+from metastore_assets.statistics.declared import Guarantee
 
-_ABSENT = (None, Guarantee.ABSENT)
+_ABSENT: tuple[None, Guarantee] = (None, "absent")
 _FORMATS = {pa.int32(): ("<i",), pa.int64(): ("<q", "<i"), pa.float32(): ("<f",), pa.float64(): ("<d", "<f")}
 """How numbers are stored; a file that is older than a wider type has the narrower one."""
 
@@ -32,9 +32,9 @@ def fragment_bounds(path: tuple[pa.Field, ...], entry: FileEntry, *, has_deletes
         decoded(bounds.get(field_id), type_) for bounds in (statistics.lower_bounds, statistics.upper_bounds)
     )
     return FragmentBounds(
-        null_count=_ABSENT if nulls is None else (nulls, Guarantee.BOUND if has_deletes else Guarantee.EXACT),
-        minimum=_ABSENT if lower is None else (lower[0], Guarantee.BOUND),
-        maximum=_ABSENT if upper is None else (upper[0], Guarantee.BOUND),
+        null_count=_ABSENT if nulls is None else (nulls, "bound" if has_deletes else "exact"),
+        minimum=_ABSENT if lower is None else (lower[0], "bound"),
+        maximum=_ABSENT if upper is None else (upper[0], "bound"),
     )
 
 
