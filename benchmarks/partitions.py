@@ -28,7 +28,7 @@ from metastore_assets.pipeline.layouts import table_layout
 from metastore_assets.pipeline.partition_files import table_partition_files
 from metastore_assets.pipeline.profiles.files import ProfileWriter
 from metastore_assets.statistics.profile import profile_field
-from metastore_assets.storage.traffic import metered
+from metastore_assets.storage.io_counters import count_io
 from metastore_assets.store.manifest import PartitionEntry, ProfileFiles, Version
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.versions import VersionStore
@@ -99,9 +99,9 @@ def _questions() -> list[tuple[str, str, Callable[[Table], object]]]:
 def _times(folder: str, name: str, ask: Callable[[Table], object]) -> tuple[list[float], list[float], str]:
     table = Metastore(folder).table(name)
     ask(table)
-    with metered() as meter:
+    with count_io() as meter:
         ask(Metastore(folder).table(name))
-    read = meter.told().read
+    read = meter.counts().read
     spent = f"cold {len(read.files)} files, {read.bytes:,} bytes"
     # One after the other: what cold objects leave behind would be collected in the time of warm ones.
     warm = [seconds(lambda: ask(table)) for _ in range(RUNS)]

@@ -30,7 +30,7 @@ from metastore_assets.pipeline.profiles.states_files import StatesFiles
 from metastore_assets.pipeline.profiles.stored_states import read_states
 from metastore_assets.statistics.merge import merge_states
 from metastore_assets.statistics.profile import profile_field
-from metastore_assets.storage.ranged_file import RangedFile
+from metastore_assets.storage.object_store import RangedFile
 from metastore_assets.store import objects
 from metastore_assets.store.backend import Input
 from metastore_assets.store.manifest import ProfileFiles

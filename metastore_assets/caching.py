@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar, overload
 T = TypeVar("T")
 
 
-class kept_property(Generic[T]):
+class lock_free_cached_property(Generic[T]):
     """An attribute that is computed at its first use, and the same object for all from then on.
 
     `functools.cached_property` of Python 3.11 lets one thread at a time compute an attribute, of all objects together,
@@ -23,12 +23,12 @@ class kept_property(Generic[T]):
         self._name = name
 
     @overload
-    def __get__(self, owner: None, kind: type) -> kept_property[T]: ...
+    def __get__(self, owner: None, kind: type) -> lock_free_cached_property[T]: ...
 
     @overload
     def __get__(self, owner: object, kind: type) -> T: ...
 
-    def __get__(self, owner: object | None, kind: type) -> kept_property[T] | T:
+    def __get__(self, owner: object | None, kind: type) -> lock_free_cached_property[T] | T:
         if owner is None:
             return self
         value: T = owner.__dict__.setdefault(self._name, self._compute(owner))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from metastore_assets.errors import QueryError
 from metastore_assets.extras import extra
-from metastore_assets.storage.scratch import ScratchFolder
+from metastore_assets.storage.temporary_folders import TemporaryFolder
 
 if TYPE_CHECKING:
     import duckdb
@@ -84,7 +84,7 @@ def query_connection(*, unrestricted: bool) -> Iterator[QueryConnection]:
     """
     with extra("sql", "SQL"):
         import duckdb
-    with ScratchFolder("sql") as folder:
+    with TemporaryFolder("sql") as folder:
         # By default DuckDB spills to `.tmp` in the working folder.
         config: dict[str, Any] = {**_ALWAYS, **({} if unrestricted else _RESTRICTED), "temp_directory": folder}
         with duckdb.connect(config=config) as connection:

@@ -19,7 +19,7 @@ from metastore_assets.lookup import Metastore, Table
 from metastore_assets.pipeline.outcome import Progress
 from metastore_assets.pipeline.refresh import refresh
 from metastore_assets.spark.versions import require_pyspark
-from metastore_assets.storage.scratch import ScratchFolder
+from metastore_assets.storage.temporary_folders import TemporaryFolder
 from metastore_assets.values.leaves import plain_array
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def profile(data: object, *, spark: SparkSession | None = None, unrestricted: bo
 
     Raises MetastoreError for what cannot be read: says what.
     """
-    folder = ScratchFolder("profile")
+    folder = TemporaryFolder("profile")
     try:
         uri = _location(data, Path(folder.path) / "data", unrestricted)
         table = TableConfig.model_validate({"name": table_name(uri), "uri": uri, **settings})

@@ -8,8 +8,10 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from importlib import import_module
 from importlib.machinery import ModuleSpec
 from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 _SAFE_PATH = "PYTHONSAFEPATH"
 """The environment variable that has Python leave the working folder out of its import path, as its option `-P` does."""
@@ -126,3 +128,24 @@ class QuickEnd:
         except (OSError, ValueError):
             return  # Python tries again, says what is wrong, and has a status for it.
         os._exit(self.status)
+
+
+__all__ = ["LazyModule", "pc"]
+
+
+class LazyModule(ModuleType):
+    """Stands for a module, and has its attributes. Threads may share it: each import is Python's own."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)  # what tools ask of every module must not import this one
+        value = getattr(import_module(self.__name__), name)
+        setattr(self, name, value)
+        return value
+
+
+if TYPE_CHECKING:
+    import pyarrow.compute as pc
+else:
+    pc = LazyModule("pyarrow.compute")
+    """Arrow's kernels: 30 ms of functions made one by one, which who reads a few numbers does without."""

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from metastore_assets.storage.options import obstore_arguments
+from metastore_assets.storage.object_store import obstore_arguments
 
 
 def parsed(scheme: str = "s3", *, reads_only: bool = False, **options: str) -> tuple[object, object, object]:

@@ -83,12 +83,12 @@ def profile(invocation: Invocation, /, uris: tuple[str, ...], as_json: bool, **s
     """
     from metastore_assets.cli.answers import profile_answer, shapes
     from metastore_assets.profiling import profile_table
-    from metastore_assets.storage.scratch import ScratchFolder
+    from metastore_assets.storage.temporary_folders import TemporaryFolder
 
     output = make_output(as_json)
     status = 0
     with (
-        ScratchFolder("profile") as folder,
+        TemporaryFolder("profile") as folder,
         watching() as watcher,
         LazySpark({}, watcher) as spark,
     ):

@@ -20,7 +20,7 @@ from metastore_assets.formats.hidden import HidingFormat
 from metastore_assets.formats.metadata_cache import Memory
 from metastore_assets.formats.partition_keys import UNPARTITIONED, decode_partition_key, encode_partition_key
 from metastore_assets.storage.location import Location
-from metastore_assets.storage.location_policy import Reach, own_location
+from metastore_assets.storage.location_policy import LocationPolicy, table_location
 from metastore_assets.tasks.running import Runner, run_in_children
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def _open_located(table: TableConfig, memory: Memory, run: Runner, registered: F
 
 
 def _open_plain(table: TableConfig, memory: Memory, run: Runner, registered: Folders | None) -> TableFormat:
-    name = table.format or _detect(own_location(table))
+    name = table.format or _detect(table_location(table))
     if table.declared and name != "files":
         raise ConfigError(
             f"table {table.name!r}: schema is for plain files; this is a table of the format {name}, which has one"
@@ -89,11 +89,11 @@ def _open_plain(table: TableConfig, memory: Memory, run: Runner, registered: Fol
 def _registered(table: TableConfig, folders: Folders) -> RegisteredFolders:
     from metastore_assets.formats.files.registered import RegisteredFolders
 
-    own = own_location(table)
-    reach = Reach.of(table, own)
+    own = table_location(table)
+    location_policy = LocationPolicy.of(table, own)
     partitions = []
     for partition in folders.partitions:
-        location, path = reach.to(partition.location)
+        location, path = location_policy.resolve(partition.location)
         if location != own:
             values = "/".join(map(str, partition.values))
             raise TableFormatError(

@@ -12,10 +12,10 @@ import numpy as np
 import numpy.typing as npt
 from pyroaring import BitMap64
 
-from metastore_assets.storage.corrupt_input import refuse_beyond
+from metastore_assets.storage.corrupt_input import check_limit
 from metastore_assets.storage.limits import DELETED_ROWS
 from metastore_assets.storage.location import Location
-from metastore_assets.storage.location_policy import Reach
+from metastore_assets.storage.location_policy import LocationPolicy
 
 Positions = npt.NDArray[np.uint64]
 
@@ -45,7 +45,7 @@ class DeletionVector:
         """Unique id within the table, as the protocol builds it."""
         return f"{self.storage}{self.path_or_inline}@{self.offset}"
 
-    def file(self, reach: Reach) -> tuple[Location, str] | None:
+    def file(self, location_policy: LocationPolicy) -> tuple[Location, str] | None:
         """The file that holds it: a location and the path below; None for an inline one.
 
         Raises TableFormatError when the table does not reach so far, ValueError for a name that is none.
@@ -57,17 +57,17 @@ class DeletionVector:
             if len(encoded) != _NAME_DIGITS:
                 raise ValueError(f"{self.path_or_inline!r} is too short for the name of its file")
             name = f"deletion_vector_{uuid.UUID(bytes=_decode_z85(encoded))}.bin"
-            return reach.below(reach.table, f"{prefix}/{name}" if prefix else name)
+            return location_policy.resolve_relative(location_policy.table, f"{prefix}/{name}" if prefix else name)
         if self.storage == "p":
-            return reach.to(unquote(self.path_or_inline))
+            return location_policy.resolve(unquote(self.path_or_inline))
         raise ValueError(f"it is of the storage type {self.storage!r}; there are 'u', 'p' and 'i'")
 
-    def positions(self, reach: Reach, row_count: int) -> Positions:
+    def positions(self, location_policy: LocationPolicy, row_count: int) -> Positions:
         """Ascending positions of the deleted rows, in a data file of so many rows.
 
         Raises ValueError when what is stored contradicts itself, the log, or the data file.
         """
-        file = self.file(reach)
+        file = self.file(location_policy)
         data = self._inline() if file is None else self._stored(*file)
         return decode_vector(data, self.cardinality, "log", row_count)
 
@@ -121,7 +121,7 @@ def decode_vector(data: bytes, cardinality: int, source: str, row_count: int) ->
     A run of them takes four bytes, whatever its length: so what the vector holds is compared with that number and with
     what the `source` of the vector says, before it is unpacked. Raises ValueError.
     """
-    refuse_beyond(DELETED_ROWS, cardinality, "deleted rows of one data file")
+    check_limit(DELETED_ROWS, cardinality, "deleted rows of one data file")
     bitmap = decode_bitmap_array(data)
     if len(bitmap) != cardinality:
         raise ValueError(f"it deletes {len(bitmap)} rows, the {source} says {cardinality}")

@@ -14,7 +14,7 @@ from typing import TypeVar
 
 import pyarrow as pa
 
-from metastore_assets.storage.corrupt_input import DAMAGE
+from metastore_assets.storage.corrupt_input import CORRUPTION_ERRORS
 
 T = TypeVar("T")
 
@@ -52,7 +52,7 @@ class Memory:
             return None
         try:
             decoded = decode(value)
-        except DAMAGE:
+        except CORRUPTION_ERRORS:
             return None
         self._kept[key] = value
         return decoded

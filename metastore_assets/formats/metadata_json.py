@@ -6,21 +6,21 @@ import json
 from collections import Counter
 from typing import Any
 
-from metastore_assets.storage.corrupt_input import refuse_beyond
-from metastore_assets.storage.decompression import gunzipped, is_gzip
+from metastore_assets.storage.compression import decompress_gzip, is_gzip
+from metastore_assets.storage.corrupt_input import check_limit
 from metastore_assets.storage.limits import (
+    COMPRESSED_VALUES,
+    COMPRESSED_VALUES_PER_BYTE,
     DOCUMENT_VALUES,
     LINE_BYTES,
     NESTING,
-    PACKED_VALUES,
-    PACKED_VALUES_PER_BYTE,
     RECORD_VALUES,
 )
 
 
 def parsed(data: bytes | str) -> Any:
     """A document. Raises ValueError, or RecursionError when it is nested too deeply."""
-    refuse_beyond(DOCUMENT_VALUES, most_values(data), "values")
+    check_limit(DOCUMENT_VALUES, most_values(data), "values")
     return _DECODER.decode(data if isinstance(data, str) else data.decode("utf-8-sig"))
 
 
@@ -28,16 +28,16 @@ def parsed_file(data: bytes) -> Any:
     """The document in a file that may be packed by gzip. Raises one of `damage.DAMAGE`."""
     if not is_gzip(data):
         return parsed(data)
-    text = gunzipped(data)
-    most = max(PACKED_VALUES, PACKED_VALUES_PER_BYTE * len(data))
-    refuse_beyond(most, most_values(text), f"values in {len(data):,} packed bytes")
+    text = decompress_gzip(data)
+    most = max(COMPRESSED_VALUES, COMPRESSED_VALUES_PER_BYTE * len(data))
+    check_limit(most, most_values(text), f"values in {len(data):,} packed bytes")
     return parsed(text)
 
 
 def parsed_line(line: bytes) -> Any:
     """The document in one of many lines. Raises ValueError, or RecursionError."""
-    refuse_beyond(LINE_BYTES, len(line), "bytes in a line")
-    refuse_beyond(RECORD_VALUES, most_values(line), "values in a line")
+    check_limit(LINE_BYTES, len(line), "bytes in a line")
+    check_limit(RECORD_VALUES, most_values(line), "values in a line")
     return _DECODER.decode(line.decode("utf-8-sig"))
 
 

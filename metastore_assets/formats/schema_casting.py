@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from metastore_assets.formats.base import FIELD_ID, INITIAL_DEFAULT
 from metastore_assets.formats.values import Constant, repeated
-from metastore_assets.startup_lazy import pc
+from metastore_assets.startup import pc
 from metastore_assets.storage.corrupt_input import UnsupportedError
 
 PARQUET_FIELD_ID = b"PARQUET:field_id"

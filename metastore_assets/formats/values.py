@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from metastore_assets.iso8601 import temporal_text
-from metastore_assets.startup_lazy import pc
+from metastore_assets.startup import pc
 
 Constant: TypeAlias = pa.Array
 """One value, which may be null, as an array of length one."""

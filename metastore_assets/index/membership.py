@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from metastore_assets.caching import kept_property
+from metastore_assets.caching import lock_free_cached_property
 from metastore_assets.errors import CorruptionError
 from metastore_assets.index.files import FOLDER, GONE, ROWS
 from metastore_assets.index.membership_parts import MembershipPart, membership_parts, slice_section
@@ -64,7 +64,7 @@ class MembershipReader:
         self._store = store
         self._files = files
 
-    @kept_property
+    @lock_free_cached_property
     def names(self) -> list[str]:
         """The names of the profiles of the version's fragments."""
         found: list[str] = [name for part in self._parts for name in part.names.to_pylist()]
@@ -93,7 +93,7 @@ class MembershipReader:
                     found[name] = cls, int(bits[at]), prefixes[ends[at] : ends[at + 1]]
         return found
 
-    @kept_property
+    @lock_free_cached_property
     def _parts(self) -> list[MembershipPart]:
         return membership_parts(self._store, self._files.files)
 

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from metastore_assets.caching import kept_property
+from metastore_assets.caching import lock_free_cached_property
 from metastore_assets.errors import CorruptionError
 from metastore_assets.index.files import GONE, ROWS, live_masks, one_chunk
 from metastore_assets.statistics.membership import Cells, Places, Words
@@ -31,7 +31,7 @@ class MembershipPart:
         self._live = None if live is None else live.to_numpy(zero_copy_only=False)
         self._decoded: tuple[tuple[str, int], tuple[Places, Words]] | None = None
 
-    @kept_property
+    @lock_free_cached_property
     def names(self) -> pa.Array:
         return self._counted(_names(self._sections, ROWS, self._uri))
 
@@ -43,7 +43,7 @@ class MembershipPart:
     def byte_count(self) -> int:
         return self._sections.byte_count
 
-    @kept_property
+    @lock_free_cached_property
     def slicings(self) -> dict[str, int]:
         """By field id, the slicing of the filters of a column."""
         slices: dict[str, int] = {}

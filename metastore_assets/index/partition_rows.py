@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from metastore_assets.caching import kept_property
+from metastore_assets.caching import lock_free_cached_property
 from metastore_assets.index.files import one_chunk
 from metastore_assets.statistics.union import as_union, union_of
 
@@ -41,7 +41,7 @@ class PartitionRows:
         """Number of rows."""
         return len(self.rows)
 
-    @kept_property
+    @lock_free_cached_property
     def columns(self) -> list[str]:
         """The field ids of the columns that there are rows of."""
         return list(self._places)
@@ -54,12 +54,12 @@ class PartitionRows:
         """The rows of one column."""
         return self.ordered.slice(*self._places[field_id])
 
-    @kept_property
+    @lock_free_cached_property
     def _ids(self) -> pa.DictionaryArray:
         ids = self.rows["field_id"].combine_chunks() if len(self.rows) else pa.array([], pa.string())
         return ids.dictionary_encode()
 
-    @kept_property
+    @lock_free_cached_property
     def ordered(self) -> pa.Table:
         """The rows, column by column."""
         numbers = self._ids.indices.to_numpy()
@@ -67,7 +67,7 @@ class PartitionRows:
             return self.rows
         return self.rows.take(pa.array(np.argsort(numbers, kind="stable")))
 
-    @kept_property
+    @lock_free_cached_property
     def _places(self) -> dict[str, tuple[int, int]]:
         """By field id, first row in `ordered` and number of rows."""
         names = self._ids.dictionary.to_pylist()

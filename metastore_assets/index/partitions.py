@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from metastore_assets.caching import kept_property
+from metastore_assets.caching import lock_free_cached_property
 from metastore_assets.errors import CorruptionError
 from metastore_assets.index.files import FOLDER, GONE, live_masks, padded, section_of
 from metastore_assets.index.partition_rows import (
@@ -59,7 +59,7 @@ class PartitionReader:
         self._store = store
         self._files = files
 
-    @kept_property
+    @lock_free_cached_property
     def partitions(self) -> pa.Table:
         """Keys and numbers of rows of the partitions, by key: PARTITIONS."""
         return self._all.take(pa.array(self._order))
@@ -79,7 +79,7 @@ class PartitionReader:
                 yield places[first + rows[PLACE.name].to_numpy()], rows.drop_columns([PLACE.name])
             first += len(part.partitions)
 
-    @kept_property
+    @lock_free_cached_property
     def _all(self) -> pa.Table:
         found = pa.concat_tables([PARTITIONS.empty_table(), *(part.partitions for part in self._parts)])
         if len(found) != self._files.rows:
@@ -89,11 +89,11 @@ class PartitionReader:
             )
         return found
 
-    @kept_property
+    @lock_free_cached_property
     def _order(self) -> npt.NDArray[np.int64]:
         return np.argsort(np.array(self._all["_key"].to_pylist(), object), kind="stable")
 
-    @kept_property
+    @lock_free_cached_property
     def _parts(self) -> list[_Part]:
         return _parts(self._store, self._files.files)
 
@@ -167,7 +167,7 @@ class _Part:
     def gone(self) -> set[str]:
         return set(self.file.keys(GONE).to_pylist())
 
-    @kept_property
+    @lock_free_cached_property
     def partitions(self) -> pa.Table:
         found = self.file.partitions
         return found if self.live is None else found.filter(self.live)
@@ -199,15 +199,15 @@ class _File:
         self._uri = store.uri(path)
         self._sections = SectionReader(store, path)
 
-    @kept_property
+    @lock_free_cached_property
     def schema(self) -> pa.Schema:
         return pa.schema([field for field in self._sections.schema if field.name not in PARTITIONS.names])
 
-    @kept_property
+    @lock_free_cached_property
     def columns(self) -> list[str]:
         return [own.partition(" ")[2] for own in self._sections.sections if own not in (_KEYS, GONE)]
 
-    @kept_property
+    @lock_free_cached_property
     def partitions(self) -> pa.Table:
         return self._section(_KEYS, PARTITIONS.names)
 

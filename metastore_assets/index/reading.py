@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from metastore_assets.caching import kept_property
+from metastore_assets.caching import lock_free_cached_property
 from metastore_assets.errors import CorruptionError
 from metastore_assets.index.files import GONE, ROWS, live_masks, section_of
 from metastore_assets.index.rows import FRAGMENTS, IndexRows, column_schema
@@ -80,7 +80,7 @@ class IndexReader:
         """The names of the fragments of the version."""
         return set(self.fragments(("name",))["name"].to_pylist())
 
-    @kept_property
+    @lock_free_cached_property
     def _live(self) -> list[tuple[_File, pa.Array | None]]:
         """Each file, oldest first, with a mask of its fragments that no newer one has or says are gone; None: all."""
         files = [_File(self._store, file.path) for file in self._files.files]

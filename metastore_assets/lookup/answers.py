@@ -8,7 +8,7 @@ from typing import SupportsIndex, TypeVar, overload
 
 import pyarrow as pa
 
-from metastore_assets.caching import kept_property
+from metastore_assets.caching import lock_free_cached_property
 from metastore_assets.statistics.column import ColumnStatistics, Guarantee
 
 T = TypeVar("T")
@@ -102,7 +102,7 @@ class Statistics(Sequence[ColumnStatistics]):
         """The partition of each row; None where all are of the table as a whole."""
         self.as_of = as_of
 
-    @kept_property
+    @lock_free_cached_property
     def _rows(self) -> list[ColumnStatistics]:
         from metastore_assets.statistics.tables import statistics_rows
 
@@ -139,7 +139,7 @@ class Statistics(Sequence[ColumnStatistics]):
         """
         return self._table
 
-    @kept_property
+    @lock_free_cached_property
     def _table(self) -> pa.Table:
         from metastore_assets.statistics.tables import statistics_table, told_table
 

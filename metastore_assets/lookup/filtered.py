@@ -11,11 +11,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from metastore_assets.caching import kept_property
+from metastore_assets.caching import lock_free_cached_property
 from metastore_assets.errors import ConfigError
 from metastore_assets.lookup.answers import Count, ExactCount
 from metastore_assets.lookup.missing import files_there
-from metastore_assets.startup_lazy import pc
+from metastore_assets.startup import pc
 from metastore_assets.statistics.histogram import Histogram
 from metastore_assets.store.manifest import Version
 from metastore_assets.store.objects import ObjectStore
@@ -250,7 +250,7 @@ class FilteredAnswers:
         # What there is no filter of may hold anything.
         return np.append(found, True)[self._filter_places]
 
-    @kept_property
+    @lock_free_cached_property
     def _filter_places(self) -> npt.NDArray[np.int64]:
         """Of each fragment of the index the place of its filter; -1 for none."""
         names = pa.array(self._membership.names, pa.string())
@@ -258,14 +258,14 @@ class FilteredAnswers:
         found: npt.NDArray[np.int64] = places.fill_null(-1).to_numpy().astype(np.int64)
         return found
 
-    @kept_property
+    @lock_free_cached_property
     def _membership(self) -> MembershipReader:
         from metastore_assets.index.membership import MembershipReader
 
         assert self._version.membership is not None
         return MembershipReader(self._objects, self._version.membership.files)
 
-    @kept_property
+    @lock_free_cached_property
     def _kept_by_partition(self) -> frozenset[str]:
         """Field ids of the columns of which it is kept which partitions hold which values."""
         lists = self._version.lists
@@ -273,7 +273,7 @@ class FilteredAnswers:
 
         return frozenset() if lists is None else frozenset(read_lists(self._objects, lists).by_partition)
 
-    @kept_property
+    @lock_free_cached_property
     def _index(self) -> IndexReader:
         from metastore_assets.index import IndexReader
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, overload
 
 import pyarrow as pa
 
-from metastore_assets.caching import kept_property
+from metastore_assets.caching import lock_free_cached_property
 from metastore_assets.lookup.answers import Answers, AsOf, Count, Quantile, Statistics, TopValues
 from metastore_assets.lookup.missing import files_there
 from metastore_assets.lookup.ordered import Method
@@ -237,7 +237,7 @@ class ListedAnswers:
                 self._columns.popitem(last=False)
         return kept
 
-    @kept_property
+    @lock_free_cached_property
     def _lists(self) -> ListReader:
         from metastore_assets.value_counts import ListReader, read_lists  # the statistics of columns do without
 

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from metastore_assets.caching import kept_property
+from metastore_assets.caching import lock_free_cached_property
 from metastore_assets.lookup.profile_files import Profile
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.naming import NAMED, named_table
@@ -69,7 +69,7 @@ class PartitionStatistics:
                 found.add(lacking, number, named_table(nulls, position, leaf))
         return found.ordered(), [key for key in keys for _ in columns]
 
-    @kept_property
+    @lock_free_cached_property
     def _in_files(self) -> dict[str, int]:
         """Numbers of rows of the partitions that files tell of, by key, in their order."""
         if not self._files.files.files:

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import types as t
 
-from metastore_assets.caching import kept_property
+from metastore_assets.caching import lock_free_cached_property
 from metastore_assets.statistics.column import Guarantee
 from metastore_assets.statistics.frequencies import Frequencies, nan_frequency
 from metastore_assets.statistics.quantiles import Digest, estimated_rank, estimated_values, ranked_values
@@ -81,7 +81,7 @@ class StoredValues:
         self._arrow = class_named(type_class).arrow
         self._column = pa.table({"column": pa.array([field_id])})
 
-    @kept_property
+    @lock_free_cached_property
     def ranked(self) -> int:
         """As `Ordered`."""
         total = self._ranks.total(self._column)

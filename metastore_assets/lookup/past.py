@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, cast, overload
 import pyarrow as pa
 
 from metastore_assets.lookup.as_of import VersionChoice, find_version
-from metastore_assets.startup_lazy import pc
+from metastore_assets.startup import pc
 from metastore_assets.store.manifest import Version
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.values.leaves import LeafColumn

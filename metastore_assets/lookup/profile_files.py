@@ -17,7 +17,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from metastore_assets.caching import kept_property
+from metastore_assets.caching import lock_free_cached_property
 from metastore_assets.errors import ObjectNotFoundError
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.frequencies import EMPTY, Frequencies
@@ -186,11 +186,11 @@ class ProfileReader:
         row = self._positions.get(leaf.field_id)
         return None if row is None else self._names[row][0]
 
-    @kept_property
+    @lock_free_cached_property
     def _positions(self) -> dict[str, int]:
         return {field_id: row for row, (_, field_id) in enumerate(self._names)}
 
-    @kept_property
+    @lock_free_cached_property
     def _names(self) -> list[tuple[str, str]]:
         """Path and field id of each row of `statistics`."""
         with self._reading(self._files.statistics):
@@ -200,22 +200,22 @@ class ProfileReader:
             except zlib.error as error:
                 raise ValueError(f"its list of columns: {error}") from error
 
-    @kept_property
+    @lock_free_cached_property
     def _statistics(self) -> SharedParquet:
         return SharedParquet(self._objects, self._files.statistics)
 
-    @kept_property
+    @lock_free_cached_property
     def _histograms(self) -> SharedParquet:
         return SharedParquet(self._objects, self._files.histograms)
 
-    @kept_property
+    @lock_free_cached_property
     def _histogram_columns(self) -> frozenset[str]:
         if not self._files.histograms:
             return frozenset()
         with self._reading(self._files.histograms):
             return frozenset(self._histograms.metadata.schema.to_arrow_schema().names)
 
-    @kept_property
+    @lock_free_cached_property
     def _group_starts(self) -> list[int]:
         with self._reading(self._files.statistics):
             metadata = self._statistics.metadata

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from metastore_assets.caching import kept_property
+from metastore_assets.caching import lock_free_cached_property
 from metastore_assets.errors import CorruptionError
 from metastore_assets.expressions.counts import ColumnBounds, Integers, RowBounds, all_of, leaf_rows, true_rows
 from metastore_assets.expressions.reasons import statistics_of, told_value
@@ -19,7 +19,7 @@ from metastore_assets.index import IndexColumn, IndexReader
 from metastore_assets.lookup.buckets import buckets_of, partitions_with
 from metastore_assets.lookup.enough import enough
 from metastore_assets.lookup.receipts import Cost, Elimination, PrunedFragment, Receipt
-from metastore_assets.storage.traffic import metered
+from metastore_assets.storage.io_counters import count_io
 from metastore_assets.store.manifest import Version
 
 _MOST = np.iinfo(np.int64).max
@@ -48,7 +48,7 @@ class Pruning:
         self.predicate = predicate
         self.limit = limit
         self._index = index
-        with metered() as meter:
+        with count_io() as meter:
             self._fragments = index.fragments()
             self._row_counts: Integers = self._fragments["row_count"].to_numpy()
             self._sizes: Integers = self._fragments["bytes"].to_numpy()
@@ -63,12 +63,12 @@ class Pruning:
             self._filters = {leaf: own for leaf in known if (own := self._filter(leaf, may_hold)) is not None}
             caps = self._with_filters()
             self._parts = [true_rows(part, self._row_counts, self._columns, caps) for part in conjuncts(predicate)]
-        read = meter.told().read
+        read = meter.counts().read
         self.cost = Cost(len(read.files), read.bytes)
         self.bounds: RowBounds = all_of(self._parts, self._row_counts)
         """Of each fragment, in the order of the index, how many of its rows the predicate is true of."""
 
-    @kept_property
+    @lock_free_cached_property
     def kept(self) -> npt.NDArray[np.bool_]:
         """Whether each fragment, in the order of the index, has to be read. One without rows has not."""
         return self.bounds.most > 0 if self.limit is None else enough(self.bounds, self._sizes, self.limit)
@@ -118,7 +118,7 @@ class Pruning:
         ids: list[str] = self._index.fragments(("id",))["id"].filter(pa.array(mask)).to_pylist()
         return ids
 
-    @kept_property
+    @lock_free_cached_property
     def paths(self) -> list[str]:
         """Of the data files that have to be read, in the order of partition keys, then of paths."""
         columns = ("partition_key", "path")
@@ -126,7 +126,7 @@ class Pruning:
         found: list[str] = kept.sort_by([(name, "ascending") for name in columns])["path"].to_pylist()
         return found
 
-    @kept_property
+    @lock_free_cached_property
     def fragments(self) -> list[PrunedFragment]:
         """The fragments that have to be read, by partition key, then path."""
         kept = self.kept
@@ -136,7 +136,7 @@ class Pruning:
         found = [PrunedFragment(*row) for row in zip(*columns, *bounds, strict=True)]
         return sorted(found, key=lambda own: (own.partition_key, own.path))
 
-    @kept_property
+    @lock_free_cached_property
     def receipt(self) -> list[Receipt]:
         """What each conjunct has eliminated, by the order of the predicate, then by fragments, the most first."""
         found = []

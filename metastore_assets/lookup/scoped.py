@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from threading import RLock
 from typing import TYPE_CHECKING, Protocol
 
-from metastore_assets.caching import kept_property
+from metastore_assets.caching import lock_free_cached_property
 from metastore_assets.errors import NotKeptError
 from metastore_assets.lookup.answers import AsOf, Statistics, names_of
 from metastore_assets.lookup.distributed import HistogramAnswers
@@ -129,7 +129,7 @@ class FilteredView(ListedAnswers, HistogramAnswers):
         """Raises NotKeptError: there are files of the whole table only."""
         raise NotKeptError(f"the values of {self._named(column)} are in files of the whole table only")
 
-    @kept_property
+    @lock_free_cached_property
     def _lists(self) -> ListReader:
         return self._lookup._lists
 

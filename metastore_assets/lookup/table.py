@@ -9,7 +9,7 @@ from threading import RLock
 
 import pyarrow as pa
 
-from metastore_assets.caching import kept_property
+from metastore_assets.caching import lock_free_cached_property
 from metastore_assets.errors import ColumnNotFoundError, PartitionNotFoundError
 from metastore_assets.lookup.answers import AsOf, Statistics, names_of
 from metastore_assets.lookup.distributed import HistogramAnswers
@@ -154,7 +154,7 @@ class Table(ListedAnswers, HistogramAnswers, FilteredAnswers, PastAnswers):
     ) -> tuple[pa.Table, list[str]]:
         return self._by_column.table(columns, keys)
 
-    @kept_property
+    @lock_free_cached_property
     def _by_column(self) -> PartitionStatistics:
         files = self._version.partition_files
         assert files is not None

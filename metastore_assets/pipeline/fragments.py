@@ -31,14 +31,14 @@ from metastore_assets.pipeline.profiles.files import ProfileWriter
 from metastore_assets.pipeline.profiles.packed import StatesWriter, keeps_filters, keeps_prints, layout_union
 from metastore_assets.spark.tasks import limit_threads, run_tasks
 from metastore_assets.statistics.profile import ColumnProfile, profile_field
-from metastore_assets.storage.corrupt_input import DAMAGE, is_unsupported, reason
-from metastore_assets.storage.process_memory import bounded
+from metastore_assets.storage.corrupt_input import CORRUPTION_ERRORS, error_reason, is_unsupported
+from metastore_assets.storage.process_memory import run_with_memory_limit
 from metastore_assets.store.manifest import FragmentEntry, ProfileFiles
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.tasks.reading import read_all
 from metastore_assets.values.leaves import schema_leaves
 
-_DAMAGE = (*DAMAGE, pl.exceptions.PolarsError, pl.exceptions.PanicException)
+_DAMAGE = (*CORRUPTION_ERRORS, pl.exceptions.PolarsError, pl.exceptions.PanicException)
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ class FragmentProfiler:
     def _results(self, bundles: Sequence[Bundle]) -> list[Results]:
         if self._engine.reads_here([fragment for bundle in bundles for fragment in bundle]):
             return profile_apart(self._context, bundles)
-        function = _profile_one_apart if self._apart else partial(bounded, profile_bundle)
+        function = _profile_one_apart if self._apart else partial(run_with_memory_limit, profile_bundle)
         return run_tasks(self._engine.session, partial(function, self._context), bundles, list(map(weight, bundles)))
 
 
@@ -183,7 +183,7 @@ def _outcome(
         return _failure(fragment, _told(context, fragment, error, str(error)), missing, unsupported)
     except _DAMAGE as error:
         # What a reader throws at damaged bytes is not bounded by what it documents.
-        text = _told(context, fragment, error, f"{fragment.path}: {reason(error)}")
+        text = _told(context, fragment, error, f"{fragment.path}: {error_reason(error)}")
         return _failure(fragment, text, isinstance(error, FileNotFoundError), is_unsupported(error))
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 
 from metastore_assets.pipeline.plan import Plan, TypeChange
-from metastore_assets.storage.traffic import Meter, Traffic
+from metastore_assets.storage.io_counters import IoCounter, IoCounts
 from metastore_assets.store.manifest import Effort, Version
 from metastore_assets.value_counts import ListChanges
 
@@ -66,7 +66,7 @@ class RefreshResult:
     """What changed in the lists of the table's values; None where they were made anew, and that is not known."""
     effort: Effort | None = None
     """What the version took; None where none was published."""
-    steps: Mapping[str, Traffic] = field(default_factory=dict)
+    steps: Mapping[str, IoCounts] = field(default_factory=dict)
     """What each of the `STEPS` read and wrote, of the table's files and of the Metastore's, in whichever process."""
 
     def to_json(self) -> dict[str, object]:
@@ -97,7 +97,7 @@ class RefreshResult:
         }
 
 
-def nothing_to_do(latest: Version, profiled: int, started: float, meter: Meter) -> RefreshResult:
+def nothing_to_do(latest: Version, profiled: int, started: float, meter: IoCounter) -> RefreshResult:
     """Where the newest version is current. `started` is a time of the monotonic clock; `meter` counted the steps."""
     return RefreshResult(
         latest.table, latest.number, latest.snapshot, False, 0, 0, latest.fragment_count, profiled, (), (),
@@ -106,7 +106,7 @@ def nothing_to_do(latest: Version, profiled: int, started: float, meter: Meter) 
 
 
 def result_of(
-    plan: Plan, new: Version, lists: ListChanges | None, profiled: int, started: float, meter: Meter
+    plan: Plan, new: Version, lists: ListChanges | None, profiled: int, started: float, meter: IoCounter
 ) -> RefreshResult:
     """Where a version was published."""
     return RefreshResult(
@@ -130,5 +130,5 @@ def result_of(
     )
 
 
-def _steps(meter: Meter) -> dict[str, Traffic]:
-    return {name: meter.told(name) for name in STEPS}
+def _steps(meter: IoCounter) -> dict[str, IoCounts]:
+    return {name: meter.counts(name) for name in STEPS}

@@ -37,7 +37,7 @@ from metastore_assets.pipeline.plan import Plan
 from metastore_assets.pipeline.planning import attempt_of, current_plan, describes_now, memory_of
 from metastore_assets.pipeline.profiling import failure_advice, profile_all, profile_error, save_as, saving
 from metastore_assets.pipeline.reading import TaskReader
-from metastore_assets.storage.traffic import metered, step
+from metastore_assets.storage.io_counters import count_io, io_step
 from metastore_assets.store.manifest import Effort, Version
 from metastore_assets.store.versions import VersionStore, versions_of
 from metastore_assets.value_counts import list_changes
@@ -97,17 +97,17 @@ def refresh(
     made: dict[str, Mapping[str, str]] = {}
     progress(Progress(table.name, "plan"))
     with (
-        metered() as meter,
+        count_io() as meter,
         _telling_what_stands(versions),
         _without_damaged(versions, attempt),
         _telling_of_a_purge(versions),
     ):
-        with step("plan"):
+        with io_step("plan"):
             table = with_hidden_key(config, table, make=True)
             memory = memory_of(versions, full=full)
             table_format = open_table_format(table, memory, TaskReader(spark))
         for _ in range(_ATTEMPTS):
-            with step("plan"):
+            with io_step("plan"):
                 if (fresh or written) and versions.purged() != purged:
                     # A purge removed what was written before it.
                     versions.abandon({*written, *(path for entry in fresh for path in entry.files.paths())})
@@ -122,7 +122,7 @@ def refresh(
                 if fresh and purged != former:
                     continue
             made[plan.layout.id] = plan.layout.signatures
-            with step("profile"):
+            with io_step("profile"):
                 profiled = profile_all(engine, versions, table, plan, progress, attempt)
             if failures := profiled.failures:
                 fresh += profiled.entries
@@ -130,7 +130,7 @@ def refresh(
                     continue  # The table moved on while it was read; what is done already is kept.
                 raise profile_error(table, failures, len(profiled.entries))
             fragments = {**plan.reused, **{entry.id: entry for entry in profiled.entries}}
-            with step("decide"), _telling_what_is_missing(table):
+            with io_step("decide"), _telling_what_is_missing(table):
                 with saving(versions, profiled):
                     asked, plan = plan.layout, settled(engine, versions.objects, table, plan, fragments)
                     fragments = without_lists(engine, versions.objects, asked, plan.layout, fragments)
@@ -142,7 +142,7 @@ def refresh(
             progress(Progress(table.name, "reduce", 0, changed, "partitions", changed))
             then_the_table = partial(progress, Progress(table.name, "reduce", changed, changed, "partitions"))
             try:
-                with step("reduce"), _telling_what_is_missing(table):
+                with io_step("reduce"), _telling_what_is_missing(table):
                     new = next_version(
                         engine,
                         versions.objects,
@@ -160,13 +160,13 @@ def refresh(
                     f"table {table.name!r}: {error}: values that occur twice could not be read there. "
                     f"{failure_advice([error.unsupported])}"
                 ) from error
-            with step("lists"):  # before the former version may go
+            with io_step("lists"):  # before the former version may go
                 lists = list_changes(versions.objects, plan.base.lists if plan.base else None, new.lists)
             progress(Progress(table.name, "publish"))
             read = fresh[finished:]
             effort = Effort(len(read), sum(entry.bytes for entry in read), time.monotonic() - started)
             new = replace(new, effort=effort, place=place_of(table, new.format))
-            with step("publish"):
+            with io_step("publish"):
                 try:
                     versions.publish(new, plan.base)
                 except VersionConflictError:

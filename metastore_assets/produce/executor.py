@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol, TypeVar
 
-from metastore_assets.storage.traffic import Threads
+from metastore_assets.storage.io_counters import IoCountingThreadPool
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -30,7 +30,7 @@ class LocalExecutor:
     def map(self, function: Callable[[T], R], tasks: Sequence[T]) -> list[R]:
         if self._threads == 1 or len(tasks) < 2:
             return [function(task) for task in tasks]
-        with Threads(self._threads) as pool:
+        with IoCountingThreadPool(self._threads) as pool:
             return list(pool.map(function, tasks))
 
     def slots(self) -> int:

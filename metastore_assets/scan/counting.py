@@ -15,7 +15,7 @@ from metastore_assets.pipeline.reading import TaskReader
 from metastore_assets.scan.choosing import Choice, Which, choose
 from metastore_assets.scan.reading import count_rows
 from metastore_assets.scan.work import StartSpark, each_fragment, engine_of, engine_session
-from metastore_assets.storage.traffic import metered, step
+from metastore_assets.storage.io_counters import count_io, io_step
 
 _ATTEMPTS = 3
 _READ = "read"
@@ -37,7 +37,7 @@ def count(
     """
     engine = engine_of(spark)
     for attempt in range(_ATTEMPTS):
-        with metered() as meter:
+        with count_io() as meter:
             chosen = choose(lookup, table, where, snapshot, TaskReader(engine_session(engine)))
             known = _told(lookup, where, chosen)
             if known is not None:
@@ -46,7 +46,7 @@ def count(
                 )
             read = [fragment for fragment in chosen.undecided if fragment.id not in chosen.unread]
             try:
-                with step(_READ):
+                with io_step(_READ):
                     counts = each_fragment(engine, partial(count_rows, chosen.filter), read, apart=spark is None)
             except FragmentError as error:
                 if not error.missing or snapshot == "version" or attempt == _ATTEMPTS - 1:
@@ -55,7 +55,7 @@ def count(
         return ExactCount(
             chosen.decided_rows + sum(counts),
             len(read),
-            meter.told(_READ).read.bytes,
+            meter.counts(_READ).read.bytes,
             len(chosen.snapshot.fragments),
             lookup.version.number,
             chosen.snapshot.id,

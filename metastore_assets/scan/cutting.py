@@ -28,7 +28,7 @@ from metastore_assets.statistics.frequencies import Frequencies
 from metastore_assets.statistics.prints import Prints
 from metastore_assets.statistics.profile import profile_field
 from metastore_assets.statistics.states import states_table
-from metastore_assets.storage.traffic import metered
+from metastore_assets.storage.io_counters import count_io
 from metastore_assets.values.leaves import LeafColumn, schema_leaves
 
 Wanted = tuple[LeafColumn, KeptPolicy]
@@ -79,10 +79,10 @@ class CutFragments:
             self._fragments, schema = fragments_named(self._lookup, self._table, ids, run)
             self._schema = pa.schema([with_default_values(field, schema) for field in self._schema])
         task = partial(cut_profile, RowFilter(self._predicate, self._schema), self._fields(columns), union)
-        with metered() as meter:
+        with count_io() as meter:
             found: list[CutProfile] = each_fragment(engine, task, self._fragments, apart=self._spark is None)
         self.read_ids = frozenset(own.id for own in self._fragments)
-        self.bytes_read += meter.told().read.bytes
+        self.bytes_read += meter.counts().read.bytes
         return found
 
     def _fields(self, columns: Sequence[Wanted]) -> list[tuple[int, list[Wanted]]]:

@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 
-from metastore_assets.caching import kept_property
+from metastore_assets.caching import lock_free_cached_property
 from metastore_assets.errors import CorruptionError
 from metastore_assets.lookup.profile_files import Profile
 from metastore_assets.pipeline.profiles.states_files import StatesFiles
@@ -91,7 +91,7 @@ class OnePartition:
         self._stored = stored
         self._make = merged
 
-    @kept_property
+    @lock_free_cached_property
     def _merged(self) -> Profile:
         return self._make()
 

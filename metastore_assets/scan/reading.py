@@ -10,7 +10,12 @@ import pyarrow as pa
 from metastore_assets.errors import FragmentError, MetastoreError
 from metastore_assets.expressions.rows import Mask, RowFilter
 from metastore_assets.formats.base import Fragment, FragmentReader
-from metastore_assets.storage.corrupt_input import DAMAGE, is_unsupported, quoting, reason
+from metastore_assets.storage.corrupt_input import (
+    CORRUPTION_ERRORS,
+    error_reason,
+    is_unsupported,
+    with_redacted_message,
+)
 from metastore_assets.values.leaves import plain_array
 
 
@@ -60,15 +65,15 @@ def opened_fragment(fragment: Fragment) -> Iterator[FragmentReader]:
             yield reader
     except MetastoreError:
         raise
-    except DAMAGE as error:
+    except CORRUPTION_ERRORS as error:
         # What a reader throws at damaged bytes is not bounded by what it documents.
         missing = isinstance(error, FileNotFoundError)
         unsupported = is_unsupported(error)
         made = FragmentError(
-            f"{fragment.path}: {reason(error)}", path=fragment.path, missing=missing, unsupported=unsupported
+            f"{fragment.path}: {error_reason(error)}", path=fragment.path, missing=missing, unsupported=unsupported
         )
         what = f"{fragment.path} {'is not supported' if unsupported else 'cannot be read'}"
-        raise quoting(made, what, error) from error
+        raise with_redacted_message(made, what, error) from error
 
 
 def _aligned(reader: FragmentReader, fields: Sequence[pa.Field]) -> Iterator[tuple[list[pa.Array], int]]:

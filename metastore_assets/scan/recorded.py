@@ -16,7 +16,7 @@ from metastore_assets.errors import ConfigError, CorruptionError
 from metastore_assets.messages import redacted
 from metastore_assets.pipeline.place import RECORDED_FIELDS
 from metastore_assets.storage.location import Location
-from metastore_assets.storage.location_policy import Place
+from metastore_assets.storage.location_policy import StorageAddress
 from metastore_assets.store.manifest import Version
 
 
@@ -61,8 +61,8 @@ def recorded_table(
 
 def is_below(location: str, folders: Iterable[str]) -> bool:
     """Return whether a location is one of some folders or lies below one, however they are spelt."""
-    place = Place.of(Location.of(location).uri)
+    place = StorageAddress.of(Location.of(location).uri)
     if place is None:
         return False
-    named = (Place.of(Location.of(os.path.expanduser(folder)).uri) for folder in folders)
+    named = (StorageAddress.of(Location.of(os.path.expanduser(folder)).uri) for folder in folders)
     return any(folder.holds(place) for folder in named if folder is not None)

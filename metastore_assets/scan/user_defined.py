@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from metastore_assets.caching import kept_property
+from metastore_assets.caching import lock_free_cached_property
 from metastore_assets.config import KeptPolicy
 from metastore_assets.errors import ConfigError
 from metastore_assets.pipeline.signatures import LISTED, signature_of
@@ -90,7 +90,7 @@ class UserDefined:
             )
         return f"it was computed by another source of {reference!r} than there is here" if has_changed else None
 
-    @kept_property
+    @lock_free_cached_property
     def _keys(self) -> dict[str, dict[str, str]]:
         """By leaf column, the keys of its statistics and the digest of their sources."""
         found: dict[str, dict[str, str]] = {}

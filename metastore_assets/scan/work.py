@@ -10,7 +10,7 @@ from metastore_assets.errors import FatalFileError, FragmentError, MetastoreErro
 from metastore_assets.formats.base import Fragment
 from metastore_assets.pipeline.engine import Engine
 from metastore_assets.spark.tasks import run_tasks
-from metastore_assets.storage.process_memory import bounded
+from metastore_assets.storage.process_memory import run_with_memory_limit
 from metastore_assets.tasks.reading import read_all
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def each_fragment(
         return _apart(function, fragments)
     weights = [float(fragment.bytes + 1) for fragment in fragments]
     try:
-        return run_tasks(engine.session, partial(bounded, function), fragments, weights)
+        return run_tasks(engine.session, partial(run_with_memory_limit, function), fragments, weights)
     except WorkerEndedError:
         # Which file ended its worker is known when each is read in a child of one.
         lots = [(fragment,) for fragment in fragments]

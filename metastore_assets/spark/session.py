@@ -18,7 +18,7 @@ from metastore_assets.spark.jvm import local_jvm_options
 from metastore_assets.spark.remote import connected, remote_url
 from metastore_assets.spark.settings import LOCAL_SETTINGS, SETTINGS, chosen_settings
 from metastore_assets.startup import safe_import_path
-from metastore_assets.storage.scratch import ScratchFolder
+from metastore_assets.storage.temporary_folders import TemporaryFolder
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -155,7 +155,7 @@ def _start_jvm(settings: Mapping[str, str], log: SparkLog | None) -> None:
         return  # It runs already, from a session that was stopped or did not start.
     conf = SparkConf().setAll(list(settings.items()))
     output = {} if log is None else {"stdout": log.descriptor, "stderr": log.descriptor}
-    with ScratchFolder("spark") as folder, _submitted_with(settings, Path(folder) / "spark.properties"):
+    with TemporaryFolder("spark") as folder, _submitted_with(settings, Path(folder) / "spark.properties"):
         gateway = launch_gateway(None, output)  # type: ignore[no-untyped-call]
     SparkContext(conf=conf, gateway=gateway)
 

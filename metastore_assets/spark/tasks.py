@@ -21,7 +21,7 @@ import pyarrow as pa
 from metastore_assets.errors import MetastoreError, WorkerEndedError
 from metastore_assets.spark.remote import is_remote, remote_parallelism, working
 from metastore_assets.spark.versions import collect_blobs
-from metastore_assets.storage.traffic import Meter, Traffic, is_metered, metered, note_traffic
+from metastore_assets.storage.io_counters import IoCounter, IoCounts, add_io_counts, count_io, is_counting_io
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -37,7 +37,7 @@ class _Raised:
 
 @dataclass(frozen=True)
 class _Counted:
-    traffic: Traffic
+    traffic: IoCounts
 
 
 _WALKED = 20_000
@@ -89,7 +89,7 @@ def run_tasks(
     bins = balanced_bins(weights or [1.0] * len(tasks), parallelism(spark) * _BINS_PER_SLOT)
     packed = [pack([tasks[index] for index in group]) for group in bins]
     frame = spark.range(0, len(packed), 1, len(packed)).mapInArrow(
-        partial(_run, pack(function), packed, is_metered()), "result binary"
+        partial(_run, pack(function), packed, is_counting_io()), "result binary"
     )
     return results(collected(frame))
 
@@ -112,8 +112,8 @@ def _run(
 def counting(counted: bool) -> Iterator[Callable[[], bytes]]:
     """In a task: count what the block reads and writes, if that is wanted. What is given makes it a result, which
     `results` adds to the driver's count, and leaves out."""
-    with metered() if counted else nullcontext(Meter()) as meter:
-        yield lambda: pack(_Counted(meter.told()))
+    with count_io() if counted else nullcontext(IoCounter()) as meter:
+        yield lambda: pack(_Counted(meter.counts()))
 
 
 def blob_batch(blob: bytes) -> pa.RecordBatch:
@@ -177,7 +177,7 @@ def results(table: pa.Table) -> list[Any]:
     sent = [pickle.loads(blob) for blob in table.column("result").to_pylist()]
     for value in sent:
         if isinstance(value, _Counted):
-            note_traffic(value.traffic)
+            add_io_counts(value.traffic)
     for value in sent:
         if isinstance(value, _Raised):
             raise value.error

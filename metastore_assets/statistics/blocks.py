@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from metastore_assets.startup_lazy import LazyModule
+from metastore_assets.startup import LazyModule
 from metastore_assets.statistics.frequencies import Frequencies
 from metastore_assets.statistics.hashing import Words, hash_numbers, hash_values
 from metastore_assets.statistics.runs import SortedValues, count

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import types as t
 
-from metastore_assets.startup_lazy import LazyModule
+from metastore_assets.startup import LazyModule
 from metastore_assets.statistics.runs import (
     Counts,
     ExactCount,

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pyarrow as pa
 from pyarrow import types as t
 
-from metastore_assets.startup_lazy import pc
+from metastore_assets.startup import pc
 from metastore_assets.statistics.column import STATISTICS, ColumnStatistics
 from metastore_assets.statistics.declared import ARROW
 from metastore_assets.values.leaves import LeafColumn, plain_type

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from metastore_assets.startup_lazy import LazyModule
+from metastore_assets.startup import LazyModule
 
 if TYPE_CHECKING:
     import polars as pl

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from metastore_assets.errors import CorruptionError
-from metastore_assets.startup_lazy import pc
+from metastore_assets.startup import pc
 from metastore_assets.statistics.column import STATISTICS, ColumnStatistics
 from metastore_assets.statistics.declared import ARROW
 from metastore_assets.statistics.frequencies import EMPTY, Frequencies, Percentiles, frequencies_of_run

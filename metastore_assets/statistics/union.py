@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from metastore_assets.startup_lazy import pc
+from metastore_assets.startup import pc
 from metastore_assets.values.types import TypeClass, class_named, type_class
 
 

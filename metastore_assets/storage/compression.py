@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import bz2
+import gzip
 import io
 import lzma
 import re
-from collections.abc import Callable
+import zlib
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeAlias
 
 import pyarrow as pa
 
-from metastore_assets.storage.corrupt_input import UnsupportedError
-from metastore_assets.storage.limits import XZ_MEMORY
+from metastore_assets.storage.corrupt_input import LimitError, UnsupportedError
+from metastore_assets.storage.limits import DECOMPRESSION_RATIO, XZ_MEMORY, max_decompressed_size
 
 Stream: TypeAlias = "pa.NativeFile | io.RawIOBase"
 """Bytes from a file's beginning to its end."""
@@ -71,13 +73,13 @@ _STREAMS: dict[str, Callable[[], Any]] = {
 """What Arrow has no reader for; of bz2 it has one that stumbles over an empty stream."""
 
 
-def decompressed(source: pa.NativeFile, name: str) -> Stream:
+def open_decompressed(source: pa.NativeFile, name: str) -> Stream:
     """The content of an opened file from its beginning, which is the file itself where it is not compressed.
 
     Every member of a file of several is read. Raises UnsupportedError for a compression that has no reader; reading
     what is cut off raises OSError.
     """
-    kind = compression(source.read(HEAD_BYTES), name)
+    kind = detect_compression(source.read(HEAD_BYTES), name)
     source.seek(0)
     if kind is None:
         return source
@@ -90,7 +92,7 @@ def decompressed(source: pa.NativeFile, name: str) -> Stream:
     )
 
 
-def compression(head: bytes, name: str = "") -> str | None:
+def detect_compression(head: bytes, name: str = "") -> str | None:
     """What a file that begins with these bytes is compressed with; None when it is not.
 
     The name is asked only where the bytes do not tell.
@@ -110,7 +112,7 @@ def compression(head: bytes, name: str = "") -> str | None:
 
 def check_text(head: bytes, hint: str, wide: bool = False) -> None:
     """Raise ArrowInvalid when the first bytes of what should be text are none; `wide`: characters of several bytes."""
-    kind = compression(head)
+    kind = detect_compression(head)
     if kind is not None:
         raise UnsupportedError(f"it is compressed twice, inside with {kind}; unpack it once")
     if not wide and b"\0" in head:
@@ -162,3 +164,123 @@ class _Decompressed(io.RawIOBase):
             rest = data.lstrip(b"\0")
         self._decompressor = self._make()
         return rest
+
+
+_GZIP = b"\x1f\x8b"
+_PIECE = 1 << 20
+_CRC_BYTES = 4
+_SIZE_BYTES = 4
+_LONGEST_VARINT = 5
+_SNAPPY_TIMES = 64
+_LZ4_TIMES = 256
+"""A byte of these formats never stands for more."""
+
+
+def is_gzip(data: bytes) -> bool:
+    """Whether a file's content is packed by gzip."""
+    return data.startswith(_GZIP)
+
+
+def decompress_gzip(data: bytes) -> bytes:
+    """The content of a gzip file, of all its members. Raises LimitError, EOFError, OSError or zlib.error."""
+    with gzip.GzipFile(fileobj=io.BytesIO(data)) as stream:
+        return _joined(iter(lambda: stream.read(_PIECE), b""), data)
+
+
+def decompress_block(codec: str, data: bytes) -> bytes:
+    """A block of an Avro file in one of CODECS. Raises LimitError, ArrowException, or what `damage.DAMAGE` lists."""
+    return _CODECS[codec](data)
+
+
+def _joined(pieces: Iterator[bytes], data: bytes) -> bytes:
+    most = max_decompressed_size(len(data))
+    parts: list[bytes] = []
+    size = 0
+    for piece in pieces:
+        parts.append(piece)
+        size += len(piece)
+        _check(size, most, data)
+    return b"".join(parts)
+
+
+def _streams(data: bytes, decompressor: Callable[[], Any]) -> Iterator[bytes]:
+    """Pieces of what is in streams of bzip2 or xz behind each other."""
+    at = 0
+    while at < len(data):
+        stream = decompressor()
+        while not stream.eof:
+            piece = data[at : at + _PIECE] if stream.needs_input else b""
+            if stream.needs_input and not piece:
+                raise pa.ArrowInvalid("what is packed is broken: it ends early")
+            at += len(piece)
+            yield stream.decompress(piece, _PIECE)
+        at -= len(stream.unused_data)
+
+
+def _deflate(data: bytes) -> bytes:
+    most = max_decompressed_size(len(data))
+    stream = zlib.decompressobj(wbits=-zlib.MAX_WBITS)
+    result = stream.decompress(data, most + 1)
+    _check(len(result), most, data)
+    if not stream.eof:
+        raise pa.ArrowInvalid("what is packed is broken: it ends early")
+    return result
+
+
+def decompress_snappy(data: bytes) -> bytes:
+    """A block of snappy without a frame. Raises LimitError or ArrowException."""
+    size = 0
+    for position, byte in enumerate(data[:_LONGEST_VARINT]):
+        size |= (byte & 0x7F) << (7 * position)
+        if byte < 0x80:
+            break
+    _check_claim(size, _SNAPPY_TIMES, data)
+    result: bytes = pa.decompress(data, size, codec="snappy", asbytes=True)
+    return result
+
+
+def _snappy(data: bytes) -> bytes:
+    result = decompress_snappy(data[:-_CRC_BYTES])
+    if zlib.crc32(result) != int.from_bytes(data[-_CRC_BYTES:], "big"):
+        raise pa.ArrowInvalid("a block of the Avro file does not have its checksum")
+    return result
+
+
+def _lz4(data: bytes) -> bytes:
+    """Of fastavro alone: the size, least significant byte first, and a block without a frame."""
+    size = int.from_bytes(data[:_SIZE_BYTES], "little")
+    _check_claim(size, _LZ4_TIMES, data)
+    result: bytes = pa.decompress(data[_SIZE_BYTES:], size, codec="lz4_raw", asbytes=True)
+    return result
+
+
+def _zstandard(data: bytes) -> bytes:
+    with pa.CompressedInputStream(pa.BufferReader(data), "zstd") as stream:
+        return _joined(iter(lambda: bytes(stream.read(_PIECE)), b""), data)
+
+
+def _check(size: int, most: int, data: bytes) -> None:
+    if size > most:
+        raise LimitError(
+            f"{len(data):,} bytes unpack to more than {most:,}, and what is packed may unpack to at most "
+            f"{DECOMPRESSION_RATIO} times its size beyond 64 MiB"
+        )
+
+
+def _check_claim(size: int, times: int, data: bytes) -> None:
+    if size > times * len(data):
+        raise LimitError(f"{len(data):,} packed bytes claim to be {size:,}, which they cannot be")
+    _check(size, max_decompressed_size(len(data)), data)
+
+
+_CODECS: Mapping[str, Callable[[bytes], bytes]] = {
+    "null": lambda data: data,
+    "deflate": _deflate,
+    "snappy": _snappy,
+    "zstandard": _zstandard,
+    "bzip2": lambda data: _joined(_streams(data, bz2.BZ2Decompressor), data),
+    "lz4": _lz4,
+    "xz": lambda data: _joined(_streams(data, lambda: lzma.LZMADecompressor(memlimit=XZ_MEMORY)), data),
+}
+CODECS = tuple(_CODECS)
+"""Those of Avro, by its names."""

@@ -14,11 +14,11 @@ import pyarrow as pa
 
 from metastore_assets.errors import MetastoreError, TableFormatError
 from metastore_assets.messages import tidy
-from metastore_assets.storage.process_memory import exceeded, present_limit
+from metastore_assets.storage.process_memory import current_limit, memory_exceeded_clause
 
 E = TypeVar("E", bound=MetastoreError)
 
-DAMAGE = (
+CORRUPTION_ERRORS = (
     OSError,
     EOFError,
     ValueError,
@@ -62,7 +62,7 @@ class LimitError(ValueError):
     """Raised when a file claims, holds or unpacks to more than is believed: says what, how much, and the limit."""
 
 
-class Fault(pa.ArrowInvalid):  # type: ignore[misc]
+class InvalidContentError(pa.ArrowInvalid):  # type: ignore[misc]
     """Raised when a file is not what it should be. Says what, and what it says quotes no value of a row.
 
     `without_values` is the message without any, where it does quote some.
@@ -72,22 +72,22 @@ class Fault(pa.ArrowInvalid):  # type: ignore[misc]
         super().__init__(message)
         self.without_values = message if without_values is None else without_values
 
-    def with_hint(self, hint: str) -> Fault:
+    def with_hint(self, hint: str) -> InvalidContentError:
         """Return the error with more text at its end, which quotes no value."""
-        return Fault(f"{self}{hint}", f"{self.without_values}{hint}")
+        return InvalidContentError(f"{self}{hint}", f"{self.without_values}{hint}")
 
     def __reduce__(self) -> tuple[object, ...]:
-        return Fault, (str(self), self.without_values)
+        return InvalidContentError, (str(self), self.without_values)
 
 
-def refuse_beyond(limit: int, number: int, what: str) -> None:
+def check_limit(limit: int, number: int, what: str) -> None:
     """Raise LimitError for a number of something (`bytes unpacked`) that is beyond a limit."""
     if number > limit:
         raise LimitError(f"{number:,} {what}; at most {limit:,} are read")
 
 
 @contextmanager
-def naming(path: str, what: str = "") -> Iterator[None]:
+def metadata_errors(path: str, what: str = "") -> Iterator[None]:
     """Turn what goes wrong with the content of a file of metadata into a TableFormatError that names it.
 
     `what` it is goes before the path. That it is not there, whoever reads it explains.
@@ -96,23 +96,23 @@ def naming(path: str, what: str = "") -> Iterator[None]:
         yield
     except (MetastoreError, FileNotFoundError):
         raise
-    except DAMAGE as error:
-        raise unreadable(f"{f'{what} {path}'.lstrip()} cannot be read", error) from error
+    except CORRUPTION_ERRORS as error:
+        raise unreadable_error(f"{f'{what} {path}'.lstrip()} cannot be read", error) from error
 
 
-def unreadable(what: str, error: BaseException) -> TableFormatError:
+def unreadable_error(what: str, error: BaseException) -> TableFormatError:
     """Return the error that says what cannot be read, and why. Where values are hidden, it can do without the why."""
-    return quoting(TableFormatError(f"{what}: {reason(error)}"), what, error)
+    return with_redacted_message(TableFormatError(f"{what}: {error_reason(error)}"), what, error)
 
 
-def quoting(made: E, what: str, error: BaseException) -> E:
+def with_redacted_message(made: E, what: str, error: BaseException) -> E:
     """Return an error that was made with the reason of another, and knows what it says without that: `what`."""
     quiet = getattr(error, "without_values", str(error) if isinstance(error, LimitError) else None)
     made.without_values = f"{what} ({type(error).__name__})" if quiet is None else f"{what}: {tidy(quiet)}"
     return made
 
 
-def reason(error: BaseException) -> str:
+def error_reason(error: BaseException) -> str:
     """Why something cannot be read, as a clause of bounded length: what the error says, or what its type means."""
     text = _DIGITS.sub(lambda found: f"it has a number of more than {found[1]} digits", " ".join(str(error).split()))
     if isinstance(error, RecursionError):
@@ -120,7 +120,7 @@ def reason(error: BaseException) -> str:
     elif isinstance(error, KeyError):
         text = f"it lacks the field {text}"
     elif isinstance(error, MemoryError):
-        text = exceeded(present_limit())
+        text = memory_exceeded_clause(current_limit())
     elif isinstance(error, TypeError | AttributeError | IndexError | AssertionError) or not text:
         text = f"it is not built as it should be ({type(error).__name__}{f': {text}' if text else ''})"
     return text if len(text) <= _MOST else f"{text[:_MOST]}…"

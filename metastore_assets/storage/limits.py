@@ -11,18 +11,18 @@ METADATA_BYTES = 1 << 30
 up to ten times as much memory. A metadata file of Iceberg with 500,000 snapshots has half of it."""
 HEADER_BYTES = 64 << 20
 """Of the header of an Avro file, with the schema in it. A schema of 100,000 fields has a tenth of it."""
-UNPACKED_BYTES = 64 << 20
+DECOMPRESSED_BYTES = 64 << 20
 """What is packed may unpack to so much whatever its own size: constant data packs without end."""
-UNPACKED_TIMES = 100
+DECOMPRESSION_RATIO = 100
 """Beyond UNPACKED_BYTES, to so many times its own size. Metadata pack 5 to 40 times, and no more because of the unique
 names in them."""
 XZ_MEMORY = 256 << 20
 """That unpacking xz may take. Its highest level needs a quarter; a header may ask for 4 GB."""
 DOCUMENT_VALUES = 20_000_000
 """Values in a JSON document: each takes 60 to 230 bytes of memory. A document with 500,000 snapshots has half of it."""
-PACKED_VALUES = 2_000_000
+COMPRESSED_VALUES = 2_000_000
 """Values in a packed JSON document whatever its size; beyond that, PACKED_VALUES_PER_BYTE."""
-PACKED_VALUES_PER_BYTE = 4
+COMPRESSED_VALUES_PER_BYTE = 4
 """Values in a packed JSON document by bytes of the file. Real ones have less than one."""
 RECORD_VALUES = 5_000_000
 """Values in one line of JSON, or one record of an Avro file: it becomes Python objects at once."""
@@ -48,12 +48,12 @@ DELETED_ROWS = 1 << 27
 """Rows deleted of one data file: sixteen bytes of memory each."""
 DELETE_FILE_BYTES = 1 << 30
 """Of the rows, in memory, of the equality delete files that apply to one data file."""
-DELETES_KEPT_BYTES = 256 << 20
+DELETES_CACHE_BYTES = 256 << 20
 """Of the rows, in memory, of equality delete files that a process has read, and keeps for other data files."""
 MANIFESTS = 1_000_000
 """Manifests of one snapshot of an Iceberg table. Writers merge them at a hundred."""
 
 
-def most_unpacked(stored: int) -> int:
+def max_decompressed_size(stored: int) -> int:
     """Bytes that so many packed bytes may unpack to."""
-    return max(UNPACKED_BYTES, min(UNPACKED_TIMES * stored, METADATA_BYTES))
+    return max(DECOMPRESSED_BYTES, min(DECOMPRESSION_RATIO * stored, METADATA_BYTES))

@@ -7,8 +7,8 @@ from stat import S_ISBLK, S_ISCHR, S_ISFIFO, S_ISSOCK
 
 import pyarrow as pa
 
+from metastore_assets.storage.io_counters import counting_input, record_read
 from metastore_assets.storage.limits import METADATA_BYTES
-from metastore_assets.storage.traffic import counted_input, note_read
 
 
 def read_local(path: str) -> bytes:
@@ -17,14 +17,14 @@ def read_local(path: str) -> bytes:
     with open(path, "rb") as file:
         check_size(path, os.fstat(file.fileno()).st_size)
         data = file.read()
-    note_read(path, len(data))
+    record_read(path, len(data))
     return data
 
 
 def open_local(path: str) -> pa.NativeFile:
     """The file for random access. Raises OSError for what is no file."""
     _check_file(path)
-    return counted_input(pa.OSFile(path, "rb"), path)
+    return counting_input(pa.OSFile(path, "rb"), path)
 
 
 def check_size(path: str, size: int) -> None:

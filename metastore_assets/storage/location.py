@@ -18,6 +18,17 @@ from urllib.parse import unquote
 import pyarrow as pa
 
 from metastore_assets.messages import remember_password
+from metastore_assets.storage.io_counters import record_read
+from metastore_assets.storage.listing import StoredFile as StoredFile
+from metastore_assets.storage.listing import (
+    checked_path,
+    files_on_disk,
+    local_stored_file,
+    object_key,
+    objects_at_once,
+    objects_by_folder,
+    remote_stored_file,
+)
 from metastore_assets.storage.local_files import check_size, open_local, read_local
 from metastore_assets.storage.object_store import (
     ObjectFile,
@@ -27,10 +38,6 @@ from metastore_assets.storage.object_store import (
     objects_in,
     open_object_store,
 )
-from metastore_assets.storage.stored import StoredFile as StoredFile
-from metastore_assets.storage.stored import checked, key_of, local_file, remote_file
-from metastore_assets.storage.traffic import note_read
-from metastore_assets.storage.walks import files_on_disk, objects_at_once, objects_by_folder
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 _FILE = re.compile(r"^file:(//[^/]*)?(?=/)", re.IGNORECASE)
@@ -120,9 +127,11 @@ class Location:
         if self.is_local:
             for entry in self._entries(folder, after, before):
                 with suppress(FileNotFoundError):  # Removed since the folder was opened.
-                    yield local_file(f"{folder}/{entry.name}", entry.stat())
+                    yield local_stored_file(f"{folder}/{entry.name}", entry.stat())
         else:
-            yield from (remote_file(f"{folder}/{name}", info) for name, info in self._objects(folder, after, before))
+            yield from (
+                remote_stored_file(f"{folder}/{name}", info) for name, info in self._objects(folder, after, before)
+            )
 
     def identities(self, folder: str, after: str = "", before: str = "") -> Iterator[tuple[str, Sequence[str]]]:
         """Those names, and what `identity` says of each file, from the listing itself."""
@@ -138,15 +147,15 @@ class Location:
             return os.path.isdir(self._on_disk(folder))
         store, prefix = self._store()
         with object_errors(self.full_path(folder)):
-            return any(len(chunk) for chunk in store.list(key_of(prefix, folder), chunk_size=1))
+            return any(len(chunk) for chunk in store.list(object_key(prefix, folder), chunk_size=1))
 
     def stat(self, path: str) -> StoredFile:
         """Size and version of a file now."""
         if self.is_local:
-            return local_file(path, os.stat(self._on_disk(path)))
+            return local_stored_file(path, os.stat(self._on_disk(path)))
         store, prefix = self._store()
         with object_errors(self.full_path(path)):
-            return remote_file(path, store.head(key_of(prefix, path)))
+            return remote_stored_file(path, store.head(object_key(prefix, path)))
 
     def identity(self, path: str) -> Sequence[str]:
         """What tells a file now from any other that was or will be at its path: size, version, when it was written."""
@@ -155,7 +164,7 @@ class Location:
             return [str(stored.size), stored.version]
         store, prefix = self._store()
         with object_errors(self.full_path(path)):
-            return _identity(store.head(key_of(prefix, path)))
+            return _identity(store.head(object_key(prefix, path)))
 
     def modified(self, path: str) -> datetime:
         """When a file was written, in UTC, as the file system or the object store says."""
@@ -163,7 +172,7 @@ class Location:
             return datetime.fromtimestamp(os.stat(self._on_disk(path)).st_mtime, UTC)
         store, prefix = self._store()
         with object_errors(self.full_path(path)):
-            written: datetime = store.head(key_of(prefix, path))["last_modified"]
+            written: datetime = store.head(object_key(prefix, path))["last_modified"]
             return written
 
     def read(self, path: str) -> bytes:
@@ -172,10 +181,10 @@ class Location:
             return read_local(self._on_disk(path))
         store, prefix = self._store()
         with object_errors(self.full_path(path)):
-            found = store.get(key_of(prefix, path))
+            found = store.get(object_key(prefix, path))
             check_size(self.full_path(path), found.meta["size"])
             data = bytes(found.bytes())
-        note_read(self.full_path(path), len(data))
+        record_read(self.full_path(path), len(data))
         return data
 
     def open(self, path: str) -> pa.NativeFile:
@@ -213,11 +222,13 @@ class Location:
     def _objects(self, folder: str, after: str, before: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
         store, prefix = self._store()
         with object_errors(self.full_path(folder)):
-            yield from objects_in(store, key_of(prefix, folder), after, before)
+            yield from objects_in(store, object_key(prefix, folder), after, before)
 
     def _open_object(self, stored: StoredFile) -> pa.NativeFile:
         store, prefix = self._store()
-        file = ObjectFile(store, key_of(prefix, stored.path), stored.size, stored.version, self.full_path(stored.path))
+        file = ObjectFile(
+            store, object_key(prefix, stored.path), stored.size, stored.version, self.full_path(stored.path)
+        )
         return pa.PythonFile(file, mode="r")
 
     def _store(self) -> tuple[Any, str]:
@@ -229,7 +240,7 @@ class Location:
 
     def _on_disk(self, path: str) -> str:
         """The path of a file of a folder on disk. Raises OSError for one that leads out of the folder."""
-        full_path = self.full_path(checked(path))
+        full_path = self.full_path(checked_path(path))
         if self.confined and path:
             root, real = os.path.realpath(self.uri), os.path.realpath(full_path)
             if os.path.commonpath([root, real]) != root:

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING
 
 from metastore_assets.errors import TableFormatError
 from metastore_assets.storage.location import Location
-from metastore_assets.storage.path_mapping import Relocation
 
 if TYPE_CHECKING:
     from metastore_assets.config import TableConfig
+
 
 _URI = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(?://([^/]*))?(.*)", re.DOTALL)
 _KINDS = {"s3a": "s3", "s3n": "s3", "gcs": "gs"}
@@ -36,7 +36,7 @@ _OF_A_TABLE = ("data", "metadata", "_delta_log")
 
 
 @dataclass(frozen=True)
-class Place:
+class StorageAddress:
     """A path or URI in parts that can be compared, however it is spelt."""
 
     kind: str
@@ -51,7 +51,7 @@ class Place:
     """What stands before the path."""
 
     @classmethod
-    def of(cls, uri: str, account: str = "") -> Place | None:
+    def of(cls, uri: str, account: str = "") -> StorageAddress | None:
         """`account` is that of an Azure URI that names none. None for a relative path."""
         match = _URI.fullmatch(uri)
         scheme, authority, path = (match[1].lower(), match[2] or "", match[3]) if match else ("file", "", uri)
@@ -80,56 +80,56 @@ class Place:
         """As it is opened."""
         return self.root + self.path or "/"
 
-    def holds(self, other: Place) -> bool:
+    def holds(self, other: StorageAddress) -> bool:
         """Whether the other is this or below it."""
         return self.store == other.store and f"{other.path}/".startswith(f"{self.path}/")
 
 
 @dataclass(frozen=True)
-class Reach:
+class LocationPolicy:
     """What a table may read beyond the files that a listing of it shows. Small and picklable."""
 
     name: str
     """Of the table, for messages."""
     table: Location
     """Its own folder."""
-    relocation: Relocation
-    allowed: tuple[Place, ...]
+    path_mapping: PathMapping
+    allowed: tuple[StorageAddress, ...]
     confine: bool
 
     @classmethod
-    def of(cls, table: TableConfig, folder: Location) -> Reach:
+    def of(cls, table: TableConfig, folder: Location) -> LocationPolicy:
         """As a configuration says. Where it says that files lie now may be read, too."""
-        relocation = _relocation(table)
-        named = [Location.of(uri).uri for uri in (*table.allow, *(new for _, new in relocation.pairs))]
-        account = _own(folder).account
-        allowed = tuple(place for uri in named if (place := Place.of(uri, account)))
-        return cls(table.uri, folder, relocation, allowed, table.confine)
+        path_mapping = _path_mapping(table)
+        named = [Location.of(uri).uri for uri in (*table.allow, *(new for _, new in path_mapping.pairs))]
+        account = _table_address(folder).account
+        allowed = tuple(place for uri in named if (place := StorageAddress.of(uri, account)))
+        return cls(table.uri, folder, path_mapping, allowed, table.confine)
 
-    def to(self, recorded: str) -> tuple[Location, str]:
+    def resolve(self, recorded: str) -> tuple[Location, str]:
         """The location of a file by its recorded path or URI, not encoded, and the path below it.
 
         Raises TableFormatError for what is out of reach, and for a relative path: it was relative to a process of the
         past.
         """
-        moved = self.relocation(recorded)
-        place = Place.of(moved, _own(self.table).account)
+        moved = self.path_mapping(recorded)
+        place = StorageAddress.of(moved, _table_address(self.table).account)
         if place is None:
             raise TableFormatError(
                 f"{self.name} records the relative location {recorded!r}; say with relocate where that is now"
             )
         return self._opened(place, recorded)
 
-    def below(self, folder: Location, path: str) -> tuple[Location, str]:
+    def resolve_relative(self, folder: Location, path: str) -> tuple[Location, str]:
         """The same for a path relative to a folder of the table, which may lead out of it by `..`."""
         if ".." not in path.split("/"):
             return folder, path
-        place = Place.of(folder.full_path(path), _own(self.table).account)
+        place = StorageAddress.of(folder.full_path(path), _table_address(self.table).account)
         assert place is not None
         return self._opened(place, path)
 
-    def _opened(self, place: Place, recorded: str) -> tuple[Location, str]:
-        own = _own(self.table)
+    def _opened(self, place: StorageAddress, recorded: str) -> tuple[Location, str]:
+        own = _table_address(self.table)
         if own.holds(place):
             return self.table, place.path[len(own.path) + 1 :]
         if self.confine:
@@ -140,7 +140,7 @@ class Reach:
             return Location(place.uri, self._options(own, place)), ""
         raise self._refused(place, recorded)
 
-    def _confined(self, own: Place, place: Place, recorded: str) -> str:
+    def _confined(self, own: StorageAddress, place: StorageAddress, recorded: str) -> str:
         """The path below the table of what is there under another name, by links on the way to the table."""
         if own.kind == place.kind == "file":
             root, real = os.path.realpath(self.table.uri), os.path.realpath(place.uri)
@@ -151,14 +151,14 @@ class Reach:
             "`confine: true` keeps the table"
         )
 
-    def _options(self, own: Place, place: Place) -> tuple[tuple[str, str], ...]:
+    def _options(self, own: StorageAddress, place: StorageAddress) -> tuple[tuple[str, str], ...]:
         """The table's storage options for a place of the same service; elsewhere those of the environment count."""
         if place.kind not in _OPTIONS or (own.kind != "file" and own.store[::2] != place.store[::2]):
             return ()
         foreign = tuple(prefix for kind, prefix in _OPTIONS.items() if kind != place.kind)
         return tuple(option for option in self.table.options if not option[0].lower().startswith(foreign))
 
-    def _refused(self, place: Place, recorded: str) -> TableFormatError:
+    def _refused(self, place: StorageAddress, recorded: str) -> TableFormatError:
         home = "on local disk" if place.kind == "file" else f"in {place.root}"
         said = f"{self.name}: its metadata name {recorded}, which is {home} and not in the table's own store"
         if place.kind not in _READABLE:
@@ -171,25 +171,25 @@ class Reach:
         )
 
 
-def own_location(table: TableConfig) -> Location:
+def table_location(table: TableConfig) -> Location:
     """Where a table lies as its configuration says."""
     return Location.of(table.uri, table.storage_options, confined=table.confine)
 
 
 def catalog_location(table: TableConfig, recorded: str, options: Mapping[str, str]) -> Location:
     """Where a table or its metadata file lies as its catalog says, with the storage options that the catalog gives."""
-    place = Place.of(_relocation(table)(recorded))
+    place = StorageAddress.of(_path_mapping(table)(recorded))
     return Location.of(place.uri if place else recorded, {**options, **table.storage_options}, confined=table.confine)
 
 
-def _relocation(table: TableConfig) -> Relocation:
-    return Relocation.of({old: Location.of(new).uri for old, new in table.relocate.items()})
+def _path_mapping(table: TableConfig) -> PathMapping:
+    return PathMapping.of({old: Location.of(new).uri for old, new in table.relocate.items()})
 
 
-def _own(table: Location) -> Place:
+def _table_address(table: Location) -> StorageAddress:
     options = {key.lower(): value for key, value in table.options}
     named = next((value for key, value in options.items() if key.endswith("account_name")), "")
-    place = Place.of(table.uri, (named or os.environ.get(_AZURE_ACCOUNT, "")).lower())
+    place = StorageAddress.of(table.uri, (named or os.environ.get(_AZURE_ACCOUNT, "")).lower())
     assert place is not None
     if place.kind == "file":
         return place
@@ -197,7 +197,7 @@ def _own(table: Location) -> Place:
     return replace(place, root=f"{scheme}://{rest.partition('/')[0]}")  # as the table itself is opened
 
 
-def _suggested(place: Place) -> str:
+def _suggested(place: StorageAddress) -> str:
     """The folder that is probably that of the table which a file is of."""
     folders = place.path.split("/")[1:-1]
     while folders and _OF_A_PARTITION.fullmatch(folders[-1]):
@@ -207,3 +207,36 @@ def _suggested(place: Place) -> str:
     if not folders and place.kind == "file":
         return place.path
     return "/".join([place.root, *folders, ""])
+
+
+_ORIGIN = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:(//[^/]*)?(?=/)")
+"""Scheme and authority in front of an absolute path."""
+
+
+def path_without_origin(uri: str) -> str:
+    """The path alone: `hdfs://host:20500/a/b`, `file:/a/b`, `file:///a/b` and `/a/b` are all `/a/b`."""
+    return _ORIGIN.sub("", uri, count=1)
+
+
+@dataclass(frozen=True)
+class PathMapping:
+    """Ordered pairs (recorded prefix, prefix now), the longest recorded prefix first."""
+
+    pairs: tuple[tuple[str, str], ...] = ()
+
+    @classmethod
+    def of(cls, mapping: Mapping[str, str]) -> PathMapping:
+        """From what a configuration or a command line says; trailing slashes do not count."""
+        pairs = [(old.rstrip("/"), new.rstrip("/")) for old, new in mapping.items()]
+        return cls(tuple(sorted(pairs, key=lambda pair: -len(pair[0]))))
+
+    def __call__(self, uri: str) -> str:
+        """Where a recorded path or URI lies now: itself, when no prefix of it was given.
+
+        A prefix ends at a path segment. One that is given as a path alone fits whatever scheme and authority.
+        """
+        for old, new in self.pairs:
+            for recorded in (uri, path_without_origin(uri)):
+                if recorded == old or recorded.startswith(f"{old}/"):
+                    return new + recorded[len(old) :]
+        return uri

@@ -47,7 +47,7 @@ def limited_memory() -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_DATA, before)
 
 
-def bounded(function: Callable[..., R], *arguments: Any) -> R:
+def run_with_memory_limit(function: Callable[..., R], *arguments: Any) -> R:
     """Return what the function does, called in a worker of Spark with `limited_memory`."""
     with limited_memory():
         return function(*arguments)
@@ -104,13 +104,13 @@ def _cgroup_files() -> list[Path]:
     return found
 
 
-def present_limit() -> int | None:
+def current_limit() -> int | None:
     """Return the most bytes that this process may take; None: any number."""
     soft, _ = resource.getrlimit(resource.RLIMIT_DATA)
     return None if soft == resource.RLIM_INFINITY else soft
 
 
-def exceeded(limit: int | None) -> str:
+def memory_exceeded_clause(limit: int | None) -> str:
     """Return, as a clause, that a file takes more memory than a process under a limit has, and what to do."""
     if limit is None:
         return "it takes more memory than there is"

@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from metastore_assets.caching import kept_property
-from metastore_assets.startup_lazy import pc
+from metastore_assets.caching import lock_free_cached_property
+from metastore_assets.startup import pc
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.parquet import parquet_errors
 from metastore_assets.store.shared_parquet import SharedParquet
@@ -132,11 +132,11 @@ class _Searched:
         self._path = path
         self._kept: tuple[list[int], pa.Table] | None = None
 
-    @kept_property
+    @lock_free_cached_property
     def _file(self) -> SharedParquet:
         return SharedParquet(self._objects, self._path)
 
-    @kept_property
+    @lock_free_cached_property
     def _bounds(self) -> list[tuple[Any, Any] | None]:
         """Least and greatest key of each row group. Long keys have no bounds."""
         metadata = self._file.metadata

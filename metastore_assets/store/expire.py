@@ -14,7 +14,7 @@ from itertools import pairwise
 
 import pyarrow as pa
 
-from metastore_assets.startup_lazy import pc
+from metastore_assets.startup import pc
 from metastore_assets.store.backend import ObjectInfo
 from metastore_assets.store.documents import Documents
 

@@ -21,7 +21,7 @@ from typing import Any
 import pyarrow as pa
 
 from metastore_assets.errors import ObjectExistsError, ObjectNotFoundError, StoreError
-from metastore_assets.storage.traffic import counted_input, note_read, note_written
+from metastore_assets.storage.io_counters import counting_input, record_read, record_write
 from metastore_assets.store.backend import Input, ObjectInfo, Output
 
 _SMALL = 128 << 10
@@ -59,7 +59,7 @@ class LocalFiles:
         full = self._full(path)
         with self._explained("read", full), open(full, "rb") as file:
             data = file.read()
-        note_read(full, len(data))
+        record_read(full, len(data))
         return data
 
     def write(self, path: str, data: bytes, *, create: bool, private: bool) -> None:
@@ -68,7 +68,7 @@ class LocalFiles:
             file.sync()
             if not create:
                 os.replace(temporary, full)
-                note_written(full, len(data))
+                record_write(full, len(data))
                 return
             try:
                 os.link(temporary, full)
@@ -78,7 +78,7 @@ class LocalFiles:
                 # What Linux says of file systems without hard links; permission to write here was just shown.
                 raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP)) from error
             os.unlink(temporary)
-            note_written(full, len(data))
+            record_write(full, len(data))
 
     def list(self, prefix: str) -> list[ObjectInfo]:
         found: list[ObjectInfo] = []
@@ -128,10 +128,10 @@ class LocalFiles:
         with self._explained("read", full):
             file = pa.OSFile(full, "r")
             if file.size() > _SMALL:
-                return Input(counted_input(file, full))
+                return Input(counting_input(file, full))
             with file:
                 data = file.read_buffer()
-        note_read(full, data.size)
+        record_read(full, data.size)
         return Input(pa.BufferReader(data))
 
     @contextmanager
@@ -141,7 +141,7 @@ class LocalFiles:
             size = file.tell()
             file.sync()
             os.replace(temporary, full)
-            note_written(full, size)
+            record_write(full, size)
 
     def remove_unfinished(self, before: datetime) -> int:
         removed = 0

@@ -18,9 +18,8 @@ from obstore import exceptions
 from obstore.store import from_url
 
 from metastore_assets.errors import ObjectExistsError, ObjectNotFoundError, StoreError
-from metastore_assets.storage.options import obstore_arguments
-from metastore_assets.storage.ranged_file import RangedFile
-from metastore_assets.storage.traffic import note_read, note_written, reading
+from metastore_assets.storage.io_counters import read_recorder, record_read, record_write
+from metastore_assets.storage.object_store import RangedFile, obstore_arguments
 from metastore_assets.store.backend import Input, ObjectInfo, Output
 from metastore_assets.store.prefetch import FetchedRanges
 
@@ -56,13 +55,13 @@ class RemoteObjects:
     def read(self, path: str) -> bytes:
         with self._explained("read", path):
             data = bytes(obstore.get(self._store, path).bytes())
-        note_read(self.place(path), len(data))
+        record_read(self.place(path), len(data))
         return data
 
     def write(self, path: str, data: bytes, *, create: bool, private: bool) -> None:
         with self._explained("write", path):
             obstore.put(self._store, path, data, mode="create" if create else "overwrite")
-        note_written(self.place(path), len(data))
+        record_write(self.place(path), len(data))
 
     def list(self, prefix: str) -> list[ObjectInfo]:
         with self._explained("list", prefix):
@@ -109,7 +108,7 @@ class RemoteObjects:
         yield output
         # Not closed when the block raises: an upload never completed is never visible.
         output.complete()
-        note_written(self.place(path), output.tell())
+        record_write(self.place(path), output.tell())
 
     def remove_unfinished(self, before: datetime) -> int:
         """Nothing to remove by name: a bucket's life-cycle rule aborts incomplete uploads."""
@@ -172,7 +171,7 @@ class _RangedInput(RangedFile):
         kept = objects.tail_again(path) if again else None
         size, self._tail = objects.tail(path) if kept is None else kept
         super().__init__(size)
-        self._note = reading(objects.place(path))
+        self._note = read_recorder(objects.place(path))
         if kept is None:
             self._note(len(self._tail))
             objects.keep_tail(path, size, self._tail)

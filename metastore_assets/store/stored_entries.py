@@ -10,7 +10,7 @@ from typing import Any, Generic, overload
 
 import pyarrow as pa
 
-from metastore_assets.caching import kept_property
+from metastore_assets.caching import lock_free_cached_property
 from metastore_assets.errors import CorruptionError, ObjectNotFoundError
 from metastore_assets.store.entries import KINDS, Entry, EntryKind, Key, entries_of, entries_table
 from metastore_assets.store.entry_files import (
@@ -44,7 +44,7 @@ class StoredEntries(Sequence[Entry]):
             return None  # a text that is none, such as an argument of a command, is no key
         return next(iter(self._decoded(self._finder.find([key]))), None)
 
-    @kept_property
+    @lock_free_cached_property
     def _finder(self) -> EntryFinder:
         return EntryFinder(self._objects, self.files)
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from metastore_assets.errors import CorruptionError, ObjectNotFoundError, VersionConflictError, VersionNotFoundError
-from metastore_assets.startup_lazy import pc
+from metastore_assets.startup import pc
 from metastore_assets.store.document import decode_version, encode_version, stored_entries
 from metastore_assets.store.documents import Documents
 from metastore_assets.store.entries import KINDS, MEMORY, version_entries

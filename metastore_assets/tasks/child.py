@@ -20,8 +20,8 @@ from itertools import count
 from typing import Any, BinaryIO
 
 from metastore_assets.startup import hide_pandas
+from metastore_assets.storage.io_counters import IoCounts, count_io
 from metastore_assets.storage.process_memory import limit_memory
-from metastore_assets.storage.traffic import Traffic, metered
 from metastore_assets.tasks.in_flight import Crumbs
 
 _LENGTH = struct.Struct("<Q")
@@ -75,7 +75,7 @@ class Outcomes:
 
     first: int
     values: Sequence[Any]
-    traffic: Traffic
+    traffic: IoCounts
     """What was read and written for it."""
 
 
@@ -154,13 +154,13 @@ class _Worker:
     def answer(self, request: Share | Parts) -> None:
         """Answer one request. Nothing it comes to may be lost on the way: else who asked would wait for ever."""
         try:
-            with metered() as meter:
+            with count_io() as meter:
                 if isinstance(request, Share):
                     first, numbered = request.first, enumerate(request.tasks, request.first)
                     values = [self._outcome(number, request.function, task) for number, task in numbered]
                 else:
                     first, values = 0, [self._outcome(0, self._send_parts, (request,))]
-            self._send(Outcomes(first, values, meter.told()))
+            self._send(Outcomes(first, values, meter.counts()))
         except BaseException:  # noqa: BLE001 (whatever it is, it ends this process)
             traceback.print_exc()
             os._exit(1)

@@ -21,7 +21,7 @@ from typing import Any, BinaryIO
 from metastore_assets.errors import MetastoreError
 from metastore_assets.startup import python_command
 from metastore_assets.storage.process_memory import configured_limit
-from metastore_assets.storage.scratch import remove_abandoned
+from metastore_assets.storage.temporary_folders import remove_abandoned_folders
 from metastore_assets.tasks.child import Environment, Request, read_frame, write_frame
 from metastore_assets.tasks.in_flight import SIZE, Crumbs
 
@@ -157,7 +157,7 @@ class Child:
 
     def _ended(self) -> ChildEnded:
         code = self._process.wait()
-        remove_abandoned()
+        remove_abandoned_folders()
         self._log.seek(0)
         lines = [line for line in self._log.read().decode("utf-8", "replace").splitlines() if line.strip()]
         return ChildEnded(code, self._crumbs.found(), lines)

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from metastore_assets.errors import FatalFileError, MetastoreError, TableFormatError
-from metastore_assets.storage.process_memory import configured_limit, exceeded
-from metastore_assets.storage.traffic import note_traffic
+from metastore_assets.storage.io_counters import add_io_counts
+from metastore_assets.storage.process_memory import configured_limit, memory_exceeded_clause
 from metastore_assets.tasks.child import Part, Parts, Raised, Share, Start
 from metastore_assets.tasks.children import ChildEnded, lent
 
@@ -51,7 +51,7 @@ def read_all(
                     child.send(Share(first, function, tasks[first:last]))
                 for _ in _shares(places, share):
                     answer = child.receive()
-                    note_traffic(answer.traffic)
+                    add_io_counts(answer.traffic)
                     outcomes |= enumerate(map(_restored, answer.values), answer.first)
         except ChildEnded as ended:
             deaths += 1
@@ -99,7 +99,7 @@ def read_parts(function: Callable[..., Iterator[Any]], path: str, *arguments: An
                 while isinstance(answer := child.receive(), Part):
                     silent = _MOST_SILENT  # It cannot be begun again any more.
                     yield answer.value
-                note_traffic(answer.traffic)
+                add_io_counts(answer.traffic)
                 (outcome,) = map(_restored, answer.values)
         except ChildEnded as ended:
             if ended.reading:
@@ -136,7 +136,9 @@ class _Elsewhere(Exception):
 
 def _fatal(what: str, ended: ChildEnded) -> str:
     if ended.was_out_of_memory:
-        return f"reading {what} ended the process that read it ({ended.how}): {exceeded(configured_limit())}"
+        return (
+            f"reading {what} ended the process that read it ({ended.how}): {memory_exceeded_clause(configured_limit())}"
+        )
     more = ", or takes more memory than there is" if ended.how.startswith("signal 9,") else ""
     return (
         f"reading {what} ended the process that read it ({ended.how}): the file is damaged in a way its reader does "

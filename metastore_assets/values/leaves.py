@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import types as t
 
-from metastore_assets.startup_lazy import pc
+from metastore_assets.startup import pc
 
 FIELD_ID = b"metastore.field_id"
 """Metadata key of a field's stable identity; the same literal as `formats.base.FIELD_ID`, which rooms do not share."""

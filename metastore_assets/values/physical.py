@@ -11,7 +11,7 @@ import pyarrow as pa
 from pyarrow import types as t
 
 from metastore_assets.errors import UnsupportedTypeError
-from metastore_assets.startup_lazy import LazyModule, pc
+from metastore_assets.startup import LazyModule, pc
 from metastore_assets.values.leaves import plain_array
 from metastore_assets.values.types import DECIMAL_DIGITS, TypeClass
 

@@ -93,7 +93,7 @@ def test_a_project_on_s3(
         assert source.kinds == {"delta"}, "what the newest version tells was looked up with the same credentials"
 
         # What goes wrong: nothing listens there, in the sensor, in a run, and beside a writer.
-        monkeypatch.setattr("metastore_assets.storage.options._MAX_RETRIES", 0)
+        monkeypatch.setattr("metastore_assets.storage.object_store._MAX_RETRIES", 0)
         broken = build_metastore_definitions(config(lake), s3=resource(f"http://127.0.0.1:{closed_port()}"))
         errors = []
         with pytest.raises(Exception, match="127") as raised:

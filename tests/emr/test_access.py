@@ -7,7 +7,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
-from metastore_assets.storage.options import obstore_arguments
+from metastore_assets.storage.object_store import obstore_arguments
 from metastore_assets.store.objects import ObjectStore
 
 pytestmark = pytest.mark.s3

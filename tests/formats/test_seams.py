@@ -13,7 +13,7 @@ from metastore_assets.errors import SnapshotNotFoundError
 from metastore_assets.formats.bounds import column_path
 from metastore_assets.formats.partition_filter import PartitionFilter
 from metastore_assets.formats.time_travel import not_found, parse_timestamp
-from metastore_assets.storage.path_mapping import Relocation, path_of
+from metastore_assets.storage.location_policy import PathMapping, path_without_origin
 
 
 @pytest.mark.parametrize(
@@ -33,7 +33,7 @@ from metastore_assets.storage.path_mapping import Relocation, path_of
     ],
 )
 def test_a_recorded_location_is_mapped_by_the_longest_prefix_of_whole_segments(recorded: str, now: str) -> None:
-    relocate = Relocation.of(
+    relocate = PathMapping.of(
         {
             "/old/t/": "/new/t",
             "/old/t/special": "s3://bucket/here/",
@@ -46,8 +46,8 @@ def test_a_recorded_location_is_mapped_by_the_longest_prefix_of_whole_segments(r
 
 def test_the_path_of_a_location_is_what_is_left_without_scheme_and_authority() -> None:
     for uri in ("hdfs://host:20500/a/b", "hdfs:///a/b", "file:/a/b", "file:///a/b", "/a/b"):
-        assert path_of(uri) == "/a/b"
-    assert path_of("a/b:c/d") == "a/b:c/d"
+        assert path_without_origin(uri) == "/a/b"
+    assert path_without_origin("a/b:c/d") == "a/b:c/d"
 
 
 def test_a_filter_keeps_what_fits_one_pattern_of_each_column() -> None:

@@ -18,7 +18,7 @@ from metastore_assets.pipeline.refresh import refresh
 from metastore_assets.pipeline.value_counts import prints
 from metastore_assets.pipeline.value_counts.print_exchange import decoded, encoded, exchanged_prints
 from metastore_assets.statistics.prints import BITS, Prints, counted_prints, sum_prints
-from metastore_assets.storage.traffic import metered, note_read, note_written
+from metastore_assets.storage.io_counters import count_io, record_read, record_write
 from tests.pipeline.support import everything_on_spark
 from tests.pipeline.test_prints import Lake, change, check, rows
 
@@ -47,7 +47,7 @@ def test_sums_are_those_of_each_fingerprint(parts: list[Prints]) -> None:
 
 
 def _read(seed: int) -> Prints:
-    note_read(f"profile {seed}", 100)
+    record_read(f"profile {seed}", 100)
     return counted_prints(np.random.default_rng(seed).integers(0, 2**12, 3_000), None)
 
 
@@ -56,16 +56,16 @@ def _failing(seed: int) -> Prints:
 
 
 def _keep(number: int, total: Prints) -> tuple[int, Prints]:
-    note_written(f"run {number}", 10)
+    record_write(f"run {number}", 10)
     return number, total
 
 
 @pytest.mark.spark
 def test_ranges_come_together(spark: SparkSession) -> None:
     """With what the tasks read and wrote, for who counts that."""
-    with metered() as meter:
+    with count_io() as meter:
         found = exchanged_prints(spark, _read, [1, 2, 3], 20_000_000, 12, _keep)
-    read, written = meter.told().read.to_json(), meter.told().written.to_json()
+    read, written = meter.counts().read.to_json(), meter.counts().written.to_json()
     assert (read, written) == ({"files": 3, "bytes": 300}, {"files": len(found), "bytes": 10 * len(found)})
     assert len(found) > 2
     ordered = [own for _, own in sorted(found, key=lambda one: one[0])]

@@ -16,7 +16,14 @@ import pytest
 from metastore_assets.config import MetastoreConfig, TableConfig
 from metastore_assets.pipeline.outcome import STEPS, RefreshResult
 from metastore_assets.pipeline.refresh import refresh
-from metastore_assets.storage.traffic import Threads, counted_input, metered, note_read, note_written, step
+from metastore_assets.storage.io_counters import (
+    IoCountingThreadPool,
+    count_io,
+    counting_input,
+    io_step,
+    record_read,
+    record_write,
+)
 from tests.formats.s3_proxy import Requests, counted
 from tests.pipeline.support import Lake, everything_on_spark, rows
 from tests.robustness.support import no_spark
@@ -104,26 +111,26 @@ def test_counts_go_to_who_asked(tmp_path: Path) -> None:
     """By step, of any thread, and of nobody where nobody asked."""
     path = tmp_path / "file"
     path.write_bytes(bytes(100))
-    note_read("nobody", 5)
-    with metered() as meter:
-        with step("a"):
-            file = counted_input(pa.OSFile(str(path)), str(path))
-            with step("b"):
-                note_written("x", 7)
-                with Threads(2) as pool:
-                    list(pool.map(lambda size: note_read("y", size), [1, 2, 3]))
+    record_read("nobody", 5)
+    with count_io() as meter:
+        with io_step("a"):
+            file = counting_input(pa.OSFile(str(path)), str(path))
+            with io_step("b"):
+                record_write("x", 7)
+                with IoCountingThreadPool(2) as pool:
+                    list(pool.map(lambda size: record_read("y", size), [1, 2, 3]))
             assert len(file.read(10)) == 10
         file.seek(50)
         assert file.read_buffer(20).size == 20
         assert (len(file.read()), file.size()) == (30, 100)
-        with metered() as inner:
-            note_written("z", 1)
-    told = {name: meter.told(name) for name in ("", "a", "b")}
+        with count_io() as inner:
+            record_write("z", 1)
+    told = {name: meter.counts(name) for name in ("", "a", "b")}
     assert told["a"].read.to_json() == {"files": 1, "bytes": 60}
     assert told["b"].read.to_json() == {"files": 1, "bytes": 6}
     assert told["b"].written.to_json() == {"files": 1, "bytes": 7}
     assert told[""].read.to_json() == told[""].written.to_json() == {"files": 0, "bytes": 0}
-    assert inner.told().written.to_json() == {"files": 1, "bytes": 1}
+    assert inner.counts().written.to_json() == {"files": 1, "bytes": 1}
 
 
 def _told(result: RefreshResult) -> dict[str, dict[str, dict[str, int]]]:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from metastore_assets.startup import python_command
-from metastore_assets.storage.scratch import ScratchFolder, remove_abandoned
+from metastore_assets.storage.temporary_folders import TemporaryFolder, remove_abandoned_folders
 from metastore_assets.tasks.reading import read_all
 
 TOKEN = "row-of-a-person"
@@ -47,7 +47,7 @@ profile(pa.RecordBatchReader.from_batches(schema, batches()))
 ENDS_LATE = """
 import signal, time
 from metastore_assets.cli.interrupt import heed_signals
-from metastore_assets.storage.scratch import ScratchFolder
+from metastore_assets.storage.temporary_folders import ScratchFolder
 
 folder = ScratchFolder("test")
 heed_signals()
@@ -80,7 +80,7 @@ def test_rows_that_were_spilled_have_no_name(folder: Path, moment: str) -> None:
 def test_rows_of_a_data_frame_are_removed_by_the_next_process(folder: Path) -> None:
     kill_itself(PROFILES)
     assert [path for path in folder.rglob("*.parquet") if path.stat().st_size]
-    remove_abandoned()
+    remove_abandoned_folders()
     assert list(folder.iterdir()) == []
 
 
@@ -90,17 +90,17 @@ def test_folders_in_use_stay(folder: Path) -> None:
     (folder / "elsewhere" / "file").touch()
     (folder / "metastore-link.scratch").symlink_to(folder / "elsewhere")
     (folder / "metastore-file.scratch").touch()
-    own = ScratchFolder("test")
+    own = TemporaryFolder("test")
     command = python_command("-c", ENDS_LATE)
     with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         process.stdout.readline()
         before = sorted(folder.iterdir())
         assert len(before) == 5
-        remove_abandoned()
+        remove_abandoned_folders()
         assert sorted(folder.iterdir()) == before
         process.kill()
-    remove_abandoned()
+    remove_abandoned_folders()
     own.remove()
     left = ["elsewhere", "metastore-file.scratch", "metastore-link.scratch"]
     assert sorted(path.name for path in folder.iterdir()) == left
@@ -120,7 +120,7 @@ def test_a_command_that_does_not_end_by_itself_removes_them(folder: Path) -> Non
 
 def end_with_folder(path: str) -> None:
     """Leave a folder behind, in a child that reads files."""
-    used = ScratchFolder("test")
+    used = TemporaryFolder("test")
     (Path(used.path) / "rows").write_text(TOKEN)
     signal.raise_signal(signal.SIGKILL)
 

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metastore_assets.storage.ranged_file import RangedFile
-from metastore_assets.storage.traffic import _CountedInput, metered
+from metastore_assets.storage.io_counters import _CountingInput, count_io
+from metastore_assets.storage.object_store import RangedFile
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.prefetch import FetchedRanges, coalesced
 
@@ -64,7 +64,7 @@ def readers(monkeypatch: pytest.MonkeyPatch) -> set[int]:
 
         return read
 
-    for kind, name in ((_CountedInput, "read_buffer"), (_CountedInput, "read"), (RangedFile, "read")):
+    for kind, name in ((_CountingInput, "read_buffer"), (_CountingInput, "read"), (RangedFile, "read")):
         monkeypatch.setattr(kind, name, noting(getattr(kind, name)))
     return seen
 
@@ -76,7 +76,7 @@ def test_only_who_asks_reads(kind: str, request: pytest.FixtureRequest, readers:
     numbers = np.arange(200_000)
     table = pa.table({"a": numbers, "b": numbers % 7, "c": numbers * 3})
     store.write_parquet("wide.parquet", table)
-    with metered():
+    with count_io():
         assert store.read_parquet("wide.parquet").equals(table)
         assert store.read_parquet("wide.parquet", ["c", "a"]).select(["a", "c"]).equals(table.select(["a", "c"]))
         with store.open_parquet("wide.parquet") as file:

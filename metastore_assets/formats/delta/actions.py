@@ -18,10 +18,10 @@ from metastore_assets.formats.delta.log import LOG, Log
 from metastore_assets.formats.metadata_json import parsed, parsed_line
 from metastore_assets.formats.readers.parquet import open_parquet
 from metastore_assets.formats.values import dates_as_text
-from metastore_assets.startup_lazy import pc
-from metastore_assets.storage.corrupt_input import LimitError, naming, reason
+from metastore_assets.startup import pc
+from metastore_assets.storage.corrupt_input import LimitError, error_reason, metadata_errors
 from metastore_assets.storage.location import Location
-from metastore_assets.storage.path_mapping import path_of
+from metastore_assets.storage.location_policy import path_without_origin
 from metastore_assets.tasks.reading import read_parts
 
 _VECTOR_FIELDS = ("storageType", "pathOrInlineDv", "offset", "sizeInBytes", "cardinality")
@@ -126,7 +126,7 @@ class Replay:
     def _add(self, name: str, actions: Iterator[_Action]) -> None:
         state, seen = self._state, self._seen
         own: set[str] = set()
-        with naming(self._location.full_path(f"{LOG}/{name}")):
+        with metadata_errors(self._location.full_path(f"{LOG}/{name}")):
             for kind, action in actions:
                 if kind == "protocol":
                     state.protocol = state.protocol or check_protocol(action)
@@ -162,7 +162,7 @@ def _json_actions(location: Location, path: str) -> Iterator[_Action]:
         try:
             actions = record(parsed_line(line), "a line")
         except (ValueError, RecursionError) as error:
-            raise ValueError(f"its line {place} is no action in JSON: {reason(error)}") from error
+            raise ValueError(f"its line {place} is no action in JSON: {error_reason(error)}") from error
         for kind in ("add", "remove", "metaData", "protocol", "sidecar"):
             if actions.get(kind):
                 yield kind, record(actions[kind], kind)
@@ -181,7 +181,7 @@ def _checkpoint_actions(location: Location, name: str, with_statistics: bool) ->
     distinct(sidecars, "the sidecar")
     for sidecar in sidecars:
         path = f"{LOG}/_sidecars/{sidecar}"
-        with naming(location.full_path(path)):
+        with metadata_errors(location.full_path(path)):
             for kind, action in _parquet_actions(location, path, with_statistics):
                 if kind == "add":
                     yield kind, action
@@ -216,7 +216,7 @@ def _key(action: Mapping[str, Any]) -> FileKey:
 def _file_key(recorded: str, vector: DeletionVector | None) -> FileKey:
     path = text(unquote(recorded), "path")
     # Writers name the same file by path or by URI.
-    return path_of(path) if path.startswith("file:") else path, vector.id if vector else None
+    return path_without_origin(path) if path.startswith("file:") else path, vector.id if vector else None
 
 
 def _added(action: Mapping[str, Any], with_statistics: bool) -> AddedFile:

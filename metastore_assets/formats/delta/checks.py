@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from metastore_assets.formats.checked import distinct, items, number, record, records, text
-from metastore_assets.storage.corrupt_input import refuse_beyond
+from metastore_assets.storage.corrupt_input import check_limit
 from metastore_assets.storage.limits import FIELDS, NESTING
 
 
@@ -54,8 +54,8 @@ def _check_fields(fields: Any, counted: list[int], depth: int) -> None:
 
 def _check_type(type_: Any, counted: list[int], depth: int) -> None:
     counted[0] += 1
-    refuse_beyond(FIELDS, counted[0], "fields in a schema")
-    refuse_beyond(NESTING, depth, "types inside of each other in a schema")
+    check_limit(FIELDS, counted[0], "fields in a schema")
+    check_limit(NESTING, depth, "types inside of each other in a schema")
     if isinstance(type_, str):
         return
     kind = text(record(type_, "the type of a field").get("type"), "the type of a field")

@@ -38,9 +38,9 @@ from metastore_assets.formats.readers.reader import FileFragmentReader, explaine
 from metastore_assets.formats.schema_casting import Matcher, identity
 from metastore_assets.formats.time_travel import not_found, parse_timestamp
 from metastore_assets.formats.values import Constant, value_text
-from metastore_assets.storage.corrupt_input import DAMAGE, naming, unreadable
+from metastore_assets.storage.corrupt_input import CORRUPTION_ERRORS, metadata_errors, unreadable_error
 from metastore_assets.storage.location import Location
-from metastore_assets.storage.location_policy import Reach, own_location
+from metastore_assets.storage.location_policy import LocationPolicy, table_location
 
 _ABSOLUTE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
 
@@ -50,9 +50,9 @@ class DeltaFormat:
 
     def __init__(self, table: TableConfig, memory: Memory) -> None:
         self._memory = memory
-        self._location = own_location(table)
+        self._location = table_location(table)
         self._at = table.at
-        self._reach = Reach.of(table, self._location)
+        self._location_policy = LocationPolicy.of(table, self._location)
         self._filter = PartitionFilter.of(table.partitions)
         self._kept = KeptLog(self._location, memory, self._at)
         self._times = CommitTimes(self._location, memory)
@@ -86,7 +86,7 @@ class DeltaFormat:
         """The version, from the log alone: from the commits since the one that is known."""
         with _explained(self._location):
             log, version = self._version()
-            table = _Table(self._reach, self._kept.replay(log, version), self._filter)
+            table = _Table(self._location_policy, self._kept.replay(log, version), self._filter)
             fragments = [fragment for _, fragment, _ in table.files()]
             committed_at = self._times.of(version)
         return Snapshot(
@@ -111,7 +111,7 @@ class DeltaFormat:
         """
         path = column_path(snapshot.schema, column)
         with _explained(self._location):
-            table = _Table(self._reach, self._state(snapshot.id), self._filter)
+            table = _Table(self._location_policy, self._state(snapshot.id), self._filter)
             told = statistics_column(table.fields, path)
             found = {}
             for add, fragment, values in table.files():
@@ -159,15 +159,15 @@ class DeltaFormat:
 class _Table:
     """A state of a table with what follows from its metadata. Raises TableFormatError for what has no reader."""
 
-    def __init__(self, reach: Reach, state: TableState, partitions: PartitionFilter) -> None:
-        location = reach.table
+    def __init__(self, location_policy: LocationPolicy, state: TableState, partitions: PartitionFilter) -> None:
+        location = location_policy.table
         check_readable(location.uri, state.protocol, state.metadata)
         self._location = location
         self._state = state
-        self._reach = reach
+        self._location_policy = location_policy
         self._mode = mapping_mode(location.uri, state.protocol, state.metadata)
         self.partition_columns = tuple(state.metadata.get("partitionColumns") or ())
-        with naming(f"{location.uri}/{LOG}", "the schema in"):
+        with metadata_errors(f"{location.uri}/{LOG}", "the schema in"):
             schema = check_schema(parsed(state.metadata["schemaString"]), self.partition_columns)
             self.fields: list[dict[str, Any]] = schema["fields"]
             self.schema = arrow_schema(location.uri, schema, self._mode)
@@ -231,13 +231,15 @@ class _Table:
 
     def _fragment(self, add: AddedFile, values: dict[str, Constant], key: str) -> Fragment:
         if add.path.startswith("/") or _ABSOLUTE.match(add.path):
-            location, path = self._reach.to(unquote(add.path))
+            location, path = self._location_policy.resolve(unquote(add.path))
         else:
-            location, path = self._reach.below(self._location, unquote(add.path))
+            location, path = self._location_policy.resolve_relative(self._location, unquote(add.path))
         if add.vector is not None:
             with suppress(ValueError, struct.error):  # A name that says nothing is told where the fragment is opened.
-                add.vector.file(self._reach)
-        source = DeltaFragmentSource(location, path, self._reach, add.vector, tuple(values.items()), self._mode)
+                add.vector.file(self._location_policy)
+        source = DeltaFragmentSource(
+            location, path, self._location_policy, add.vector, tuple(values.items()), self._mode
+        )
         rows = add.row_count
         if rows is not None and add.vector is not None:
             # More than there are: reading it tells what is wrong.
@@ -251,7 +253,7 @@ class DeltaFragmentSource:
 
     location: Location
     path: str
-    reach: Reach
+    location_policy: LocationPolicy
     vector: DeletionVector | None
     partition_values: tuple[tuple[str, Constant], ...]
     """Identity and typed value of each partition column."""
@@ -273,9 +275,9 @@ class DeltaFragmentSource:
         deleted = None
         if self.vector is not None:
             with explained(full_path, "its deletion vector"):
-                file = self.vector.file(self.reach)
+                file = self.vector.file(self.location_policy)
             with explained(full_path, "its deletion vector", file and file[0].full_path(file[1])):
-                deleted = self.vector.positions(self.reach, columns.row_count)
+                deleted = self.vector.positions(self.location_policy, columns.row_count)
         return FileFragmentReader(
             columns,
             path=full_path,
@@ -301,5 +303,5 @@ def _fragment_id(add: AddedFile, values: dict[str, Constant]) -> str:
 def _explained(location: Location) -> Iterator[None]:
     try:
         yield
-    except DAMAGE as error:
-        raise unreadable(f"{location.uri} cannot be read as a Delta table", error) from error
+    except CORRUPTION_ERRORS as error:
+        raise unreadable_error(f"{location.uri} cannot be read as a Delta table", error) from error

@@ -12,7 +12,7 @@ from metastore_assets.errors import ConfigError
 from metastore_assets.formats.files.text_values import first_misfit, parse
 from metastore_assets.formats.files.type_names import type_named
 from metastore_assets.formats.schema_casting import conform_leaf, is_text, type_kind
-from metastore_assets.startup_lazy import pc
+from metastore_assets.startup import pc
 
 if TYPE_CHECKING:
     from metastore_assets.config import TableConfig

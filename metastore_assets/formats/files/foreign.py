@@ -8,7 +8,7 @@ from functools import lru_cache
 
 from metastore_assets.formats.metadata_json import parsed
 from metastore_assets.formats.registration import Marks
-from metastore_assets.storage.corrupt_input import DAMAGE
+from metastore_assets.storage.corrupt_input import CORRUPTION_ERRORS
 from metastore_assets.storage.location import Location
 
 _EXPORT = "export the rows to Parquet, or pass them to `metastore_assets.profile` as Arrow data"
@@ -51,7 +51,7 @@ def holds_paimon(location: Location) -> bool:
                 schema = parsed(location.read(f"schema/{name}"))
             except (FileNotFoundError, PermissionError):
                 raise
-            except DAMAGE:
+            except CORRUPTION_ERRORS:
                 return False
             return isinstance(schema, dict) and {"fields", "partitionKeys"} <= schema.keys()
     return False

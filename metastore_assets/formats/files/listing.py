@@ -15,7 +15,7 @@ from metastore_assets.formats.metadata_cache import Memory, memory_key
 from metastore_assets.formats.partition_filter import BoundPartitionFilter
 from metastore_assets.storage.compression import SUFFIXES
 from metastore_assets.storage.location import Location, StoredFile
-from metastore_assets.storage.location_policy import Reach
+from metastore_assets.storage.location_policy import LocationPolicy
 
 _TEXT = "text"
 """What a suffix tells that tells no kind."""
@@ -59,7 +59,11 @@ class DataFile(NamedTuple):
 
 
 def list_files(
-    location: Location, reach: Reach, folders: Folders, filter_: BoundPartitionFilter | None, formats: Formats
+    location: Location,
+    location_policy: LocationPolicy,
+    folders: Folders,
+    filter_: BoundPartitionFilter | None,
+    formats: Formats,
 ) -> tuple[list[StoredFile], Neighbours]:
     """Files that are no leftovers, in folders of the partitions that are meant, or the one file that the location is;
     and what there is beside them, yet to be checked.
@@ -96,7 +100,7 @@ def list_files(
     files = list(location.list(is_kept, is_meant, by_folder=filter_ is not None))
     if len(files) == 1 and not files[0].path:
         neighbours.see_data("")
-    committed = committed_paths(location, reach) if has_log else None
+    committed = committed_paths(location, location_policy) if has_log else None
     if committed is None:
         return files, neighbours
     present = {file.path: file for file in files}

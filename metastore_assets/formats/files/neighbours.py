@@ -14,8 +14,8 @@ from typing import TypeAlias
 from metastore_assets.errors import TableFormatError
 from metastore_assets.formats.files.foreign import owner
 from metastore_assets.formats.registration import Marks
+from metastore_assets.storage.io_counters import IoCountingThreadPool
 from metastore_assets.storage.location import Location
-from metastore_assets.storage.traffic import Threads
 
 Formats: TypeAlias = Mapping[str, Marks]
 """Marks of the formats by what people call them."""
@@ -173,7 +173,7 @@ def _nearest(folders: list[Location], formats: tuple[tuple[str, Marks], ...]) ->
     asked = [(kind, marks, folder) for folder in folders for kind, marks in formats]
     if all(folder.is_local for folder in folders):
         return next(((kind, folder) for kind, marks, folder in asked if _may_hold(marks, folder)), None)
-    with Threads(_PROBES) as pool:
+    with IoCountingThreadPool(_PROBES) as pool:
         answers = pool.map(lambda one: _may_hold(*one[1:]), asked)
         return next(((kind, folder) for (kind, _, folder), holds in zip(asked, answers, strict=True) if holds), None)
 

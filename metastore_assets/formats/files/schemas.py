@@ -23,8 +23,8 @@ from metastore_assets.formats.readers.parquet import checked_rows, open_parquet
 from metastore_assets.formats.readers.reader import check_distinct, explained
 from metastore_assets.formats.readers.type_limits import check_types
 from metastore_assets.formats.schema_casting import PARQUET_FIELD_ID
-from metastore_assets.storage.compression import Stream, decompressed
-from metastore_assets.storage.corrupt_input import UnsupportedError, quoting
+from metastore_assets.storage.compression import Stream, open_decompressed
+from metastore_assets.storage.corrupt_input import UnsupportedError, with_redacted_message
 from metastore_assets.storage.location import Location
 from metastore_assets.tasks.reading import read_all
 from metastore_assets.tasks.running import Runner
@@ -81,7 +81,7 @@ def table_schema(
     readable = [place for place, outcome in enumerate(outcomes) if not isinstance(outcome, FragmentError)]
     if not readable:
         what = f"{location.uri} has no readable file"
-        raise quoting(TableFormatError(f"{what}: {outcomes[0]}"), what, outcomes[0]) from outcomes[0]
+        raise with_redacted_message(TableFormatError(f"{what}: {outcomes[0]}"), what, outcomes[0]) from outcomes[0]
     if readers[0] is not None:
         return _text_schema(location, files, readers, outcomes, readable, partition_columns)
     # Files of one schema mostly have it as one object, and to compare schemas takes longer than to recall them.
@@ -112,7 +112,7 @@ def open_text(location: Location, file: DataFile) -> Stream:
     """The content of a CSV or JSON file from its beginning, decompressed."""
     source = location.open_stored(file.stored)
     try:
-        return decompressed(source, location.full_path(file.stored.path))
+        return open_decompressed(source, location.full_path(file.stored.path))
     except BaseException:
         source.close()
         raise

@@ -10,9 +10,9 @@ from metastore_assets.errors import TableFormatError, TableNotFoundError
 from metastore_assets.formats.checked import record, text
 from metastore_assets.formats.metadata_json import parsed
 from metastore_assets.formats.registration import Marks
-from metastore_assets.storage.corrupt_input import naming
+from metastore_assets.storage.corrupt_input import metadata_errors
 from metastore_assets.storage.location import Location
-from metastore_assets.storage.location_policy import Reach
+from metastore_assets.storage.location_policy import LocationPolicy
 
 LOG = "_spark_metadata"
 _BATCH = re.compile(r"(\d+)(\.compact)?")
@@ -27,7 +27,7 @@ def holds_sink(location: Location) -> bool:
 SINK = Marks(LOG, holds_sink, is_plain=True)
 
 
-def committed_paths(location: Location, reach: Reach) -> list[str] | None:
+def committed_paths(location: Location, location_policy: LocationPolicy) -> list[str] | None:
     """Return the paths of the committed files, relative to the folder; None if its log is something else.
 
     Raises:
@@ -53,15 +53,15 @@ def committed_paths(location: Location, reach: Reach) -> list[str] | None:
             )
         for recorded, is_added in _actions(location, path):
             if is_added:
-                paths[_relative(location, reach, recorded)] = None
+                paths[_relative(location, location_policy, recorded)] = None
             else:
-                paths.pop(_relative(location, reach, recorded), None)
+                paths.pop(_relative(location, location_policy, recorded), None)
     return list(paths)
 
 
 def _actions(location: Location, path: str) -> Iterator[tuple[str, bool]]:
     """(recorded URI, whether it is added rather than deleted) of each file in a batch."""
-    with naming(location.full_path(path)):
+    with metadata_errors(location.full_path(path)):
         version, *lines = location.read(path).decode().splitlines()
         if version.strip() != _VERSION:
             raise ValueError(f"its version is {version[:20]!r}; {_VERSION} is read")
@@ -73,10 +73,10 @@ def _actions(location: Location, path: str) -> Iterator[tuple[str, bool]]:
             yield unquote(text(file.get("path"), "path")), action == "add"
 
 
-def _relative(location: Location, reach: Reach, recorded: str) -> str:
+def _relative(location: Location, location_policy: LocationPolicy, recorded: str) -> str:
     """The path below the folder. Of a folder that was moved, partitions and name are all that is the same."""
     try:
-        found, path = reach.to(recorded)
+        found, path = location_policy.resolve(recorded)
     except TableFormatError:
         found, path = None, ""
     if found == location and path:

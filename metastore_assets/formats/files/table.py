@@ -29,8 +29,8 @@ from metastore_assets.formats.metadata_cache import Memory
 from metastore_assets.formats.partition_filter import BoundPartitionFilter, PartitionFilter
 from metastore_assets.formats.partition_keys import encode_partition_key
 from metastore_assets.messages import close_names
-from metastore_assets.storage.location_policy import Reach, own_location
-from metastore_assets.storage.stored import StoredFile
+from metastore_assets.storage.listing import StoredFile
+from metastore_assets.storage.location_policy import LocationPolicy, table_location
 from metastore_assets.tasks.running import Runner
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ class FilesFormat:
         if self._kind not in (None, *READABLE):
             raise ConfigError(f"table {table.name!r}: options.kind = {self._kind!r}: one of {', '.join(READABLE)}")
         self._filter = PartitionFilter.of(table.partitions)
-        self._location = own_location(table)
+        self._location = table_location(table)
 
     def snapshot_id(self) -> str:
         """A digest of the fragments' ids, from one listing."""
@@ -163,7 +163,7 @@ class FilesFormat:
             )
         with self._told():
             return list_files(
-                location, Reach.of(self._table, location), self._folders, self._listed_by(), self._formats
+                location, LocationPolicy.of(self._table, location), self._folders, self._listed_by(), self._formats
             )
 
     def _listed_by(self) -> BoundPartitionFilter | None:

@@ -9,7 +9,7 @@ from uuid import UUID
 import pyarrow as pa
 
 from metastore_assets.formats.values import cast_texts
-from metastore_assets.startup_lazy import pc
+from metastore_assets.startup import pc
 
 TRUE = ["true", "True", "TRUE"]
 FALSE = ["false", "False", "FALSE"]

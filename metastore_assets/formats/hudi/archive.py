@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 from metastore_assets.formats.checked import distinct, record, records, text
 from metastore_assets.formats.hudi.timeline import FOLDER, Timeline
 from metastore_assets.formats.metadata_json import parsed
-from metastore_assets.storage.corrupt_input import naming
+from metastore_assets.storage.corrupt_input import metadata_errors
 from metastore_assets.storage.location import Location
 from metastore_assets.tasks.reading import read_one
 
@@ -29,9 +29,9 @@ def archived_completions(timeline: Timeline) -> dict[str, str]:
     )
     path = f"{folder}/_version_"
     try:
-        with naming(location.full_path(path)):
+        with metadata_errors(location.full_path(path)):
             path = f"{folder}/manifest_{location.read(path).decode().strip()}"
-        with naming(location.full_path(path)):
+        with metadata_errors(location.full_path(path)):
             entries = records(record(parsed(location.read(path)), "the list").get("files"), "files")
             names = [text(entry.get("fileName"), "fileName") for entry in entries]
             distinct(names, "the file")
@@ -40,7 +40,7 @@ def archived_completions(timeline: Timeline) -> dict[str, str]:
     found: dict[str, str] = {}
     for name in names:
         path = f"{folder}/{name}"
-        with naming(location.full_path(path)):
+        with metadata_errors(location.full_path(path)):
             found |= read_one(_completions, location.full_path(path), location, path)
     return found
 

@@ -11,9 +11,9 @@ from metastore_assets.formats.checked import items, number, record, records, tex
 from metastore_assets.formats.hudi.timeline import Instant
 from metastore_assets.formats.metadata_json import parsed
 from metastore_assets.formats.readers.avro import avro_records
-from metastore_assets.storage.corrupt_input import DAMAGE, unreadable
+from metastore_assets.storage.corrupt_input import CORRUPTION_ERRORS, unreadable_error
+from metastore_assets.storage.io_counters import IoCountingThreadPool
 from metastore_assets.storage.location import Location
-from metastore_assets.storage.traffic import Threads
 from metastore_assets.tasks.reading import read_all, told
 
 _AVRO = b"Obj\x01"
@@ -62,7 +62,7 @@ def read_commits(location: Location, instants: Sequence[Instant]) -> list[Commit
     """The metadata of those instants, in their order. Raises OSError or TableFormatError."""
     if not instants:
         return []
-    with Threads(_THREADS) as pool:
+    with IoCountingThreadPool(_THREADS) as pool:
         contents = list(pool.map(lambda instant: location.read(instant.path), instants))
     paths = [location.full_path(instant.path) for instant in instants]
     in_avro = [place for place, data in enumerate(contents) if data.startswith(_AVRO)]
@@ -102,8 +102,8 @@ def _commit(instant: Instant, path: str, load: Callable[[], Mapping[str, Any]]) 
         )
     except FileNotFoundError:
         raise
-    except DAMAGE as error:
-        raise unreadable(f"{path} is no metadata of a Hudi commit that can be read", error) from error
+    except CORRUPTION_ERRORS as error:
+        raise unreadable_error(f"{path} is no metadata of a Hudi commit that can be read", error) from error
 
 
 def _parsed(data: bytes) -> Mapping[str, Any]:

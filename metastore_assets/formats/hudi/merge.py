@@ -22,11 +22,11 @@ from metastore_assets.formats.hudi.log import CONTENT_VERSION, LogBlock, check_m
 from metastore_assets.formats.hudi.timeline import flag, names
 from metastore_assets.formats.hudi.transcode import in_utc, needs_transcoding, transcode_base, transcode_log
 from metastore_assets.formats.readers.spill import spilled
-from metastore_assets.storage.corrupt_input import DAMAGE, UnsupportedError, reason
+from metastore_assets.storage.corrupt_input import CORRUPTION_ERRORS, UnsupportedError, error_reason
+from metastore_assets.storage.io_counters import record_read
 from metastore_assets.storage.location import Location, StoredFile
 from metastore_assets.storage.object_store import OverwrittenError
-from metastore_assets.storage.scratch import ScratchFolder
-from metastore_assets.storage.traffic import note_read
+from metastore_assets.storage.temporary_folders import TemporaryFolder
 
 _BATCH_ROWS = 16_384
 _FIRST_INSTANT = "19700101000000000"
@@ -120,9 +120,9 @@ def log_blocks(location: Location, logs: tuple[StoredFile, ...]) -> list[LogBloc
             check_mergeable(own)
         except (FileNotFoundError, OverwrittenError):
             raise
-        except DAMAGE as error:
+        except CORRUPTION_ERRORS as error:
             kind = UnsupportedError if isinstance(error, UnsupportedError) else pa.ArrowInvalid
-            raise kind(f"{location.full_path(stored.path)}: {reason(error)}") from error
+            raise kind(f"{location.full_path(stored.path)}: {error_reason(error)}") from error
         blocks += own
     return blocks
 
@@ -134,7 +134,7 @@ def merged(location: Location, base: StoredFile | None, logs: tuple[StoredFile, 
         raise pa.ArrowInvalid("its log files hold blocks of other writes than their names say")
     if any(block.instant < _FIRST_INSTANT for block in blocks):
         raise pa.ArrowInvalid("its log files hold blocks of instants that are no times")
-    with ScratchFolder("hudi") as folder, _explained():
+    with TemporaryFolder("hudi") as folder, _explained():
         _write_table(folder, merge)
         paths = [_placed(location, stored, folder) for stored in ((base,) if base else ()) + logs]
         base_path = paths.pop(0) if base else ""
@@ -201,7 +201,7 @@ def _placed(location: Location, stored: StoredFile, folder: str) -> str:
     if location.is_local:
         location.check(stored)
         os.symlink(location.full_path(stored.path), target)
-        note_read(location.full_path(stored.path), stored.size)  # hudi-rs reads all of it, and tells nobody
+        record_read(location.full_path(stored.path), stored.size)  # hudi-rs reads all of it, and tells nobody
     else:
         with location.open_stored(stored) as source, open(target, "wb") as file:
             shutil.copyfileobj(source, file, _COPY_BYTES)

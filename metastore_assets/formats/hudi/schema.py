@@ -16,7 +16,7 @@ from metastore_assets.formats.metadata_json import parsed as parsed_json
 from metastore_assets.formats.readers.avro_schema import record_type
 from metastore_assets.formats.readers.parquet import open_parquet
 from metastore_assets.formats.readers.reader import check_distinct
-from metastore_assets.storage.corrupt_input import DAMAGE, unreadable
+from metastore_assets.storage.corrupt_input import CORRUPTION_ERRORS, unreadable_error
 from metastore_assets.storage.location import Location, StoredFile
 
 META_COLUMNS = (
@@ -115,8 +115,8 @@ def parsed(location: Location, text: str, dropped: Sequence[str] = ()) -> HudiSc
         arrow = record_type(document).arrow
         columns = [field.with_nullable(True) for field in arrow if not is_added(field.name)]
         check_distinct([field.name for field in columns])
-    except DAMAGE as error:
-        raise unreadable(f"{location.uri}: the table's schema cannot be read", error) from error
+    except CORRUPTION_ERRORS as error:
+        raise unreadable_error(f"{location.uri}: the table's schema cannot be read", error) from error
     missing = [name for name in dropped if name not in {field.name for field in columns}]
     document["fields"] = [field for field in fields if field["name"] not in dropped]
     schema = pa.schema(columns + [pa.field(name, pa.string()) for name in missing])
@@ -149,8 +149,8 @@ def _check_never_renamed(location: Location) -> None:
             raise TableFormatError(
                 f"{location.uri} has a column dropped and added again by schema evolution on read, which has no reader"
             )
-    except DAMAGE as error:
-        raise unreadable(f"{location.full_path(folder)}: its history of schemas cannot be read", error) from error
+    except CORRUPTION_ERRORS as error:
+        raise unreadable_error(f"{location.full_path(folder)}: its history of schemas cannot be read", error) from error
 
 
 def _numbered(fields: Sequence[Mapping[str, Any]], above: tuple[int, ...]) -> list[tuple[tuple[int, ...], str]]:

@@ -33,10 +33,10 @@ from metastore_assets.formats.hudi.timeline import Instant, State, Timeline, fla
 from metastore_assets.formats.metadata_cache import Memory
 from metastore_assets.formats.partition_filter import PartitionFilter
 from metastore_assets.formats.partition_keys import encode_partition_key
-from metastore_assets.storage.corrupt_input import DAMAGE, unreadable
+from metastore_assets.storage.corrupt_input import CORRUPTION_ERRORS, unreadable_error
+from metastore_assets.storage.io_counters import IoCountingThreadPool
 from metastore_assets.storage.location import Location
-from metastore_assets.storage.location_policy import own_location
-from metastore_assets.storage.traffic import Threads
+from metastore_assets.storage.location_policy import table_location
 from metastore_assets.tasks.reading import read_one
 
 _THREADS = 16
@@ -48,7 +48,7 @@ class HudiFormat:
     """A Hudi table at a location. Its snapshots are the completed writes of its timeline."""
 
     def __init__(self, table: TableConfig, memory: Memory) -> None:
-        self._location = own_location(table)
+        self._location = table_location(table)
         self._kept = KeptFiles(memory, self._location.uri)
         self._at = table.at
         self._filter = PartitionFilter.of(table.partitions)
@@ -187,7 +187,7 @@ class HudiFormat:
         paths: PartitionPaths,
     ) -> list[Fragment]:
         merger = Merger(timeline, state, schema, self._kept)
-        with Threads(_THREADS) as pool:
+        with IoCountingThreadPool(_THREADS) as pool:
             merges = list(pool.map(merger.merge, slices))
         fragments = []
         for one, merge in zip(slices, merges, strict=True):
@@ -227,5 +227,5 @@ def _explained(location: Location) -> Iterator[None]:
         yield
     except (FileNotFoundError, NotADirectoryError) as error:
         raise TableNotFoundError(f"{location.uri} holds no Hudi table that can be read: {error}") from error
-    except DAMAGE as error:
-        raise unreadable(f"{location.uri} cannot be read as a Hudi table", error) from error
+    except CORRUPTION_ERRORS as error:
+        raise unreadable_error(f"{location.uri} cannot be read as a Hudi table", error) from error

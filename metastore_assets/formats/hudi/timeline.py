@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 
 from metastore_assets.errors import TableFormatError, TableNotFoundError
 from metastore_assets.formats.time_travel import not_found, parse_timestamp
-from metastore_assets.storage.corrupt_input import naming
+from metastore_assets.storage.corrupt_input import metadata_errors
 from metastore_assets.storage.location import Location, StoredFile
 
 FOLDER = ".hoodie"
@@ -192,7 +192,7 @@ def load_properties(location: Location) -> dict[str, str]:
 
 
 def _text(location: Location, path: str) -> str:
-    with naming(location.full_path(path)):
+    with metadata_errors(location.full_path(path)):
         return location.read(path).decode()
 
 

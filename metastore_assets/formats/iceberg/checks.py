@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from metastore_assets.formats.checked import distinct, items, number, record, records, text
-from metastore_assets.storage.corrupt_input import refuse_beyond
+from metastore_assets.storage.corrupt_input import check_limit
 from metastore_assets.storage.limits import FIELDS, MANIFESTS, NESTING
 
 _OPTIONAL_NUMBERS = ("current-schema-id", "default-spec-id")
@@ -46,7 +46,7 @@ def check_schema(schema: Mapping[str, Any]) -> None:
 
 
 def _check_fields(fields: Any, ids: list[int], depth: int) -> None:
-    refuse_beyond(NESTING, depth, "types inside of each other in a schema")
+    check_limit(NESTING, depth, "types inside of each other in a schema")
     own = records(fields, "the fields of a schema")
     distinct((text(field.get("name"), "the name of a field") for field in own), "a field named")
     for field in own:
@@ -55,13 +55,13 @@ def _check_fields(fields: Any, ids: list[int], depth: int) -> None:
 
 def _check_type(field_id: Any, type_: Any, ids: list[int], depth: int) -> None:
     ids.append(number(field_id, "the id of a field"))
-    refuse_beyond(FIELDS, len(ids), "fields in a schema")
+    check_limit(FIELDS, len(ids), "fields in a schema")
     if isinstance(type_, str):
         return
     kind = text(record(type_, "the type of a field").get("type"), "the type of a field")
     if kind == "struct":
         _check_fields(type_.get("fields"), ids, depth + 1)
-    refuse_beyond(NESTING, depth, "types inside of each other in a schema")
+    check_limit(NESTING, depth, "types inside of each other in a schema")
     for part in {"list": ("element",), "map": ("key", "value")}.get(kind, ()):
         _check_type(type_.get(f"{part}-id"), type_.get(part), ids, depth + 1)
 
@@ -96,7 +96,7 @@ def _check_snapshots(raw: Mapping[str, Any]) -> None:
         if snapshot.get("manifest-list") is not None:
             text(snapshot["manifest-list"], "manifest-list")
         manifests = items(snapshot.get("manifests") or [], "manifests")
-        refuse_beyond(MANIFESTS, len(manifests), "manifests of one snapshot")
+        check_limit(MANIFESTS, len(manifests), "manifests of one snapshot")
         distinct((text(path, "manifests") for path in manifests), "the manifest")
     distinct((snapshot["snapshot-id"] for snapshot in snapshots), "the snapshot")
     for name, ref in record(raw.get("refs") or {}, "refs").items():

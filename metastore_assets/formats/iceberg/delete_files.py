@@ -14,8 +14,8 @@ from metastore_assets.formats.deletion_vectors import checked, decode_vector, re
 from metastore_assets.formats.iceberg.locations import plain_path
 from metastore_assets.formats.readers.columns import open_columns
 from metastore_assets.formats.readers.dictionaries import decoded
-from metastore_assets.startup_lazy import pc
-from metastore_assets.storage.corrupt_input import refuse_beyond
+from metastore_assets.startup import pc
+from metastore_assets.storage.corrupt_input import check_limit
 from metastore_assets.storage.limits import DELETED_ROWS
 from metastore_assets.storage.location import Location
 
@@ -56,7 +56,7 @@ class PositionDeletes:
                     raise ValueError("it has a row without a position")
                 if len(part):
                     found.append(part.cast(pa.uint64()).to_numpy(zero_copy_only=False))
-                refuse_beyond(DELETED_ROWS, sum(map(len, found)), "deleted rows of one data file")
+                check_limit(DELETED_ROWS, sum(map(len, found)), "deleted rows of one data file")
         finally:
             file.close()
         return np.concatenate(found) if found else np.empty(0, np.uint64)

@@ -16,14 +16,14 @@ from metastore_assets.formats.iceberg.names import FallbackIds
 from metastore_assets.formats.readers.columns import open_columns
 from metastore_assets.formats.readers.reader import FileFragmentReader, explained
 from metastore_assets.formats.schema_casting import identity
-from metastore_assets.startup_lazy import pc
-from metastore_assets.storage.corrupt_input import refuse_beyond
-from metastore_assets.storage.limits import DELETE_FILE_BYTES, DELETES_KEPT_BYTES
+from metastore_assets.startup import pc
+from metastore_assets.storage.corrupt_input import check_limit
+from metastore_assets.storage.limits import DELETE_FILE_BYTES, DELETES_CACHE_BYTES
 from metastore_assets.storage.location import Location
 
 Codes = npt.NDArray[np.int64]
 
-KEPT = KeptRows(DELETES_KEPT_BYTES)
+KEPT = KeptRows(DELETES_CACHE_BYTES)
 """What this process has read: files of deletes are never written over."""
 _WHAT = "bytes of rows by which rows are deleted"
 
@@ -60,7 +60,7 @@ def equal_rows(
             with explained(path, "the equality deletes", file.location.full_path(file.path)):
                 rows.append(KEPT.get((file, fallback.digest), partial(_deleted_rows, file, fallback, size)))
                 size += sum(column.nbytes for column in rows[-1])
-                refuse_beyond(DELETE_FILE_BYTES, size, _WHAT)
+                check_limit(DELETE_FILE_BYTES, size, _WHAT)
         columns = [pa.concat_arrays([row[index] for row in rows]) for index in range(len(keys))]
         deleted = _Rows(columns)
         start = 0
@@ -86,7 +86,7 @@ def _deleted_rows(file: EqualityDeletes, fallback: FallbackIds, size: int) -> li
             for piece in _leaves(reader, key):
                 pieces.append(piece)
                 size += piece.nbytes
-                refuse_beyond(DELETE_FILE_BYTES, size, _WHAT)
+                check_limit(DELETE_FILE_BYTES, size, _WHAT)
             found.append(pa.concat_arrays(pieces))
         return found
     finally:

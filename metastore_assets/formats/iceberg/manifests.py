@@ -13,7 +13,7 @@ from metastore_assets.formats.checked import distinct, number, shown, text
 from metastore_assets.formats.iceberg.metadata import PartitionField
 from metastore_assets.formats.iceberg.records import partition_name, records_by_id
 from metastore_assets.formats.readers.avro import avro_header
-from metastore_assets.storage.corrupt_input import UnsupportedError, refuse_beyond
+from metastore_assets.storage.corrupt_input import UnsupportedError, check_limit
 from metastore_assets.storage.limits import MANIFESTS
 from metastore_assets.storage.location import Location
 
@@ -129,7 +129,7 @@ def read_manifest_list(location: Location, path: str) -> list[Manifest]:
                 snapshot_id=_known(record.get("added_snapshot_id")),
             )
         )
-        refuse_beyond(MANIFESTS, len(manifests), "manifests")
+        check_limit(MANIFESTS, len(manifests), "manifests")
     distinct((manifest.path for manifest in manifests), "the manifest")
     return manifests
 

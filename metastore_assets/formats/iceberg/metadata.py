@@ -11,7 +11,7 @@ from metastore_assets.errors import TableFormatError
 from metastore_assets.formats.checked import shown
 from metastore_assets.formats.iceberg.checks import check_metadata
 from metastore_assets.formats.iceberg.metadata_files import read_metadata_json
-from metastore_assets.storage.corrupt_input import DAMAGE, unreadable
+from metastore_assets.storage.corrupt_input import CORRUPTION_ERRORS, unreadable_error
 from metastore_assets.storage.location import Location
 
 _TRANSFORM = re.compile(r"(identity|void|year|month|day|hour)|(bucket|truncate)\[\s*\d+\s*\]", re.IGNORECASE)
@@ -93,8 +93,8 @@ def read_metadata(location: Location, path: str) -> TableMetadata:
     try:
         check_metadata(raw)
         return _parse(raw, version)
-    except DAMAGE as error:
-        raise unreadable(f"{full_path} is no valid metadata file", error) from error
+    except CORRUPTION_ERRORS as error:
+        raise unreadable_error(f"{full_path} is no valid metadata file", error) from error
 
 
 def _parse(raw: Mapping[str, Any], version: int) -> TableMetadata:

@@ -10,9 +10,9 @@ from typing import Any
 from metastore_assets.errors import TableFormatError, TableNotFoundError
 from metastore_assets.formats.checked import number
 from metastore_assets.formats.metadata_json import parsed_file
-from metastore_assets.storage.corrupt_input import DAMAGE, naming, unreadable
+from metastore_assets.storage.corrupt_input import CORRUPTION_ERRORS, metadata_errors, unreadable_error
+from metastore_assets.storage.listing import StoredFile
 from metastore_assets.storage.location import Location
-from metastore_assets.storage.stored import StoredFile
 
 METADATA = "metadata"
 """The folder of a table that holds its metadata files."""
@@ -107,7 +107,7 @@ def _hint(folder: Location) -> str | None:
 def _age(folder: Location, name: str) -> tuple[int, int, str]:
     path = f"{METADATA}/{name}"
     raw = read_metadata_json(folder, path)
-    with naming(folder.full_path(path)):
+    with metadata_errors(folder.full_path(path)):
         updated, sequence = (number(raw.get(key) or 0, key) for key in ("last-updated-ms", "last-sequence-number"))
     return updated, sequence, name
 
@@ -129,5 +129,5 @@ def _json(location: Location, path: str) -> Any:
         return parsed_file(location.read(path))
     except FileNotFoundError as error:
         raise TableNotFoundError(f"{full_path} does not exist") from error
-    except DAMAGE as error:
-        raise unreadable(f"{full_path} cannot be read as a metadata file", error) from error
+    except CORRUPTION_ERRORS as error:
+        raise unreadable_error(f"{full_path} cannot be read as a metadata file", error) from error

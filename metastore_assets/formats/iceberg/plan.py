@@ -35,7 +35,7 @@ from metastore_assets.formats.iceberg.states import State
 from metastore_assets.formats.metadata_cache import Memory
 from metastore_assets.formats.partition_filter import PartitionFilter
 from metastore_assets.formats.readers.columns import KINDS
-from metastore_assets.storage.corrupt_input import naming
+from metastore_assets.storage.corrupt_input import metadata_errors
 from metastore_assets.tasks.reading import read_all, read_one, told
 
 _References = tuple[tuple[PositionDeletes, ...], tuple[EqualityDeletes, ...]]
@@ -108,7 +108,7 @@ class Planner:
         for start in range(0, len(manifests), _MANIFESTS):
             some = manifests[start : start + _MANIFESTS]
             for manifest, outcome in zip(some, self._read(some, statistics), strict=True):
-                with naming(manifest.path, f"{self._files.name}: the manifest"):
+                with metadata_errors(manifest.path, f"{self._files.name}: the manifest"):
                     yield from self._wanted(told(outcome))
 
     def _read(self, manifests: Sequence[Manifest], statistics: bool) -> list[Any]:
@@ -145,7 +145,7 @@ class Planner:
             raise TableFormatError(f"{self._files.name}: its manifest list is encrypted, which has no reader")
         if snapshot.manifest_list is not None:
             location, path = self._files.locate(snapshot.manifest_list)
-            with naming(snapshot.manifest_list, f"{self._files.name}: the manifest list"):
+            with metadata_errors(snapshot.manifest_list, f"{self._files.name}: the manifest list"):
                 return cast(list[Manifest], read_one(read_manifest_list, location.full_path(path), location, path))
         return [Manifest(path, None, 0, 0, None) for path in snapshot.manifests]
 

@@ -15,7 +15,7 @@ from metastore_assets.formats.base import FIELD_ID
 from metastore_assets.formats.schema_casting import VARIANT, default_of, identity, with_default
 from metastore_assets.formats.values import Constant, constant
 from metastore_assets.iso8601 import parse_date, parse_time, parse_timestamp
-from metastore_assets.storage.corrupt_input import quoting
+from metastore_assets.storage.corrupt_input import with_redacted_message
 from metastore_assets.storage.limits import FIXED_BYTES
 
 _PRIMITIVES = {
@@ -81,7 +81,7 @@ def _annotated(table: str, field: Mapping[str, Any], result: pa.Field) -> pa.Fie
     try:
         return with_default(result, default_value(default, result.type)[0])
     except (ValueError, TypeError, ArithmeticError, KeyError, AttributeError, pa.ArrowException) as error:
-        raise quoting(
+        raise with_redacted_message(
             TableFormatError(
                 f"{table}: the initial default {default!r} of column {field['name']!r} is no {result.type}: {error}"
             ),

@@ -22,10 +22,10 @@ from metastore_assets.formats.iceberg.schema import arrow_schema
 from metastore_assets.formats.iceberg.states import State, resolve_state, turn_since
 from metastore_assets.formats.metadata_cache import Memory, memory_key
 from metastore_assets.formats.partition_filter import PartitionFilter
-from metastore_assets.storage.corrupt_input import DAMAGE, naming, unreadable
+from metastore_assets.storage.corrupt_input import CORRUPTION_ERRORS, metadata_errors, unreadable_error
+from metastore_assets.storage.listing import StoredFile
 from metastore_assets.storage.location import Location
-from metastore_assets.storage.location_policy import Reach, own_location
-from metastore_assets.storage.stored import StoredFile
+from metastore_assets.storage.location_policy import LocationPolicy, table_location
 
 
 class IcebergFormat:
@@ -70,8 +70,10 @@ class IcebergFormat:
     def snapshot(self) -> Snapshot:
         """The state that is meant, from the metadata file, the manifest list, and all manifests that are new."""
         with self._explained():
-            reach, folder, metadata, state = self._load()
-            planner = Planner(self._files(reach, folder, metadata, state), metadata, state, self._filter, self._memory)
+            location_policy, folder, metadata, state = self._load()
+            planner = Planner(
+                self._files(location_policy, folder, metadata, state), metadata, state, self._filter, self._memory
+            )
             fragments = [planned.fragment for planned in planner.fragments()]
             self._memory.learn(self._uuid_key, metadata.uuid.encode())
             return Snapshot(
@@ -98,11 +100,13 @@ class IcebergFormat:
         path = column_path(snapshot.schema, column)
         found: dict[str, FragmentBounds] = {}
         with self._explained():
-            reach, folder, metadata, state = self._load()
+            location_policy, folder, metadata, state = self._load()
             if state.id != snapshot.id:
                 # The table has gone on since.
                 state = resolve_state(self._table.uri, metadata, snapshot.id or None)
-            planner = Planner(self._files(reach, folder, metadata, state), metadata, state, self._filter, self._memory)
+            planner = Planner(
+                self._files(location_policy, folder, metadata, state), metadata, state, self._filter, self._memory
+            )
             for planned in planner.fragments(statistics=True) if snapshot.id else ():
                 found[planned.fragment.id] = fragment_bounds(path, planned.entry, has_deletes=planned.has_deletes)
         return bounds_table(
@@ -111,7 +115,7 @@ class IcebergFormat:
 
     def _file(self) -> tuple[Location, StoredFile]:
         """The table's location, and the metadata file below or at it. Raises OSError."""
-        location = own_location(self._table)
+        location = table_location(self._table)
         if not is_metadata_file(location.uri):
             return location, newest_metadata(location)
         try:
@@ -119,28 +123,32 @@ class IcebergFormat:
         except FileNotFoundError as error:
             raise TableNotFoundError(f"{location.uri} does not exist") from error
 
-    def _load(self, file: StoredFile | None = None) -> tuple[Reach, Location, TableMetadata, State]:
+    def _load(self, file: StoredFile | None = None) -> tuple[LocationPolicy, Location, TableMetadata, State]:
         """How far the table reaches, its folder, its metadata (those in that file) and the state that is meant."""
-        location, file = (own_location(self._table), file) if file else self._file()
+        location, file = (table_location(self._table), file) if file else self._file()
         path = file.path
         metadata = read_metadata(location, path)
-        with naming(location.full_path(path)):
-            reach, folder = (Reach.of(self._table, location), location) if path else self._around(location, metadata)
-            return reach, folder, metadata, resolve_state(self._table.uri, metadata, self._table.at)
+        with metadata_errors(location.full_path(path)):
+            location_policy, folder = (
+                (LocationPolicy.of(self._table, location), location) if path else self._around(location, metadata)
+            )
+            return location_policy, folder, metadata, resolve_state(self._table.uri, metadata, self._table.at)
 
-    def _around(self, file: Location, metadata: TableMetadata) -> tuple[Reach, Location]:
+    def _around(self, file: Location, metadata: TableMetadata) -> tuple[LocationPolicy, Location]:
         """What a metadata file says of where its table is. The table's own store is the one that the file is in."""
         parent = file.folder
         if parent.uri.endswith(f"/{METADATA}"):
             folder = parent.folder
-            return Reach.of(self._table, folder), folder
+            return LocationPolicy.of(self._table, folder), folder
         # Metadata files may be kept elsewhere; then the recorded location is all there is.
-        reach = Reach.of(self._table, parent)
-        location, path = reach.to(metadata.location)
-        return reach, location.below(path)
+        location_policy = LocationPolicy.of(self._table, parent)
+        location, path = location_policy.resolve(metadata.location)
+        return location_policy, location.below(path)
 
-    def _files(self, reach: Reach, folder: Location, metadata: TableMetadata, state: State) -> TableFiles:
-        return table_files(reach, folder, metadata, state.snapshot)
+    def _files(
+        self, location_policy: LocationPolicy, folder: Location, metadata: TableMetadata, state: State
+    ) -> TableFiles:
+        return table_files(location_policy, folder, metadata, state.snapshot)
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
@@ -153,8 +161,8 @@ class IcebergFormat:
             raise TableFormatError(
                 f"{uri} lacks a file that its metadata name: {error}; if the table was moved, say with relocate where"
             ) from error
-        except DAMAGE as error:
-            raise unreadable(f"{uri} cannot be read as an Iceberg table", error) from error
+        except CORRUPTION_ERRORS as error:
+            raise unreadable_error(f"{uri} cannot be read as an Iceberg table", error) from error
 
 
 def _decoded(data: bytes) -> SnapshotReference:

@@ -19,8 +19,8 @@ from metastore_assets.formats.readers.avro_schema import AvroType, record_type
 from metastore_assets.formats.readers.calendars import FileCalendar
 from metastore_assets.formats.readers.reader import check_distinct
 from metastore_assets.formats.readers.spill import SpilledColumns
-from metastore_assets.storage.corrupt_input import DAMAGE, UnsupportedError, reason, refuse_beyond
-from metastore_assets.storage.decompression import CODECS, unpacked
+from metastore_assets.storage.compression import CODECS, decompress_block
+from metastore_assets.storage.corrupt_input import CORRUPTION_ERRORS, UnsupportedError, check_limit, error_reason
 from metastore_assets.storage.limits import HEADER_BYTES, METADATA_BYTES
 
 _MAGIC = b"Obj\x01"
@@ -117,7 +117,7 @@ def read_header(stream: io.BufferedReader) -> AvroHeader:
         for _ in range(abs(count)):
             key = _exactly(stream, _long(stream)).decode()
             metadata[key] = _exactly(stream, _long(stream))
-            refuse_beyond(HEADER_BYTES, stream.tell(), "bytes in the header of the Avro file")
+            check_limit(HEADER_BYTES, stream.tell(), "bytes in the header of the Avro file")
     named = metadata.get("avro.codec", b"").decode()
     codec = _ALIASES.get(named.lower(), named.lower())
     if codec not in CODECS:
@@ -232,7 +232,7 @@ class _Blocks:
             count = _long(stream)
             if count < 0:
                 raise pa.ArrowInvalid("a block of the Avro file has fewer than no records")
-            data = unpacked(header.codec, _exactly(stream, _long(stream)))
+            data = decompress_block(header.codec, _exactly(stream, _long(stream)))
             if _exactly(stream, _SYNC_BYTES) != header.sync:
                 raise pa.ArrowInvalid("a block of the Avro file does not end with the file's marker")
             self._claims.check(data, count)
@@ -256,7 +256,7 @@ def _stream(data: bytes) -> io.BufferedReader:
 def _exactly(stream: io.BufferedReader, size: int) -> bytes:
     if size < 0:
         raise pa.ArrowInvalid("the Avro file has a part of negative length")
-    refuse_beyond(METADATA_BYTES, size, "bytes in one part of the Avro file")
+    check_limit(METADATA_BYTES, size, "bytes in one part of the Avro file")
     # In pieces: memory is asked for what is there, not for what is claimed.
     pieces = []
     while size and (piece := stream.read(min(size, _BUFFER))):
@@ -300,5 +300,5 @@ def _explained() -> Iterator[None]:
         raise pa.ArrowInvalid("the Avro file ends early") from error
     except (OSError, ValueError, pa.ArrowException):
         raise
-    except (*DAMAGE, fastavro.schema.SchemaParseException, fastavro.read.SchemaResolutionError) as error:
-        raise pa.ArrowInvalid(f"the Avro file is broken: {reason(error)}") from error
+    except (*CORRUPTION_ERRORS, fastavro.schema.SchemaParseException, fastavro.read.SchemaResolutionError) as error:
+        raise pa.ArrowInvalid(f"the Avro file is broken: {error_reason(error)}") from error

@@ -12,7 +12,13 @@ from typing import Any
 
 import pyarrow as pa
 
-from metastore_assets.storage.corrupt_input import DAMAGE, LimitError, UnsupportedError, reason, refuse_beyond
+from metastore_assets.storage.corrupt_input import (
+    CORRUPTION_ERRORS,
+    LimitError,
+    UnsupportedError,
+    check_limit,
+    error_reason,
+)
 from metastore_assets.storage.limits import EMPTY_ROWS, FIELDS, NESTING, RECORD_VALUES
 
 _FIXED_BYTES: Mapping[str, int] = {"null": 0, "boolean": 1, "float": 4, "double": 8}
@@ -47,8 +53,8 @@ class AvroClaims:
             self._root = _Compiler().node(schema, "", 0)
         except (LimitError, pa.ArrowInvalid):
             raise
-        except DAMAGE as error:
-            raise pa.ArrowInvalid(f"its Avro schema is broken: {reason(error)}") from error
+        except CORRUPTION_ERRORS as error:
+            raise pa.ArrowInvalid(f"its Avro schema is broken: {error_reason(error)}") from error
         self._empty_rows = 0
 
     def check(self, data: bytes, rows: int) -> None:
@@ -56,7 +62,7 @@ class AvroClaims:
         root = self._root
         if rows > len(data):
             self._empty_rows += rows
-            refuse_beyond(EMPTY_ROWS, self._empty_rows, "rows without any bytes")
+            check_limit(EMPTY_ROWS, self._empty_rows, "rows without any bytes")
         # Each item takes a byte: a shorter block cannot hold too many in one record.
         if root.is_endless or (root.has_items and len(data) > RECORD_VALUES):
             cursor = _Cursor(data)
@@ -71,7 +77,7 @@ class _Compiler:
         self._open: set[str] = set()
 
     def node(self, schema: Any, namespace: str, depth: int) -> _Node:
-        refuse_beyond(NESTING, depth, "types inside of each other in an Avro schema")
+        check_limit(NESTING, depth, "types inside of each other in an Avro schema")
         if isinstance(schema, list):
             return _node("union", [self.node(branch, namespace, depth + 1) for branch in schema], None, 1)
         if isinstance(schema, str):
@@ -122,9 +128,9 @@ class _Compiler:
 
 def _node(kind: str, children: list[_Node], fixed: int | None, least: int) -> _Node:
     fields = 1 + sum(child.fields for child in children)
-    refuse_beyond(FIELDS, fields, "fields in an Avro schema")
+    check_limit(FIELDS, fields, "fields in an Avro schema")
     depth = 1 + max((child.depth for child in children), default=0)
-    refuse_beyond(NESTING, depth, "types inside of each other in an Avro schema")
+    check_limit(NESTING, depth, "types inside of each other in an Avro schema")
     is_list = kind == "array"
     return _Node(
         kind,
@@ -174,7 +180,7 @@ class _Cursor:
                 count = -count
                 self._number()
             self.items += count
-            refuse_beyond(RECORD_VALUES, self.items, "items in one Avro record")
+            check_limit(RECORD_VALUES, self.items, "items in one Avro record")
             if item.fixed is not None and not is_map:
                 self._at += count * item.fixed
                 continue

@@ -9,7 +9,13 @@ from typing import Any
 import pyarrow as pa
 
 from metastore_assets.formats.schema_casting import PARQUET_FIELD_ID
-from metastore_assets.storage.corrupt_input import DAMAGE, LimitError, UnsupportedError, reason, refuse_beyond
+from metastore_assets.storage.corrupt_input import (
+    CORRUPTION_ERRORS,
+    LimitError,
+    UnsupportedError,
+    check_limit,
+    error_reason,
+)
 from metastore_assets.storage.limits import FIELDS, FIXED_BYTES
 
 Prepare = Callable[[Any], Any]
@@ -61,8 +67,8 @@ def record_type(schema: Any) -> AvroType:
         resolved = _Resolver().resolve(schema, "")
     except (LimitError, pa.ArrowInvalid):
         raise
-    except DAMAGE as error:
-        raise pa.ArrowInvalid(f"its Avro schema is broken: {reason(error)}") from error
+    except CORRUPTION_ERRORS as error:
+        raise pa.ArrowInvalid(f"its Avro schema is broken: {error_reason(error)}") from error
     if not isinstance(schema, dict) or schema.get("type") not in ("record", "error"):
         raise pa.ArrowInvalid(f"its Avro schema is no record but {resolved.arrow}")
     return resolved
@@ -76,7 +82,7 @@ class _Resolver:
 
     def resolve(self, schema: Any, namespace: str) -> AvroType:
         self._count += 1
-        refuse_beyond(FIELDS, self._count, "types in its Avro schema")
+        check_limit(FIELDS, self._count, "types in its Avro schema")
         if isinstance(schema, list):
             return self._union(schema, namespace)
         if isinstance(schema, str):
@@ -119,7 +125,7 @@ class _Resolver:
             # Symbols may be any text in files that exist.
             return AvroType(written | {"symbols": schema["symbols"]}, pa.string(), pa.string())
         if schema["type"] == "fixed":
-            refuse_beyond(FIXED_BYTES, schema["size"], "bytes in a value of fixed width")
+            check_limit(FIXED_BYTES, schema["size"], "bytes in a value of fixed width")
             return _leaf(written | {"size": schema["size"]}, pa.binary(schema["size"]), schema)
         self._open.append(full_name)
         fields = [(field, self.resolve(field["type"], namespace)) for field in schema["fields"]]

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from metastore_assets.formats.readers.nested_arrays import leaves, map_leaves
-from metastore_assets.startup_lazy import pc
+from metastore_assets.startup import pc
 from metastore_assets.storage.corrupt_input import UnsupportedError
 
 GREGORIAN_START = -141_427

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from metastore_assets.formats.schema_casting import Matcher, conform, is_text
-from metastore_assets.startup_lazy import pc
+from metastore_assets.startup import pc
 
 CHUNK_ROWS = 131_072
 """Most rows in one chunk."""

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from metastore_assets.formats.readers.nested_arrays import leaves
-from metastore_assets.startup_lazy import pc
+from metastore_assets.startup import pc
 from metastore_assets.storage.corrupt_input import UnsupportedError
 
 _YEAR_1 = -62_135_596_800_000_000

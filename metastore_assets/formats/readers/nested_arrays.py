@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import pyarrow as pa
 
-from metastore_assets.startup_lazy import pc
+from metastore_assets.startup import pc
 
 
 def leaves(array: pa.Array) -> Iterator[pa.Array]:

@@ -15,7 +15,7 @@ from metastore_assets.formats.readers.nested_arrays import leaf_types, leaves, m
 from metastore_assets.formats.readers.orc_tail import OrcTail
 from metastore_assets.formats.readers.orc_zones import Clock, WriterZones
 from metastore_assets.formats.schema_casting import PARQUET_FIELD_ID
-from metastore_assets.startup_lazy import pc
+from metastore_assets.startup import pc
 from metastore_assets.storage.corrupt_input import UnsupportedError
 
 _FIELD_ID = b"iceberg.id"

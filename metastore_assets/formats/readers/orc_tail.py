@@ -12,7 +12,7 @@ from functools import cached_property
 
 import pyarrow as pa
 
-from metastore_assets.storage.corrupt_input import UnsupportedError, refuse_beyond
+from metastore_assets.storage.corrupt_input import UnsupportedError, check_limit
 from metastore_assets.storage.limits import FIELDS, NESTING, STRIPE_ROWS
 
 _PROLEPTIC = 2
@@ -55,7 +55,7 @@ class OrcTail:
         Arrow does not survive a decimal of too many digits, and holds all rows of a stripe at once.
         """
         types = self.footer.get(_FOOTER_TYPES, [])
-        refuse_beyond(FIELDS, len(types), "fields in the footer of the ORC file")
+        check_limit(FIELDS, len(types), "fields in the footer of the ORC file")
         depths = [1] * len(types)
         for column in reversed(range(len(types))):
             type_ = message(_bytes(types[column]))
@@ -65,9 +65,9 @@ class OrcTail:
             if any(not column < child < len(types) for child in below):
                 raise pa.ArrowInvalid("the footer of the ORC file is broken: its types are no tree")
             depths[column] += max((depths[child] for child in below), default=0)
-            refuse_beyond(NESTING, depths[column], "types inside of each other")
+            check_limit(NESTING, depths[column], "types inside of each other")
         stripes = [_number(message(_bytes(stripe)), _STRIPE_ROWS) for stripe in self.footer.get(_FOOTER_STRIPES, [])]
-        refuse_beyond(STRIPE_ROWS, max(stripes, default=0), "rows in one stripe of an ORC file")
+        check_limit(STRIPE_ROWS, max(stripes, default=0), "rows in one stripe of an ORC file")
         rows = _number(self.footer, _FOOTER_ROWS)
         if sum(stripes) != rows:
             raise pa.ArrowInvalid(f"the ORC file says that it has {rows:,} rows, its stripes have {sum(stripes):,}")

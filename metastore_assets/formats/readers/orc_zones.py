@@ -21,9 +21,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from metastore_assets.formats.readers.orc_tail import OrcTail, Stripe, encoded, message
-from metastore_assets.startup_lazy import pc
-from metastore_assets.storage.corrupt_input import UnsupportedError, refuse_beyond
-from metastore_assets.storage.decompression import snappy_block, unpacked
+from metastore_assets.startup import pc
+from metastore_assets.storage.compression import decompress_block, decompress_snappy
+from metastore_assets.storage.corrupt_input import UnsupportedError, check_limit
 from metastore_assets.storage.limits import METADATA_BYTES
 
 _MAGIC = b"ORC"
@@ -196,7 +196,7 @@ class WriterZones:
         return pa.PythonFile(_Joined(self._source, parts), mode="r")
 
     def _part(self, stripe: Stripe) -> bytes:
-        refuse_beyond(METADATA_BYTES, stripe.footer_length, "bytes in the footer of an ORC stripe")
+        check_limit(METADATA_BYTES, stripe.footer_length, "bytes in the footer of an ORC stripe")
         data = bytes(self._source.read_at(stripe.footer_length, stripe.footer_start))
         if len(data) < stripe.footer_length:
             raise pa.ArrowInvalid("the footer of a stripe lies behind the end of the ORC file")
@@ -315,8 +315,8 @@ def _lz4(data: bytes) -> bytes:
 
 
 _CODECS: Mapping[int, Callable[[bytes], bytes]] = {
-    _ZLIB: partial(unpacked, "deflate"),
-    _SNAPPY: snappy_block,
+    _ZLIB: partial(decompress_block, "deflate"),
+    _SNAPPY: decompress_snappy,
     _LZ4: _lz4,
-    _ZSTD: partial(unpacked, "zstandard"),
+    _ZSTD: partial(decompress_block, "zstandard"),
 }

@@ -15,7 +15,7 @@ from metastore_assets.formats.readers.int96 import check_no_overflow, is_ordinar
 from metastore_assets.formats.readers.parquet_footer import REFUSED, read_lenient_metadata
 from metastore_assets.formats.readers.type_limits import check_types
 from metastore_assets.formats.schema_casting import is_text
-from metastore_assets.storage.corrupt_input import UnsupportedError, refuse_beyond
+from metastore_assets.storage.corrupt_input import UnsupportedError, check_limit
 from metastore_assets.storage.limits import FILE_ROWS
 
 _DICTIONARY_ROWS = 4096
@@ -189,7 +189,7 @@ def checked_rows(metadata: pq.FileMetaData) -> int:
     groups = [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
     if min(groups, default=0) < 0 or sum(groups) != metadata.num_rows:
         raise pa.ArrowInvalid(f"it says that it has {metadata.num_rows:,} rows, its row groups have {sum(groups):,}")
-    refuse_beyond(FILE_ROWS, metadata.num_rows, "rows in one file")
+    check_limit(FILE_ROWS, metadata.num_rows, "rows in one file")
     return int(metadata.num_rows)
 
 

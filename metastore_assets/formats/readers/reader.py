@@ -15,7 +15,12 @@ from metastore_assets.errors import FragmentError
 from metastore_assets.formats.readers.dictionaries import CHUNK_BYTES, CHUNK_ROWS, decoded, joins, kept, reduces
 from metastore_assets.formats.schema_casting import Matcher, conform, default_of, identity
 from metastore_assets.formats.values import Constant, repeated
-from metastore_assets.storage.corrupt_input import DAMAGE, is_unsupported, quoting, reason
+from metastore_assets.storage.corrupt_input import (
+    CORRUPTION_ERRORS,
+    error_reason,
+    is_unsupported,
+    with_redacted_message,
+)
 from metastore_assets.storage.object_store import OverwrittenError
 from metastore_assets.tasks.in_flight import reading
 
@@ -137,12 +142,12 @@ def explained(path: str, what: str = "the file", stored: str | None = None) -> I
         raise FragmentError(
             f"{stored or path} {fate} since the table was listed{needed}", path=path, missing=True
         ) from error
-    except DAMAGE as error:
+    except CORRUPTION_ERRORS as error:
         where = "" if stored is None else f" in {stored}"
         unsupported = is_unsupported(error)
         told = f"{path}: {what}{where} {'is not supported' if unsupported else 'cannot be read'}"
-        made = FragmentError(f"{told}: {reason(error)}", path=path, unsupported=unsupported)
-        raise quoting(made, told, error) from error
+        made = FragmentError(f"{told}: {error_reason(error)}", path=path, unsupported=unsupported)
+        raise with_redacted_message(made, told, error) from error
 
 
 def _where_it_pays(pieces: Iterable[pa.Array]) -> Iterator[pa.Array]:

@@ -32,7 +32,7 @@ from metastore_assets.spark.tasks import (
     results,
 )
 from metastore_assets.statistics.frequencies import EMPTY, cut, sum_frequencies
-from metastore_assets.storage.traffic import is_metered
+from metastore_assets.storage.io_counters import is_counting_io
 from metastore_assets.store.manifest import ProfileFiles
 from metastore_assets.store.objects import ObjectStore
 
@@ -64,11 +64,11 @@ def summed_on_spark(
     bins = balanced_bins([float(len(task.terms) * len(task.buckets)) for task in tasks], slots * 4)
     packed = [pack([tasks[index] for index in group]) for group in bins]
     partials = engine.session.range(0, len(packed), 1, len(packed)).mapInArrow(
-        partial(_read_partials, store, layout, packed, is_metered()), EXCHANGED
+        partial(_read_partials, store, layout, packed, is_counting_io()), EXCHANGED
     )
     # Buckets are dealt out by number, not by hash: a bucket's file covers the columns it was planned for.
     ordered = partials.repartitionById(buckets, "bucket").sortWithinPartitions("bucket", "total", "position")
-    summed = ordered.mapInArrow(partial(_sum_partials, layout, write, is_metered()), "result binary")
+    summed = ordered.mapInArrow(partial(_sum_partials, layout, write, is_counting_io()), "result binary")
     return results(collected(summed))
 
 

@@ -29,7 +29,7 @@ from metastore_assets.spark.tasks import (
 )
 from metastore_assets.spark.versions import repartition_by_id
 from metastore_assets.statistics.prints import Prints, sum_prints
-from metastore_assets.storage.traffic import is_metered
+from metastore_assets.storage.io_counters import is_counting_io
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -60,10 +60,10 @@ def exchanged_prints(
     ranges = min(_MOST_RANGES, max(parallelism(spark), values // _ROWS_PER_RANGE + 1))
     packed = [pack(task) for task in tasks]
     sent = spark.range(0, len(packed), 1, max(1, len(packed))).mapInArrow(
-        partial(_send, pack(read), packed, bits, ranges, is_metered()), _BLOB
+        partial(_send, pack(read), packed, bits, ranges, is_counting_io()), _BLOB
     )
     summed = repartition_by_id(sent, ranges, "range").mapInArrow(
-        partial(_receive, pack(write), is_metered()), "result binary"
+        partial(_receive, pack(write), is_counting_io()), "result binary"
     )
     return results(collected(summed))
 

@@ -31,8 +31,8 @@ from metastore_assets.statistics.prints import (
     sum_prints,
 )
 from metastore_assets.statistics.runs import concatenated, count
-from metastore_assets.storage.corrupt_input import DAMAGE, is_unsupported, reason
-from metastore_assets.storage.process_memory import bounded
+from metastore_assets.storage.corrupt_input import CORRUPTION_ERRORS, error_reason, is_unsupported
+from metastore_assets.storage.process_memory import run_with_memory_limit
 from metastore_assets.store.manifest import FragmentEntry, ProfileFiles
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.tasks.reading import read_all
@@ -146,7 +146,7 @@ def find_values(
                 raise outcome
     else:
         costs = [float(own.fragment.bytes + 1) for own in reading]
-        outcomes = run_tasks(engine.session, partial(bounded, read), reading, costs)
+        outcomes = run_tasks(engine.session, partial(run_with_memory_limit, read), reading, costs)
     return sum_frequencies((own, 1) for own in outcomes)
 
 
@@ -173,8 +173,8 @@ def _values(store: ObjectStore, column: PrintedColumn, prints: Numbers, source: 
         return values_of_rows(column, prints, source.fragment)
     except MetastoreError:
         raise
-    except (*DAMAGE, pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
-        told = f"cannot be read ({type(error).__name__})" if column.is_quiet else reason(error)
+    except (*CORRUPTION_ERRORS, pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
+        told = f"cannot be read ({type(error).__name__})" if column.is_quiet else error_reason(error)
         missing = isinstance(error, FileNotFoundError)
         raise FragmentError(
             f"{path}: column {column.path!r}: {told}", path=path, missing=missing, unsupported=is_unsupported(error)

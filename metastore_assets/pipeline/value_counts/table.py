@@ -23,7 +23,7 @@ from metastore_assets.produce.runs import Run
 from metastore_assets.spark.tasks import SparkExecutor
 from metastore_assets.statistics.frequencies import EMPTY, FrequencyFacts, frequency_facts
 from metastore_assets.statistics.user_defined.telling import facts_with_results, follows_from_list
-from metastore_assets.storage.traffic import step
+from metastore_assets.storage.io_counters import io_step
 from metastore_assets.store.manifest import FragmentEntry, ListFiles, ProfileFiles
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.value_counts import Built, Cut, ListReader, Lists, list_flow, read_lists, write_lists
@@ -79,7 +79,7 @@ class TableLists:
         """What the lists tell of columns, by position; `whole` are profiles whose lists add up to them, and `listed`
         is about how many values they have.
         """
-        with step("lists"):
+        with io_step("lists"):
             return self._facts(whole, listed)
 
     def _facts(self, whole: Sequence[ProfileFiles], listed: Mapping[int, int]) -> Mapping[int, FrequencyFacts]:
@@ -105,7 +105,7 @@ class TableLists:
 
     def files(self, whole: Sequence[ProfileFiles]) -> ListFiles | None:
         """The files for the version to name."""
-        with step("lists"):
+        with io_step("lists"):
             now = self._stepped(whole, {})
             if self._published is not None and now.is_same(self._base):
                 return self._as_named(self._published)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from metastore_assets.startup_lazy import pc
+from metastore_assets.startup import pc
 from metastore_assets.statistics.declared import Guarantee
 
 FIELDS = ("value", "guarantee", "reason")

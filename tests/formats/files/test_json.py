@@ -19,7 +19,7 @@ from metastore_assets.config import TableConfig
 from metastore_assets.errors import FragmentError, TableFormatError
 from metastore_assets.formats import Snapshot, open_table_format
 from metastore_assets.formats.files.json import reader as json_lines
-from metastore_assets.storage.compression import decompressed
+from metastore_assets.storage.compression import open_decompressed
 from tests.formats.oracle import read_columns
 
 
@@ -28,7 +28,7 @@ def test_blank_lines_are_counted_but_not_looked_at_one_by_one(tmp_path: Path, mo
     (tmp_path / "a.json.gz").write_bytes(gzip.compress(b"\n" * 30_000_000 + b'{"a": 1}\n'))
     start = process_time()
     summary = json_lines.JsonReader().summarize(
-        lambda: decompressed(pa.OSFile(str(tmp_path / "a.json.gz")), "a.json.gz")
+        lambda: open_decompressed(pa.OSFile(str(tmp_path / "a.json.gz")), "a.json.gz")
     )
     assert summary.row_count == 1
     assert process_time() - start < 3

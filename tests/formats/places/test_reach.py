@@ -17,14 +17,14 @@ from hypothesis import strategies as st
 from metastore_assets.config import TableConfig, load_config
 from metastore_assets.errors import MetastoreError, TableFormatError
 from metastore_assets.storage.location import Location
-from metastore_assets.storage.location_policy import Place, Reach
+from metastore_assets.storage.location_policy import LocationPolicy, StorageAddress
 
 _FORMATS = Path(__file__).parents[3] / "metastore_assets" / "formats"
 
 
-def _reach(uri: str, **settings: Any) -> Reach:
+def _location_policy(uri: str, **settings: Any) -> LocationPolicy:
     table = TableConfig(name="t", uri=uri, **settings)
-    return Reach.of(table, Location.of(uri, table.storage_options, confined=table.confine))
+    return LocationPolicy.of(table, Location.of(uri, table.storage_options, confined=table.confine))
 
 
 def _uri(found: tuple[Location, str]) -> str:
@@ -59,7 +59,7 @@ def _uri(found: tuple[Location, str]) -> str:
 )
 def test_within_the_tables_store_locations_are_followed(table: str, recorded: str, opened: str) -> None:
     """However they are spelt, they are opened as the table itself is."""
-    location, path = _reach(table, storage_options={"aws_region": "x"}).to(recorded)
+    location, path = _location_policy(table, storage_options={"aws_region": "x"}).to(recorded)
     assert location.full_path(path) == opened
     assert location.options == (("aws_region", "x"),)
 
@@ -92,7 +92,7 @@ def test_within_the_tables_store_locations_are_followed(table: str, recorded: st
 def test_beyond_it_the_error_says_which_line_to_add(table: str, recorded: str, line: str | None) -> None:
     """And with that line it is read; where nothing reads it, the line would not help."""
     with pytest.raises(TableFormatError) as caught:
-        _reach(table).to(recorded)
+        _location_policy(table).to(recorded)
     message = str(caught.value)
     assert message.startswith(f"{table}: its metadata name {recorded}, which is ")
     assert "relocate" in message
@@ -100,14 +100,16 @@ def test_beyond_it_the_error_says_which_line_to_add(table: str, recorded: str, l
         return
     assert f"{line} (`--allow" in message
     allow = yaml.safe_load(line)["allow"]
-    assert _reach(table, allow=allow).to(recorded)
+    assert _location_policy(table, allow=allow).to(recorded)
     with pytest.raises(TableFormatError, match="confine"):
-        _reach(table, allow=allow, confine=True).to(recorded)
+        _location_policy(table, allow=allow, confine=True).to(recorded)
 
 
 def test_only_whole_segments_of_a_prefix_count() -> None:
     """What begins alike is another folder, and what leads out of an allowed one is not in it."""
-    reach = _reach("s3://b/t", allow=["s3://other/lake/", "/data", "s3://third"], relocate={"/old": "gs://new/t"})
+    location_policy = _location_policy(
+        "s3://b/t", allow=["s3://other/lake/", "/data", "s3://third"], relocate={"/old": "gs://new/t"}
+    )
     for recorded in (
         "s3://other/lake/x",
         "s3n://other/lake/a/../x",
@@ -116,7 +118,7 @@ def test_only_whole_segments_of_a_prefix_count() -> None:
         "/old/x",
         "gs://new/t/y",
     ):
-        assert reach.to(recorded)
+        assert location_policy.resolve(recorded)
     for recorded in (
         "s3://other/lake2/x",
         "s3://other/lake/../x",
@@ -128,27 +130,29 @@ def test_only_whole_segments_of_a_prefix_count() -> None:
         "gs://new/x",
     ):
         with pytest.raises(TableFormatError, match="allow: "):
-            reach.to(recorded)
+            location_policy.resolve(recorded)
 
 
 def test_credentials_go_where_the_configuration_says_only() -> None:
     """To an allowed place of the same service; never to another service, or another account."""
     secrets = {"aws_secret_access_key": "s", "aws_endpoint": "http://own"}
-    reach = _reach("s3://b/t", storage_options=secrets, allow=["s3://o", "gs://o", "http://o", "az://o", "/o"])
-    assert dict(reach.to("s3://o/x")[0].options) == secrets
+    location_policy = _location_policy(
+        "s3://b/t", storage_options=secrets, allow=["s3://o", "gs://o", "http://o", "az://o", "/o"]
+    )
+    assert dict(location_policy.resolve("s3://o/x")[0].options) == secrets
     for recorded in ("gs://o/x", "http://o/x", "az://o/x", "/o/x"):
-        assert reach.to(recorded)[0].options == ()
+        assert location_policy.resolve(recorded)[0].options == ()
     azure = {"azure_storage_account_name": "mine", "azure_storage_sas_key": "s"}
     theirs = "abfss://o@theirs.dfs.core.windows.net"
-    reach = _reach("az://c/t", storage_options=azure, allow=["az://o", theirs])
-    assert dict(reach.to("abfss://c@mine.dfs.core.windows.net/x")[0].options) == azure
-    assert dict(reach.to("az://o/x")[0].options) == azure
-    assert reach.to(f"{theirs}/x")[0].options == ()
-    disk = _reach("/t", storage_options=secrets | azure, allow=["s3://o", "az://o", "https://o"])
+    location_policy = _location_policy("az://c/t", storage_options=azure, allow=["az://o", theirs])
+    assert dict(location_policy.resolve("abfss://c@mine.dfs.core.windows.net/x")[0].options) == azure
+    assert dict(location_policy.resolve("az://o/x")[0].options) == azure
+    assert location_policy.resolve(f"{theirs}/x")[0].options == ()
+    disk = _location_policy("/t", storage_options=secrets | azure, allow=["s3://o", "az://o", "https://o"])
     assert dict(disk.to("s3://o/x")[0].options) == secrets
     assert dict(disk.to("az://o/x")[0].options) == azure
     assert disk.to("https://o/x")[0].options == ()
-    assert "'s'" not in repr(pickle.loads(pickle.dumps(reach)))
+    assert "'s'" not in repr(pickle.loads(pickle.dumps(location_policy)))
 
 
 @given(
@@ -161,18 +165,18 @@ def test_what_is_confined_is_below_whatever_the_path(segments: list[str], start:
     table = "s3://b/t" if start.startswith("s3") else "/nowhere/t"
     place = os.path.normpath("/" + re.sub(r"^[a-z0-9]+:/*b?", "", recorded).lstrip("/"))
     root = "/t" if table.startswith("s3") else "/nowhere/t"
-    reach = _reach(table, confine=True)
+    location_policy = _location_policy(table, confine=True)
     if place == root or place.startswith(f"{root}/"):
-        location, path = reach.to(recorded)
-        assert location is reach.table
+        location, path = location_policy.resolve(recorded)
+        assert location is location_policy.table
         assert os.path.normpath(f"{root}/{path}") == place
     else:
         with pytest.raises(TableFormatError, match="confine"):
-            reach.to(recorded)
+            location_policy.resolve(recorded)
 
 
 def test_no_path_leads_out_of_a_location(tmp_path: Path) -> None:
-    """Whoever asks: only `Reach` decides over `..`."""
+    """Whoever asks: only `LocationPolicy` decides over `..`."""
     (tmp_path / "secret").write_text("x")
     (tmp_path / "t").mkdir()
     for uri in (str(tmp_path / "t"), "s3://bucket/t"):
@@ -207,11 +211,11 @@ def test_the_configuration_names_prefixes_for_one_table_and_for_all(tmp_path: Pa
 
 
 def test_a_place_is_the_same_however_it_is_spelt() -> None:
-    assert Place.of("S3A://b/x/") == Place.of("s3://b/x")
-    assert Place.of("file:///a/b") == Place.of("/a//b/./")
-    assert Place.of("az://c/x", "acc").store == Place.of("abfss://c@Acc.dfs.core.windows.net/x").store  # type: ignore[union-attr]
-    assert Place.of("a/b") is None
-    assert Place.of("file:a/b") is None
+    assert StorageAddress.of("S3A://b/x/") == StorageAddress.of("s3://b/x")
+    assert StorageAddress.of("file:///a/b") == StorageAddress.of("/a//b/./")
+    assert StorageAddress.of("az://c/x", "acc").store == StorageAddress.of("abfss://c@Acc.dfs.core.windows.net/x").store  # type: ignore[union-attr]
+    assert StorageAddress.of("a/b") is None
+    assert StorageAddress.of("file:a/b") is None
 
 
 def test_nothing_but_reach_makes_a_location_of_what_was_recorded() -> None:

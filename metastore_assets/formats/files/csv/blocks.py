@@ -21,7 +21,7 @@ from metastore_assets.formats.files.csv.quotes import (
 )
 from metastore_assets.formats.files.text_reader import OpenStream
 from metastore_assets.storage.compression import HEAD_BYTES, Stream, check_text
-from metastore_assets.storage.corrupt_input import Fault
+from metastore_assets.storage.corrupt_input import InvalidContentError
 
 _LF, _CR = b"\n\r"
 _BLANKS = b" \t"
@@ -162,12 +162,12 @@ def _refuse_unfinished(data: bytes, line: int, found: Quoting, is_last: bool) ->
     if len(found.quotes) % 2:
         line += count_breaks(data[: int(found.quotes[-1])])
         end = "the file ends" if is_last else f"{len(data):,} bytes later, which is as long as a row may be"
-        raise Fault(f"line {line}: a quote is opened that is not closed before {end}; set options.quote")
+        raise InvalidContentError(f"line {line}: a quote is opened that is not closed before {end}; set options.quote")
     if is_last:
-        raise Fault(
+        raise InvalidContentError(
             f"line {line}: the file ends with an escape; set options.escape_unquoted to false if it stands for itself"
         )
-    raise Fault(f"line {line}: the row is longer than {len(data):,} bytes, the most that is read")
+    raise InvalidContentError(f"line {line}: the row is longer than {len(data):,} bytes, the most that is read")
 
 
 class _Utf8:

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from metastore_assets.errors import TableFormatError
 from metastore_assets.formats.files.csv.types import ALL, fitting, preferred
-from metastore_assets.startup_lazy import pc
+from metastore_assets.startup import pc
 
 _NULLS = frozenset(["", "na", "n/a", "#n/a", "nan", "null", "none", "nil", r"\n", "-", "--", "?", "."])
 _PLACEHOLDERS = frozenset(["n.a.", "unknown", "missing", "undefined", "tbd", "tba", "not available", "not applicable"])

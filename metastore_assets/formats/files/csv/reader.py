@@ -28,8 +28,8 @@ from metastore_assets.formats.files.csv.types import preferred
 from metastore_assets.formats.files.text_reader import OpenStream, PlannedFile
 from metastore_assets.formats.files.text_values import first_misfit, parse
 from metastore_assets.formats.readers.reader import check_distinct
-from metastore_assets.startup_lazy import pc
-from metastore_assets.storage.corrupt_input import Fault
+from metastore_assets.startup import pc
+from metastore_assets.storage.corrupt_input import InvalidContentError
 from metastore_assets.storage.limits import ROW_BYTES
 
 _BLOCK = ROW_BYTES
@@ -268,7 +268,7 @@ def _check_delimiter(batch: pa.RecordBatch, options: CsvOptions) -> None:
     for delimiter, spelled in OTHER_DELIMITERS.items() if len(texts) > 1 or options.header is not False else ():
         counts = pc.min_max(pc.count_substring(texts, delimiter)).as_py()
         if delimiter != options.delimiter and counts["min"] == counts["max"] and counts["min"]:
-            raise Fault(
+            raise InvalidContentError(
                 f"every row has {counts['min']} {spelled!r} and no {options.delimiter!r}, so it may be the delimiter; "
                 f"set options.delimiter to {spelled!r}, or to {options.delimiter!r} if it is part of the values"
             )

@@ -12,8 +12,8 @@ import pyarrow.csv as pacsv
 from metastore_assets.formats.files.csv.blocks import Block, blocks
 from metastore_assets.formats.files.csv.options import CsvOptions
 from metastore_assets.formats.files.text_reader import OpenStream
-from metastore_assets.startup_lazy import pc
-from metastore_assets.storage.corrupt_input import Fault
+from metastore_assets.startup import pc
+from metastore_assets.storage.corrupt_input import InvalidContentError
 from metastore_assets.storage.limits import FIELDS
 
 _ROW = re.compile(r"Row #(\d+): ")
@@ -50,7 +50,7 @@ def text_batches(
         if is_first:
             try:
                 batch = _parsed(block, names, options, has_blank_rows)
-            except Fault as error:
+            except InvalidContentError as error:
                 raise error.with_hint(_delimiter_hint(block, options)) from error
             names = batch.schema.names
             has_blank_rows = blank_lines_are_rows(len(names), options)
@@ -137,34 +137,34 @@ def _check_width(block: Block, options: CsvOptions) -> None:
     data = re.sub(quote + b"[^" + quote + b"]*" + quote, b"", block.data) if quote else block.data
     columns = re.split(b"[\r\n]", data, maxsplit=1)[0].count(options.delimiter.encode()) + 1
     if columns > FIELDS:
-        raise Fault(f"line {block.first_line}: it has {columns:,} columns; at most {FIELDS:,} are read")
+        raise InvalidContentError(f"line {block.first_line}: it has {columns:,} columns; at most {FIELDS:,} are read")
 
 
 def check_blanks_before(block: Block, columns: int, options: CsvOptions) -> None:
     """Raise ArrowInvalid for blank lines before the first row, which is no header, that may be rows."""
     if columns == 1 and block.blanks_before and options.skip_blank_lines is None:
-        raise Fault(BLANK_LINE.format(line=1))
+        raise InvalidContentError(BLANK_LINE.format(line=1))
 
 
 def _check_lines(block: Block, endings: frozenset[int], columns: int, options: CsvOptions) -> None:
     """Raise ArrowInvalid for a file whose lines may be another number of rows."""
     if columns == 1 and block.blank is not None and options.skip_blank_lines is None:
-        raise Fault(BLANK_LINE.format(line=block.blank))
+        raise InvalidContentError(BLANK_LINE.format(line=block.blank))
     if endings == _BOTH_ENDINGS:
-        raise Fault(
+        raise InvalidContentError(
             "some of its lines end in carriage returns, others in line feeds, and one of them may be part of values; "
             "write lines with one kind of end, and values with either in quotes"
         )
 
 
-def _located(error: pa.ArrowInvalid, block: Block) -> Fault:
+def _located(error: pa.ArrowInvalid, block: Block) -> InvalidContentError:
     """The error with the line in the file instead of the number of the row."""
     message = str(error)
     hint = "; set options.encoding" if "UTF8" in message else ""
     row = _ROW.search(message)
     if row is None:
-        return Fault(message + hint, "it cannot be parsed" + hint)
+        return InvalidContentError(message + hint, "it cannot be parsed" + hint)
     line, text = f"line {block.line_of(int(row[1]) - 1)}", message[row.end() :]
     # What is behind the numbers is the row.
     numbers = _WRONG_WIDTH.match(text)
-    return Fault(f"{line}: {text}{hint}", f"{line}: {numbers[0]}" if numbers else line)
+    return InvalidContentError(f"{line}: {text}{hint}", f"{line}: {numbers[0]}" if numbers else line)

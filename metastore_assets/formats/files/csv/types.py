@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from metastore_assets.formats.files.text_values import BLANKS, first_misfit, matches, parse
-from metastore_assets.startup_lazy import pc
+from metastore_assets.startup import pc
 
 CANDIDATES: tuple[pa.DataType, ...] = (
     pa.null(),

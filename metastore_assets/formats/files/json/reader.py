@@ -19,7 +19,7 @@ from metastore_assets.formats.files.json.summary import JsonSummary, decode_summ
 from metastore_assets.formats.files.text_reader import OpenStream, PlannedFile
 from metastore_assets.formats.metadata_json import is_deep, most_values
 from metastore_assets.storage.compression import HEAD_BYTES, check_text
-from metastore_assets.storage.corrupt_input import Fault
+from metastore_assets.storage.corrupt_input import InvalidContentError
 from metastore_assets.storage.limits import LINE_BYTES, NESTING, RECORD_VALUES
 
 _BUFFER = 4 << 20
@@ -167,9 +167,11 @@ def _rows(open_stream: OpenStream, decoder: json.JSONDecoder) -> Iterator[tuple[
             except RecursionError:
                 raise _too_deep(number) from None
             except ValueError as error:
-                raise Fault(f"line {number}: {error}{_hint(text)}", f"line {number}{_hint(text)}") from error
+                raise InvalidContentError(
+                    f"line {number}: {error}{_hint(text)}", f"line {number}{_hint(text)}"
+                ) from error
             if not isinstance(row, dict):
-                raise Fault(f"line {number} is no object{_hint(text)}")
+                raise InvalidContentError(f"line {number} is no object{_hint(text)}")
             if text.count("[") + text.count("{") > NESTING and is_deep(row):
                 raise _too_deep(number)
             if _HALF in text.lower():
@@ -202,13 +204,13 @@ def _lines(content: io.BufferedReader) -> Iterator[tuple[int, bytes]]:
 
 def _check_size(line: bytes, number: int) -> None:
     if len(line) > LINE_BYTES:
-        raise Fault(f"line {number}: it is longer than {LINE_BYTES:,} bytes, the most that is read")
+        raise InvalidContentError(f"line {number}: it is longer than {LINE_BYTES:,} bytes, the most that is read")
     if len(line) > RECORD_VALUES and most_values(line) > RECORD_VALUES:
-        raise Fault(f"line {number}: it has more than {RECORD_VALUES:,} values, the most that are read")
+        raise InvalidContentError(f"line {number}: it has more than {RECORD_VALUES:,} values, the most that are read")
 
 
-def _too_deep(number: int) -> Fault:
-    return Fault(f"line {number}: it is nested too deeply: more than {NESTING} levels")
+def _too_deep(number: int) -> InvalidContentError:
+    return InvalidContentError(f"line {number}: it is nested too deeply: more than {NESTING} levels")
 
 
 def _text(line: bytes, number: int) -> str:
@@ -222,7 +224,7 @@ def _check_characters(row: dict[str, Any], number: int) -> None:
     try:
         json.dumps(row, ensure_ascii=False).encode()
     except UnicodeEncodeError:
-        raise Fault(f"line {number}: it has half of a surrogate pair, which is no character") from None
+        raise InvalidContentError(f"line {number}: it has half of a surrogate pair, which is no character") from None
 
 
 def _hint(text: str) -> str:

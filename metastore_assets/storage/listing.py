@@ -1,18 +1,46 @@
-"""What lies below a folder on local disk, or a prefix in an object store, as far as it is wanted.
-
-`keep` is asked for the path of each file, `descend` once for that of each folder that is come to, both relative to the
-location that is listed.
-"""
+"""A file as a listing shows it, and the paths of such files."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, NamedTuple
 
 from metastore_assets.storage.object_store import object_errors
-from metastore_assets.storage.stored import StoredFile, key_of, local_file, remote_file
+
+
+class StoredFile(NamedTuple):
+    """One file below a location, as a listing shows it. A named tuple, for there are many, and they travel."""
+
+    path: str
+    """Relative to the location, with `/` between segments. Empty when the location is the file itself."""
+    size: int
+    version: str
+    """Changes whenever the content does: ETag in an object store, modification time in nanoseconds on disk."""
+
+
+def object_key(prefix: str, path: str) -> str:
+    """The key of a file below a prefix. Raises OSError for a path that leads out of it."""
+    return f"{prefix}/{checked_path(path)}".strip("/")
+
+
+def checked_path(path: str) -> str:
+    """A path that stays below. Raises OSError for another: only `reach` decides how far a table may."""
+    if ".." in path.split("/"):
+        raise OSError(f"the path {path!r} leads out of its folder")
+    return path
+
+
+def local_stored_file(path: str, stat: os.stat_result) -> StoredFile:
+    """A file on local disk."""
+    return StoredFile(path, stat.st_size, str(stat.st_mtime_ns))
+
+
+def remote_stored_file(path: str, info: Mapping[str, Any]) -> StoredFile:
+    """An object, of what the store says of it."""
+    return StoredFile(path, info["size"], info["e_tag"] or info["last_modified"].isoformat())
+
 
 _LISTINGS = 16
 """Folders of an object store listed at a time."""
@@ -49,7 +77,7 @@ def files_on_disk(
                 if is_folder:
                     yield from files_on_disk(root, on_disk, keep, descend, path, above | {identity})
                 else:
-                    yield local_file(path, entry.stat())
+                    yield local_stored_file(path, entry.stat())
             except FileNotFoundError:
                 # Removed since the folder was opened: then it is no part of the listing. A dangling link is.
                 if entry.is_symlink():
@@ -75,7 +103,7 @@ def objects_at_once(
                 path = info["path"][len(prefix) :].lstrip("/")
                 # An object with the folder's own name is the marker that some console made for it.
                 if path and is_wanted(path.rpartition("/")[0]) and keep(path):
-                    yield remote_file(path, info)
+                    yield remote_stored_file(path, info)
     return found
 
 
@@ -87,7 +115,7 @@ def objects_by_folder(
 
     def level(folder: str) -> Any:
         with object_errors(f"{uri.rstrip('/')}/{folder}" if folder else uri):
-            return store.list_with_delimiter(key_of(prefix, folder) or None)
+            return store.list_with_delimiter(object_key(prefix, folder) or None)
 
     folders = [""]
     with ThreadPoolExecutor(_LISTINGS) as pool:
@@ -100,6 +128,6 @@ def objects_by_folder(
                 for info in listed["objects"]:
                     path = info["path"][len(prefix) :].lstrip("/")
                     if path and path not in folders and keep(path):
-                        yield remote_file(path, info)
+                        yield remote_stored_file(path, info)
             folders = below
     return found

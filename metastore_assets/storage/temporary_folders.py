@@ -17,14 +17,14 @@ _PREFIX = "metastore-"
 _SUFFIX = ".scratch"
 _UNLOCKED = ".unlocked"
 """What the name of an empty folder ends with until it is locked."""
-_open: set[ScratchFolder] = set()
+_open: set[TemporaryFolder] = set()
 
 
-class ScratchFolder:
+class TemporaryFolder:
     """A temporary folder of this process. Use as a context manager, or call `remove`."""
 
     def __init__(self, purpose: str) -> None:
-        remove_abandoned()
+        remove_abandoned_folders()
         self._process = os.getpid()
         unlocked = tempfile.mkdtemp(prefix=f"{_PREFIX}{purpose}-", suffix=_UNLOCKED)
         self.path = unlocked.removesuffix(_UNLOCKED) + _SUFFIX
@@ -56,13 +56,13 @@ class ScratchFolder:
 
 
 @atexit.register
-def remove_all() -> None:
+def remove_own_folders() -> None:
     """Remove the folders of this process, which is about to end."""
     for folder in list(_open):
         folder.remove()
 
 
-def remove_abandoned() -> None:
+def remove_abandoned_folders() -> None:
     """Remove the folders of this user's processes that ended without doing so."""
     with suppress(OSError), os.scandir(tempfile.gettempdir()) as entries:
         for entry in entries:

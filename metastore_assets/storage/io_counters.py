@@ -24,14 +24,14 @@ _lock = threading.Lock()
 
 
 @dataclass(frozen=True)
-class Count:
+class FileCount:
     """Files, as digests of where they are, and bytes. What is read twice counts twice in bytes, and once as a file."""
 
     files: frozenset[bytes] = frozenset()
     bytes: int = 0
 
-    def __add__(self, other: Count) -> Count:
-        return Count(self.files | other.files, self.bytes + other.bytes)
+    def __add__(self, other: FileCount) -> FileCount:
+        return FileCount(self.files | other.files, self.bytes + other.bytes)
 
     def to_json(self) -> dict[str, int]:
         """How many files and bytes."""
@@ -48,20 +48,20 @@ class _Tally:
             self.files |= files
             self.size += size
 
-    def count(self) -> Count:
+    def count(self) -> FileCount:
         with _lock:
-            return Count(frozenset(self.files), self.size)
+            return FileCount(frozenset(self.files), self.size)
 
 
 @dataclass(frozen=True)
-class Traffic:
+class IoCounts:
     """What was read, and what was written to its end. Picklable."""
 
-    read: Count = Count()
-    written: Count = Count()
+    read: FileCount = FileCount()
+    written: FileCount = FileCount()
 
 
-class Meter:
+class IoCounter:
     """Counts by step. A step is whatever a name was given to; what is outside of all steps is of the step ``""``."""
 
     def __init__(self) -> None:
@@ -72,24 +72,24 @@ class Meter:
         with _lock:
             return self._steps.setdefault(step, (_Tally(), _Tally()))
 
-    def told(self, step: str = "") -> Traffic:
+    def counts(self, step: str = "") -> IoCounts:
         """What a step has read and written up to now."""
         read, written = self.tallies(step)
-        return Traffic(read.count(), written.count())
+        return IoCounts(read.count(), written.count())
 
 
-_current: ContextVar[tuple[Meter, str] | None] = ContextVar("traffic", default=None)
+_current: ContextVar[tuple[IoCounter, str] | None] = ContextVar("traffic", default=None)
 
 
-def is_metered() -> bool:
+def is_counting_io() -> bool:
     """Whether anybody counts what this thread reads and writes."""
     return _current.get() is not None
 
 
 @contextmanager
-def metered() -> Iterator[Meter]:
-    """Count what the block reads and writes, here and, of `note_traffic`, elsewhere."""
-    meter = Meter()
+def count_io() -> Iterator[IoCounter]:
+    """Count what the block reads and writes, here and, of `add_io_counts`, elsewhere."""
+    meter = IoCounter()
     token = _current.set((meter, ""))
     try:
         yield meter
@@ -98,7 +98,7 @@ def metered() -> Iterator[Meter]:
 
 
 @contextmanager
-def step(name: str) -> Iterator[None]:
+def io_step(name: str) -> Iterator[None]:
     """What the block reads and writes is of this step, if anybody counts; an inner step's is not the outer's."""
     current = _current.get()
     if current is None:
@@ -111,26 +111,26 @@ def step(name: str) -> Iterator[None]:
         _current.reset(token)
 
 
-def note_read(place: str, size: int) -> None:
+def record_read(place: str, size: int) -> None:
     """So many bytes of the file or object at that place were read."""
     if (current := _current.get()) is not None:
         current[0].tallies(current[1])[0].add(_digests(place), size)
 
 
-def note_written(place: str, size: int) -> None:
+def record_write(place: str, size: int) -> None:
     """A file or object of so many bytes was written there."""
     if (current := _current.get()) is not None:
         current[0].tallies(current[1])[1].add(_digests(place), size)
 
 
-def note_traffic(traffic: Traffic) -> None:
+def add_io_counts(traffic: IoCounts) -> None:
     """What another process read and wrote for this one."""
     if (current := _current.get()) is not None:
         for tally, count in zip(current[0].tallies(current[1]), (traffic.read, traffic.written), strict=True):
             tally.add(count.files, count.bytes)
 
 
-def reading(place: str) -> Callable[[int], None]:
+def read_recorder(place: str) -> Callable[[int], None]:
     """To be told of so many bytes that were read of a file or object, whichever thread reads them, for whoever counts
     now."""
     if (current := _current.get()) is None:
@@ -138,19 +138,19 @@ def reading(place: str) -> Callable[[int], None]:
     return partial(current[0].tallies(current[1])[0].add, _digests(place))
 
 
-def counted_input(file: pa.NativeFile, place: str) -> pa.NativeFile:
+def counting_input(file: pa.NativeFile, place: str) -> pa.NativeFile:
     """The opened file, whose reads are counted from now on, for whoever counts now."""
-    return pa.PythonFile(_CountedInput(file, reading(place)), mode="r") if is_metered() else file
+    return pa.PythonFile(_CountingInput(file, read_recorder(place)), mode="r") if is_counting_io() else file
 
 
-class Threads(ThreadPoolExecutor):
+class IoCountingThreadPool(ThreadPoolExecutor):
     """Threads that count for who gave them their work."""
 
     def submit(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         return super().submit(copy_context().run, function, *args, **kwargs)
 
 
-class _CountedInput(io.RawIOBase):
+class _CountingInput(io.RawIOBase):
     def __init__(self, file: pa.NativeFile, note: Callable[[int], None]) -> None:
         self._file = file
         self._note = note
