@@ -17,7 +17,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # Expands to a shell prefix: stops when there is no Java for Spark and it cannot be installed either.
 WITH_JAVA = home="$$(scripts/ensure-java)" && export JAVA_HOME="$$home" &&
 
-.PHONY: help setup demo demo-s3 ui test test-long test-browser test-postgresql test-cluster test-matrix test-soak lint format formats mutants bench lock clean
+.PHONY: help setup demo demo-s3 ui test test-long test-browser test-postgresql test-cluster test-matrix test-soak docs reference lint format formats mutants bench lock clean
 
 help: ## List the commands
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -62,12 +62,19 @@ test-matrix: $(INSTALLED) ## Try the lowest and the newest supported versions, a
 test-soak: $(INSTALLED) ## Commit at random to tables of four formats, and kill daemon, runs and Spark (METASTORE_SOAK=200)
 	@$(WITH_JAVA) $(BIN)/python -m pytest -m soak $(ARGS)
 
-lint: $(INSTALLED) ## Check style, types, and who imports whom
+docs: $(INSTALLED) reference ## Build the documentation as a site in build/site
+	@$(BIN)/zensical build --strict
+
+reference: $(INSTALLED) ## Write the generated pages of docs/reference
+	@$(BIN)/python -m scripts.reference
+
+lint: $(INSTALLED) ## Check style, types, which package imports which, and the links of the docs
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/ruff format --quiet --check . || { echo "run 'make format'" >&2; exit 1; }
 	@$(BIN)/mypy --no-error-summary
 	@mkdir -p .import_linter_cache
 	@$(BIN)/lint-imports --no-logo >.import_linter_cache/report 2>&1 || { cat .import_linter_cache/report; exit 1; }
+	@$(BIN)/zensical build --strict >.import_linter_cache/docs 2>&1 || { cat .import_linter_cache/docs; exit 1; }
 	@echo "lint: clean"
 
 format: $(INSTALLED) ## Format the code and sort its imports

@@ -1,0 +1,113 @@
+"""The configuration's models as Markdown: a section for each model, a row for each key."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+import textwrap
+import types
+import typing
+from collections.abc import Iterator
+from typing import Any
+
+from pydantic import BaseModel, SecretStr
+from pydantic.fields import FieldInfo
+
+from metastore_assets.config import MetastoreConfig
+
+_TITLES = {
+    "MetastoreConfig": "Top level",
+    "TableConfig": "Tables: each entry of `tables`",
+    "DatabaseConfig": "Whole databases: an entry of `tables` with the key `database`",
+    "ColumnPolicy": "Columns: each value of `columns`",
+    "SensorConfig": "Sensors: `sensor`",
+    "CatalogConfig": "Catalogs: each value of `catalogs`",
+    "EmrServerlessConfig": "EMR Serverless: `emr_serverless`",
+}
+_NAMES = {str: "text", int: "whole number", float: "number", bool: "true or false", SecretStr: "text", Any: "any"}
+
+
+def render_models() -> str:
+    """Return all sections, the top level first."""
+    lines = ["# Configuration", "", "The keys of `metastore.yaml`. A key that is not listed here is an error.", ""]
+    for model in _reachable_models(MetastoreConfig):
+        lines += [f"## {_TITLES.get(model.__name__, model.__name__)}", "", _summary(model), ""]
+        lines += ["| key | type | default | meaning |", "|---|---|---|---|"]
+        documents = _field_documents(model)
+        for name, field in model.model_fields.items():
+            key = field.alias or name
+            cells = (f"`{key}`", _type_text(field.annotation), _default_text(field), documents.get(name, ""))
+            lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+        lines.append("")
+    return "\n".join(lines)
+
+
+def _reachable_models(root: type[BaseModel]) -> Iterator[type[BaseModel]]:
+    pending, seen = [root], {root}
+    while pending:
+        model = pending.pop(0)
+        yield model
+        for field in model.model_fields.values():
+            for inner in _models_in(field.annotation):
+                if inner not in seen:
+                    seen.add(inner)
+                    pending.append(inner)
+
+
+def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
+    if inspect.isclass(annotation) and not typing.get_args(annotation) and issubclass(annotation, BaseModel):
+        yield annotation
+    for argument in typing.get_args(annotation):
+        yield from _models_in(argument)
+
+
+def _summary(model: type[BaseModel]) -> str:
+    return " ".join(inspect.cleandoc(model.__doc__ or "").split("\n\n", 1)[0].split())
+
+
+def _field_documents(model: type[BaseModel]) -> dict[str, str]:
+    """Return the text below each field, by the field's name, inherited fields included."""
+    documents: dict[str, str] = {}
+    for cls in reversed(model.__mro__):
+        if not issubclass(cls, BaseModel) or cls is BaseModel:
+            continue
+        body = ast.parse(textwrap.dedent(inspect.getsource(cls))).body[0]
+        assert isinstance(body, ast.ClassDef)
+        for statement, after in zip(body.body, body.body[1:], strict=False):
+            if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
+                value = after.value if isinstance(after, ast.Expr) else None
+                if isinstance(value, ast.Constant) and isinstance(value.value, str):
+                    documents[statement.target.id] = " ".join(value.value.split())
+    return documents
+
+
+def _type_text(annotation: Any) -> str:
+    arguments = [argument for argument in typing.get_args(annotation) if argument is not type(None)]
+    origin = typing.get_origin(annotation)
+    if origin is typing.Annotated:
+        return _type_text(arguments[0])
+    if origin is typing.Literal:
+        return ", ".join(f"`{_yaml(argument)}`" for argument in arguments)
+    if origin in (typing.Union, types.UnionType):
+        return " or ".join(dict.fromkeys(_type_text(argument) for argument in arguments))
+    if origin in (list, tuple, set, frozenset):
+        return f"list of {_type_text(arguments[0])}" if arguments else "list"
+    if origin is not None and arguments:
+        return f"mapping to {_type_text(arguments[-1])}"
+    if inspect.isclass(annotation) and issubclass(annotation, BaseModel):
+        return "mapping (below)"
+    return _NAMES.get(annotation, re.sub(r"[^\w ]", "", getattr(annotation, "__name__", "value")).lower())
+
+
+def _default_text(field: FieldInfo) -> str:
+    if field.is_required():
+        return "required"
+    value = field.get_default(call_default_factory=True) if field.default_factory is None else None
+    if value is None or value in ((), {}, [], ""):
+        return ""
+    return f"`{_yaml(value)}`"
+
+
+def _yaml(value: Any) -> str:
+    return {True: "true", False: "false"}.get(value, str(value)) if isinstance(value, bool) else str(value)
