@@ -124,8 +124,10 @@ def _measured(table: Growing, folder: Path) -> tuple[int, int, int]:
     grow = table.make(folder / "table", FILES)
     with folder_store(folder) as store:
         uri = f"s3://{BUCKET}/table"
-        relocate = {str(folder / "table"): uri}
-        config = TableConfig(name="t", uri=uri, format=table.format, relocate=relocate, storage_options=store.options)
+        path_mapping = {str(folder / "table"): uri}
+        config = TableConfig(
+            name="t", uri=uri, format=table.format, path_mapping=path_mapping, storage_options=store.options
+        )
         learnt = Memory(dict, anew=True)
         open_table_format(config, learnt).snapshot()
         known = learnt.kept

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from benchmarks.report import Row
-from metastore_assets.config import KeptPolicy
+from metastore_assets.config import ResolvedPolicy
 from metastore_assets.pipeline.merging.merges import FAN_IN
 from metastore_assets.pipeline.merging.tree import Branch, key_position, merge_tree
 from metastore_assets.statistics.profile import profile_field
@@ -21,7 +21,7 @@ VALUES = int(os.environ.get("METASTORE_BENCH_QUANTILES", "1000000"))
 PARTITIONS = (1, 1000)
 MOST = 0.02
 """Rank error that is promised of any percentile, as a share of all values: of two clusters of a digest, at most."""
-_POLICY = KeptPolicy(frequencies="off", histogram="off")
+_POLICY = ResolvedPolicy(frequencies="off", histogram="off")
 _SHARES = np.arange(1, 100) / 100
 _SHOWN = (1, 5, 25, 50, 75, 95, 99)
 Floats = npt.NDArray[np.float64]

@@ -67,7 +67,7 @@ def profile_table(
     Raises what `refresh` does.
     """
     refresh(MetastoreConfig(root=root, tables=[table], engine="auto"), table, spark, progress=progress)
-    locations = [table.uri, *table.relocate.values(), *table.allow]
+    locations = [table.uri, *table.path_mapping.values(), *table.allow]
     return Metastore(root, statistics=table.named_statistics, table_locations=locations).table(table.name)
 
 

@@ -100,7 +100,7 @@ def request_of(configuration: Configuration, table: str, *, full: bool, partitio
         needs_key=own.hides_values and (KEY_VARIABLE in os.environ or config.hidden_key is not None),
         secrets=settings.secrets,
         database=own.database,
-        listed=own.told_format,
+        listed=own.declared_format,
     )
 
 

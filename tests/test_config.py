@@ -39,16 +39,16 @@ def test_states_partitions_and_moved_places_are_read_as_text(tmp_path: Path) -> 
     """What YAML takes for a number, a date or a truth value is the text that was written."""
     text = """
         root: r
-        relocate: {/old: there, /older: s3://bucket/x}
+        path_mapping: {/old: there, /older: s3://bucket/x}
         tables:
           - {name: a, uri: a, at: 17, partitions: {day: 2024-01-31, year: [2023, "202?"], flag: true}}
-          - {name: b, uri: b, at: 2024-01-31 10:00:00, relocate: {/old: here}}
+          - {name: b, uri: b, at: 2024-01-31 10:00:00, path_mapping: {/old: here}}
     """
     first, second = load_config(written(tmp_path, text)).tables
     assert (first.at, second.at) == ("17", "2024-01-31 10:00:00")
     assert first.partitions == {"day": ("2024-01-31",), "year": ("2023", "202?"), "flag": ("true",)}
-    assert first.relocate == {"/old": str(tmp_path / "there"), "/older": "s3://bucket/x"}
-    assert second.relocate == {"/old": str(tmp_path / "here"), "/older": "s3://bucket/x"}
+    assert first.path_mapping == {"/old": str(tmp_path / "there"), "/older": "s3://bucket/x"}
+    assert second.path_mapping == {"/old": str(tmp_path / "here"), "/older": "s3://bucket/x"}
 
 
 def test_a_column_inherits_what_it_does_not_say(tmp_path: Path) -> None:

@@ -147,7 +147,7 @@ tables:
   - name: ${NAME:-sales}
     uri: ${LAKE}/sales
     format: ${FORMAT:-delta}
-    confine: ${CONFINE:-true}
+    restrict_to_table_root: ${CONFINE:-true}
     partitions: "${WHERE:-day >= '2024-01-01'}"
     schema: {a: "${TYPE:-int64}"}
     sensor: {interval: "${EVERY_SECONDS:-9}"}
@@ -174,7 +174,12 @@ def test_every_key_may_refer_to_the_environment(tmp_path: Path, monkeypatch: pyt
     assert (config.emr_serverless.engine, config.emr_serverless.interval) == ("auto", 2.5)
     assert config.emr_serverless.execution_role == "${ROLE}"
     assert (config.catalogs["prod"].type, database.only, database.sensor.interval) == ("rest", ("fact_*",), 9)
-    assert (table.name, table.uri, table.format, table.confine) == ("sales", "${LAKE}/sales", "delta", True)
+    assert (table.name, table.uri, table.format, table.restrict_to_table_root) == (
+        "sales",
+        "${LAKE}/sales",
+        "delta",
+        True,
+    )
     assert (table.partitions, table.declared, table.sensor.interval) == ("day >= '2024-01-01'", {"a": "int64"}, 9)
     policy = table.columns["note"]
     assert (policy.frequencies, policy.histogram, policy.ranks) == ("top(5)", 2000, "off")

@@ -231,7 +231,7 @@ def guarantee(kind: Kind, rows: Sequence[ColumnStatistics]) -> str:
             "estimated, not listed": _where(rows, lambda row: row.frequencies == "estimated"),
             "off": _where(rows, lambda row: row.frequencies == "off"),
         }
-        listed = sum(row.frequencies == "listed" for row in rows)
+        listed = sum(row.frequencies == "enumerated" for row in rows)
         return _with_exceptions(f"exact: {listed} of {len(rows)} columns are listed", named)
     if kind == "histograms":
         return "exact"
@@ -300,7 +300,7 @@ def _schema_of_kind(kind: Kind, schema: pa.Schema, glance: Glance, ranked: Colle
     elif kind == "ranks":
         names = set(ranked)
     else:
-        names = {row.column for row in glance.rows if row.frequencies in ("listed", "repeated")}
+        names = {row.column for row in glance.rows if row.frequencies in ("enumerated", "repeated")}
     return pa.schema([field for field in schema if any(leaf.path in names for leaf in leaf_columns(field))])
 
 

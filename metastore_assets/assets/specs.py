@@ -50,5 +50,5 @@ def check_specs(table: TableConfig, names: TableNames) -> list[AssetCheckSpec]:
 def _spec(
     table: TableConfig, translator: MetastoreTranslator, kind: AssetKind, known: Known, engine: str | None = None
 ) -> AssetSpec:
-    format_ = known.format or table.told_format
+    format_ = known.format or table.declared_format
     return translator.get_asset_spec(MetastoreAsset(table, kind, format_, engine, known.partitioned))

@@ -38,9 +38,9 @@ def table_answers(config: MetastoreConfig) -> list[Json]:
         return {
             "table": table.name,
             "uri": redacted(table.uri),
-            "format": table.told_format if version is None else version.format,
+            "format": table.declared_format if version is None else version.format,
             "catalog": getattr(table.catalog, "name", None),
-            "gone": table.gone,
+            "gone": table.dropped_reason,
             **{key: told.get(key) for key in keys},
         }
 
@@ -93,7 +93,7 @@ def show_answer(
     if partition is None and rows and (complete or chosen):
         spreads, built = table.spreads(), table.built()
     elif chosen:
-        spreads = {row.column: table.spread(row.column, partition) for row in rows if row.frequencies == "listed"}
+        spreads = {row.column: table.spread(row.column, partition) for row in rows if row.frequencies == "enumerated"}
     answer = show_json(
         table.version,
         rows,

@@ -41,8 +41,8 @@ def with_databases(config: MetastoreConfig) -> tuple[MetastoreConfig, bool]:
     for one in left_out:
         note(str(one))
     for table in found.tables:
-        if table.gone is not None:
-            note(f"table {table.name!r} is gone, and what was kept of it can still be read: {table.gone}")
+        if table.dropped_reason is not None:
+            note(f"table {table.name!r} is gone, and what was kept of it can still be read: {table.dropped_reason}")
     return found, not any(one.failure for one in members)
 
 

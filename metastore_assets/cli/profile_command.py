@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     help="Only partitions whose value fits, such as day=2024-*. May be repeated: one of a column's patterns must fit.",
 )
 @click.option(
-    "--relocate",
+    "--path-mapping",
     metavar="FROM=TO",
     multiple=True,
     callback=lambda context, option, given: {old: _absolute(new) for old, new in map(_pair, given)},
@@ -73,7 +73,9 @@ if TYPE_CHECKING:
     help="What lies below PREFIX may be read where the table's metadata name it, though it is in another store than "
     "the table. May be repeated.",
 )
-@click.option("--confine", is_flag=True, help="Refuse to read what is not below the table's own location.")
+@click.option(
+    "--restrict-to-table-root", is_flag=True, help="Refuse to read what is not below the table's own location."
+)
 @answering
 @click.pass_obj
 def profile(invocation: Invocation, /, uris: tuple[str, ...], as_json: bool, **settings: Any) -> int:

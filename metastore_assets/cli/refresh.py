@@ -52,7 +52,7 @@ def refresh(
     config, is_complete = with_engine(configured(invocation), engine), True
     if every or any(name not in {table.name for table in config.tables} for name in names):
         config, is_complete = with_databases(config)
-    there = [table for table in config.tables if table.gone is None]
+    there = [table for table in config.tables if table.dropped_reason is None]
     chosen = there if every else [config.table(name) for name in names]
     if not chosen:
         note("no tables are configured")

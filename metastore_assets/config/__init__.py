@@ -14,10 +14,10 @@ from metastore_assets.config.models import read_config as read_config
 from metastore_assets.config.policy import FREQUENCY_LIMIT as FREQUENCY_LIMIT
 from metastore_assets.config.policy import LEAST_KEY as LEAST_KEY
 from metastore_assets.config.policy import NEAR_UNIQUE_FROM as NEAR_UNIQUE_FROM
+from metastore_assets.config.policy import CardinalityMode as CardinalityMode
 from metastore_assets.config.policy import ColumnPolicy as ColumnPolicy
 from metastore_assets.config.policy import ConfigModel as ConfigModel
-from metastore_assets.config.policy import Decided as Decided
-from metastore_assets.config.policy import KeptPolicy as KeptPolicy
 from metastore_assets.config.policy import References as References
+from metastore_assets.config.policy import ResolvedPolicy as ResolvedPolicy
 from metastore_assets.config.tables import DatabaseConfig as DatabaseConfig
 from metastore_assets.config.tables import TableConfig as TableConfig

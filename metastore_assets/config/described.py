@@ -54,16 +54,16 @@ class CatalogConfig(ConfigModel):
 class DescribedConfig(ConfigModel):
     """What may be said of a table, or of all tables of a database alike."""
 
-    references: ClassVar[frozenset[str]] = frozenset({"storage_options", "relocate", "allow", "columns", "sensor"})
+    references: ClassVar[frozenset[str]] = frozenset({"storage_options", "path_mapping", "allow", "columns", "sensor"})
 
     storage_options: dict[str, str] = Field(default_factory=dict, repr=False)
     """Object-store settings for the table itself, as the format's library names them (`aws_region`, …)."""
-    relocate: dict[str, str] = Field(default_factory=dict)
+    path_mapping: dict[str, str] = Field(default_factory=dict)
     """Of a moved table: recorded location prefixes and where the files lie now. The longest one that fits counts."""
     allow: tuple[str, ...] = ()
     """Prefixes of locations outside of the table's own store that its metadata may name."""
-    confine: bool = False
-    """Whether only what is below the table's own location is read, whatever `allow` and `relocate` say."""
+    restrict_to_table_root: bool = False
+    """Whether only what is below the table's own location is read, whatever `allow` and `path_mapping` say."""
     columns: dict[str, ColumnPolicy] = Field(default_factory=dict)
     """Policy by column (dotted leaf path). The key `default` is the policy of every column not named."""
     statistics: References = ()
@@ -84,27 +84,27 @@ class DescribedConfig(ConfigModel):
     def _lists_have_values(self) -> Self:
         for column in self.columns:
             policy = self.policy(column)
-            if policy.needs_lists and (policy.frequencies == "off" or policy.values == "hidden"):
+            if policy.enumerating_key and (policy.frequencies == "off" or policy.values == "hidden"):
                 against = "frequencies: off" if policy.frequencies == "off" else "values: hidden"
-                key = policy.needs_lists
+                key = policy.enumerating_key
                 raise ValueError(
                     f"columns.{column}: `{key}: on` takes a list of all values, and `{against}` keeps none: "
                     f"leave that out, or give the column `{key}: off`"
                 )
-            if policy.values == "hidden" and self.columns[column].membership == "on" and column != "default":
+            if policy.values == "hidden" and self.columns[column].value_filter == "on" and column != "default":
                 raise ValueError(
-                    f"columns.{column}: `membership: on` would tell of any value whether it is there, and `values: "
+                    f"columns.{column}: `value_filter: on` would tell of any value whether it is there, and `values: "
                     "hidden` keeps nothing that does: leave one of them out"
                 )
-            if policy.needs_lists and policy.is_printed:
+            if policy.enumerating_key and policy.is_fingerprinted:
                 raise ValueError(
-                    f"columns.{column}: `{policy.needs_lists}: on` takes a list of all values, and "
-                    "`algorithm: fingerprints` keeps those that occur at least twice: `algorithm: lists` keeps all"
+                    f"columns.{column}: `{policy.enumerating_key}: on` takes a list of all values, and "
+                    "`algorithm: fingerprints` keeps those that occur at least twice: `algorithm: enumeration` keeps all"
                 )
             given = self.columns[column].model_fields_set
             if (
                 "algorithm" in given
-                and policy.algorithm in ("lists", "fingerprints")
+                and policy.algorithm in ("enumeration", "fingerprints")
                 and policy.frequencies != "repeated"
             ):
                 raise ValueError(
@@ -147,10 +147,10 @@ class DescribedConfig(ConfigModel):
         if any(self._is_hidden(names) for names in known_as):
             policy = policy.model_copy(update={"values": "hidden"})
         # Every list of all values gives ranks; by partition it is kept beside it.
-        if policy.needs_lists and policy.frequencies == "auto":
+        if policy.enumerating_key and policy.frequencies == "auto":
             policy = policy.model_copy(update={"frequencies": "all"})
-        if policy.needs_lists and policy.is_open:
-            policy = policy.model_copy(update={"algorithm": "lists"})
+        if policy.enumerating_key and policy.is_undecided:
+            policy = policy.model_copy(update={"algorithm": "enumeration"})
         return policy
 
     def _is_hidden(self, names: Sequence[str]) -> bool:

@@ -135,13 +135,13 @@ def _places(config: MetastoreConfig) -> Iterator[tuple[str, str]]:
     for table in config.tables:
         if table.catalog is None:
             yield f"table {table.name!r}: uri", table.uri
-        for old, new in table.relocate.items():
-            yield f"table {table.name!r}: relocate of {old!r}", new
+        for old, new in table.path_mapping.items():
+            yield f"table {table.name!r}: path_mapping of {old!r}", new
     for database in config.databases:
-        for old, new in database.relocate.items():
-            yield f"database {database.database!r}: relocate of {old!r}", new
-    for old, new in config.relocate.items():
-        yield f"relocate of {old!r}", new
+        for old, new in database.path_mapping.items():
+            yield f"database {database.database!r}: path_mapping of {old!r}", new
+    for old, new in config.path_mapping.items():
+        yield f"path_mapping of {old!r}", new
     catalogs = [*(table.catalog for table in config.tables), *(database.catalog for database in config.databases)]
     used = {getattr(catalog, "name", catalog) for catalog in catalogs}
     for name, catalog in config.catalogs.items():

@@ -30,11 +30,11 @@ from metastore_assets.config.loading import databases_apart, read_mapping
 from metastore_assets.config.policy import FREQUENCY_LIMIT as FREQUENCY_LIMIT
 from metastore_assets.config.policy import LEAST_KEY as LEAST_KEY
 from metastore_assets.config.policy import NEAR_UNIQUE_FROM as NEAR_UNIQUE_FROM
+from metastore_assets.config.policy import CardinalityMode as CardinalityMode
 from metastore_assets.config.policy import ColumnPolicy as ColumnPolicy
 from metastore_assets.config.policy import ConfigModel
-from metastore_assets.config.policy import Decided as Decided
-from metastore_assets.config.policy import KeptPolicy as KeptPolicy
 from metastore_assets.config.policy import References as References
+from metastore_assets.config.policy import ResolvedPolicy as ResolvedPolicy
 from metastore_assets.config.tables import DatabaseConfig as DatabaseConfig
 from metastore_assets.config.tables import TableConfig as TableConfig
 from metastore_assets.config.variables import Variables, has_reference
@@ -59,7 +59,7 @@ class MetastoreConfig(ConfigModel):
 
     references: ClassVar[frozenset[str]] = frozenset(
         {
-            *("root", "storage_options", "spark", "relocate", "allow", "hidden_key"),
+            *("root", "storage_options", "spark", "path_mapping", "allow", "hidden_key"),
             *("emr_serverless", "catalogs", "tables", "databases"),
         }
     )
@@ -77,8 +77,8 @@ class MetastoreConfig(ConfigModel):
     """Versions kept readable; what only older ones name is removed by `metastore expire`."""
     catalogs: dict[str, CatalogConfig] = Field(default_factory=dict)
     """Catalogs by name. `default`, unless it is given, is an SQLite file `catalog.db` below a local `root`."""
-    relocate: dict[str, str] = Field(default_factory=dict)
-    """Locations that moved, for every table; see `TableConfig.relocate`, which adds to it and wins."""
+    path_mapping: dict[str, str] = Field(default_factory=dict)
+    """Locations that moved, for every table; see `TableConfig.path_mapping`, which adds to it and wins."""
     allow: tuple[str, ...] = ()
     """Prefixes that the metadata of every table may name; see `TableConfig.allow`, which adds to it."""
     statistics: References = ()
@@ -234,10 +234,10 @@ def _in_catalogs(config: MetastoreConfig) -> list[tuple[str, str | CatalogConfig
 
 
 def _located(config: MetastoreConfig, folder: Path) -> MetastoreConfig:
-    def resolved(relocate: Mapping[str, str]) -> dict[str, str]:
-        return {old: _absolute(new, folder) for old, new in relocate.items()}
+    def resolved(path_mapping: Mapping[str, str]) -> dict[str, str]:
+        return {old: _absolute(new, folder) for old, new in path_mapping.items()}
 
-    everywhere = resolved(config.relocate)
+    everywhere = resolved(config.path_mapping)
     allowed = [_absolute(prefix, folder) for prefix in config.allow]
     root = _absolute(config.root, folder)
     catalogs = _catalogs(config, root, folder)
@@ -247,7 +247,7 @@ def _located(config: MetastoreConfig, folder: Path) -> MetastoreConfig:
         return one.model_copy(
             update={
                 "catalog": catalogs[catalog] if isinstance(catalog, str) else catalog,
-                "relocate": everywhere | resolved(one.relocate),
+                "path_mapping": everywhere | resolved(one.path_mapping),
                 "allow": (*allowed, *(_absolute(prefix, folder) for prefix in one.allow)),
                 "statistics": tuple(dict.fromkeys((*config.statistics, *one.statistics))),
             }

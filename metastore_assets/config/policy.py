@@ -25,7 +25,7 @@ FREQUENCY_LIMIT = 131_072
 """Distinct values, about, up to which `frequencies: auto` lists a column's values; beyond, how many is estimated."""
 NEAR_UNIQUE_FROM = 65_536
 """Values from which on `frequencies: auto` does not list a column of which more than every second one is another."""
-Decided = Literal["listed", "estimated", "fingerprinted"]
+CardinalityMode = Literal["enumerated", "estimated", "fingerprinted"]
 """What is kept of a column whose policy leaves that to what its values are like."""
 _REFERENCE = re.compile(r"\w+(\.\w+)*:\w+")
 LEAST_KEY = 32
@@ -120,13 +120,13 @@ References = Annotated[tuple[str, ...], BeforeValidator(_references)]
 """Classes of user-defined statistics, each as `module:Class`."""
 
 
-class KeptPolicy(ConfigModel):
-    """What is kept of one column: a policy in which `auto` may be decided, as `listed` or `estimated`."""
+class ResolvedPolicy(ConfigModel):
+    """What is kept of one column: a policy in which `auto` may be decided, as `enumerated` or `estimated`."""
 
     frequencies: str = "auto"
     """`auto`; `all`; `top(n)`, of which all is kept and less listed; `repeated`, likewise or by fingerprints; `off`;
-    `listed` and `estimated`, as `auto` was decided."""
-    algorithm: Literal["auto", "counts", "ranges", "lists", "fingerprints"] = "auto"
+    `enumerated` and `estimated`, as `auto` was decided."""
+    algorithm: Literal["auto", "counts", "ranges", "enumeration", "fingerprints"] = "auto"
     """How lists are built from scratch: by partial `counts`, added in one place, or by `ranges` of values, a task each;
     these agree. Of a column that is `repeated` also what is kept: `lists` of all its values, whichever way they are
     built, or `fingerprints` of them and a list of those that occur at least twice. `auto` is decided from what its
@@ -139,7 +139,7 @@ class KeptPolicy(ConfigModel):
     by_partition: Literal["on", "off"] = "off"
     """`on`: it is kept which partitions hold which values, and how often; so `auto` means `all`."""
     quantiles: Literal["sketch", "off"] = "sketch"
-    membership: Literal["on", "off"] = "off"
+    value_filter: Literal["on", "off"] = "off"
     """`on`: of each fragment it is kept which values it may hold, so that `=` and `in` leave out the others."""
     values: Literal["shown", "hidden"] = "shown"
     """`hidden`: nothing is kept that tells of a value, only counts, lengths, and sketches of hashes under a key."""
@@ -154,70 +154,70 @@ class KeptPolicy(ConfigModel):
         """The key that hidden values are hashed with, if they are."""
         return self._hash_key
 
-    def keyed(self, key: bytes) -> Self:
+    def with_hash_key(self, key: bytes) -> Self:
         """The same policy with the key that hidden values are hashed with."""
         copy = self.model_copy()
         copy._hash_key = key
         return copy
 
     @property
-    def lists(self) -> bool:
+    def is_enumerated(self) -> bool:
         """Whether values are listed, unless that is open and there turn out to be too many, or too few that repeat."""
-        return self.frequencies not in ("off", "estimated") and not self.is_printed
+        return self.frequencies not in ("off", "estimated") and not self.is_fingerprinted
 
     @property
-    def is_printed(self) -> bool:
+    def is_fingerprinted(self) -> bool:
         """Whether it is settled that fingerprints are kept, and values only that occur at least twice."""
         return self.frequencies == "repeated" and self.algorithm == "fingerprints"
 
     @property
-    def is_open(self) -> bool:
+    def is_undecided(self) -> bool:
         """Whether it hangs on the values what is kept of them, and is not decided yet."""
         return self.frequencies == "auto" or (self.frequencies == "repeated" and self.algorithm == "auto")
 
     @property
-    def needs_lists(self) -> str | None:
+    def enumerating_key(self) -> str | None:
         """The first of the keys that are `on` and take a list of all values."""
         return next((key for key in ("ranks", "by_partition") if getattr(self, key) == "on"), None)
 
     @property
-    def has_filter(self) -> bool:
+    def has_value_filter(self) -> bool:
         """Whether it is kept which values a fragment may hold, which would tell of hidden ones as well."""
-        return self.membership == "on" and self.values == "shown"
+        return self.value_filter == "on" and self.values == "shown"
 
     @property
-    def is_whole(self) -> bool:
+    def has_all_values(self) -> bool:
         """Whether it is settled that all values are kept."""
-        return self.lists and not self.is_open
+        return self.is_enumerated and not self.is_undecided
 
     @property
-    def is_cut(self) -> bool:
+    def is_truncated(self) -> bool:
         """Whether less is listed than is kept."""
-        return self.most_listed is not None or self.least_frequency > 1
+        return self.max_values is not None or self.min_frequency > 1
 
     @property
-    def most_listed(self) -> int | None:
+    def max_values(self) -> int | None:
         """How many of the values are listed at most, the most frequent ones; None for no limit."""
         found = _TOP.fullmatch(self.frequencies)
         return int(found[1]) if found else None
 
     @property
-    def least_frequency(self) -> int:
+    def min_frequency(self) -> int:
         """How often a value occurs at least that is listed."""
         return 2 if self.frequencies == "repeated" else 1
 
-    def decided(self, what: Decided) -> KeptPolicy:
+    def resolve(self, mode: CardinalityMode) -> ResolvedPolicy:
         """The same policy with what it leaves open decided. What is not listed, `auto` estimates, and of `repeated`
         fingerprints are kept."""
         if self.frequencies == "repeated":
-            own = {"algorithm": "lists" if what == "listed" else "fingerprints"}
+            own = {"algorithm": "enumeration" if mode == "enumerated" else "fingerprints"}
         else:
-            own = {"frequencies": "listed" if what == "listed" else "estimated"}
-        policy = KeptPolicy(**{**self.model_dump(include=set(KeptPolicy.model_fields)), **own})
-        return policy if self._hash_key is None else policy.keyed(self._hash_key)
+            own = {"frequencies": "enumerated" if mode == "enumerated" else "estimated"}
+        policy = ResolvedPolicy(**{**self.model_dump(include=set(ResolvedPolicy.model_fields)), **own})
+        return policy if self._hash_key is None else policy.with_hash_key(self._hash_key)
 
 
-class ColumnPolicy(KeptPolicy):
+class ColumnPolicy(ResolvedPolicy):
     """What is configured for one column. Absent keys fall back to the table's `default` policy, then to defaults."""
 
     checks: ColumnChecks = ()

@@ -57,7 +57,7 @@ class TableConfig(DescribedConfig):
     _hidden_key: bytes | None = PrivateAttr(None)
     _database: str | None = PrivateAttr(None)
     _listed: str | None = PrivateAttr(None)
-    _gone: str | None = PrivateAttr(None)
+    _dropped_reason: str | None = PrivateAttr(None)
 
     @model_validator(mode="before")
     @classmethod
@@ -114,7 +114,7 @@ class TableConfig(DescribedConfig):
         """The key that columns' keys for hidden values are made from, where it is known."""
         return self._hidden_key
 
-    def keyed(self, key: bytes) -> TableConfig:
+    def with_hidden_key(self, key: bytes) -> TableConfig:
         """The same table with that key."""
         copy = self.model_copy()
         copy._hidden_key = key
@@ -126,28 +126,28 @@ class TableConfig(DescribedConfig):
         return self._database
 
     @property
-    def told_format(self) -> str | None:
+    def declared_format(self) -> str | None:
         """The format, as far as it is known without looking at the table: configured, or as its catalog lists it."""
         return self.format or self._listed
 
-    def of_database(self, database: str) -> TableConfig:
+    def with_database(self, database: str) -> TableConfig:
         """The same table as one of a database."""
         copy = self.model_copy()
         copy._database = database
         return copy
 
     @property
-    def gone(self) -> str | None:
+    def dropped_reason(self) -> str | None:
         """Why its catalog does not have it any more; None while it has."""
-        return self._gone
+        return self._dropped_reason
 
-    def listed_as(self, format_: str | None, gone: str | None = None) -> TableConfig:
+    def with_listing(self, format_: str | None, dropped_reason: str | None = None) -> TableConfig:
         """The same table with the format that its catalog lists it with, or why it does not."""
         copy = self.model_copy()
-        copy._listed, copy._gone = format_, gone
+        copy._listed, copy._dropped_reason = format_, dropped_reason
         return copy
 
-    def policies_of_unknown_columns(self, known: set[str]) -> list[str]:
+    def unknown_policy_columns(self, known: set[str]) -> list[str]:
         """Names under `columns` that are no column of the table: a typing error that would else be ignored.
 
         What is said of all tables of a database is of those that have the column.
@@ -159,7 +159,7 @@ class TableConfig(DescribedConfig):
 
         None where the configuration names none of them.
         """
-        named = self.policies_of_unknown_columns(set(self.columns) - set(dropped))
+        named = self.unknown_policy_columns(set(self.columns) - set(dropped))
         if not named:
             return None
         keys = listed([f"columns.{name}" for name in named])
@@ -180,12 +180,12 @@ class DatabaseConfig(DescribedConfig):
     database: str = Field(min_length=1)
     only: tuple[str, ...] = ()
     """Patterns (`fact_*`) of which a table's name must fit one, where there are any."""
-    without: tuple[str, ...] = Field(default=(), alias="except")
+    exclude: tuple[str, ...] = Field(default=(), alias="except")
     """Patterns of which it must fit none."""
     name: str = "{database}_{table}"
     """What the tables are called here: a text with `{table}` in it, and `{database}` or not."""
 
-    @field_validator("only", "without", mode="before")
+    @field_validator("only", "exclude", mode="before")
     @classmethod
     def _patterns(cls, value: Any) -> Any:
         given = [value] if isinstance(value, str) else value
@@ -206,10 +206,10 @@ class DatabaseConfig(DescribedConfig):
         """Tells it from other entries: `<catalog>.<database>`."""
         return f"{getattr(self.catalog, 'name', self.catalog)}.{self.database}"
 
-    def takes(self, table: str) -> bool:
+    def includes(self, table: str) -> bool:
         """Whether a table of that name in the database is meant. Case does not count."""
         name = table.lower()
-        fits = [any(fnmatchcase(name, pattern.lower()) for pattern in given) for given in (self.only, self.without)]
+        fits = [any(fnmatchcase(name, pattern.lower()) for pattern in given) for given in (self.only, self.exclude)]
         return (fits[0] or not self.only) and not fits[1]
 
     def table(self, table: str) -> TableConfig:
@@ -226,4 +226,4 @@ class DatabaseConfig(DescribedConfig):
         except ValidationError as error:
             problem = error.errors()[0]["msg"].removeprefix("Value error, ")
             raise ConfigError(f"{identifier!r} cannot be called {name!r} here: {problem}") from None
-        return made.of_database(self.key)
+        return made.with_database(self.key)

@@ -90,22 +90,22 @@ def _members(config: MetastoreConfig, database: DatabaseConfig) -> Members:
 def _compared(config: MetastoreConfig, database: DatabaseConfig, listed: Sequence[Listed], dropped: str) -> Members:
     """The members by a listing, and what was recorded and is not in it."""
     there = {one.name: one for one in listed}
-    meant = [one for one in listed if database.takes(one.name)]
+    meant = [one for one in listed if database.includes(one.name)]
     tables = {one.name: one.format for one in meant if one.format is not None}
     left_out = {one.name: one.reason for one in meant if one.format is None}
     recorded = _recorded(config, database)
     gone = {}
     for name in sorted(recorded - tables.keys()):
-        if database.takes(name) and _is_kept(config, database, name):
+        if database.includes(name) and _is_kept(config, database, name):
             reason = dropped or f"{_where(database)} has no table {f'{database.database}.{name}'!r} any more"
             gone[name] = there[name].reason if name in there else reason
-    others = {name for name in recorded if not database.takes(name)}
+    others = {name for name in recorded if not database.includes(name)}
     _record(config, database, recorded, {*tables, *gone, *others})
     return Members(database.key, tables, gone, {name: why for name, why in left_out.items() if name not in gone})
 
 
 def _remembered(config: MetastoreConfig, database: DatabaseConfig, failure: str) -> Members:
-    names = sorted(filter(database.takes, _recorded(config, database)))
+    names = sorted(filter(database.includes, _recorded(config, database)))
     return Members(database.key, dict.fromkeys(names), failure=failure)
 
 

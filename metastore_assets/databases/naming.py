@@ -44,10 +44,10 @@ def with_members(config: MetastoreConfig, members: Sequence[Members]) -> tuple[M
         left_out += [
             LeftOut(f"{member.key}.{name}", why)
             for name, why in sorted(member.left_out.items())
-            if database.takes(name)
+            if database.includes(name)
         ]
         for name in sorted({*member.tables, *member.gone}):
-            if not database.takes(name):
+            if not database.includes(name):
                 continue
             try:
                 table = database.table(name)
@@ -55,7 +55,7 @@ def with_members(config: MetastoreConfig, members: Sequence[Members]) -> tuple[M
                 left_out.append(LeftOut(f"{member.key}.{name}", str(error)))
                 continue
             if _place(table) not in named:
-                found.setdefault(_place(table), table.listed_as(member.tables.get(name), member.gone.get(name)))
+                found.setdefault(_place(table), table.with_listing(member.tables.get(name), member.gone.get(name)))
     tables, clashes = _distinct(config, list(found.values()))
     return config.model_copy(update={"tables": [*config.tables, *tables]}), [*left_out, *clashes]
 

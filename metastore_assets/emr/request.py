@@ -63,8 +63,8 @@ class Request:
         config = MetastoreConfig.model_validate(self.config).resolved()
         table = config.table(self.table)
         if self.database is not None:
-            table = table.of_database(self.database)
-        return config, table.listed_as(self.listed)
+            table = table.with_database(self.database)
+        return config, table.with_listing(self.listed)
 
 
 @dataclass(frozen=True)

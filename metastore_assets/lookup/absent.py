@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from metastore_assets.config import KeptPolicy
+from metastore_assets.config import ResolvedPolicy
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.profile import HIDDEN, all_null_statistics
 from metastore_assets.store.manifest import Decision
@@ -16,15 +16,15 @@ def row_of_nulls(
 ) -> ColumnStatistics:
     """The statistics of a column that is null in so many rows, kept as the table's of that column are; without
     mergeable states."""
-    policy = KeptPolicy()
+    policy = ResolvedPolicy()
     if of_table.reason == HIDDEN:
         # Whatever the key: there is nothing that would be hashed.
-        policy = KeptPolicy(values="hidden").keyed(bytes(32))
+        policy = ResolvedPolicy(values="hidden").with_hash_key(bytes(32))
     elif of_table.frequencies == "off":
-        policy = KeptPolicy(frequencies="off")
+        policy = ResolvedPolicy(frequencies="off")
     elif of_table.frequencies == "repeated":
-        policy = KeptPolicy(frequencies="repeated", algorithm="fingerprints")
+        policy = ResolvedPolicy(frequencies="repeated", algorithm="fingerprints")
     elif of_table.frequencies == "estimated" or (decision is not None and decision.frequencies == "estimated"):
-        policy = KeptPolicy(frequencies="estimated")
+        policy = ResolvedPolicy(frequencies="estimated")
     row = all_null_statistics(leaf, rows, policy)
     return replace(row, moments=None, quantile_sketch=None, distinct_sketch=None, user_states=None)

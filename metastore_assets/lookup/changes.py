@@ -139,11 +139,11 @@ def _between(before: Table, after: Table) -> list[Version] | None:
 
 def _why_not(before: ColumnStatistics | None, after: ColumnStatistics) -> str | None:
     """None for a column whose changes are known; one that was added had no values."""
-    if after.type_class is None or after.frequencies != "listed":
+    if after.type_class is None or after.frequencies != "enumerated":
         return after.reason or f"its values are not listed: {after.frequencies}"
     if before is None:
         return None
-    if before.type_class is None or before.frequencies != "listed":
+    if before.type_class is None or before.frequencies != "enumerated":
         return f"its values were not listed: {before.frequencies}"
     if before.type_class != after.type_class:
         return f"its values were {before.type}, and are {after.type}"

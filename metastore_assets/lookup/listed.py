@@ -147,7 +147,9 @@ class ListedAnswers:
     def spreads(self) -> dict[str, Spread]:
         """The same of all listed columns of the table, by name, read at once."""
         rows = [
-            row for row in self.statistics() if row.frequencies in ("listed", "repeated") and row.type_class is not None
+            row
+            for row in self.statistics()
+            if row.frequencies in ("enumerated", "repeated") and row.type_class is not None
         ]
         known = [row for row in rows if not row.value_count or row.field_id in self._lists.columns]
         classes = {row.type_class for row in known if row.type_class is not None and row.value_count}

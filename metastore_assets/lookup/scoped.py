@@ -122,7 +122,7 @@ class FilteredView(ListedAnswers, HistogramAnswers):
     @files_there
     def spreads(self) -> dict[str, Spread]:
         """How the values of all columns spread of which that is known, by name."""
-        rows = [row for row in self.statistics() if row.frequencies in ("listed", "repeated")]
+        rows = [row for row in self.statistics() if row.frequencies in ("enumerated", "repeated")]
         return {row.column: self.spread(row.column) for row in rows if row.duplicate_count is not None}
 
     def value_files(self, column: str) -> list[str]:

@@ -161,7 +161,7 @@ class ColumnValues:
         is not kept.
         """
         row = self._row
-        if not self._is_whole or row.frequencies != "listed" or row.field_id not in self._lists().by_partition:
+        if not self._is_whole or row.frequencies != "enumerated" or row.field_id not in self._lists().by_partition:
             return None
         return [] if self._known_frequency(value) == 0 else self._lists().partitions_of(row.field_id, value)
 
@@ -198,7 +198,7 @@ class ColumnValues:
         yield from lists.pieces(self._row.field_id, name)
 
     def _check_listed(self) -> None:
-        if self._row.frequencies != "listed" and not self._has_prints() and self._repeated() is None:
+        if self._row.frequencies != "enumerated" and not self._has_prints() and self._repeated() is None:
             raise NotKeptError(f"the values of {self._subject} are not listed: {self._why_not_listed()}")
 
     def _repeated(self) -> Frequencies | None:
@@ -229,7 +229,7 @@ class ColumnValues:
         row = self._row
         if not row.value_count:
             return EMPTY
-        if row.frequencies == "listed":
+        if row.frequencies == "enumerated":
             return self._profile.frequencies(row.field_id) if self._has_own_lists else None
         return implied_frequencies(row)
 
@@ -238,7 +238,7 @@ class ColumnValues:
         own = self._listed()
         if own is not None:
             return ListedValues(own)
-        if self._row.frequencies != "listed":
+        if self._row.frequencies != "enumerated":
             return None
         name, lists = self._stored()
         return StoredValues(lists, self._row.field_id, name)
@@ -287,7 +287,7 @@ class ColumnValues:
         if row.frequencies == "repeated":
             where = "of the table" if self._is_whole else "of the whole table only"
             return (
-                f"`frequencies: repeated` keeps those that occur at least twice, {where}; with `algorithm: lists` or "
+                f"`frequencies: repeated` keeps those that occur at least twice, {where}; with `algorithm: enumeration` or "
                 "`frequencies: all` a refresh lists all"
             )
         return row.reason or f"{row.type} has no values of its own"

@@ -1,5 +1,5 @@
 """What `frequencies: auto` means for a column: listed, or estimated; and how one that is `repeated` is kept: by lists,
-or by fingerprints. Decided once, from how many distinct values there are among how many, and changed only with
+or by fingerprints. CardinalityMode once, from how many distinct values there are among how many, and changed only with
 hysteresis.
 
 A column is estimated with more than FREQUENCY_LIMIT distinct values, or when more than half of more than
@@ -22,7 +22,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from metastore_assets.config import FREQUENCY_LIMIT, NEAR_UNIQUE_FROM, Decided, KeptPolicy, TableConfig
+from metastore_assets.config import FREQUENCY_LIMIT, NEAR_UNIQUE_FROM, CardinalityMode, ResolvedPolicy, TableConfig
 from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.evidence import (
     AT_ONCE,
@@ -80,47 +80,47 @@ def why_not_fingerprinted(distinct: int, values: int) -> str | None:
     return None
 
 
-def _why_not_listed(policy: KeptPolicy, own: Evidence) -> str | None:
+def _why_not_listed(policy: ResolvedPolicy, own: Evidence) -> str | None:
     why = why_fingerprinted if policy.frequencies == "repeated" else why_estimated
     return why(own.distinct, own.values)
 
 
-def _otherwise(policy: KeptPolicy) -> Decided:
+def _otherwise(policy: ResolvedPolicy) -> CardinalityMode:
     """What a column is that is not listed."""
     return "fingerprinted" if policy.frequencies == "repeated" else "estimated"
 
 
-def recorded_decisions(version: Version, table: TableConfig) -> dict[str, Decided]:
+def recorded_decisions(version: Version, table: TableConfig) -> dict[str, CardinalityMode]:
     """What a version has decided, by field id of the columns whose policy is open: what it does not name is listed."""
     leaves = table_layout(version.schema, table).undecided
-    return {leaf: version.decisions[leaf].frequencies if leaf in version.decisions else "listed" for leaf in leaves}
+    return {leaf: version.decisions[leaf].frequencies if leaf in version.decisions else "enumerated" for leaf in leaves}
 
 
 def planned_decisions(
     base: Version, schema: pa.Schema, table: TableConfig, store: ObjectStore, *, moved_on: bool
-) -> dict[str, Decided]:
+) -> dict[str, CardinalityMode]:
     """What `auto` means in the version after `base`, as far as is known before anything is read.
 
     `moved_on`: whether the table has changed since, so that it may be decided anew.
     """
     held = [signature_of(text) for text in base.layouts[base.layout].values()]
     states = {leaf: own.state(leaf) for own in held if own is not None for leaf in own.values}
-    decided: dict[str, Decided] = {}
+    decided: dict[str, CardinalityMode] = {}
     told: dict[str, Evidence] | None = None
     layout = table_layout(schema, table)
     policies = {leaf.field_id: policy for leaf, policy in layout.leaves}
     for leaf in layout.undecided:
         policy, state, decision = policies[leaf], states.get(leaf), base.decisions.get(leaf)
-        if state == "listed":
-            decided[leaf] = "listed"
+        if state == "enumerated":
+            decided[leaf] = "enumerated"
         elif state == _HELD_AS[_otherwise(policy)] and decision is not None:
             why = why_not_fingerprinted if policy.frequencies == "repeated" else why_listed
             again = moved_on and why(decision.distinct, decision.values) is not None
-            decided[leaf] = "listed" if again else _otherwise(policy)
+            decided[leaf] = "enumerated" if again else _otherwise(policy)
         elif state is not None:
             # The policy was another: what is known of the table decides what has to be read.
             told = table_evidence(store, base.files) if told is None else told
-            decided[leaf] = _otherwise(policy) if _why_not_listed(policy, told.get(leaf, NOTHING)) else "listed"
+            decided[leaf] = _otherwise(policy) if _why_not_listed(policy, told.get(leaf, NOTHING)) else "enumerated"
     return decided
 
 
@@ -132,7 +132,7 @@ def settled(
     fragments: Mapping[str, FragmentEntry],
 ) -> Plan:
     """The plan with all decided that was open, now that each of its fragments (by id) has a profile."""
-    open_ = {leaf.field_id for leaf, policy in plan.layout.leaves if policy.lists} & plan.layout.open
+    open_ = {leaf.field_id for leaf, policy in plan.layout.leaves if policy.is_enumerated} & plan.layout.open
     open_ &= plan.layout.valued
     if not open_:
         return plan
@@ -143,14 +143,14 @@ def settled(
     came = gathered(engine, store, doubtful, entries) if doubtful else {}
     read = [fragments[own.id] for own in plan.to_profile if own.id not in added]
     again: dict[str, Evidence] | None = None
-    decided: dict[str, Decided] = {}
+    decided: dict[str, CardinalityMode] = {}
     for leaf, policy in plan.layout.leaves:
         if leaf.field_id not in open_:
-            if leaf.field_id in plan.layout.open and not policy.lists:
+            if leaf.field_id in plan.layout.open and not policy.is_enumerated:
                 decided[leaf.field_id] = _otherwise(policy)
             continue
         if leaf.field_id not in doubtful:
-            decided[leaf.field_id] = "listed"
+            decided[leaf.field_id] = "enumerated"
             continue
         base, new = before.get(leaf.field_id, NOTHING), came.get(leaf.field_id, NOTHING)
         if base.type_class is None or base.type_class != type_class(leaf.type).name:
@@ -163,7 +163,7 @@ def settled(
             assert plan.base is not None
             base = with_sketch(store, plan.base, leaf.field_id, base)
         unlisted = _is_unlisted(policy, base, new, bool(plan.removed))
-        decided[leaf.field_id] = _otherwise(policy) if unlisted else "listed"
+        decided[leaf.field_id] = _otherwise(policy) if unlisted else "enumerated"
     if all(_is_decided(policy, decided.get(leaf.field_id)) for leaf, policy in plan.layout.leaves):
         return plan
     layout = table_layout(plan.snapshot.schema, table, decided)
@@ -177,15 +177,15 @@ def record(store: ObjectStore, plan: Plan, files: ProfileFiles) -> dict[str, Dec
     decisions: dict[str, Decision] = {}
     for leaf, policy in plan.layout.leaves:
         old = before.get(leaf.field_id)
-        if leaf.field_id not in plan.layout.open or (policy.lists and old is None):
+        if leaf.field_id not in plan.layout.open or (policy.is_enumerated and old is None):
             continue
         told = table_evidence(store, files) if told is None else told
         own = told.get(leaf.field_id, NOTHING)
         numbers = f"about {own.distinct:,} distinct values among {own.values:,}"
-        state: Decided
-        if policy.lists:
+        state: CardinalityMode
+        if policy.is_enumerated:
             why_again = why_not_fingerprinted if policy.frequencies == "repeated" else why_listed
-            state, reason = "listed", why_again(own.distinct, own.values) or numbers
+            state, reason = "enumerated", why_again(own.distinct, own.values) or numbers
         else:
             state = _otherwise(policy)
             reason = _why_not_listed(policy, own) or f"{numbers}, and those of a single file hardly repeat"
@@ -196,9 +196,9 @@ def record(store: ObjectStore, plan: Plan, files: ProfileFiles) -> dict[str, Dec
     return decisions
 
 
-def _is_decided(policy: KeptPolicy, what: Decided | None) -> bool:
+def _is_decided(policy: ResolvedPolicy, what: CardinalityMode | None) -> bool:
     """Whether a policy is as it was decided, or there is nothing to decide."""
-    return what is None or (not policy.is_open and policy.lists == (what == "listed"))
+    return what is None or (not policy.is_undecided and policy.is_enumerated == (what == "enumerated"))
 
 
 def _under(plan: Plan, layout: Layout, fragments: Mapping[str, FragmentEntry]) -> Plan:
@@ -250,7 +250,7 @@ def _doubtful(
     return doubtful
 
 
-def _is_unlisted(policy: KeptPolicy, base: Evidence, came: Evidence, some_went: bool) -> bool:
+def _is_unlisted(policy: ResolvedPolicy, base: Evidence, came: Evidence, some_went: bool) -> bool:
     if came.unlisted:
         return True
     if not some_went:

@@ -250,7 +250,7 @@ def _profile(
             )
         for profile in profiles:
             add(profile)
-            if policies[profile.statistics.column].lists and profile.statistics.frequencies in (
+            if policies[profile.statistics.column].is_enumerated and profile.statistics.frequencies in (
                 "estimated",
                 "repeated",
             ):

@@ -29,10 +29,10 @@ def with_hidden_key(config: MetastoreConfig, table: TableConfig, *, make: bool =
         return table
     text = os.environ.get(KEY_VARIABLE) or (config.hidden_key.get_secret_value() if config.hidden_key else None)
     if text is None:
-        return table.keyed(_own_key(ObjectStore(config.root, config.storage_options), make=make))
+        return table.with_hidden_key(_own_key(ObjectStore(config.root, config.storage_options), make=make))
     if len(text) < LEAST_KEY:
         raise ConfigError(f"{KEY_VARIABLE} has {len(text)} characters: a key has at least {LEAST_KEY}, drawn at random")
-    return table.keyed(hashlib.blake2b(text.encode(), digest_size=32, person=b"metastore-hidden").digest())
+    return table.with_hidden_key(hashlib.blake2b(text.encode(), digest_size=32, person=b"metastore-hidden").digest())
 
 
 def _own_key(root: ObjectStore, *, make: bool) -> bytes:

@@ -161,7 +161,7 @@ def _told(table: pa.Table, at: pa.Array, lists: Callable[[], pa.Table]) -> pa.Ta
         values = as_union(table[name].combine_chunks(), union_of([table.schema.field(name).type]))
         table = table.set_column(table.schema.get_field_index(name), name, values)
     implied = pc.and_(
-        pc.and_(pc.equal(table["frequencies"], "listed"), pc.greater(table["value_count"], 0)),
+        pc.and_(pc.equal(table["frequencies"], "enumerated"), pc.greater(table["value_count"], 0)),
         pc.and_(table["minimum"].is_null(), pc.invert(table["minimum_exact"].fill_null(False))),
     )
     places = np.flatnonzero(implied.to_numpy())

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from metastore_assets.config import Decided, KeptPolicy, TableConfig
+from metastore_assets.config import CardinalityMode, ResolvedPolicy, TableConfig
 from metastore_assets.errors import ConfigError, UnsupportedTypeError
 from metastore_assets.formats.base import FIELD_ID, INITIAL_DEFAULT
 from metastore_assets.formats.partition_filter import PartitionFilter
@@ -37,7 +37,7 @@ class Layout:
     """Digest of everything below, names and order included."""
     signatures: Mapping[str, str]
     """By identity of the top-level column: its `Signature`, as text."""
-    leaves: tuple[tuple[LeafColumn, KeptPolicy], ...]
+    leaves: tuple[tuple[LeafColumn, ResolvedPolicy], ...]
     """The rows of `statistics`, in table order."""
     owners: Mapping[str, str]
     """Identity of the top-level column of each leaf, by its field id."""
@@ -56,7 +56,7 @@ class Layout:
     def undecided(self) -> tuple[str, ...]:
         """Field ids of the leaves of which it is open, and not decided yet, whether all values are listed."""
         valued = self.valued
-        return tuple(leaf.field_id for leaf, policy in self.leaves if policy.is_open and leaf.field_id in valued)
+        return tuple(leaf.field_id for leaf, policy in self.leaves if policy.is_undecided and leaf.field_id in valued)
 
 
 class Held:
@@ -123,12 +123,12 @@ class Held:
         return [(held, wanted) for held, wanted in found if held is not None and wanted is not None]
 
 
-def table_layout(schema: pa.Schema, table: TableConfig, decided: Mapping[str, Decided] | None = None) -> Layout:
+def table_layout(schema: pa.Schema, table: TableConfig, decided: Mapping[str, CardinalityMode] | None = None) -> Layout:
     """The layout of a table's schema under its configured policies. `decided`: what `auto` means, by leaf's field id.
 
     Policies of columns that the schema does not have are left out: planning refuses those that never were there.
     """
-    leaves: list[tuple[LeafColumn, KeptPolicy]] = []
+    leaves: list[tuple[LeafColumn, ResolvedPolicy]] = []
     signatures: dict[str, str] = {}
     owners: dict[str, str] = {}
     for own_field, field_leaves in zip(schema, schema_leaves(schema), strict=True):
@@ -142,14 +142,14 @@ def table_layout(schema: pa.Schema, table: TableConfig, decided: Mapping[str, De
     # Profiles of fragments serve under any filter; a version is only true for its own.
     partitions = [_meant(table.partitions)] if table.partitions else []
     # All is stored, and merged, whatever is listed of it; but a version says what that is.
-    shown = {leaf.field_id: policy.frequencies for leaf, policy in leaves if policy.is_cut}
+    shown = {leaf.field_id: policy.frequencies for leaf, policy in leaves if policy.is_truncated}
     cut = [json.dumps(shown)] if shown else []
     # Kept beside the lists, and made of them: no profile holds anything for its sake.
     spread = [leaf.field_id for leaf, policy in leaves if policy.by_partition == "on"]
     cut += [json.dumps({"by_partition": spread})] if spread else []
     defaulted = frozenset(field_identity(field) for field in schema if INITIAL_DEFAULT in (field.metadata or {}))
     id_ = digest([_MERGE_VERSION, json.dumps(signatures), *partitions, *cut])
-    open_ = frozenset(leaf.field_id for leaf, _ in leaves if table.policy(leaf.path, leaf.known_as).is_open)
+    open_ = frozenset(leaf.field_id for leaf, _ in leaves if table.policy(leaf.path, leaf.known_as).is_undecided)
     return Layout(id_, signatures, tuple(leaves), owners, defaulted, open_)
 
 
@@ -160,16 +160,16 @@ def _meant(partitions: str | Mapping[str, tuple[str, ...]]) -> str:
     return f"{_CONDITION_VERSION} {PartitionFilter.of(partitions)!r}"
 
 
-def _policy(table: TableConfig, leaf: LeafColumn, decided: Mapping[str, Decided]) -> KeptPolicy:
+def _policy(table: TableConfig, leaf: LeafColumn, decided: Mapping[str, CardinalityMode]) -> ResolvedPolicy:
     policy = table.policy(leaf.path, leaf.known_as)
     if policy.values == "hidden" and table.hidden_key is not None:
-        policy = policy.keyed(column_key(table.hidden_key, table.name, leaf.field_id))
-    if not policy.is_open or leaf.field_id not in decided:
+        policy = policy.with_hash_key(column_key(table.hidden_key, table.name, leaf.field_id))
+    if not policy.is_undecided or leaf.field_id not in decided:
         return policy
-    return policy.decided(decided[leaf.field_id])
+    return policy.resolve(decided[leaf.field_id])
 
 
-def _check_statistics(table: TableConfig, leaf: LeafColumn, policy: KeptPolicy) -> None:
+def _check_statistics(table: TableConfig, leaf: LeafColumn, policy: ResolvedPolicy) -> None:
     """Raise ConfigError for a column whose own policy asks for what follows from a list, and keeps none.
 
     Of a statistic that is meant for many columns it is only absent there.

@@ -25,7 +25,7 @@ _LOT = 512
 def filtered_columns(layout: Layout) -> tuple[str, ...]:
     """Field ids of the columns of which it is kept which values a fragment may hold, in table order."""
     valued = layout.valued
-    return tuple(leaf.field_id for leaf, policy in layout.leaves if policy.has_filter and leaf.field_id in valued)
+    return tuple(leaf.field_id for leaf, policy in layout.leaves if policy.has_value_filter and leaf.field_id in valued)
 
 
 def table_membership(

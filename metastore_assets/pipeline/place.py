@@ -9,7 +9,9 @@ from urllib.parse import urlsplit
 
 from metastore_assets.config import TableConfig
 
-_FIELDS = frozenset({"uri", "at", "partitions", "relocate", "allow", "confine", "options", "declared"})
+_FIELDS = frozenset(
+    {"uri", "at", "partitions", "path_mapping", "allow", "restrict_to_table_root", "options", "declared"}
+)
 """What decides which rows a table has. Storage options and catalogs' properties may be secrets, and stay out."""
 RECORDED_FIELDS = (_FIELDS - {"declared"}) | {"schema", "format"}
 """The same as versions have them."""
@@ -22,7 +24,7 @@ def place_of(table: TableConfig, format: str) -> Mapping[str, Any] | None:
     """
     found = table.model_dump(mode="json", include=set(_FIELDS), exclude_defaults=True, by_alias=True)
     found["uri"] = _absolute(table.uri)
-    locations = [found["uri"], *table.relocate, *table.relocate.values(), *table.allow]
+    locations = [found["uri"], *table.path_mapping, *table.path_mapping.values(), *table.allow]
     return None if any(map(_has_secret, locations)) else {**found, "format": format}
 
 

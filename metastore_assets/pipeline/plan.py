@@ -78,7 +78,7 @@ class Plan:
 
         It is read in those that hold a value which comes to occur twice: which these are, what comes decides.
         """
-        printed = [leaf.path for leaf, policy in self.layout.leaves if policy.is_printed]
+        printed = [leaf.path for leaf, policy in self.layout.leaves if policy.is_fingerprinted]
         read = {fragment.id for fragment in self.to_profile}
         stay = sum(entry.id not in read for entry in self.reused.values())
         return dict.fromkeys(printed, stay) if stay and (self.added or self.removed) else {}

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from metastore_assets.config import Decided, TableConfig
+from metastore_assets.config import CardinalityMode, TableConfig
 from metastore_assets.errors import ConfigError, CorruptionError, StoreError
 from metastore_assets.formats import Memory
 from metastore_assets.formats.base import DerivedColumn, Snapshot, SnapshotReference, TableFormat
@@ -65,7 +65,7 @@ def current_plan(
     """
     base, number = _published(versions, full=full)
     snapshot = table_format.snapshot()
-    decided: Mapping[str, Decided] = {}
+    decided: Mapping[str, CardinalityMode] = {}
     if base is not None:
         moved_on = snapshot.reference != SnapshotReference(base.snapshot, base.committed_at)
         decided = planned_decisions(base, snapshot.schema, table, versions.objects, moved_on=moved_on)
@@ -92,7 +92,7 @@ def current_plan(
 
 def _unknown_columns(schema: pa.Schema, table: TableConfig) -> list[str]:
     """Return the columns that a policy names and the schema does not have."""
-    return table.policies_of_unknown_columns(set(_column_paths(schema)))
+    return table.unknown_policy_columns(set(_column_paths(schema)))
 
 
 def _column_paths(schema: pa.Schema) -> list[str]:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
-from metastore_assets.config import KeptPolicy
+from metastore_assets.config import ResolvedPolicy
 from metastore_assets.errors import ConfigError, UnsupportedTypeError
 from metastore_assets.statistics.histogram import histogram_capacity
 from metastore_assets.statistics.keyed_hashing import key_id
@@ -31,13 +31,13 @@ HISTOGRAMS_VERSION = "1"
 """Each is raised when its output would come out differently of the same rows, so that it is computed again."""
 PROFILE_VERSION = f"{STATISTICS_VERSION}.{FREQUENCIES_VERSION}.{HISTOGRAMS_VERSION}"
 
-_UNLISTED = {"auto": "estimated", "listed": "estimated", "repeated": "prints"}
+_UNLISTED = {"auto": "estimated", "enumerated": "estimated", "repeated": "prints"}
 """What is held instead of lists of values that were not worth listing."""
-_LISTING = ("listed", "auto", "repeated")
+_LISTING = ("enumerated", "auto", "repeated")
 """States in which there are lists, of leaves that are not `unlisted`."""
 LISTED = "="
 """Begins the keys of user-defined statistics that follow from lists."""
-_DEFAULT = KeptPolicy()
+_DEFAULT = ResolvedPolicy()
 _CAPACITY = histogram_capacity(int(_DEFAULT.histogram))
 
 
@@ -65,9 +65,9 @@ class Signature:
     histograms_version: str = ""
 
     def state(self, leaf: str, unlisted: Collection[str] = ()) -> str:
-        """`listed`, `prints`, `estimated`, `off`, `auto` or `repeated`. `unlisted`: leaves whose values are not worth
+        """`enumerated`, `prints`, `estimated`, `off`, `auto` or `repeated`. `unlisted`: leaves whose values are not worth
         listing, as was found."""
-        state = self.frequencies.get(leaf, "listed")
+        state = self.frequencies.get(leaf, "enumerated")
         return _UNLISTED.get(state, state) if leaf in unlisted else state
 
     def serves(self, wanted: Signature, unlisted: Collection[str] = ()) -> bool:
@@ -132,7 +132,7 @@ class Signature:
 
     def _resolved(self, leaf: str, unlisted: Collection[str] = ()) -> str:
         state = self.state(leaf, unlisted)
-        return "listed" if state in _LISTING else state
+        return "enumerated" if state in _LISTING else state
 
     def to_text(self) -> str:
         """The signature as it is stored."""
@@ -169,13 +169,15 @@ def signature_of(text: str) -> Signature | None:
         return None
 
 
-def signature(position: int, leaves: Iterable[tuple[LeafColumn, KeptPolicy]]) -> Signature:
+def signature(position: int, leaves: Iterable[tuple[LeafColumn, ResolvedPolicy]]) -> Signature:
     """What is wanted of a top-level column, whose first leaf is at that position in the table."""
     own = list(leaves)
     valued = [(leaf.field_id, policy) for leaf, policy in own if policy.values == "shown" and _has_values(leaf)]
     kinds = [f"{leaf.field_id}:{class_signature(leaf.type)}{_hidden(policy)}" for leaf, policy in own]
     states = {
-        leaf: "prints" if policy.is_printed else policy.frequencies for leaf, policy in valued if not policy.is_whole
+        leaf: "prints" if policy.is_fingerprinted else policy.frequencies
+        for leaf, policy in valued
+        if not policy.has_all_values
     }
     bins = {
         leaf: 0 if policy.histogram == "off" else histogram_capacity(policy.histogram)
@@ -189,7 +191,7 @@ def signature(position: int, leaves: Iterable[tuple[LeafColumn, KeptPolicy]]) ->
         frequencies=states,
         histograms=bins,
         without_quantiles=tuple(leaf for leaf, policy in valued if policy.quantiles == "off"),
-        membership=tuple(leaf for leaf, policy in valued if policy.has_filter),
+        membership=tuple(leaf for leaf, policy in valued if policy.has_value_filter),
         user_defined={leaf.field_id: held for leaf, policy in own if (held := _user_defined(leaf, policy))},
         frequencies_version=FREQUENCIES_VERSION,
         histograms_version=HISTOGRAMS_VERSION,
@@ -220,7 +222,7 @@ def _sources(signatures: Mapping[str, str]) -> Iterator[tuple[str, str]]:
             yield from sources.items()
 
 
-def _user_defined(leaf: LeafColumn, policy: KeptPolicy) -> dict[str, str]:
+def _user_defined(leaf: LeafColumn, policy: ResolvedPolicy) -> dict[str, str]:
     if not policy.statistics or policy.values == "hidden" or not _has_values(leaf):
         return {}
     return {
@@ -229,7 +231,7 @@ def _user_defined(leaf: LeafColumn, policy: KeptPolicy) -> dict[str, str]:
     }
 
 
-def _hidden(policy: KeptPolicy) -> str:
+def _hidden(policy: ResolvedPolicy) -> str:
     if policy.values == "shown":
         return ""
     return f":hidden:{'' if policy.hash_key is None else key_id(policy.hash_key)}"

@@ -13,7 +13,7 @@ from metastore_assets.statistics.column import ColumnStatistics, FrequencyState
 _FRACTIONS = {0.05: "5% up to", 0.25: "25% up to", 0.5: "median", 0.75: "75% up to", 0.95: "95% up to"}
 _FEW_FRACTIONS = (0.05, 0.5, 0.95)
 _WHY_NO_VALUES: Mapping[FrequencyState, str] = {
-    "listed": "no value occurs twice",
+    "enumerated": "no value occurs twice",
     "repeated": "no value is known to occur twice",
     "estimated": "too many values to list them",
     "off": "values are not listed (frequencies: off)",

@@ -39,7 +39,7 @@ def glance_at(table: Table, partition: str | None, most_columns: int) -> Glance:
 
 
 def _column(table: Table, partition: str | None, row: ColumnStatistics) -> ColumnPicture:
-    listed = row.frequencies == "listed" or (row.frequencies == "repeated" and partition is None)
+    listed = row.frequencies == "enumerated" or (row.frequencies == "repeated" and partition is None)
     top = table.top(row.column, MOST_BINS, partition).values if listed else []
     bins = _bins(table, partition, row, top)
     most_frequent = top[0][1] if top else 0

@@ -50,7 +50,7 @@ def _score(row: ColumnStatistics) -> float:
     nulls = row.null_count / (row.null_count + row.value_count)
     repeated = 1 - distinct / row.value_count
     if not is_ordinal(row):
-        return 1 + nulls + repeated + (2 if row.frequencies == "listed" and distinct <= 100 else 0)
+        return 1 + nulls + repeated + (2 if row.frequencies == "enumerated" and distinct <= 100 else 0)
     if row.type_class in ("int64", "uint64"):
         return 1 + nulls + repeated  # Whole numbers are often keys; the more they repeat, the less.
     # Dates, decimals and floats measure something, all the more when they take many values.

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from metastore_assets.config import KeptPolicy, TableConfig
+from metastore_assets.config import ResolvedPolicy, TableConfig
 from metastore_assets.expressions.rows import RowFilter
 from metastore_assets.expressions.tree import Predicate
 from metastore_assets.formats.base import Fragment, FragmentReader
@@ -31,7 +31,7 @@ from metastore_assets.statistics.states import states_table
 from metastore_assets.storage.io_counters import count_io
 from metastore_assets.values.leaves import LeafColumn, schema_leaves
 
-Wanted = tuple[LeafColumn, KeptPolicy]
+Wanted = tuple[LeafColumn, ResolvedPolicy]
 
 
 @dataclass(frozen=True)
@@ -115,8 +115,8 @@ def cut_profile(
     return CutProfile(int(rows.sum()), states, lists, prints)
 
 
-def _policy(policies: dict[str, KeptPolicy]) -> Callable[[str], KeptPolicy]:
-    nothing = KeptPolicy(frequencies="off", histogram="off", quantiles="off")
+def _policy(policies: dict[str, ResolvedPolicy]) -> Callable[[str], ResolvedPolicy]:
+    nothing = ResolvedPolicy(frequencies="off", histogram="off", quantiles="off")
     return lambda path: policies.get(path, nothing)
 
 

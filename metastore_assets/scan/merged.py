@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 import pyarrow as pa
 
-from metastore_assets.config import KeptPolicy
+from metastore_assets.config import ResolvedPolicy
 from metastore_assets.errors import CorruptionError
 from metastore_assets.lookup.profile_files import with_infinities
 from metastore_assets.pipeline.layouts import Layout
@@ -34,7 +34,7 @@ from metastore_assets.store.objects import ObjectStore
 from metastore_assets.values.leaves import LeafColumn
 from metastore_assets.values.types import type_text
 
-TellUserDefined: TypeAlias = Callable[[ColumnStatistics, KeptPolicy, Frequencies | None], ColumnStatistics]
+TellUserDefined: TypeAlias = Callable[[ColumnStatistics, ResolvedPolicy, Frequencies | None], ColumnStatistics]
 """Adds to a row what its states and the list of its values, where there is one, say of user-defined statistics."""
 
 
@@ -59,7 +59,7 @@ class MergedProfile:
         self,
         store: ObjectStore,
         leaves: Sequence[LeafColumn],
-        policies: Callable[[Sequence[LeafColumn]], Sequence[KeptPolicy]],
+        policies: Callable[[Sequence[LeafColumn]], Sequence[ResolvedPolicy]],
         profiles: Sequence[ProfileFiles],
         cut: CutFragments | None,
         told: TellUserDefined,
@@ -129,7 +129,7 @@ class MergedProfile:
         layout = Layout("", {}, tuple(wanted), {})
         cut = [] if self._cut is None else self._cut.read(wanted, layout_union(layout))
         rows = self._merged(layout, cut)
-        listed = [at for at, (row, _) in enumerate(rows) if row.frequencies == "listed" and row.value_count]
+        listed = [at for at, (row, _) in enumerate(rows) if row.frequencies == "enumerated" and row.value_count]
         lists = self._lists(layout, listed, cut)
         found = {}
         for at, ((leaf, policy), (row, histogram)) in enumerate(zip(wanted, rows, strict=True)):
@@ -143,7 +143,7 @@ class MergedProfile:
                 repeated = self._prints.repeated(replace(row, field_id=leaf.field_id, column=leaf.path), cuts)
             if repeated is not None:
                 row = with_repeated(row, repeated)
-            is_empty = row.frequencies == "listed" and not row.value_count
+            is_empty = row.frequencies == "enumerated" and not row.value_count
             row = self._told(row, policy, EMPTY if own is None and is_empty else own)
             shown = None if histogram is None else shown_histogram(histogram, row)
             found[leaf.field_id] = _Column(row, shown, own, repeated)

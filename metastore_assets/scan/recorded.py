@@ -49,7 +49,7 @@ def recorded_table(
         problem = error.errors(include_input=False)[0]
         where = ".".join(map(str, problem["loc"]))
         raise CorruptionError(f"{named} records no valid place of its table: {where}: {problem['msg']}") from error
-    for location in (table.uri, *table.relocate.values(), *table.allow):
+    for location in (table.uri, *table.path_mapping.values(), *table.allow):
         if not is_below(location, confirmed):
             raise ConfigError(
                 f"{named} says that files of the table are at {redacted(location)}, and whoever writes the root can "

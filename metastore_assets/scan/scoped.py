@@ -6,7 +6,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from threading import RLock
 
-from metastore_assets.config import KeptPolicy, TableConfig
+from metastore_assets.config import ResolvedPolicy, TableConfig
 from metastore_assets.errors import NotKeptError
 from metastore_assets.expressions.text import short_text
 from metastore_assets.expressions.tree import Predicate
@@ -101,17 +101,17 @@ class StoredAndRead:
             "read, with `filter(…, read=True)`"
         )
 
-    def _policies(self, leaves: Sequence[LeafColumn]) -> list[KeptPolicy]:
+    def _policies(self, leaves: Sequence[LeafColumn]) -> list[ResolvedPolicy]:
         """What is kept of columns, as far as it shows."""
         rows = self._lookup.statistics([leaf.path for leaf in leaves])
         return [self._policy(row) for row in rows]
 
-    def _policy(self, row: ColumnStatistics) -> KeptPolicy:
+    def _policy(self, row: ColumnStatistics) -> ResolvedPolicy:
         if row.reason == HIDDEN:
-            return KeptPolicy(values="hidden")
+            return ResolvedPolicy(values="hidden")
         kept = self._lookup._profile(None).histogram(row.column)
-        frequencies = {"listed": "all", "repeated": "repeated", "off": "off"}.get(row.frequencies, "estimated")
-        return KeptPolicy(
+        frequencies = {"enumerated": "all", "repeated": "repeated", "off": "off"}.get(row.frequencies, "estimated")
+        return ResolvedPolicy(
             frequencies=frequencies,
             algorithm="fingerprints" if frequencies == "repeated" else "auto",
             histogram="off" if kept is None else kept.capacity // 2,
@@ -119,6 +119,6 @@ class StoredAndRead:
             statistics=self._user_defined.classes(row.field_id) if row.user_defined else (),
         )
 
-    def _told(self, row: ColumnStatistics, policy: KeptPolicy, listed: Frequencies | None) -> ColumnStatistics:
+    def _told(self, row: ColumnStatistics, policy: ResolvedPolicy, listed: Frequencies | None) -> ColumnStatistics:
         (of_table,) = self._lookup.statistics([row.column])
         return self._user_defined.told(row, policy, listed, of_table)

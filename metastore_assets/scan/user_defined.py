@@ -12,7 +12,7 @@ from dataclasses import replace
 import pyarrow as pa
 
 from metastore_assets.caching import lock_free_cached_property
-from metastore_assets.config import KeptPolicy
+from metastore_assets.config import ResolvedPolicy
 from metastore_assets.errors import ConfigError
 from metastore_assets.pipeline.signatures import LISTED, signature_of
 from metastore_assets.statistics.column import ColumnStatistics
@@ -43,7 +43,7 @@ class UserDefined:
         return tuple(reference for reference, why_not in self._judged(field_id) if why_not is None)
 
     def told(
-        self, row: ColumnStatistics, policy: KeptPolicy, listed: Frequencies | None, of_table: ColumnStatistics
+        self, row: ColumnStatistics, policy: ResolvedPolicy, listed: Frequencies | None, of_table: ColumnStatistics
     ) -> ColumnStatistics:
         """`row` with what its states and the list of its values say; of all that the table's row of the column has."""
         if not of_table.user_defined:

@@ -117,7 +117,7 @@ def _fragments(table: Table) -> Iterator[pa.RecordBatch]:
 
 def _frequencies(table: Table) -> Iterator[pa.RecordBatch]:
     for row in table.statistics():
-        if row.frequencies == "listed":
+        if row.frequencies == "enumerated":
             yield from listed_values(table, row)
 
 

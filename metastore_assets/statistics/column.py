@@ -13,8 +13,8 @@ from metastore_assets.statistics.declared import declare, declared
 from metastore_assets.statistics.frequencies import Percentiles
 from metastore_assets.statistics.user_defined.results import Result
 
-FrequencyState = Literal["listed", "repeated", "estimated", "off", "absent"]
-"""`listed`: every value with its frequency in frequencies.parquet. `repeated`: of the table, every value that occurs at
+FrequencyState = Literal["enumerated", "repeated", "estimated", "off", "absent"]
+"""`enumerated`: every value with its frequency in frequencies.parquet. `repeated`: of the table, every value that occurs at
 least twice, and how many others; of less than the table estimates. `estimated`: `auto` found that listing is not worth
 while; distinct values and percentiles are estimates. `off`: the policy lists none; estimates likewise. `absent`: the
 column has no values of a class."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from metastore_assets.config import KeptPolicy
+from metastore_assets.config import ResolvedPolicy
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.describe import Describer
 from metastore_assets.statistics.frequencies import Frequencies, nan_frequency
@@ -13,7 +13,7 @@ from metastore_assets.values.types import class_named, type_text
 
 
 def derived(
-    leaf: LeafColumn, policy: KeptPolicy, type_class: str, null_count: int, frequencies: Frequencies
+    leaf: LeafColumn, policy: ResolvedPolicy, type_class: str, null_count: int, frequencies: Frequencies
 ) -> tuple[ColumnStatistics, Histogram | None]:
     """Statistics, states included, and histogram of a column of that class, whose values are all in the list."""
     cls = class_named(type_class)
@@ -29,6 +29,6 @@ def derived(
         type_class=type_class,
         value_count=values,
         null_count=null_count,
-        frequencies="listed",
+        frequencies="enumerated",
     )
     return describer.finish(row, value_width(leaf.type)), describer.histogram()

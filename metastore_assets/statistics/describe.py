@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from metastore_assets.config import KeptPolicy
+from metastore_assets.config import ResolvedPolicy
 from metastore_assets.errors import UnsupportedTypeError
 from metastore_assets.statistics.blocks import Block, listed_block, passing_block
 from metastore_assets.statistics.column import ColumnStatistics
@@ -79,7 +79,7 @@ class Describer:
     """
 
     cls: TypeClass
-    policy: KeptPolicy
+    policy: ResolvedPolicy
     ranked: int = 0
     """How many values there are in all, NaN left out; known before `add`, because percentiles are picked in passing."""
     passed_by: int = 0
@@ -193,7 +193,7 @@ class Describer:
         self._prints.add(fingerprint(hashes, block.counts))
         if self._printed is not None:
             self._printed.add(hashes[0], block.counts)
-        if self.policy.has_filter:
+        if self.policy.has_value_filter:
             self._members.append(np.unique(hashes[0]))
         block, nans = block.without_nan()
         self._nans += nans

@@ -46,7 +46,7 @@ from metastore_assets.statistics.tables import statistic_type
 from metastore_assets.statistics.union import as_union, union_of
 from metastore_assets.values.types import TypeClass, class_named
 
-_STATES: tuple[FrequencyState, ...] = ("listed", "repeated", "estimated", "off", "absent")
+_STATES: tuple[FrequencyState, ...] = ("enumerated", "repeated", "estimated", "off", "absent")
 
 
 def merge_states(parts: Sequence[pa.Table], columns: Sequence[str]) -> pa.Table:

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types as t
 
-from metastore_assets.config import FREQUENCY_LIMIT, NEAR_UNIQUE_FROM, KeptPolicy
+from metastore_assets.config import FREQUENCY_LIMIT, NEAR_UNIQUE_FROM, ResolvedPolicy
 from metastore_assets.errors import UnsupportedTypeError
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.counting import ValueCounter
@@ -41,7 +41,7 @@ HIDDEN = "its values are hidden by its policy `values: hidden`; with `shown` a r
 class ColumnProfile:
     """What is known of one leaf column over some rows.
 
-    `frequencies` is there if and only if `statistics.frequencies == "listed"`, `prints` if and only if it is
+    `frequencies` is there if and only if `statistics.frequencies == "enumerated"`, `prints` if and only if it is
     "repeated"; `histogram` unless the policy says off or the column has no finite number or point in time.
     """
 
@@ -56,14 +56,14 @@ class ColumnProfile:
 def profile_field(
     field: pa.Field,
     chunks: Iterable[pa.Array],
-    policy: Callable[[str], KeptPolicy],
+    policy: Callable[[str], ResolvedPolicy],
     *,
     leaves: Sequence[LeafColumn] | None = None,
 ) -> list[ColumnProfile]:
     """Profile one top-level column that arrives in chunks: one result per leaf column, in the order of `leaf_columns`.
 
     `policy` is asked by leaf path. `leaves` replaces `leaf_columns(field)` where paths were made distinct in the whole
-    table. Values are listed as the policy says: of `auto`, unless they hardly repeat or are too many; of `listed`,
+    table. Values are listed as the policy says: of `auto`, unless they hardly repeat or are too many; of `enumerated`,
     which is what `auto` was decided to be, unless they are too many for any table; of `repeated` fingerprints are taken
     where they hardly repeat, unless the policy says which. What is not listed is not sorted.
 
@@ -78,7 +78,7 @@ def profile_field(
     return [profiler.finish() for profiler in profilers]
 
 
-def all_null_statistics(leaf: LeafColumn, row_count: int, policy: KeptPolicy) -> ColumnStatistics:
+def all_null_statistics(leaf: LeafColumn, row_count: int, policy: ResolvedPolicy) -> ColumnStatistics:
     """The statistics of a column that rows were written without: all null; below lists and maps, no elements at all."""
     profiler = _LeafProfiler(leaf, policy)
     profiler.null_count = 0 if leaf.repeated else row_count
@@ -88,7 +88,7 @@ def all_null_statistics(leaf: LeafColumn, row_count: int, policy: KeptPolicy) ->
 class _LeafProfiler:
     """Accumulates one leaf column."""
 
-    def __init__(self, leaf: LeafColumn, policy: KeptPolicy) -> None:
+    def __init__(self, leaf: LeafColumn, policy: ResolvedPolicy) -> None:
         self.leaf = leaf
         self._policy = policy
         self._passing: Describer | None = None
@@ -107,7 +107,7 @@ class _LeafProfiler:
             elif not self._is_hidden:
                 self.type_class = cls
                 self._counter = ValueCounter(cls, self._pass_by)
-                if not policy.lists:
+                if not policy.is_enumerated:
                     self._passing = Describer(cls, policy)
         except UnsupportedTypeError as error:
             self.reason = str(error)
@@ -171,7 +171,7 @@ class _LeafProfiler:
         kept: list[Frequencies] | None = None
         if describer is None:
             describer, kept = Describer(cls, self._policy, self.value_count - self._counter.nan_count), []
-            distinct, limited = 0, self._policy.frequencies in ("auto", "listed")
+            distinct, limited = 0, self._policy.frequencies in ("auto", "enumerated")
             for run in blocks:
                 block = frequencies_of_run(run, cls)
                 describer.add(block)
@@ -182,12 +182,12 @@ class _LeafProfiler:
                     kept.append(block)
         row = describer.finish(row, value_width(self.leaf.type))
         if kept is None:
-            policy = self._policy.decided("estimated") if self._policy.lists else self._policy
-            prints = describer.prints() if policy.is_printed else None
+            policy = self._policy.resolve("estimated") if self._policy.is_enumerated else self._policy
+            prints = describer.prints() if policy.is_fingerprinted else None
             row = with_user_defined(as_kept(row, policy), policy)
             return ColumnProfile(row, None, describer.histogram(), prints, describer.membership())
         whole = _joined(kept, cls)
-        row = with_user_defined(replace(row, frequencies="listed"), self._policy, whole)
+        row = with_user_defined(replace(row, frequencies="enumerated"), self._policy, whole)
         return ColumnProfile(row, whole, describer.histogram())
 
     def _pass_by(self, run: SortedValues) -> bool:
@@ -197,7 +197,7 @@ class _LeafProfiler:
             return True
         cls = self.type_class
         # Of few values nothing is decided yet: what is counted now may be passed by later.
-        if cls is None or (self._policy.is_whole and self._policy.frequencies != "listed"):
+        if cls is None or (self._policy.has_all_values and self._policy.frequencies != "enumerated"):
             return False
         if self._judged or self.value_count <= NEAR_UNIQUE_FROM:
             return False
@@ -211,7 +211,7 @@ class _LeafProfiler:
         if counted is None:
             tried.pass_by(run)
         distinct = tried.estimated_distinct() if counted is None else len(counted)
-        hardly_repeat = self._policy.is_open and 2 * distinct > len(run)
+        hardly_repeat = self._policy.is_undecided and 2 * distinct > len(run)
         if not hardly_repeat and (distinct <= FREQUENCY_LIMIT or self._policy.frequencies == "repeated"):
             return False
         if counted is not None:

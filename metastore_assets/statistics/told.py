@@ -18,7 +18,7 @@ from metastore_assets.values.physical import physical_value
 from metastore_assets.values.types import TypeClass, class_named
 
 if TYPE_CHECKING:
-    from metastore_assets.config import KeptPolicy
+    from metastore_assets.config import ResolvedPolicy
 
 
 def completed(row: ColumnStatistics) -> ColumnStatistics:
@@ -43,7 +43,7 @@ def completed(row: ColumnStatistics) -> ColumnStatistics:
     return replace(row, percentiles=percentiles, percentiles_guarantee="estimate")
 
 
-def as_kept(row: ColumnStatistics, policy: KeptPolicy) -> ColumnStatistics:
+def as_kept(row: ColumnStatistics, policy: ResolvedPolicy) -> ColumnStatistics:
     """`row` without what its policy does not keep, though it was profiled under another that kept more.
 
     Where no values are listed, what followed from all of them (distinct and duplicate values, percentiles) becomes
@@ -53,7 +53,7 @@ def as_kept(row: ColumnStatistics, policy: KeptPolicy) -> ColumnStatistics:
         row = replace(row, user_states=kept(row.user_states, policy, row.type_class))
     if policy.quantiles == "off" and row.quantile_sketch is not None:
         row = replace(row, quantile_sketch=None)
-    if policy.lists or row.type_class is None:
+    if policy.is_enumerated or row.type_class is None:
         return row
     state: FrequencyState = unlisted_state(policy)
     if not row.value_count:
@@ -75,9 +75,9 @@ def as_kept(row: ColumnStatistics, policy: KeptPolicy) -> ColumnStatistics:
     return completed(row) if implied is None else apply_facts(row, frequency_facts(implied))
 
 
-def unlisted_state(policy: KeptPolicy) -> FrequencyState:
+def unlisted_state(policy: ResolvedPolicy) -> FrequencyState:
     """What `frequencies` is of a column whose values its policy does not list."""
-    if policy.is_printed:
+    if policy.is_fingerprinted:
         return "repeated"
     return "off" if policy.frequencies == "off" else "estimated"
 

@@ -244,7 +244,9 @@ class Location:
         if self.confined and path:
             root, real = os.path.realpath(self.uri), os.path.realpath(full_path)
             if os.path.commonpath([root, real]) != root:
-                raise OSError(f"{full_path} is a link that leads out of the table, which `confine: true` refuses")
+                raise OSError(
+                    f"{full_path} is a link that leads out of the table, which `restrict_to_table_root: true` refuses"
+                )
         return full_path
 
     def _list_local(self, keep: Callable[[str], bool], descend: Callable[[str], bool]) -> Iterator[StoredFile]:

@@ -95,7 +95,7 @@ class LocationPolicy:
     """Its own folder."""
     path_mapping: PathMapping
     allowed: tuple[StorageAddress, ...]
-    confine: bool
+    restrict_to_table_root: bool
 
     @classmethod
     def of(cls, table: TableConfig, folder: Location) -> LocationPolicy:
@@ -104,7 +104,7 @@ class LocationPolicy:
         named = [Location.of(uri).uri for uri in (*table.allow, *(new for _, new in path_mapping.pairs))]
         account = _table_address(folder).account
         allowed = tuple(place for uri in named if (place := StorageAddress.of(uri, account)))
-        return cls(table.uri, folder, path_mapping, allowed, table.confine)
+        return cls(table.uri, folder, path_mapping, allowed, table.restrict_to_table_root)
 
     def resolve(self, recorded: str) -> tuple[Location, str]:
         """The location of a file by its recorded path or URI, not encoded, and the path below it.
@@ -116,7 +116,7 @@ class LocationPolicy:
         place = StorageAddress.of(moved, _table_address(self.table).account)
         if place is None:
             raise TableFormatError(
-                f"{self.name} records the relative location {recorded!r}; say with relocate where that is now"
+                f"{self.name} records the relative location {recorded!r}; say with path_mapping where that is now"
             )
         return self._opened(place, recorded)
 
@@ -132,7 +132,7 @@ class LocationPolicy:
         own = _table_address(self.table)
         if own.holds(place):
             return self.table, place.path[len(own.path) + 1 :]
-        if self.confine:
+        if self.restrict_to_table_root:
             return self.table, self._confined(own, place, recorded)
         if place.store == own.store:
             return replace(self.table, uri=own.root + place.path), ""
@@ -148,7 +148,7 @@ class LocationPolicy:
                 return os.path.relpath(real, root)
         raise TableFormatError(
             f"{self.name}: its metadata name {recorded}, which is not below {self.table.uri}, to which "
-            "`confine: true` keeps the table"
+            "`restrict_to_table_root: true` keeps the table"
         )
 
     def _options(self, own: StorageAddress, place: StorageAddress) -> tuple[tuple[str, str], ...]:
@@ -162,28 +162,28 @@ class LocationPolicy:
         home = "on local disk" if place.kind == "file" else f"in {place.root}"
         said = f"{self.name}: its metadata name {recorded}, which is {home} and not in the table's own store"
         if place.kind not in _READABLE:
-            return TableFormatError(f"{said}, and has no reader; say with relocate where the files lie now")
+            return TableFormatError(f"{said}, and has no reader; say with path_mapping where the files lie now")
         prefix = _suggested(place)
         return TableFormatError(
             f"{said}; if it may be read there, add to the table in metastore.yaml: "
             f"allow: [{json.dumps(prefix, ensure_ascii=False)}] (`--allow {prefix}` for metastore profile), "
-            "else say with relocate where the files lie now"
+            "else say with path_mapping where the files lie now"
         )
 
 
 def table_location(table: TableConfig) -> Location:
     """Where a table lies as its configuration says."""
-    return Location.of(table.uri, table.storage_options, confined=table.confine)
+    return Location.of(table.uri, table.storage_options, confined=table.restrict_to_table_root)
 
 
 def catalog_location(table: TableConfig, recorded: str, options: Mapping[str, str]) -> Location:
     """Where a table or its metadata file lies as its catalog says, with the storage options that the catalog gives."""
     place = StorageAddress.of(_path_mapping(table)(recorded))
-    return Location.of(place.uri if place else recorded, {**options, **table.storage_options}, confined=table.confine)
+    return Location.of(place.uri if place else recorded, {**options, **table.storage_options}, confined=table.restrict_to_table_root)
 
 
 def _path_mapping(table: TableConfig) -> PathMapping:
-    return PathMapping.of({old: Location.of(new).uri for old, new in table.relocate.items()})
+    return PathMapping.of({old: Location.of(new).uri for old, new in table.path_mapping.items()})
 
 
 def _table_address(table: Location) -> StorageAddress:

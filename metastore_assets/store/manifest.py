@@ -159,7 +159,7 @@ class NodeEntry:
 class Decision:
     """What was decided to be kept of one column whose policy leaves that open."""
 
-    frequencies: Literal["listed", "estimated", "fingerprinted"]
+    frequencies: Literal["enumerated", "estimated", "fingerprinted"]
     reason: str
     """Why, for people."""
     since: int

@@ -55,17 +55,17 @@ def main() -> int:
 def judge(tables: Sequence[RealTable]) -> list[Result]:
     """What comes out of each table: without any help at first, and where that fails, told where its files lie now."""
     results = {table.name: _result(table, answer, False) for table, answer in _profiled(tables, {})}
-    moved = [table for table in tables if table.relocate and results[table.name].outcome != "exact"]
-    relocate = {recorded: now for table in moved for recorded, now in table.relocate}
-    results |= {table.name: _result(table, answer, True) for table, answer in _profiled(moved, relocate)}
+    moved = [table for table in tables if table.path_mapping and results[table.name].outcome != "exact"]
+    path_mapping = {recorded: now for table in moved for recorded, now in table.path_mapping}
+    results |= {table.name: _result(table, answer, True) for table, answer in _profiled(moved, path_mapping)}
     return [results[table.name] for table in tables]
 
 
-def _profiled(tables: Sequence[RealTable], relocate: dict[str, str]) -> list[tuple[RealTable, dict[str, Any]]]:
+def _profiled(tables: Sequence[RealTable], path_mapping: dict[str, str]) -> list[tuple[RealTable, dict[str, Any]]]:
     """The answer of one `metastore profile` of all tables, in their order."""
     if not tables:
         return []
-    options = [part for recorded, now in relocate.items() for part in ("--relocate", f"{recorded}={now}")]
+    options = [part for recorded, now in path_mapping.items() for part in ("--path-mapping", f"{recorded}={now}")]
     command = [str(Path(sys.executable).with_name("metastore")), "profile", "--json", *options]
     done = subprocess.run([*command, *(table.uri for table in tables)], capture_output=True, text=True, check=False)
     lines = done.stdout.splitlines()

@@ -66,7 +66,7 @@ def _section(results: Sequence[Result]) -> list[str]:
     for result in sorted(results, key=lambda result: result.table.name):
         rows = result.table.truth.get("row_count", "")
         told = result.outcome if result.outcome == "exact" else f"**{result.outcome}**: {_cell(result.detail)}"
-        moved = " (with `--relocate`)" if result.relocated else ""
+        moved = " (with `--path-mapping`)" if result.relocated else ""
         lines.append(f"| `{_name(result)}` | {_cell(result.table.features)} | {rows} | {told}{moved} |")
     return lines
 

@@ -22,7 +22,7 @@ class RealTable:
     features: str
     uri: str
     """Where it lies now, unpacked."""
-    relocate: tuple[tuple[str, str], ...]
+    path_mapping: tuple[tuple[str, str], ...]
     """Location prefixes that its metadata recorded, and the folders they are now."""
     truth: dict[str, Any]
 
@@ -44,7 +44,7 @@ def _table(folder: Path, unpacked: Path, entry: dict[str, Any]) -> RealTable:
         format=KINDS.get(entry["format"], entry["format"]),
         features=_features(entry),
         uri=str(path),
-        relocate=tuple((recorded, str(folder / now)) for recorded, now in entry.get("location_remap", ())),
+        path_mapping=tuple((recorded, str(folder / now)) for recorded, now in entry.get("location_remap", ())),
         truth=truth,
     )
 

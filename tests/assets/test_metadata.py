@@ -34,7 +34,7 @@ _POSITION = {name: i for i, name in enumerate(["key", "flag", "price", "one", "e
 def row(name: str, type_class: str | None, distinct: int, **fields: object) -> ColumnStatistics:
     base = ColumnStatistics(
         _POSITION.get(name, 99), name, name, "t", type_class, ROWS, 0, distinct_count=distinct,
-        distinct_count_guarantee="exact", percentiles_guarantee="exact", frequencies="listed",
+        distinct_count_guarantee="exact", percentiles_guarantee="exact", frequencies="enumerated",
     )  # fmt: skip
     return replace(base, **fields)  # type: ignore[arg-type]
 

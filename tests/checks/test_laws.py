@@ -34,7 +34,7 @@ TYPES: dict[str, tuple[pa.DataType, st.SearchStrategy[Any]]] = {
     "list": (pa.list_(pa.int64()), st.lists(st.integers(0, 2), max_size=3)),
 }
 POLICIES: dict[str, dict[str, Any]] = {
-    "listed": {"frequencies": "all"},
+    "enumerated": {"frequencies": "all"},
     "cut": {"frequencies": "top(1)"},
     "off": {"frequencies": "off", "quantiles": "off"},
     "hidden": {"values": "hidden"},
@@ -142,10 +142,10 @@ def test_what_is_told_is_true(drawn: dict[str, tuple[list[Any], list[tuple[str, 
 
 
 def test_values_are_counted_where_bounds_are_cut() -> None:
-    rows = pa.table({"listed": ["", LONG], "off": ["", LONG]})
+    rows = pa.table({"enumerated": ["", LONG], "off": ["", LONG]})
     with tempfile.TemporaryDirectory() as folder:
         store = ObjectStore(folder)
-        table = publish(store, rows, columns={"listed": POLICIES["listed"], "off": POLICIES["off"]})
+        table = publish(store, rows, columns={"enumerated": POLICIES["enumerated"], "off": POLICIES["off"]})
         listed = results(store, table, listed=[{"range": {"maximum": ""}}, {"range": {"maximum": LONG}}])
         (cut,) = results(store, table, off=[{"range": {"maximum": ""}}])
     assert [(own.status, own.finding.guarantee) for own in listed] == [("failed", "exact"), ("passed", "exact")]

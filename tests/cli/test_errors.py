@@ -234,13 +234,13 @@ def test_profile_says_how_far_a_table_reaches(tmp_path: Path, monkeypatch: pytes
     commit.write_text("\n".join(map(json.dumps, actions)))
     said = error_of(run("profile", str(tmp_path / "t")))
     assert 'allow: ["s3://other/lake/"] (`--allow s3://other/lake/` for metastore profile)' in said
-    assert "`confine: true`" in error_of(run("profile", str(tmp_path / "t"), "--confine"))
+    assert "`restrict_to_table_root: true`" in error_of(run("profile", str(tmp_path / "t"), "--restrict-to-table-root"))
 
     def profiled(table: TableConfig, *rest: object) -> None:
-        raise ConfigError(f"{table.allow} {table.confine}")
+        raise ConfigError(f"{table.allow} {table.restrict_to_table_root}")
 
     monkeypatch.setattr("metastore_assets.profiling.profile_table", profiled)
     monkeypatch.chdir(tmp_path)
-    said = error_of(run("profile", "t", "--allow", "s3://other/lake/", "--allow", "near", "--confine"))
+    said = error_of(run("profile", "t", "--allow", "s3://other/lake/", "--allow", "near", "--restrict-to-table-root"))
     assert f"('s3://other/lake/', '{tmp_path}/near') True" in said
     assert "() False" in error_of(run("profile", "t"))

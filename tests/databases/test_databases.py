@@ -47,8 +47,8 @@ def test_tables_are_called_by_database_and_name() -> None:
     }
     assert left_out == {}
     table = with_members(config, [Members("prod.sales", {"dim": "delta"})])[0].table("sales_dim")
-    assert (table.told_format, table.format, list(table.columns)) == ("delta", None, ["x"])
-    assert table.policies_of_unknown_columns({"y"}) == []
+    assert (table.declared_format, table.format, list(table.columns)) == ("delta", None, ["x"])
+    assert table.unknown_policy_columns({"y"}) == []
 
 
 def test_two_tables_of_one_name_are_none() -> None:
@@ -162,7 +162,7 @@ def test_tables_come_and_go(lake: Lake) -> None:
     (member,) = look(config)
     assert dict(member.tables) == {"more": "iceberg"}
     assert list(member.gone) == ["orders"]
-    by_name = {table.name: table.gone for table in with_members(config, [member])[0].tables}
+    by_name = {table.name: table.dropped_reason for table in with_members(config, [member])[0].tables}
     assert by_name == {"sales_more": None, "sales_orders": "catalog 'lake' has no table 'sales.orders' any more"}
     lake.add("orders")
     assert (list(look(config)[0].tables), look(config)[0].gone) == (["more", "orders"], {})

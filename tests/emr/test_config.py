@@ -66,7 +66,7 @@ def request(full: bool = False, *partitions: str, **over: Any) -> Request:
         ({"root": "./m", "emr_serverless": {**SETTINGS, "folder": "s3://b/f"}}, "root is './m', on this machine"),
         ({"tables": [{**TABLE, "uri": "./sales"}]}, "table 'sales': uri is './sales', on this machine"),
         ({"tables": [{**TABLE, "uri": "file:///sales"}]}, "table 'sales': uri is 'file:///sales'"),
-        ({"relocate": {"s3://old": "/new"}}, "relocate of 's3://old' is '/new', on this machine"),
+        ({"path_mapping": {"s3://old": "/new"}}, "path_mapping of 's3://old' is '/new', on this machine"),
         (
             {"storage_options": {"aws_secret_access_key": "hush"}},
             "storage_options.aws_secret_access_key is a secret in",
@@ -134,7 +134,7 @@ def test_a_job_is_told_the_table_as_it_is_configured() -> None:
         "tables": [table, {"name": "other", "uri": "s3://lake/other"}],
         "catalogs": {"prod": {"type": "glue", "glue.region": "eu-central-1"}, "other": {"type": "hive", "uri": "x"}},
         "allow": ["s3://elsewhere/"],
-        "relocate": {"s3://old/": "s3://lake/"},
+        "path_mapping": {"s3://old/": "s3://lake/"},
     }
     told = request(True, "day=2024-*", **over)
     config, own = Request.of(json.loads(json.dumps(told.to_json()))).configured()
@@ -144,7 +144,7 @@ def test_a_job_is_told_the_table_as_it_is_configured() -> None:
     assert config.engine == "spark"
     assert config.emr_serverless is None
     mine = here.table("sales")
-    for name in ("uri", "catalog", "identifier", "format", "at", "partitions", "allow", "relocate", "statistics"):
+    for name in ("uri", "catalog", "identifier", "format", "at", "partitions", "allow", "path_mapping", "statistics"):
         assert getattr(own, name) == getattr(mine, name), name
     for column in ("amount", "other"):
         assert own.policy(column).model_dump(exclude={"checks"}) == mine.policy(column).model_dump(exclude={"checks"})
@@ -165,8 +165,8 @@ def test_a_table_of_a_database_stays_one() -> None:
     told = request_of(made, "shop_orders", full=False, partitions=())
     _, own = Request.of(json.loads(json.dumps(told.to_json()))).configured()
     (here,) = made.shown().tables
-    assert (own.database, own.told_format, own.uri) == (here.database, "hudi", here.uri)
-    assert own.policies_of_unknown_columns(set()) == []
+    assert (own.database, own.declared_format, own.uri) == (here.database, "hudi", here.uri)
+    assert own.unknown_policy_columns(set()) == []
 
 
 def test_secrets_are_left_to_the_job(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -179,9 +179,9 @@ def test_real_tables(realtables: Path) -> None:
     and of whatever types the columns are."""
     draw, found = random.Random(0), 0
     for entry in json.loads((realtables / "manifest.json").read_text()):
-        relocate = {old: str(realtables / new) for old, new in entry.get("location_remap") or ()}
+        path_mapping = {old: str(realtables / new) for old, new in entry.get("location_remap") or ()}
         try:
-            config = TableConfig(name="t", uri=str(realtables / entry["path"]), relocate=relocate)
+            config = TableConfig(name="t", uri=str(realtables / entry["path"]), path_mapping=path_mapping)
             there = open_table_format(config).snapshot()
         except MetastoreError:
             continue  # Tables that are wrong on purpose.

@@ -55,14 +55,14 @@ def _parameters() -> list[Any]:
 
 
 def _config(name: str, realtables: Path, at: str | None = None) -> TableConfig:
-    relocate = {}
+    path_mapping = {}
     if name.startswith("hudi/"):
         return TableConfig(name="t", uri=str(unpacked(realtables, name.removeprefix("hudi/"))), at=at)
     if name in _RELOCATED:
         entries = json.loads((realtables / "manifest.json").read_text())
         pairs = next(entry["location_remap"] for entry in entries if entry["path"] == name)
-        relocate = {old: str(realtables / new) for old, new in pairs}
-    return TableConfig(name="t", uri=str(realtables / name), relocate=relocate, at=at)
+        path_mapping = {old: str(realtables / new) for old, new in pairs}
+    return TableConfig(name="t", uri=str(realtables / name), path_mapping=path_mapping, at=at)
 
 
 def _chosen(union: dict[str, Any]) -> str:

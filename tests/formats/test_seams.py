@@ -33,7 +33,7 @@ from metastore_assets.storage.location_policy import PathMapping, path_without_o
     ],
 )
 def test_a_recorded_location_is_mapped_by_the_longest_prefix_of_whole_segments(recorded: str, now: str) -> None:
-    relocate = PathMapping.of(
+    path_mapping = PathMapping.of(
         {
             "/old/t/": "/new/t",
             "/old/t/special": "s3://bucket/here/",
@@ -41,7 +41,7 @@ def test_a_recorded_location_is_mapped_by_the_longest_prefix_of_whole_segments(r
             "data/persistent": "/relative",
         }
     )
-    assert relocate(recorded) == now
+    assert path_mapping(recorded) == now
 
 
 def test_the_path_of_a_location_is_what_is_left_without_scheme_and_authority() -> None:

@@ -166,7 +166,7 @@ def check_answers(
     try:
         top = lookup.top(column, 3, partition)
     except NotKeptError:
-        expect_true(row.frequencies != "listed" or not truth.values, f"{what}: top is refused of a listed column")
+        expect_true(row.frequencies != "enumerated" or not truth.values, f"{what}: top is refused of a listed column")
     else:
         found = [(answered_point(kind, value), count) for value, count in top.values]
         least = 2 if frequencies == "repeated" else 1

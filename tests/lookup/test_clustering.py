@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 
-from metastore_assets.config import KeptPolicy
+from metastore_assets.config import ResolvedPolicy
 from metastore_assets.index import IndexColumn, IndexReader
 from metastore_assets.lookup.clustering import ColumnClustering, clustering
 from metastore_assets.statistics.profile import profile_field
@@ -29,7 +29,7 @@ def told(fragments: Sequence[Fragment], distinct: int = 1000) -> ColumnClusterin
     index = SimpleNamespace(
         fragments=lambda: pa.table({"row_count": pa.array(rows, pa.int64())}), column=lambda field_id, cls: column
     )
-    (profile,) = profile_field(pa.field("x", pa.int64()), [pa.array([1, 2])], lambda path: KeptPolicy())
+    (profile,) = profile_field(pa.field("x", pa.int64()), [pa.array([1, 2])], lambda path: ResolvedPolicy())
     (found,) = clustering(cast("IndexReader", index), [replace(profile.statistics, distinct_count=distinct)])
     return found
 

@@ -97,7 +97,7 @@ def test_changes_are_those_of_the_files(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("compacted", [False, True])
-@pytest.mark.parametrize("algorithm", ["lists", "fingerprints"])
+@pytest.mark.parametrize("algorithm", ["enumeration", "fingerprints"])
 def test_a_commit_is_told_once_though_a_policy_changes_after_it(
     tmp_path: Path, algorithm: str, compacted: bool
 ) -> None:

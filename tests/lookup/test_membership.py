@@ -1,4 +1,4 @@
-"""`membership: on` leaves out fragments that bounds cannot, and never one that holds the value."""
+"""`value_filter: on` leaves out fragments that bounds cannot, and never one that holds the value."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ SCHEMA = pa.schema(
     ]
 )
 POLICIES: dict[str, dict[str, Any]] = {
-    "listed": {"frequencies": "all"},
+    "enumerated": {"frequencies": "all"},
     "off": {"frequencies": "off"},
     "printed": {"frequencies": "repeated", "algorithm": "fingerprints"},
 }
@@ -147,7 +147,7 @@ def check(folder: Folder, table: Table, columns: list[str], per_file: int) -> fl
 )
 def test_what_holds_a_value_is_never_left_out(tmp_path: Path, policy: str) -> None:
     """Of every type, in lists, without them and beside fingerprints; through commits, and rewritten."""
-    own = {**POLICIES[policy], "membership": "on"}
+    own = {**POLICIES[policy], "value_filter": "on"}
     folder = Folder(tmp_path, dict.fromkeys(SCHEMA.names, own))
     folder.append(5)
     table = folder.refreshed()
@@ -175,7 +175,7 @@ def test_what_holds_a_value_is_never_left_out(tmp_path: Path, policy: str) -> No
 
 def test_of_many_values_each_is_looked_for(tmp_path: Path) -> None:
     """Up to as many as filters can tell; of more all files are kept, however few have one."""
-    folder = Folder(tmp_path, {"integer": {"frequencies": "off", "membership": "on"}})
+    folder = Folder(tmp_path, {"integer": {"frequencies": "off", "value_filter": "on"}})
     folder.append(5)
     table = folder.refreshed()
     paths = sorted(folder.held)
@@ -195,7 +195,7 @@ def test_turned_on_and_off(tmp_path: Path) -> None:
     value = next(iter(folder.held.values()))["integer"][1]
     assert table.version.membership is None
     assert len(kept(table, "integer", value)) == 4
-    on = {"membership": "on"}
+    on = {"value_filter": "on"}
     folder.columns = {"integer": {"frequencies": "all", **on}, "price": {"frequencies": "off"}}
     result = refresh(folder.config, folder.config.tables[0], no_spark)
     assert result.fragments_profiled == 0
@@ -215,12 +215,12 @@ def test_turned_on_and_off(tmp_path: Path) -> None:
 
 def test_hidden_values_have_no_filters() -> None:
     """Which would tell of any value whether it is there; a default is not for hidden columns."""
-    with pytest.raises(ConfigError, match=r"columns\.card: `membership: on` would tell of any value"):
+    with pytest.raises(ConfigError, match=r"columns\.card: `value_filter: on` would tell of any value"):
         TableConfig.model_validate(
-            {"name": "t", "uri": "x", "columns": {"card": {"values": "hidden", "membership": "on"}}}
+            {"name": "t", "uri": "x", "columns": {"card": {"values": "hidden", "value_filter": "on"}}}
         )
     table = TableConfig.model_validate(
-        {"name": "t", "uri": "x", "columns": {"default": {"membership": "on"}, "card": {"values": "hidden"}}}
+        {"name": "t", "uri": "x", "columns": {"default": {"value_filter": "on"}, "card": {"values": "hidden"}}}
     )
-    assert not table.policy("card").has_filter
-    assert table.policy("other").has_filter
+    assert not table.policy("card").has_value_filter
+    assert table.policy("other").has_value_filter

@@ -297,7 +297,7 @@ def test_frequencies_in_several_files(local_store: ObjectStore) -> None:
     table = publish(local_store, ORDERS)
     objects = local_store.child("orders")
     (path,) = table.version.files.frequencies
-    listed = [row.field_id for row in table.statistics() if row.frequencies == "listed"]
+    listed = [row.field_id for row in table.statistics() if row.frequencies == "enumerated"]
     with SectionReader(objects, path) as reader:
         sections = {name: reader.read_section(name) for name in reader.sections}
     schema = next(iter(sections.values())).schema
@@ -316,7 +316,7 @@ def test_frequencies_in_several_files(local_store: ObjectStore) -> None:
     files = replace(table.version.files, frequencies=tuple(f"part-{index}" for index in range(5)))
     split = Table(objects, replace(table.version, files=files))
     for row in table.statistics():
-        if row.frequencies == "listed":
+        if row.frequencies == "enumerated":
             for n in (1, 2, 3, 1000):
                 assert str(split.top(row.column, n)) == str(table.top(row.column, n)), row.column
 

@@ -140,13 +140,13 @@ def profile(table: Table, partition: str | None = None) -> dict[str, Any]:
     columns: dict[str, Any] = {}
     for row in table.statistics(partition=partition):
         listed = None
-        if row.frequencies == "listed":
+        if row.frequencies == "enumerated":
             values = table.top(row.column, 10**9, partition).values
             listed = sorted((repr(value.as_py()), count) for value, count in values)
         histogram = table._profile(partition).histogram(row.column)
         columns[row.column] = {
             **asdict(row),
-            "listed": listed,
+            "enumerated": listed,
             "bins": None
             if histogram is None
             else (histogram.exponent, histogram.first, histogram.counts.tolist(), histogram.capacity),

@@ -26,7 +26,7 @@ from tests.store.versions import files_of
 COLUMNS: dict[str, Any] = {
     "ranked": {"ranks": "on"},
     "placed": {"by_partition": "on", "statistics": OWN},
-    "filtered": {"frequencies": "off", "membership": "on"},
+    "filtered": {"frequencies": "off", "value_filter": "on"},
     "printed": {"frequencies": "repeated", "algorithm": "fingerprints"},
 }
 HINT = "versions/newest"

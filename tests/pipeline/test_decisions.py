@@ -126,7 +126,7 @@ def _without_estimated_percentiles(told: dict[str, Any]) -> None:
 def test_a_walk_across_the_threshold(walk: Walk) -> None:
     walk.put(0, 1, 2, 3)
     walk.refresh()
-    assert (walk.state(), latest(walk.config).decisions) == ("listed", {})
+    assert (walk.state(), latest(walk.config).decisions) == ("enumerated", {})
 
     # Up, beyond 131,072: estimated at once, and nothing is read or summed for it.
     walk.put(4)
@@ -162,16 +162,16 @@ def test_a_walk_across_the_threshold(walk: Walk) -> None:
     plan = plan_refresh(walk.config, walk.config.tables[0])
     assert plan.to_json()["read_again"] == {"x": {"frequencies": 1}}
     back = walk.refresh()
-    assert (walk.state(), back.fragments_profiled, back.fragments_added) == ("listed", 2, 1)
+    assert (walk.state(), back.fragments_profiled, back.fragments_added) == ("enumerated", 2, 1)
     decision = latest(walk.config).decisions["x"]
-    assert (decision.frequencies, decision.since) == ("listed", back.version)
+    assert (decision.frequencies, decision.since) == ("enumerated", back.version)
     assert "few enough to be listed" in decision.reason
     assert_full_says_the_same(walk)
 
     # Listed below the threshold: a commit sums what is there and what came, once per place.
     walk.put(6)
     walk.refresh()
-    assert walk.state() == "listed"
+    assert walk.state() == "enumerated"
     assert all(terms <= 4 for terms, _ in walk.summed)
 
 
@@ -217,7 +217,7 @@ def test_policies_are_switched_without_reading(walk: Walk) -> None:
     assert refreshed(frequencies="off", histogram="off").fragments_profiled == 1
     walk.path(2).unlink()
     on = refreshed()
-    assert (on.fragments_profiled, walk.state()) == (0, "listed")
+    assert (on.fragments_profiled, walk.state()) == (0, "enumerated")
     assert_same(everything(walk.config), listed)
     coarse = refreshed(histogram=1000)
     assert coarse.fragments_profiled == 0

@@ -63,9 +63,9 @@ def test_a_dropped_column_stops_nothing(tmp_path: Path) -> None:
     write(tmp_path, "id", "note", "more")
     assert refreshed(tmp_path, NOTE).dropped_columns == ()
     assert {row.column: row.frequencies for row in Metastore(str(tmp_path / "root")).table("t").statistics()} == {
-        "id": "listed",
+        "id": "enumerated",
         "note": "off",
-        "more": "listed",
+        "more": "enumerated",
     }
 
 

@@ -34,7 +34,7 @@ HIDDEN = ("name", "number", "person")
 
 def config(folder: Path, *, hidden: bool) -> MetastoreConfig:
     """Everything that can be kept is asked of the columns, filters also of those that are hidden."""
-    kept: dict[str, Any] = {"by_partition": "on", "ranks": "on", "membership": "on", "statistics": OWN}
+    kept: dict[str, Any] = {"by_partition": "on", "ranks": "on", "value_filter": "on", "statistics": OWN}
     # What takes lists of values is refused of hidden ones.
     columns = {name: {"values": "hidden", "ranks": "off", "by_partition": "off"} for name in HIDDEN if hidden}
     table = TableConfig.model_validate(

@@ -202,7 +202,7 @@ def test_a_changed_policy_reads_only_what_is_not_stored(
     before: dict[str, object], after: dict[str, object], output: str | None
 ) -> None:
     """What is stored serves whoever wants no more; the plan names the column and the output that it lacks."""
-    decided = {"id": "listed", "name": "listed"}
+    decided = {"id": "enumerated", "name": "enumerated"}
     base = published(plan(None, snapshot(fragment("a")), policy(**before), decided=decided))
     again = plan(base, snapshot(fragment("a")), policy(**after), decided=decided)
     assert ids(again) == ([] if output is None else ["a"])
@@ -243,9 +243,9 @@ def test_a_column_that_is_to_be_listed_is_read_where_it_is_not() -> None:
     base = published(first)
     entries = [replace(one, unlisted=("id",)) if one.id == "a" else one for one in base.fragments]
     base = replace(base, fragments=entries)
-    again = plan(base, snapshot(fragment("a"), fragment("b")), decided={"id": "listed", "name": "listed"})
+    again = plan(base, snapshot(fragment("a"), fragment("b")), decided={"id": "enumerated", "name": "enumerated"})
     assert (ids(again), again.read_again) == (["a"], {"id": {"frequencies": 1}})
-    estimated = plan(base, snapshot(fragment("a"), fragment("b")), decided={"id": "estimated", "name": "listed"})
+    estimated = plan(base, snapshot(fragment("a"), fragment("b")), decided={"id": "estimated", "name": "enumerated"})
     assert (ids(estimated), estimated.changed_partitions) == ([], ("all",))
 
 

@@ -64,7 +64,7 @@ def test_policies_are_cuts_of_what_is_kept(spark: SparkSession, tmp_path: Path) 
         spread = own.spread("word")
         assert (spread.distinct_count, spread.duplicate_count, spread.singleton_count) == (5, 3, 2)
         (row,) = own.statistics(["word"], "part=b")
-        assert (row.frequencies, row.distinct_count, row.duplicate_count) == ("listed", 3, 1)
+        assert (row.frequencies, row.distinct_count, row.duplicate_count) == ("enumerated", 3, 1)
         assert refresh(config, table, lambda: spark).published is False
     pq.write_table(pa.table({"word": ["w"]}), tmp_path / "lake" / "part=b" / "2.parquet")
     config, table = config_of(tmp_path, frequencies="repeated")

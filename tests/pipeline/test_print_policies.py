@@ -31,7 +31,7 @@ from metastore_assets.value_counts import ListReader
 from tests.pipeline.support import latest
 from tests.pipeline.test_prints import PRINTED, Lake, _no_spark
 
-LISTS = {"frequencies": "repeated", "algorithm": "lists"}
+LISTS = {"frequencies": "repeated", "algorithm": "enumeration"}
 
 
 class Words(Lake):
@@ -72,13 +72,13 @@ def test_no_small_change_undoes_a_choice(distinct: int, repeats: int) -> None:
 
 
 def test_what_hardly_repeats_is_kept_by_fingerprints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Decided from what the values are like, recorded with why, and decided anew once they are clearly otherwise."""
+    """CardinalityMode from what the values are like, recorded with why, and decided anew once they are clearly otherwise."""
     for module in (decisions, profile):
         monkeypatch.setattr(module, "NEAR_UNIQUE_FROM", 100)
     lake = Words(tmp_path, frequencies="repeated")
     lake.words(*(f"unique {at}" for at in range(90)), "twice", "twice")
     lake.refresh()
-    assert (lake.algorithm(), latest(lake.config).decisions) == ("listed", {})
+    assert (lake.algorithm(), latest(lake.config).decisions) == ("enumerated", {})
     lake.words(*(f"more {at}" for at in range(90)), "twice", part=1)
     assert lake.refresh().fragments_profiled == 1
     decision = latest(lake.config).decisions["word"]
@@ -97,7 +97,7 @@ def test_what_hardly_repeats_is_kept_by_fingerprints(tmp_path: Path, monkeypatch
     lake.words("twice")
     assert lake.read_again() == {"word": {"frequencies": 2}}
     lake.refresh()
-    assert (lake.algorithm(), latest(lake.config).decisions["word"].frequencies) == ("listed", "listed")
+    assert (lake.algorithm(), latest(lake.config).decisions["word"].frequencies) == ("enumerated", "enumerated")
     assert lake.top()[:2] == [("often", 900), ("twice", 4)]
 
 
@@ -123,9 +123,9 @@ def test_a_first_refresh_lists_nothing_that_hardly_repeats(tmp_path: Path) -> No
 @pytest.mark.parametrize("frequencies", ["top(3)", "repeated"])
 def test_cuts_of_long_lists_are_lists(frequencies: str) -> None:
     """However many distinct values there are in one file."""
-    policy = ColumnPolicy(frequencies=frequencies, algorithm="lists" if frequencies == "repeated" else "auto")
+    policy = ColumnPolicy(frequencies=frequencies, algorithm="enumeration" if frequencies == "repeated" else "auto")
     (own,) = profile_field(pa.field("x", pa.int64()), [pa.array(range(0, 3_000_000, 20))], lambda path: policy)
-    assert (own.statistics.frequencies, own.statistics.distinct_count) == ("listed", 150_000)
+    assert (own.statistics.frequencies, own.statistics.distinct_count) == ("enumerated", 150_000)
     assert own.frequencies is not None
 
 
@@ -155,7 +155,7 @@ def test_fingerprints_follow_from_lists(tmp_path: Path) -> None:
     for policy in ({"frequencies": "off"}, {"frequencies": "auto"}):
         lake.policy = policy
         lake.refresh()
-    assert (lake.algorithm(), dict(lake.top())) == ("listed", {"a": 2, "d": 2, "e": 2, "c": 1})
+    assert (lake.algorithm(), dict(lake.top())) == ("enumerated", {"a": 2, "d": 2, "e": 2, "c": 1})
 
 
 def test_what_was_not_kept_is_read(tmp_path: Path) -> None:
@@ -249,8 +249,8 @@ def test_what_is_told_and_what_is_refused(tmp_path: Path) -> None:
     ("policy", "message"),
     [
         ({"frequencies": "all", "algorithm": "fingerprints"}, "is for `frequencies: repeated`"),
-        ({"algorithm": "lists"}, "is for `frequencies: repeated`"),
-        ({**PRINTED, "ranks": "on"}, "`algorithm: lists` keeps all"),
+        ({"algorithm": "enumeration"}, "is for `frequencies: repeated`"),
+        ({**PRINTED, "ranks": "on"}, "`algorithm: enumeration` keeps all"),
         ({**PRINTED, "by_partition": "on"}, "`by_partition: on` takes a list of all values"),
         ({"frequencies": "repeated", "algorithm": "bloom"}, "algorithm"),
     ],
@@ -264,7 +264,7 @@ def test_ranks_of_repeated_values_take_lists() -> None:
     own = TableConfig.model_validate(
         {"name": "t", "uri": "lake", "columns": {"word": {"frequencies": "repeated", "ranks": "on"}}}
     )
-    assert own.policy("word").algorithm == "lists"
+    assert own.policy("word").algorithm == "enumeration"
 
 
 def test_small_columns_of_one_file_and_none(tmp_path: Path) -> None:

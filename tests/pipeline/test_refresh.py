@@ -42,7 +42,7 @@ def assert_matches_duckdb(told: dict[str, Any], lake: Lake) -> None:
             listed = connection.execute(
                 f'SELECT "{column}", count(*) FROM t WHERE "{column}" IS NOT NULL GROUP BY 1 ORDER BY 1'
             ).fetchall()
-            assert own["listed"] == sorted((repr(value), count) for value, count in listed), column
+            assert own["enumerated"] == sorted((repr(value), count) for value, count in listed), column
         for column in ("id", "price"):
             (total,) = connection.execute(f'SELECT sum("{column}")::VARCHAR FROM t').fetchone() or (None,)
             assert told["table"]["columns"][column]["sum"] == total, column

@@ -252,7 +252,7 @@ def test_lists_go_with_the_decision(tmp_path: Path, monkeypatch: pytest.MonkeyPa
             "fingerprint",
             "bins",
             "distinct_count",
-            "listed",
+            "enumerated",
             "frequencies",
         ):
             assert told["table"]["columns"][column][statistic] == other[column][statistic], (column, statistic)

@@ -214,7 +214,7 @@ def test_everything_that_is_told_is_text_without_loss(told: Table) -> None:
     assert shown["duration"]["reason"] == "duration[ns] is not a type that values are profiled of"
     for row in table:
         check_histogram(told, row)
-        if row.frequencies == "listed":
+        if row.frequencies == "enumerated":
             json.dumps(top_json(told.top(row.column)), allow_nan=False)
     glance = glance_at(told, None, 8)
     for kind in FILES:

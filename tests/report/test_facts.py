@@ -11,7 +11,7 @@ from metastore_assets.statistics.column import ColumnStatistics
 
 ROW = ColumnStatistics(
     position=0, column="a", field_id="a", type="double", type_class="float64", value_count=1000, null_count=0,
-    distinct_count=3, distinct_count_guarantee="exact", percentiles_guarantee="exact", frequencies="listed",
+    distinct_count=3, distinct_count_guarantee="exact", percentiles_guarantee="exact", frequencies="enumerated",
 )  # fmt: skip
 
 

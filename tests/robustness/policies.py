@@ -30,10 +30,10 @@ POLICIES: list[dict[str, Any]] = [
     {"by_partition": "on"},
     {"frequencies": "top(2)"},
     {"ranks": "on"},
-    {"ranks": "on", "by_partition": "on", "membership": "on"},
+    {"ranks": "on", "by_partition": "on", "value_filter": "on"},
     {"histogram": "off"},
     {"histogram": 4000, "quantiles": "off"},
-    {"frequencies": "off", "statistics": OWN[:3], "membership": "on"},
+    {"frequencies": "off", "statistics": OWN[:3], "value_filter": "on"},
     {"statistics": OWN},
     {"values": "hidden"},
 ]

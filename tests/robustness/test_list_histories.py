@@ -149,7 +149,7 @@ def _leave_out_what_was_decided(own: dict[str, Any], other: dict[str, Any]) -> N
         for column, row in own["table"]["columns"].items()
         if row["frequencies"] != other["table"]["columns"][column]["frequencies"]
     }
-    hang = ("frequencies", "reason", "listed", "distinct_count", "distinct_count_guarantee", "duplicate_count")
+    hang = ("frequencies", "reason", "enumerated", "distinct_count", "distinct_count_guarantee", "duplicate_count")
     hang = (*hang, "percentiles", "percentiles_guarantee", "user_defined", "bins")
     for told in (own, other):
         for profile in (told["table"], *(each for _, each in told["partitions"].values())):

@@ -167,7 +167,7 @@ def test_many_partitions_and_another_schema(spark: SparkSession, tmp_path: Path,
     own, scratch = (Metastore(str(folder)).table("t") for folder in (root, tmp_path / "scratch"))
     assert [row.column for row in own.statistics(partition="p=007")] == ["y", "p", "renamed", "added"]
     added = own.statistics(["added"], "p=007")[0]
-    assert (added.value_count, added.null_count, added.frequencies) == (0, own.row_count("p=007"), "listed")
+    assert (added.value_count, added.null_count, added.frequencies) == (0, own.row_count("p=007"), "enumerated")
     assert own.top("added", partition="p=007").values == []
     for key in (None, "p=007", "p=015"):
         shown = [

@@ -107,7 +107,7 @@ def assert_answers(told: Table, live: pa.Table, config: MetastoreConfig, draw: r
         for leaf in leaves:
             assert_column(told, rows[leaf.path], leaf, config.tables[0], None)
         by_path = {leaf.path: leaf for leaf in leaves}
-        ordered = [row for row in rows.values() if row.frequencies == "listed" and row.value_count]
+        ordered = [row for row in rows.values() if row.frequencies == "enumerated" and row.value_count]
         for row in draw.sample(ordered, min(3, len(ordered))):
             assert_ordered(told, row, by_path[row.column], draw)
         entries = told.partitions()
@@ -163,13 +163,13 @@ def assert_column(told: Table, row: ColumnStatistics, leaf: Leaf, table: TableCo
         return
     assert (row.nan_count or 0) == leaf.counts["nan"], place
     assert_bounds(row, leaf, place)
-    kept = {"off": {"off"}, "auto": {"listed", "estimated"}, "repeated": {"listed", "repeated"}}
-    expected = {"repeated"} if policy.is_printed else kept.get(policy.frequencies, {"listed"})
-    if policy.frequencies == "auto" and policy.needs_lists:
-        expected = {"listed"}
+    kept = {"off": {"off"}, "auto": {"enumerated", "estimated"}, "repeated": {"enumerated", "repeated"}}
+    expected = {"repeated"} if policy.is_fingerprinted else kept.get(policy.frequencies, {"enumerated"})
+    if policy.frequencies == "auto" and policy.enumerating_key:
+        expected = {"enumerated"}
     assert row.frequencies in expected, place
-    if row.frequencies == "listed" or (row.frequencies == "repeated" and partition is None):
-        assert_listed(told, row, leaf, policy.least_frequency, policy.most_listed, partition)
+    if row.frequencies == "enumerated" or (row.frequencies == "repeated" and partition is None):
+        assert_listed(told, row, leaf, policy.min_frequency, policy.max_values, partition)
     elif row.frequencies == "estimated":
         assert told.version.decisions[row.field_id].frequencies == "estimated", place
         with pytest.raises(NotKeptError):
@@ -322,7 +322,7 @@ def assert_ordered(told: Table, row: ColumnStatistics, leaf: Leaf, draw: random.
 
 def assert_plain(told: Table, leaves: dict[str, Leaf], rows: Iterable[ColumnStatistics]) -> None:
     """The files of compacted lists, read by other tools as they are."""
-    listed = {row.column: row for row in rows if row.frequencies in ("listed", "repeated")}
+    listed = {row.column: row for row in rows if row.frequencies in ("enumerated", "repeated")}
     frequencies, ranks = (
         None if path is None else pq.read_table(f"{told.location}/{path}")
         for path in (told.frequencies_file, told.ranks_file)

@@ -49,7 +49,7 @@ CheckOne = Callable[[str, Table, TableConfig, list[list[Any]], Question], None]
 
 def check_table(check_one: CheckOne, table: RealTable, root: Path, most: int) -> int:
     """How many predicates were tried, evenly spread over the columns; none of a table that is rightly refused."""
-    own = TableConfig(name="t", uri=table.uri, relocate=dict(table.relocate))
+    own = TableConfig(name="t", uri=table.uri, path_mapping=dict(table.path_mapping))
     config = MetastoreConfig(root=str(root), tables=[own], engine="auto")
     own = config.tables[0]
     try:

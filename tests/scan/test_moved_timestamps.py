@@ -100,7 +100,7 @@ def check(folder: Path, seed: int) -> None:
     lake = Lake(folder, chance)
     for _ in range(chance.randint(1, 4)):
         lake.append()
-    policy = {"frequencies": chance.choice(["all", "off"]), "membership": chance.choice(["on", "off"])}
+    policy = {"frequencies": chance.choice(["all", "off"]), "value_filter": chance.choice(["on", "off"])}
     config = lake.config(folder / "root", policy)
     refresh(config, config.tables[0], no_spark)
     lake.move(chance.choice(["nothing", "append", "rewrite", "folder"]))

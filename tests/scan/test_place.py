@@ -59,7 +59,7 @@ def test_options_stay_with_who_has_them(tmp_path: Path) -> None:
 )
 def test_a_location_with_a_secret_is_not_told(uri: str) -> None:
     assert place_of(TableConfig(name="t", uri=uri), "delta") is None
-    assert place_of(TableConfig(name="t", uri="s3://b/t", relocate={"s3://a/": uri}), "delta") is None
+    assert place_of(TableConfig(name="t", uri="s3://b/t", path_mapping={"s3://a/": uri}), "delta") is None
     told = place_of(TableConfig(name="t", uri="abfss://container@account.dfs.core.windows.net/t"), "delta")
     assert told is not None
 

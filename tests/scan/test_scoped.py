@@ -55,7 +55,7 @@ def check_scope(scope: FilteredView, rows: list[dict[str, Any]]) -> None:
         values, row = values_of(rows, name), told[name]
         counts = Counter(values)
         assert (row.value_count, row.null_count) == (len(values), len(rows) - len(values)), name
-        if row.frequencies == "listed":
+        if row.frequencies == "enumerated":
             check_listed(scope, name, values, counts)
             assert (row.distinct_count, row.distinct_count_guarantee) == (len(counts), "exact")
             assert row.duplicate_count == sum(own > 1 for own in counts.values())

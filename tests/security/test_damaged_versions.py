@@ -39,7 +39,7 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
         rows = pa.table({"x": list(range(10)), "s": ["a", "b"] * 5})
         pq.write_table(rows, folder / "lake" / f"part={part}" / "0.parquet")
     table = TableConfig.model_validate(
-        {"name": "t", "uri": str(folder / "lake"), "columns": {"s": {"by_partition": "on", "membership": "on"}}}
+        {"name": "t", "uri": str(folder / "lake"), "columns": {"s": {"by_partition": "on", "value_filter": "on"}}}
     )
     refresh(MetastoreConfig(root=str(folder / "root"), tables=[table], engine="auto"), table, no_spark)
     (folder / "metastore.yaml").write_text("root: root\nengine: auto\ntables: [{name: t, uri: lake}]")

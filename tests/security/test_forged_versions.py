@@ -71,7 +71,7 @@ def test_who_names_nothing_but_a_root_reads_nothing_else(root: Path, way: Any, p
         {"uri": "file://{}/secret.csv"},
         {"uri": "relative"},
         {"uri": "https://127.0.0.1:9/x.parquet"},
-        {"relocate": {"/old": "{}"}},
+        {"path_mapping": {"/old": "{}"}},
         {"allow": ["{}/"]},
         {"allow": ["s3://any/"]},
     ],
@@ -127,7 +127,14 @@ def test_a_version_names_no_code_and_no_options(
 
 @pytest.mark.parametrize(
     "place",
-    [{"format": "evil"}, {"partitions": 5}, {"options": "x"}, {"relocate": []}, {"at": {"x": SECRET}}, {"allow": 7}],
+    [
+        {"format": "evil"},
+        {"partitions": 5},
+        {"options": "x"},
+        {"path_mapping": []},
+        {"at": {"x": SECRET}},
+        {"allow": 7},
+    ],
 )
 def test_settings_that_are_none_are_corruption(root: Path, tmp_path: Path, place: dict[str, Any]) -> None:
     forge(root, **place)

@@ -70,7 +70,7 @@ def remote(
         options = {**s3_options, "aws_endpoint": requests.endpoint, "max_retries": "0"}
         table = request.param(tmp_path / "t")
         uri = f"s3://metastore/{prefix}"
-        watched = Watched(tmp_path, instance, uri=uri, storage_options=options, relocate={str(tmp_path / "t"): uri})
+        watched = Watched(tmp_path, instance, uri=uri, storage_options=options, path_mapping={str(tmp_path / "t"): uri})
         text = yaml.safe_load(watched.file.read_text()) | {"root": f"{uri}-root", "storage_options": options}
         watched.file.write_text(yaml.safe_dump(text))
         made = Remote(table, prefix, client, requests, watched)

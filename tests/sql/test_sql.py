@@ -57,7 +57,7 @@ def test_lists_are_those_of_lookups(metastore: Metastore) -> None:
     found = query(metastore, "select * from orders.frequencies").to_pylist()
     for row in table.statistics():
         own = [one for one in found if one["column_name"] == row.column]
-        if row.frequencies != "listed":
+        if row.frequencies != "enumerated":
             assert own == [], row.column
             continue
         values = {str(scalar_json(value)).lower(): (value, n) for value, n in table.top(row.column, 100).values}

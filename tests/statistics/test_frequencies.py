@@ -115,12 +115,12 @@ def test_values_beyond_the_limit_are_estimated_all_the_same(monkeypatch: pytest.
     monkeypatch.setattr(runs, "BLOCK", 8)
     monkeypatch.setattr(counting, "_PENDING_ROWS", 10)
     monkeypatch.setattr(profile_module, "FREQUENCY_LIMIT", 50)
-    for distinct, state in ((50, "listed"), (51, "estimated")):
+    for distinct, state in ((50, "enumerated"), (51, "estimated")):
         values = [at * 37 % distinct for at in range(500)]
         found = profile_one(pa.array(values))
-        assert (found.statistics.frequencies, found.frequencies is not None) == (state, state == "listed")
+        assert (found.statistics.frequencies, found.frequencies is not None) == (state, state == "enumerated")
         assert found.statistics.distinct_count == pytest.approx(distinct, rel=0.06)
-        assert found.statistics.duplicate_count == (distinct if state == "listed" else None)
+        assert found.statistics.duplicate_count == (distinct if state == "enumerated" else None)
         assert found.statistics.sum == str(sum(values))
 
 

@@ -17,7 +17,7 @@ from tests.statistics.columns import KINDS, merge_statistics, profile_one, rows,
 from tests.statistics.test_merge import merged_in_any_order, parts_of, same
 
 KEY = column_key(b"k" * 32, "t", "c")
-POLICY = ColumnPolicy(values="hidden").keyed(KEY)
+POLICY = ColumnPolicy(values="hidden").with_hash_key(KEY)
 TELLING = ("minimum", "maximum", "sum", "mean", "percentiles", "moments", "quantile_sketch", "true_count", "nan_count")
 
 
@@ -116,9 +116,9 @@ def test_who_lacks_the_key_learns_nothing_by_trying() -> None:
     row = hidden("string", values)
     others = [
         profile_one(pa.array(values)).statistics,
-        hidden("string", values, POLICY.keyed(column_key(b"l" * 32, "t", "c"))),
-        hidden("string", values, POLICY.keyed(column_key(b"k" * 32, "t", "d"))),
-        hidden("string", values, POLICY.keyed(column_key(b"k" * 32, "u", "c"))),
+        hidden("string", values, POLICY.with_hash_key(column_key(b"l" * 32, "t", "c"))),
+        hidden("string", values, POLICY.with_hash_key(column_key(b"k" * 32, "t", "d"))),
+        hidden("string", values, POLICY.with_hash_key(column_key(b"k" * 32, "u", "c"))),
     ]
     assert hidden("string", values[::-1]) == row
     for other in others:

@@ -112,7 +112,7 @@ def check_moments(merged: ColumnStatistics, scratch: ColumnStatistics) -> None:
 def check_with_facts(merged: ColumnStatistics, scratch: ColumnProfile, children: list[ColumnProfile]) -> None:
     """With the full list of frequencies, nothing is left of the estimates."""
     assert scratch.frequencies is not None
-    assert merged.frequencies == "listed"
+    assert merged.frequencies == "enumerated"
     total = sum_frequencies([(child.frequencies, 1) for child in children if child.frequencies is not None])
     if len(total) or len(scratch.frequencies):
         assert total == scratch.frequencies
@@ -323,8 +323,8 @@ def test_percentiles_of_infinities() -> None:
 
 
 def test_merged_rows_are_listed_only_if_all_parts_are() -> None:
-    row = replace(profile_one(pa.array([1, 2])).statistics, frequencies="listed")
-    rank = {"listed": 0, "estimated": 1, "off": 2}
+    row = replace(profile_one(pa.array([1, 2])).statistics, frequencies="enumerated")
+    rank = {"enumerated": 0, "estimated": 1, "off": 2}
     for first in rank:
         for second in rank:
             children = [replace(row, frequencies=first), replace(row, frequencies=second)]
@@ -335,7 +335,7 @@ def test_facts_of_a_full_list_replace_estimates() -> None:
     children = [profile_one(pa.array(v)).statistics for v in ([1, 2, 2], [2, 3])]
     facts = frequency_facts(Frequencies(pa.array([1, 2, 3]), pa.array([1, 3, 1])))
     told = apply_facts(merge_statistics(children), facts)
-    assert (told.frequencies, told.distinct_count, told.distinct_count_guarantee) == ("listed", 3, "exact")
+    assert (told.frequencies, told.distinct_count, told.distinct_count_guarantee) == ("enumerated", 3, "exact")
     assert (told.duplicate_count, told.percentiles_guarantee) == (1, "exact")
 
 
@@ -349,7 +349,7 @@ def test_what_a_policy_does_not_keep_leaves_what_is_known_without_it(kind: str, 
     """A row profiled under a policy that keeps more says, cut down, what it would say under the one that keeps less."""
     values = data.draw(rows(KINDS[kind], 40))
     array = KINDS[kind].array(values)
-    for policy in (ColumnPolicy().decided("estimated"), ColumnPolicy(frequencies="off", quantiles="off")):
+    for policy in (ColumnPolicy().resolve("estimated"), ColumnPolicy(frequencies="off", quantiles="off")):
         cut = as_kept(profile_one(array).statistics, policy)
         once = profile_one([array.slice(0, len(array) // 2), array.slice(len(array) // 2)], policy).statistics
         left, right = vars(cut), vars(once)

@@ -50,7 +50,7 @@ def test_profile_of_every_type(name: str, data: st.DataObject) -> None:
     assert row.percentiles is not None
     assert row.percentiles_guarantee == "exact"
     assert [(q, plain(value)) for q, value in row.percentiles] == list(zip(FRACTIONS, expected.percentiles))  # noqa: B905
-    assert row.frequencies == "listed"
+    assert row.frequencies == "enumerated"
     assert found.frequencies is not None
     assert [plain(value) for value in found.frequencies.values] == expected.ascending
     assert found.frequencies.counts.to_pylist() == [expected.counts[value] for value in expected.ascending]
@@ -243,13 +243,13 @@ def test_policy_auto_lists_up_to_the_limit(monkeypatch: pytest.MonkeyPatch) -> N
     """Up to the limit distinct values are listed, beyond it estimated; `all` lists them always."""
     monkeypatch.setattr(profile_module, "FREQUENCY_LIMIT", 3)
     at, beyond = pa.array([1, 2, 3, 3]), pa.array([1, 2, 3, 4, 4])
-    assert profile_one(at).statistics.frequencies == "listed"
+    assert profile_one(at).statistics.frequencies == "enumerated"
     found = profile_one(beyond)
     assert found.frequencies is None
     row = found.statistics
     assert (row.frequencies, row.distinct_count, row.distinct_count_guarantee) == ("estimated", 4, "estimate")
     assert (row.duplicate_count, row.percentiles_guarantee) == (None, "estimate")
-    assert profile_one(beyond, ColumnPolicy(frequencies="all")).statistics.frequencies == "listed"
+    assert profile_one(beyond, ColumnPolicy(frequencies="all")).statistics.frequencies == "enumerated"
 
 
 def _hashes(count: int, distinct: int) -> pa.Array:
@@ -276,12 +276,12 @@ def test_values_that_hardly_repeat_are_neither_listed_nor_sorted(monkeypatch: py
 
 def test_what_hardly_repeats_is_listed_where_it_is_decided_so_or_few() -> None:
     unique = _hashes(70_000, 70_000)
-    assert profile_one(unique.slice(0, 65_536)).statistics.frequencies == "listed"
-    assert profile_one(unique, ColumnPolicy().decided("listed")).statistics.distinct_count == 70_000
+    assert profile_one(unique.slice(0, 65_536)).statistics.frequencies == "enumerated"
+    assert profile_one(unique, ColumnPolicy().resolve("enumerated")).statistics.distinct_count == 70_000
     assert profile_one(_hashes(70_000, 30_000)).statistics.distinct_count == 30_000
     # But not more than any table lists.
     many = pa.array(range(200_000))
-    assert profile_one(many, ColumnPolicy().decided("listed")).statistics.frequencies == "estimated"
+    assert profile_one(many, ColumnPolicy().resolve("enumerated")).statistics.frequencies == "estimated"
 
 
 def test_numbers_in_passing_are_those_of_the_sorted_ones() -> None:
@@ -312,7 +312,7 @@ def test_policy_is_asked_by_leaf_path() -> None:
 
     found = profile_module.profile_field(pa.field("s", array.type), [array], policy)
     assert asked == ["s", "s.a", "s.b", "s.b.element"]
-    assert [each.statistics.frequencies for each in found] == ["absent", "listed", "absent", "off"]
+    assert [each.statistics.frequencies for each in found] == ["absent", "enumerated", "absent", "off"]
 
 
 @pytest.mark.parametrize("type", [pa.list_(pa.int32()), pa.large_list(pa.int32()), pa.list_view(pa.int32())])

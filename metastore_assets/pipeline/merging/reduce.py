@@ -110,7 +110,7 @@ def reduce_groups(
     Raises CorruptionError when stored frequencies contradict each other.
     """
     layout, columns = held.wanted, len(held.wanted.leaves)
-    printed = any(policy.is_printed for _, policy in layout.leaves)
+    printed = any(policy.is_fingerprinted for _, policy in layout.leaves)
     alone = [group for group in groups if _is_alone(group) and not (printed and not group.is_merged_on)]
     files = {group.key: group.children[0].files for group in alone if not group.children[0].files.is_packed}
     unpacking = [group for group in alone if group.key not in files]
@@ -155,7 +155,7 @@ def _unpack(store: ObjectStore, layout: Layout, group: Group) -> tuple[str, Prof
         with ProfileWriter(store, group.folder, layout, row_count) as writer:
             rows = zip(_rows(layout, states), layout.leaves, histograms_of_states(states), strict=True)
             for row, (_, policy), histogram in rows:
-                frequencies = lists.read(row.field_id) if row.frequencies == "listed" else None
+                frequencies = lists.read(row.field_id) if row.frequencies == "enumerated" else None
                 if policy.statistics and frequencies is not None:
                     row = with_user_defined(row, policy, frequencies)
                 writer.add(ColumnProfile(row, frequencies, histogram))
@@ -210,7 +210,7 @@ def _run(store: ObjectStore, layout: Layout, here: bool, merge: Merge) -> _Merge
     entries = nodes.finish()
     rows = _rows(layout, states)
     # The table's lists alone tell what is repeated.
-    asked = ("listed",) if group.is_merged_on else ("listed", "repeated")
+    asked = ("enumerated",) if group.is_merged_on else ("enumerated", "repeated")
     wanted = {position: row.distinct_count or 0 for position, row in enumerate(rows) if row.frequencies in asked}
     sums = _sums(store, layout, group, wanted) if group.has_lists else ()
     if any(one.positions for one in sums) or (wanted and not group.has_lists):

@@ -14,7 +14,7 @@ from typing import TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from metastore_assets.config import KeptPolicy
+from metastore_assets.config import ResolvedPolicy
 from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.layouts import Layout
 from metastore_assets.pipeline.merging.merges import node_group
@@ -49,7 +49,7 @@ class _Task:
     folder: str
     files: tuple[ProfileFiles, ...]
     """Where they are; all of one partition, or nodes of one group."""
-    turned: Mapping[str, tuple[LeafColumn, KeptPolicy]] = field(default_factory=dict)
+    turned: Mapping[str, tuple[LeafColumn, ResolvedPolicy]] = field(default_factory=dict)
     """By field id, columns whose lists are left out."""
 
 
@@ -102,7 +102,7 @@ def without_lists(
         leaf.field_id: (leaf, policy)
         for leaf, policy in decided.leaves
         if (policy.frequencies == "estimated" and before[leaf.field_id].frequencies != "estimated")
-        or (policy.is_printed and before[leaf.field_id].is_open)
+        or (policy.is_fingerprinted and before[leaf.field_id].is_undecided)
     }
     by_path: dict[str, list[ProfileFiles]] = {}
     settled: set[str] = set()
@@ -110,7 +110,7 @@ def without_lists(
         if entry.files.is_packed and not turned.keys() <= set(entry.unlisted):
             by_path.setdefault(entry.files.states, []).append(entry.files)
             settled |= {entry.files.states} if entry.layout != asked.id else set()
-    estimated = {field_id: own for field_id, own in turned.items() if not own[1].is_printed}
+    estimated = {field_id: own for field_id, own in turned.items() if not own[1].is_fingerprinted}
     tasks = [
         _Task("fragments", tuple(own), estimated if path in settled else turned)
         for path, own in by_path.items()
@@ -200,7 +200,7 @@ def _lists_in_union(lists: pa.ListArray, union: pa.StructType) -> pa.ListArray:
 
 def _without_lists(
     table: pa.Table,
-    turned: Mapping[str, tuple[LeafColumn, KeptPolicy]],
+    turned: Mapping[str, tuple[LeafColumn, ResolvedPolicy]],
     union: pa.StructType,
     unlisted: Mapping[str, list[str]],
 ) -> pa.Table:
@@ -214,7 +214,7 @@ def _without_lists(
     lengths = pc.list_value_length(table[LISTS[1]]).to_pylist()
     marks: list[tuple[str, int]] = []
     for at, (section, row_count, field_id, state, cls, null_count, sketch) in enumerate(rows):
-        if field_id not in turned or state != "listed" or (lengths[at] or 0) <= _WORTHLESS_LIST:
+        if field_id not in turned or state != "enumerated" or (lengths[at] or 0) <= _WORTHLESS_LIST:
             continue
         leaf, policy = turned[field_id]
         if sketch is None:
@@ -227,8 +227,8 @@ def _without_lists(
         unlisted[section].append(field_id)
         order[at] = table.num_rows + len(made)
         made.append((as_kept(row, policy), histogram))
-        prints.append(prints_of_list(list_at(table, at)) if policy.is_printed else None)
-        filters.append(filter_of_list(list_at(table, at)) if policy.has_filter else None)
+        prints.append(prints_of_list(list_at(table, at)) if policy.is_fingerprinted else None)
+        filters.append(filter_of_list(list_at(table, at)) if policy.has_value_filter else None)
         marks.append((section, row_count))
     if not made:
         return table

@@ -49,7 +49,7 @@ _GROUP_ROWS = 256
 
 def follows(row: ColumnStatistics) -> bool:
     """Whether the states of a column follow from its list of values, and are not kept beside it."""
-    return row.frequencies == "listed" and row.value_count > 0 and (row.distinct_count or 0) <= SHORT_LIST
+    return row.frequencies == "enumerated" and row.value_count > 0 and (row.distinct_count or 0) <= SHORT_LIST
 
 
 def bare(row: ColumnStatistics) -> ColumnStatistics:
@@ -75,12 +75,12 @@ def layout_union(layout: Layout) -> pa.StructType:
 
 def keeps_prints(layout: Layout) -> bool:
     """Whether profiles made under a layout may have fingerprints of values."""
-    return any(policy.frequencies == "repeated" and not policy.is_whole for _, policy in layout.leaves)
+    return any(policy.frequencies == "repeated" and not policy.has_all_values for _, policy in layout.leaves)
 
 
 def keeps_filters(layout: Layout) -> bool:
     """Whether profiles made under a layout may have filters of values."""
-    return any(policy.has_filter for _, policy in layout.leaves)
+    return any(policy.has_value_filter for _, policy in layout.leaves)
 
 
 def states_schema(union: pa.StructType, *, lists: bool, prints: bool = False, filters: bool = False) -> pa.Schema:

@@ -195,7 +195,7 @@ def _sections(file: ParquetObject) -> dict[str, _Section]:
                 section.pieces[-1] = (at, start, count + 1)
             else:
                 section.pieces.append((group, row - first, 1))
-            if has_lists and columns[1][row] == "listed":
+            if has_lists and columns[1][row] == "enumerated":
                 section.lists[columns[0][row]] = (group, row - first)
             if has_prints and columns[1][row] == "repeated":
                 section.prints[columns[0][row]] = (group, row - first)

@@ -48,7 +48,7 @@ def read_sketches(
     bare = {
         field_id: cls
         for field_id, cls, values, state, sketch in rows
-        if sketch is None and values and cls is not None and state == "listed"
+        if sketch is None and values and cls is not None and state == "enumerated"
     }
     lists = {field_id: summed(own) for field_id, own in read_lists(opened, files, list(bare)).items()}
     made = {

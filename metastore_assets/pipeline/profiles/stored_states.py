@@ -13,7 +13,7 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from metastore_assets.config import KeptPolicy
+from metastore_assets.config import ResolvedPolicy
 from metastore_assets.errors import CorruptionError
 from metastore_assets.pipeline.layouts import Layout
 from metastore_assets.pipeline.profiles.packed import ROW_COUNT, layout_union
@@ -166,7 +166,7 @@ class _Profile:
         return table
 
     def _derived(
-        self, leaf: LeafColumn, policy: KeptPolicy, profiles: Sequence[_Profile]
+        self, leaf: LeafColumn, policy: ResolvedPolicy, profiles: Sequence[_Profile]
     ) -> tuple[ColumnStatistics, Histogram | None]:
         """What follows from the lists of a column in some profiles, of which this is the first; its own nulls."""
         held = [own.held[leaf.field_id] for own in profiles]
@@ -187,7 +187,7 @@ class _Profile:
             row = replace(row, percentiles=None, percentiles_guarantee="absent")
         return row, histogram
 
-    def _stored(self, leaf: LeafColumn, policy: KeptPolicy) -> tuple[ColumnStatistics, Histogram | None]:
+    def _stored(self, leaf: LeafColumn, policy: ResolvedPolicy) -> tuple[ColumnStatistics, Histogram | None]:
         """The stored row of a column, with the states of user-defined statistics that it lacks."""
         stored = self._table.slice(self._places[leaf.field_id], 1)
         (row,) = state_rows(stored, [(leaf.path, type_text(leaf.type))])
@@ -230,36 +230,36 @@ class _Held(NamedTuple):
             self.distinct_sketch is None
             and self.value_count > 0
             and self.type_class is not None
-            and self.frequencies == "listed"
+            and self.frequencies == "enumerated"
         )
 
-    def is_whole(self, policy: KeptPolicy) -> bool:
+    def is_whole(self, policy: ResolvedPolicy) -> bool:
         """Whether the row is as it is wanted."""
         return not self.is_implied and self.is_kept(policy)
 
-    def is_kept(self, policy: KeptPolicy) -> bool:
+    def is_kept(self, policy: ResolvedPolicy) -> bool:
         """Whether a policy keeps all that there is."""
         if self.type_class is None:
             return True
         return (
-            (policy.lists or self.frequencies == unlisted_state(policy))
+            (policy.is_enumerated or self.frequencies == unlisted_state(policy))
             and (policy.quantiles != "off" or self.quantile_minimum is None)
             and (self.histogram_capacity is None or self.histogram_capacity <= _capacity(policy))
             and keys_of(self.user_states) == wanted_keys(policy, self.type_class)
         )
 
-    def lacks_states(self, policy: KeptPolicy) -> bool:
+    def lacks_states(self, policy: ResolvedPolicy) -> bool:
         """Whether states of user-defined statistics are asked for that are not stored, and follow from the list."""
-        if not policy.statistics or (self.frequencies != "listed" and self.value_count):
+        if not policy.statistics or (self.frequencies != "enumerated" and self.value_count):
             return False
         return not wanted_keys(policy, self.type_class) <= keys_of(self.user_states)
 
 
-def _capacity(policy: KeptPolicy) -> int:
+def _capacity(policy: ResolvedPolicy) -> int:
     """The most bins that are kept; 0 for none."""
     return 0 if policy.histogram == "off" else histogram_capacity(policy.histogram)
 
 
-def _limited(histogram: Histogram | None, policy: KeptPolicy) -> Histogram | None:
+def _limited(histogram: Histogram | None, policy: ResolvedPolicy) -> Histogram | None:
     most = _capacity(policy)
     return limited(histogram, most) if histogram is not None and most else None

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from metastore_assets.config import KeptPolicy
+from metastore_assets.config import ResolvedPolicy
 from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.layouts import Layout
 from metastore_assets.pipeline.value_counts import ranges
@@ -90,6 +90,6 @@ def build_lists(
     return BuiltLists(ordered, built)
 
 
-def _is_cut(policy: KeptPolicy, distinct: int) -> bool:
+def _is_cut(policy: ResolvedPolicy, distinct: int) -> bool:
     """Whether the list of a column is too long for one task, or its policy says so."""
     return policy.algorithm == "ranges" or (policy.algorithm != "counts" and distinct > ranges.LONG)

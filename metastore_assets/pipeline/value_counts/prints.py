@@ -241,7 +241,7 @@ def printed_columns(layout: Layout, schema: pa.Schema) -> list[PrintedColumn]:
         PrintedColumn(leaf.field_id, paths[leaf.field_id], type_class(leaf.type).name, field, at, TABLE_BITS, is_quiet)
         for field, leaves in zip(schema, schema_leaves(schema), strict=True)
         for at, leaf in enumerate(leaves)
-        if leaf.field_id in valued and policies[leaf.field_id].is_printed
+        if leaf.field_id in valued and policies[leaf.field_id].is_fingerprinted
     ]
 
 

@@ -76,7 +76,7 @@ class TableLists:
         self._now: Lists | None = None
 
     def facts(self, whole: Sequence[ProfileFiles], listed: Mapping[int, int]) -> Mapping[int, FrequencyFacts]:
-        """What the lists tell of columns, by position; `whole` are profiles whose lists add up to them, and `listed`
+        """What the lists tell of columns, by position; `whole` are profiles whose lists add up to them, and `enumerated`
         is about how many values they have.
         """
         with io_step("lists"):
@@ -98,7 +98,7 @@ class TableLists:
             for field_id, own in reader.facts(name, list(columns)).items():
                 _, policy = self._layout.leaves[columns[field_id]]
                 cls = class_named(name)
-                if policy.lists and follows_from_list(policy, cls):
+                if policy.is_enumerated and follows_from_list(policy, cls):
                     own = facts_with_results(own, policy, cls, reader.frequencies(field_id, name))
                 told[columns[field_id]] = own
         return told
@@ -251,7 +251,7 @@ def listed_classes(layout: Layout) -> dict[str, str]:
     found = {
         leaf.field_id: type_class(leaf.type).name
         for leaf, policy in layout.leaves
-        if leaf.field_id in valued and policy.lists
+        if leaf.field_id in valued and policy.is_enumerated
     }
     return {field_id: name for field_id, name in found.items() if name != "null"}
 
@@ -268,9 +268,9 @@ def _kept_by_partition(layout: Layout, listed: Mapping[str, str]) -> dict[str, s
 
 def _cuts(layout: Layout, wanted: Collection[str]) -> dict[str, Cut]:
     return {
-        leaf.field_id: Cut(policy.most_listed, policy.least_frequency)
+        leaf.field_id: Cut(policy.max_values, policy.min_frequency)
         for leaf, policy in layout.leaves
-        if leaf.field_id in wanted and policy.is_cut
+        if leaf.field_id in wanted and policy.is_truncated
     }
 
 

@@ -121,7 +121,7 @@ def differences(layout: Layout, stored: ProfileView, found: ProfileView) -> Iter
             left_prints, right_prints = stored.read_prints(leaf.field_id), found.read_prints(leaf.field_id)
             if not left_prints.equals(right_prints):
                 yield Difference(leaf.path, "fingerprints", _prints_text(left_prints), _prints_text(right_prints))
-        if own.frequencies == other.frequencies == "listed" or (repeated and stored.is_table and found.is_table):
+        if own.frequencies == other.frequencies == "enumerated" or (repeated and stored.is_table and found.is_table):
             yield from _list_differences(
                 leaf.path, stored.read_list(leaf.field_id) or EMPTY, found.read_list(leaf.field_id) or EMPTY
             )

@@ -147,7 +147,7 @@ def _facts(row: ColumnStatistics) -> Markup:
 
 
 def _top(table: Table, row: ColumnStatistics) -> Top:
-    if row.frequencies not in ("listed", "repeated") or not row.value_count:
+    if row.frequencies not in ("enumerated", "repeated") or not row.value_count:
         return []
     try:
         return table.top(row.column, _VALUES).values

@@ -22,7 +22,7 @@ from metastore_assets.statistics.user_defined.kinds import GROUPS, MergeableStat
 from metastore_assets.values.types import TypeClass, class_named
 
 if TYPE_CHECKING:
-    from metastore_assets.config import KeptPolicy
+    from metastore_assets.config import ResolvedPolicy
 
 _LAYOUT = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
 
@@ -70,7 +70,7 @@ def loaded(references: tuple[str, ...], cls: TypeClass) -> tuple[Loaded, ...]:
     return tuple(own for own in _all(references) if own.statistic.is_for(cls)) if references else ()
 
 
-def wanted(policy: KeptPolicy, type_class: str | None) -> tuple[Loaded, ...]:
+def wanted(policy: ResolvedPolicy, type_class: str | None) -> tuple[Loaded, ...]:
     """Those that a column's policy asks for; none of a column without a class. Raises ConfigError."""
     return loaded(policy.statistics, class_named(type_class)) if type_class is not None else ()
 

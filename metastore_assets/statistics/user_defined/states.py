@@ -20,7 +20,7 @@ from metastore_assets.statistics.user_defined.loading import Loaded, loaded, of_
 from metastore_assets.values.types import TypeClass, class_named
 
 if TYPE_CHECKING:
-    from metastore_assets.config import KeptPolicy
+    from metastore_assets.config import ResolvedPolicy
 
 _LONGEST = 300
 """Characters of a reason."""
@@ -112,7 +112,7 @@ def merged(parts: Sequence[bytes | None]) -> bytes | None:
     return encode({key: _merged(key, [own.get(key, State(None, NOT_ALL)) for own in held]) for key in keys})
 
 
-def kept(data: bytes | None, policy: KeptPolicy, type_class: str | None) -> bytes | None:
+def kept(data: bytes | None, policy: ResolvedPolicy, type_class: str | None) -> bytes | None:
     """Of stored states those that a policy asks for."""
     if data is None:
         return None
@@ -125,14 +125,14 @@ def keys_of(data: bytes | None) -> frozenset[str]:
     return frozenset() if data is None else frozenset(pa.ipc.open_stream(data).schema.names)
 
 
-def wanted_keys(policy: KeptPolicy, type_class: str | None) -> frozenset[str]:
+def wanted_keys(policy: ResolvedPolicy, type_class: str | None) -> frozenset[str]:
     """The keys of the states that a policy asks for of a column of that class."""
     if not policy.statistics:
         return frozenset()
     return frozenset(own.key for own in wanted(policy, type_class) if isinstance(own.statistic, MergeableStatistic))
 
 
-def states_of_list(policy: KeptPolicy, type_class: str, frequencies: Frequencies) -> bytes | None:
+def states_of_list(policy: ResolvedPolicy, type_class: str, frequencies: Frequencies) -> bytes | None:
     """The states that a policy asks for, of the list of all values of a column."""
     accumulator = Accumulator(policy.statistics, class_named(type_class))
     accumulator.add(frequencies.values, frequencies.counts)

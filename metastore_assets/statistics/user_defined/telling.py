@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from metastore_assets.config import KeptPolicy
+from metastore_assets.config import ResolvedPolicy
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.frequencies import Frequencies, FrequencyFacts
 from metastore_assets.statistics.user_defined.kinds import FrequencyStatistic, MergeableStatistic, UserStatistic
@@ -19,7 +19,7 @@ _NOT_LISTED = "the column's values are not listed, which `frequencies: all` chan
 
 
 def with_user_defined(
-    row: ColumnStatistics, policy: KeptPolicy, frequencies: Frequencies | None = None
+    row: ColumnStatistics, policy: ResolvedPolicy, frequencies: Frequencies | None = None
 ) -> ColumnStatistics:
     """`row` with what its states say of the statistics that its policy asks for, and the list of its values of those
     that follow from it: without one they are absent."""
@@ -35,7 +35,7 @@ def with_user_defined(
     return replace(row, user_defined=found) if found or row.user_defined else row
 
 
-def results_of_list(policy: KeptPolicy, cls: TypeClass, frequencies: Frequencies) -> dict[str, Result]:
+def results_of_list(policy: ResolvedPolicy, cls: TypeClass, frequencies: Frequencies) -> dict[str, Result]:
     """What the list of all values of a column says, by name of the statistics that follow from it."""
     values = frequencies.values if len(frequencies) else pa.nulls(0, cls.arrow)
     found: dict[str, Result] = {}
@@ -46,13 +46,13 @@ def results_of_list(policy: KeptPolicy, cls: TypeClass, frequencies: Frequencies
 
 
 def facts_with_results(
-    facts: FrequencyFacts, policy: KeptPolicy, cls: TypeClass, frequencies: Frequencies
+    facts: FrequencyFacts, policy: ResolvedPolicy, cls: TypeClass, frequencies: Frequencies
 ) -> FrequencyFacts:
     """`facts` of the list with what it says of the statistics that a policy asks for."""
     return replace(facts, user_defined=results_of_list(policy, cls, frequencies)) if policy.statistics else facts
 
 
-def follows_from_list(policy: KeptPolicy, cls: TypeClass) -> bool:
+def follows_from_list(policy: ResolvedPolicy, cls: TypeClass) -> bool:
     """Whether a policy asks for a statistic that follows from the list of a column's values."""
     return any(isinstance(own.statistic, FrequencyStatistic) for own in loaded(policy.statistics, cls))
 

@@ -188,7 +188,7 @@ def test_files_that_moved_are_read_where_they_lie_now(tmp_path: Path, form: str)
     source.rename(now)
     with pytest.raises(FragmentError, match="gone"):
         read_columns(_snapshot(clone))
-    config = TableConfig(name="t", uri=str(clone), relocate={str(source): str(now)})
+    config = TableConfig(name="t", uri=str(clone), path_mapping={str(source): str(now)})
     after = open_table_format(config).snapshot()
     assert read_columns(after) == {"a": [1, 3]}
     assert [fragment.id for fragment in after.fragments] == [fragment.id for fragment in before.fragments]

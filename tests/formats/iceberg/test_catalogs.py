@@ -94,8 +94,10 @@ def test_a_table_that_was_moved_after_it_was_registered(tmp_path: Path) -> None:
     )
     with pytest.raises(TableNotFoundError, match="does not exist"):
         open_table_format(_configured(tmp_path, text.replace("RELOCATE", ""))).snapshot()
-    relocate = f"relocate: {{'{tmp_path}/old': new}}, "
-    assert len(read_rows(open_table_format(_configured(tmp_path, text.replace("RELOCATE", relocate))).snapshot())) == 2
+    path_mapping = f"path_mapping: {{'{tmp_path}/old': new}}, "
+    assert (
+        len(read_rows(open_table_format(_configured(tmp_path, text.replace("RELOCATE", path_mapping))).snapshot())) == 2
+    )
 
 
 @pytest.mark.parametrize(

@@ -273,11 +273,11 @@ def test_paths_that_differ_in_their_bucket_only(tmp_path: Path) -> None:
     writer = IcebergWriter(tmp_path / "t", _COLUMNS)
     first, second = (writer.data(_table(id=[key, key + 1])) for key in (1, 3))
     places = {first["file_path"]: "s3://one/t/f.parquet", second["file_path"]: "s3://two/t/f.parquet"}
-    relocate = {recorded: place for place, recorded in places.items()}
+    path_mapping = {recorded: place for place, recorded in places.items()}
     for entry in (first, second):
         entry["file_path"] = places[entry["file_path"]]
     writer.commit(first, second, writer.position_deletes([("s3://two/t/f.parquet", 0)]))
-    assert _ids(writer.folder, relocate=relocate) == [1, 2, 4]
+    assert _ids(writer.folder, path_mapping=path_mapping) == [1, 2, 4]
     writer.commit(removed=[first])
     writer.commit(writer.position_deletes([("s3a://three/t/f.parquet", 1)]))
-    assert _ids(writer.folder, relocate=relocate) == []
+    assert _ids(writer.folder, path_mapping=path_mapping) == []

@@ -179,7 +179,7 @@ def test_damaged_and_missing_files_are_named(writer: IcebergWriter) -> None:
         _open(writer.folder).snapshot()
     for manifest in (writer.folder / "metadata").glob("*-m0.avro"):
         manifest.unlink()
-    with pytest.raises(TableFormatError, match=r"lacks a file .*-m0\.avro.*relocate"):
+    with pytest.raises(TableFormatError, match=r"lacks a file .*-m0\.avro.*path_mapping"):
         _open(writer.folder).snapshot()
     (writer.folder / "metadata" / "v99.metadata.json").write_text("[]")
     with pytest.raises(TableFormatError, match=r"v99\.metadata\.json is no metadata file"):
@@ -227,11 +227,11 @@ def test_files_outside_of_the_folder_are_relocated(writer: IcebergWriter, tmp_pa
     Path(outside["file_path"]).rename(moved)
     for recorded in ("s3://gone/far/x.parquet", "far/x.parquet"):
         writer.commit(outside | {"file_path": recorded})
-        relocate = {recorded.removesuffix("/x.parquet"): str(tmp_path / "outside")}
-        assert _ids(writer.folder, relocate=relocate) == [1, 2, 3, 9]
+        path_mapping = {recorded.removesuffix("/x.parquet"): str(tmp_path / "outside")}
+        assert _ids(writer.folder, path_mapping=path_mapping) == [1, 2, 3, 9]
         writer.live.pop()
     writer.commit(outside | {"file_path": "far/x.parquet"})
-    with pytest.raises(TableFormatError, match=r"relative location 'far/x\.parquet'; say with relocate"):
+    with pytest.raises(TableFormatError, match=r"relative location 'far/x\.parquet'; say with path_mapping"):
         _open(writer.folder).snapshot()
 
 
@@ -239,7 +239,7 @@ def test_a_relocation_wins_over_the_folder(writer: IcebergWriter, tmp_path: Path
     """What is given is never guessed at."""
     shutil.copytree(writer.folder, tmp_path / "copy")
     shutil.move(writer.folder, tmp_path / "other")
-    snapshot = _open(tmp_path / "copy", relocate={str(writer.folder): str(tmp_path / "other")}).snapshot()
+    snapshot = _open(tmp_path / "copy", path_mapping={str(writer.folder): str(tmp_path / "other")}).snapshot()
     assert {fragment.path.startswith(str(tmp_path / "other")) for fragment in snapshot.fragments} == {True}
 
 

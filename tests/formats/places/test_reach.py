@@ -24,7 +24,7 @@ _FORMATS = Path(__file__).parents[3] / "metastore_assets" / "formats"
 
 def _location_policy(uri: str, **settings: Any) -> LocationPolicy:
     table = TableConfig(name="t", uri=uri, **settings)
-    return LocationPolicy.of(table, Location.of(uri, table.storage_options, confined=table.confine))
+    return LocationPolicy.of(table, Location.of(uri, table.storage_options, confined=table.restrict_to_table_root))
 
 
 def _uri(found: tuple[Location, str]) -> str:
@@ -95,20 +95,20 @@ def test_beyond_it_the_error_says_which_line_to_add(table: str, recorded: str, l
         _location_policy(table).to(recorded)
     message = str(caught.value)
     assert message.startswith(f"{table}: its metadata name {recorded}, which is ")
-    assert "relocate" in message
+    assert "path_mapping" in message
     if line is None:
         return
     assert f"{line} (`--allow" in message
     allow = yaml.safe_load(line)["allow"]
     assert _location_policy(table, allow=allow).to(recorded)
-    with pytest.raises(TableFormatError, match="confine"):
-        _location_policy(table, allow=allow, confine=True).to(recorded)
+    with pytest.raises(TableFormatError, match="restrict_to_table_root"):
+        _location_policy(table, allow=allow, restrict_to_table_root=True).to(recorded)
 
 
 def test_only_whole_segments_of_a_prefix_count() -> None:
     """What begins alike is another folder, and what leads out of an allowed one is not in it."""
     location_policy = _location_policy(
-        "s3://b/t", allow=["s3://other/lake/", "/data", "s3://third"], relocate={"/old": "gs://new/t"}
+        "s3://b/t", allow=["s3://other/lake/", "/data", "s3://third"], path_mapping={"/old": "gs://new/t"}
     )
     for recorded in (
         "s3://other/lake/x",
@@ -165,13 +165,13 @@ def test_what_is_confined_is_below_whatever_the_path(segments: list[str], start:
     table = "s3://b/t" if start.startswith("s3") else "/nowhere/t"
     place = os.path.normpath("/" + re.sub(r"^[a-z0-9]+:/*b?", "", recorded).lstrip("/"))
     root = "/t" if table.startswith("s3") else "/nowhere/t"
-    location_policy = _location_policy(table, confine=True)
+    location_policy = _location_policy(table, restrict_to_table_root=True)
     if place == root or place.startswith(f"{root}/"):
         location, path = location_policy.resolve(recorded)
         assert location is location_policy.table
         assert os.path.normpath(f"{root}/{path}") == place
     else:
-        with pytest.raises(TableFormatError, match="confine"):
+        with pytest.raises(TableFormatError, match="restrict_to_table_root"):
             location_policy.resolve(recorded)
 
 
@@ -195,16 +195,16 @@ def test_the_configuration_names_prefixes_for_one_table_and_for_all(tmp_path: Pa
         root: r
         allow: s3://everywhere/
         tables:
-          - {name: a, uri: a, allow: ["s3://x/y/", ./there], confine: true}
+          - {name: a, uri: a, allow: ["s3://x/y/", ./there], restrict_to_table_root: true}
           - {name: b, uri: b}
         """
     )
     first, second = load_config(tmp_path / "metastore.yaml").tables
     assert first.allow == ("s3://everywhere/", "s3://x/y/", str(tmp_path / "there"))
-    assert first.confine
+    assert first.restrict_to_table_root
     assert second.allow == ("s3://everywhere/",)
-    assert not second.confine
-    for wrong in ("allow: ['']", "allow: [1]", "allow: {a: b}", "confine: perhaps"):
+    assert not second.restrict_to_table_root
+    for wrong in ("allow: ['']", "allow: [1]", "allow: {a: b}", "restrict_to_table_root: perhaps"):
         (tmp_path / "metastore.yaml").write_text(f"root: r\ntables: [{{name: a, uri: a, {wrong}}}]")
         with pytest.raises(MetastoreError, match=rf"table 'a': {wrong.partition(':')[0]}"):
             load_config(tmp_path / "metastore.yaml")

@@ -56,9 +56,9 @@ def test_delta_on_disk(tmp_path: Path, outside: Path) -> None:
         folder = _delta(tmp_path / f"t{number}", path)
         assert _delta_rows(folder) == [1, 2, 3], path
         with pytest.raises(
-            TableFormatError, match=r"its metadata name .*f\.parquet, which is not below .*confine: true"
+            TableFormatError, match=r"its metadata name .*f\.parquet, which is not below .*restrict_to_table_root: true"
         ):
-            _delta_rows(folder, confine=True)
+            _delta_rows(folder, restrict_to_table_root=True)
     once = _delta(tmp_path / "once", "%252e%252e/out%20side/f.parquet")
     with pytest.raises(FragmentError, match="gone"):
         _delta_rows(once)
@@ -70,19 +70,19 @@ def test_delta_by_links(tmp_path: Path, outside: Path) -> None:
         folder = _delta(tmp_path / f"t{number}", name if name == "f.parquet" else "d/f.parquet")
         (folder / name).symlink_to(target)
         assert _delta_rows(folder) == [1, 2, 3]
-        with pytest.raises(FragmentError, match="leads out of the table, which `confine: true` refuses"):
-            _delta_rows(folder, confine=True)
+        with pytest.raises(FragmentError, match="leads out of the table, which `restrict_to_table_root: true` refuses"):
+            _delta_rows(folder, restrict_to_table_root=True)
     inner = _delta(tmp_path / "in", "d/f.parquet")
     shutil.copytree(outside, inner / "real")
     (inner / "d").symlink_to("real")
     (tmp_path / "link").symlink_to(inner)
     for uri in (inner, tmp_path / "link"):
-        assert _delta_rows(uri, confine=True) == [1, 2, 3]
+        assert _delta_rows(uri, restrict_to_table_root=True) == [1, 2, 3]
     absolute = _delta(tmp_path / "abs", (tmp_path / "abs" / "real" / "f.parquet").as_uri())
     shutil.copytree(outside, absolute / "real")
     (tmp_path / "other").symlink_to(absolute)
     for uri in (absolute, tmp_path / "other"):
-        assert _delta_rows(uri, confine=True) == [1, 2, 3]
+        assert _delta_rows(uri, restrict_to_table_root=True) == [1, 2, 3]
 
 
 @pytest.mark.parametrize("storage", ["p", "u"])
@@ -95,8 +95,8 @@ def test_deletion_vectors_are_named_too(tmp_path: Path, outside: Path, storage: 
     folder = _delta(tmp_path / "t", "f.parquet", vector)
     shutil.copy(outside / "f.parquet", folder)
     assert _delta_rows(folder) == [1, 3]
-    with pytest.raises(TableFormatError, match=r"deletion_vector_.*\.bin, which is not below .*confine"):
-        _delta_rows(folder, confine=True)
+    with pytest.raises(TableFormatError, match=r"deletion_vector_.*\.bin, which is not below .*restrict_to_table_root"):
+        _delta_rows(folder, restrict_to_table_root=True)
     remote = vector | {"pathOrInlineDv": "s3://b/t/deletion_vector_1.bin", "storageType": "p"}
     other = _delta(tmp_path / "u", "f.parquet", remote)
     shutil.copy(outside / "f.parquet", other)
@@ -158,13 +158,13 @@ def test_every_file_that_iceberg_names(tmp_path: Path, part: str) -> None:
                 rows(folder)
         else:
             assert rows(folder) == [(1,)]
-        with pytest.raises(TableFormatError, match="confine: true"):
-            rows(folder, confine=True)
+        with pytest.raises(TableFormatError, match="restrict_to_table_root: true"):
+            rows(folder, restrict_to_table_root=True)
     plain = tmp_path / "plain"
     _iceberg(plain, "", "")
-    assert rows(plain, confine=True) == [(1,)]
+    assert rows(plain, restrict_to_table_root=True) == [(1,)]
     shutil.move(plain, tmp_path / "moved")
-    assert rows(tmp_path / "moved", confine=True) == [(1,)]
+    assert rows(tmp_path / "moved", restrict_to_table_root=True) == [(1,)]
 
 
 def test_manifests_that_the_metadata_file_names(tmp_path: Path) -> None:
@@ -185,7 +185,7 @@ def test_manifests_that_the_metadata_file_names(tmp_path: Path) -> None:
             with pytest.raises(TableFormatError, match=re.escape('allow: ["s3://other/far/"]')):
                 open_table_format(table).snapshot()
         with pytest.raises(TableFormatError, match=r"-m0\.avro, which is not below"):
-            open_table_format(table.model_copy(update={"confine": True})).snapshot()
+            open_table_format(table.model_copy(update={"restrict_to_table_root": True})).snapshot()
 
 
 def test_a_moved_iceberg_table_is_no_way_out(tmp_path: Path) -> None:
@@ -199,7 +199,7 @@ def test_a_moved_iceberg_table_is_no_way_out(tmp_path: Path) -> None:
     table = TableConfig(name="t", uri=str(tmp_path / "new"))
     assert read_rows(open_table_format(table).snapshot()) == [(9,)]
     with pytest.raises(TableFormatError, match=r"data/\.\./\.\./secret/x\.parquet, which is not below"):
-        open_table_format(table.model_copy(update={"confine": True})).snapshot()
+        open_table_format(table.model_copy(update={"restrict_to_table_root": True})).snapshot()
 
 
 def test_a_metadata_file_far_from_its_table(tmp_path: Path) -> None:
@@ -211,8 +211,8 @@ def test_a_metadata_file_far_from_its_table(tmp_path: Path) -> None:
     far.parent.mkdir()
     shutil.copy(newest, far)
     assert read_rows(open_table_format(TableConfig(name="t", uri=str(far))).snapshot()) == [(1,)]
-    with pytest.raises(TableFormatError, match="confine: true"):
-        open_table_format(TableConfig(name="t", uri=str(far), confine=True)).snapshot()
+    with pytest.raises(TableFormatError, match="restrict_to_table_root: true"):
+        open_table_format(TableConfig(name="t", uri=str(far), restrict_to_table_root=True)).snapshot()
     far.write_text(far.read_text().replace(str(tmp_path / "t"), "s3://other/t"))
     with pytest.raises(TableFormatError, match=re.escape('allow: ["s3://other/"]')):
         open_table_format(TableConfig(name="t", uri=str(far))).snapshot()
@@ -228,7 +228,7 @@ def test_a_catalog_says_where_the_table_is(tmp_path: Path, monkeypatch: pytest.M
     shutil.copy(newest, far)
     catalog = CatalogConfig(type="sql", name="c", uri=f"sqlite:///{tmp_path}/c.db")
     table = TableConfig(name="t", uri="catalog://c/db.t", catalog=catalog, table="db.t", format="iceberg")
-    confined = table.model_copy(update={"confine": True})
+    confined = table.model_copy(update={"restrict_to_table_root": True})
     recorded = [str(newest)]
     found = "metastore_assets.formats.catalogs.table.find_table"
     monkeypatch.setattr(found, lambda table: Entry("iceberg", recorded[0]))
@@ -236,7 +236,9 @@ def test_a_catalog_says_where_the_table_is(tmp_path: Path, monkeypatch: pytest.M
         assert read_rows(open_table_format(asked).snapshot()) == [(1,)]
     recorded[0] = f"FILE://{far}"
     assert read_rows(open_table_format(table).snapshot()) == [(1,)]
-    with pytest.raises(TableFormatError, match=r"catalog://c/db\.t: .*its metadata name .*confine: true"):
+    with pytest.raises(
+        TableFormatError, match=r"catalog://c/db\.t: .*its metadata name .*restrict_to_table_root: true"
+    ):
         open_table_format(confined).snapshot()
 
 
@@ -258,7 +260,7 @@ def test_links_out_of_a_confined_folder_are_refused_where_it_is_listed(tmp_path:
     (tmp_path / "t" / "d=1").mkdir(parents=True)
     pq.write_table(pa.table({"a": [1]}), tmp_path / "t" / "d=1" / "x.parquet")
     (tmp_path / "t" / "_old").symlink_to(tmp_path / "out")
-    config = TableConfig(name="t", uri=str(tmp_path / "t"), confine=True)
+    config = TableConfig(name="t", uri=str(tmp_path / "t"), restrict_to_table_root=True)
     assert read_columns(open_table_format(config).snapshot())["a"] == [1]
     for link, target in (("d=2", tmp_path / "out" / "d=2"), ("d=1/y.parquet", tmp_path / "out" / "d=2" / "x.parquet")):
         (tmp_path / "t" / link).symlink_to(target)
@@ -273,4 +275,4 @@ def test_links_out_of_a_confined_folder_are_refused_where_it_is_listed(tmp_path:
     config = TableConfig(name="t", uri=str(tmp_path / "h"))
     assert len(read_rows(open_table_format(config).snapshot())) == 1
     with pytest.raises(TableFormatError, match="leads out of the table"):
-        open_table_format(config.model_copy(update={"confine": True})).snapshot()
+        open_table_format(config.model_copy(update={"restrict_to_table_root": True})).snapshot()

@@ -285,9 +285,9 @@ def test_a_clone_from_another_bucket(tmp_path: Path, make_bucket: Callable[[], B
     for allow in (source.uri("lake/sale"), source.uri("lake/sales/f"), bucket.uri("")):
         with pytest.raises(TableFormatError, match="not in the table's own store"):
             bucket.open("clone", allow=(allow,)).snapshot()
-    relocate = {source.uri("lake"): bucket.uri("moved")}
+    path_mapping = {source.uri("lake"): bucket.uri("moved")}
     bucket.upload(tmp_path / "t", "moved/sales")
-    assert read_columns(bucket.open("clone", relocate=relocate).snapshot()) == {"a": [1, 3]}
+    assert read_columns(bucket.open("clone", path_mapping=path_mapping).snapshot()) == {"a": [1, 3]}
 
 
 def test_other_spellings_of_the_tables_own_bucket_are_its_own(
@@ -300,10 +300,10 @@ def test_other_spellings_of_the_tables_own_bucket_are_its_own(
         _clone(folder, f"{start}://{bucket.name}/x/../src{number}", bucket, f"clone{number}")
         bucket.upload(folder, f"src{number}")
         assert read_columns(bucket.open(f"clone{number}").snapshot()) == {"a": [1, 2, 3]}
-        with pytest.raises(TableFormatError, match="confine"):
-            bucket.open(f"clone{number}", confine=True).snapshot()
+        with pytest.raises(TableFormatError, match="restrict_to_table_root"):
+            bucket.open(f"clone{number}", restrict_to_table_root=True).snapshot()
         _clone(tmp_path / f"own{number}", f"{start}://{bucket.name}/own{number}/.", bucket, f"own{number}")
-        assert read_columns(bucket.open(f"own{number}", confine=True).snapshot()) == {"a": [1, 2, 3]}
+        assert read_columns(bucket.open(f"own{number}", restrict_to_table_root=True).snapshot()) == {"a": [1, 2, 3]}
 
 
 @pytest.mark.parametrize(
