@@ -99,7 +99,7 @@ class DescribedConfig(ConfigModel):
             if policy.enumerating_key and policy.is_fingerprinted:
                 raise ValueError(
                     f"columns.{column}: `{policy.enumerating_key}: on` takes a list of all values, and "
-                    "`algorithm: fingerprints` keeps those that occur at least twice: `algorithm: enumeration` keeps all"
+                    "`algorithm: fingerprints` stores only repeated values: use `algorithm: enumeration`"
                 )
             given = self.columns[column].model_fields_set
             if (

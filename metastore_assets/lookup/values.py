@@ -287,8 +287,8 @@ class ColumnValues:
         if row.frequencies == "repeated":
             where = "of the table" if self._is_whole else "of the whole table only"
             return (
-                f"`frequencies: repeated` keeps those that occur at least twice, {where}; with `algorithm: enumeration` or "
-                "`frequencies: all` a refresh lists all"
+                f"`frequencies: repeated` keeps those that occur at least twice, {where}; with "
+                "`algorithm: enumeration` or `frequencies: all` a refresh lists all"
             )
         return row.reason or f"{row.type} has no values of its own"
 

@@ -65,8 +65,8 @@ class Signature:
     histograms_version: str = ""
 
     def state(self, leaf: str, unlisted: Collection[str] = ()) -> str:
-        """`enumerated`, `prints`, `estimated`, `off`, `auto` or `repeated`. `unlisted`: leaves whose values are not worth
-        listing, as was found."""
+        """`enumerated`, `prints`, `estimated`, `off`, `auto` or `repeated`. `unlisted`: leaves whose values are not
+        worth listing, as was found."""
         state = self.frequencies.get(leaf, "enumerated")
         return _UNLISTED.get(state, state) if leaf in unlisted else state
 

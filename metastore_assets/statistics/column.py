@@ -14,10 +14,14 @@ from metastore_assets.statistics.frequencies import Percentiles
 from metastore_assets.statistics.user_defined.results import Result
 
 FrequencyState = Literal["enumerated", "repeated", "estimated", "off", "absent"]
-"""`enumerated`: every value with its frequency in frequencies.parquet. `repeated`: of the table, every value that occurs at
-least twice, and how many others; of less than the table estimates. `estimated`: `auto` found that listing is not worth
-while; distinct values and percentiles are estimates. `off`: the policy lists none; estimates likewise. `absent`: the
-column has no values of a class."""
+"""How the values of a column are stored.
+
+- `enumerated`: every value with its frequency, in frequencies.parquet.
+- `repeated`: for the table, every value that occurs at least twice and the number of others; for partitions, estimates.
+- `estimated`: `auto` decided against enumeration; the distinct count and the percentiles are estimates.
+- `off`: the policy stores no values; the distinct count and the percentiles are estimates.
+- `absent`: the type of the column has no value class.
+"""
 
 
 @dataclass(frozen=True)

@@ -159,7 +159,7 @@ class IcebergFormat:
             raise
         except FileNotFoundError as error:
             raise TableFormatError(
-                f"{uri} lacks a file that its metadata name: {error}; if the table was moved, say with path_mapping where"
+                f"{uri} lacks a file that its metadata name: {error}; if the table was moved, set `path_mapping`"
             ) from error
         except CORRUPTION_ERRORS as error:
             raise unreadable_error(f"{uri} cannot be read as an Iceberg table", error) from error

@@ -76,7 +76,7 @@ class TableLists:
         self._now: Lists | None = None
 
     def facts(self, whole: Sequence[ProfileFiles], listed: Mapping[int, int]) -> Mapping[int, FrequencyFacts]:
-        """What the lists tell of columns, by position; `whole` are profiles whose lists add up to them, and `enumerated`
+        """What the lists tell of columns, by position; `whole` are profiles whose lists add up to them, and `listed`
         is about how many values they have.
         """
         with io_step("lists"):
