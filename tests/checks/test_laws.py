@@ -146,11 +146,11 @@ def test_values_are_counted_where_bounds_are_cut() -> None:
     with tempfile.TemporaryDirectory() as folder:
         store = ObjectStore(folder)
         table = publish(store, rows, columns={"enumerated": POLICIES["enumerated"], "off": POLICIES["off"]})
-        listed = results(store, table, listed=[{"range": {"maximum": ""}}, {"range": {"maximum": LONG}}])
+        enumerated = results(store, table, enumerated=[{"range": {"maximum": ""}}, {"range": {"maximum": LONG}}])
         (cut,) = results(store, table, off=[{"range": {"maximum": ""}}])
-    assert [(own.status, own.finding.guarantee) for own in listed] == [("failed", "exact"), ("passed", "exact")]
-    assert listed[0].finding.found.endswith("; 1 value outside")
-    assert listed[1].finding.found.endswith("; none outside")
+    assert [(own.status, own.finding.guarantee) for own in enumerated] == [("failed", "exact"), ("passed", "exact")]
+    assert enumerated[0].finding.found.endswith("; 1 value outside")
+    assert enumerated[1].finding.found.endswith("; none outside")
     assert (cut.status, cut.finding.advice) == ("unknown", "`frequencies: all`, with which values are counted")
 
 

@@ -250,7 +250,7 @@ def test_what_is_told_and_what_is_refused(tmp_path: Path) -> None:
     [
         ({"frequencies": "all", "algorithm": "fingerprints"}, "is for `frequencies: repeated`"),
         ({"algorithm": "enumeration"}, "is for `frequencies: repeated`"),
-        ({**PRINTED, "ranks": "on"}, "`algorithm: enumeration` keeps all"),
+        ({**PRINTED, "ranks": "on"}, "use `algorithm: enumeration`"),
         ({**PRINTED, "by_partition": "on"}, "`by_partition: on` takes a list of all values"),
         ({"frequencies": "repeated", "algorithm": "bloom"}, "algorithm"),
     ],
