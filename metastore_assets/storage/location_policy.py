@@ -179,7 +179,9 @@ def table_location(table: TableConfig) -> Location:
 def catalog_location(table: TableConfig, recorded: str, options: Mapping[str, str]) -> Location:
     """Where a table or its metadata file lies as its catalog says, with the storage options that the catalog gives."""
     place = StorageAddress.of(_path_mapping(table)(recorded))
-    return Location.of(place.uri if place else recorded, {**options, **table.storage_options}, confined=table.restrict_to_table_root)
+    return Location.of(
+        place.uri if place else recorded, {**options, **table.storage_options}, confined=table.restrict_to_table_root
+    )
 
 
 def _path_mapping(table: TableConfig) -> PathMapping:
