@@ -72,7 +72,7 @@ def test_no_small_change_undoes_a_choice(distinct: int, repeats: int) -> None:
 
 
 def test_what_hardly_repeats_is_kept_by_fingerprints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """CardinalityMode from what the values are like, recorded with why, and decided anew once they are clearly otherwise."""
+    """Decided from what the values are like, recorded with why, and decided anew once they are clearly otherwise."""
     for module in (decisions, profile):
         monkeypatch.setattr(module, "NEAR_UNIQUE_FROM", 100)
     lake = Words(tmp_path, frequencies="repeated")
