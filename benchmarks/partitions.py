@@ -24,8 +24,8 @@ from benchmarks.report import Row
 from metastore_assets.config import TableConfig
 from metastore_assets.lookup import Metastore, Table
 from metastore_assets.pipeline.engine import Engine
-from metastore_assets.pipeline.layouts import table_layout
 from metastore_assets.pipeline.partition_files import table_partition_files
+from metastore_assets.pipeline.profile_spec import table_profile_spec
 from metastore_assets.pipeline.profiles.files import ProfileWriter
 from metastore_assets.statistics.profile import profile_field
 from metastore_assets.storage.io_counters import count_io
@@ -130,8 +130,8 @@ def _profile(store: ObjectStore, seed: int) -> ProfileFiles:
     }
     rows = pa.table(columns)
     config = TableConfig(name="bench", uri="none")
-    layout = table_layout(rows.schema, config)
-    with ProfileWriter(store.child("bench"), "profiles", layout, rows.num_rows) as writer:
+    spec = table_profile_spec(rows.schema, config)
+    with ProfileWriter(store.child("bench"), "profiles", spec, rows.num_rows) as writer:
         for field, column, leaves in zip(rows.schema, rows.columns, schema_leaves(rows.schema), strict=True):
             for profile in profile_field(field, column.chunks, config.policy, leaves=leaves):
                 writer.add(profile)
@@ -180,8 +180,8 @@ def publish_partitions(store: ObjectStore, name: str, made: list[ProfileFiles], 
         content_id="1",
         files=own(made[0], "table"),
         code_version="0",
-        layout="layout",
-        layouts={},
+        spec_id="spec",
+        specs={},
         fragments=(),
         partitions=entries,
         partition_files=table_partition_files(Engine(_here, "auto"), store.child(name), 1, None, entries)

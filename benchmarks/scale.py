@@ -26,10 +26,10 @@ import pyarrow as pa
 from benchmarks.report import Row
 from metastore_assets.config import TableConfig
 from metastore_assets.formats.base import Fragment, Snapshot
-from metastore_assets.pipeline.layouts import Layout, table_layout
 from metastore_assets.pipeline.merging import merges
 from metastore_assets.pipeline.merging.tree import Branch, key_position, merge_tree
 from metastore_assets.pipeline.plan import Plan, content_id, make_plan, members_id, partition_content_id
+from metastore_assets.pipeline.profile_spec import ProfileSpec, table_profile_spec
 from metastore_assets.store import objects
 from metastore_assets.store.backend import Backend, Input
 from metastore_assets.store.manifest import FragmentEntry, NodeEntry, PartitionEntry, ProfileFiles, Version
@@ -66,16 +66,16 @@ def measure(count: int, columns: int) -> dict[str, float]:
     folder = tempfile.mkdtemp(prefix="metastore-bench-")
     versions = VersionStore(ObjectStore(folder), "table")
     schema = pa.schema([(f"c{at}", pa.int64()) for at in range(columns)])
-    layout = table_layout(schema, TableConfig(name="table", uri="none"))
+    spec = table_profile_spec(schema, TableConfig(name="table", uri="none"))
     fragments = [_fragment(number) for number in range(count)]
-    versions.publish(_version(_plan(None, fragments, layout, schema), layout))
+    versions.publish(_version(_plan(None, fragments, spec, schema), spec))
     fragments[count // 2] = _fragment(count // 2, "replaced")
     with _counted() as counted:
         started = time.process_time()
         base = VersionStore(ObjectStore(folder), "table").latest()
-        plan = _plan(base, fragments, layout, schema)
+        plan = _plan(base, fragments, spec, schema)
         planned = time.process_time()
-        version = _version(plan, layout)
+        version = _version(plan, spec)
         published_from = time.process_time()
         versions.publish(version, base)
         published = time.process_time()
@@ -101,19 +101,19 @@ def _fragment(number: int, content: str = "") -> Fragment:
     )
 
 
-def _plan(base: Version | None, fragments: list[Fragment], layout: Layout, schema: pa.Schema) -> Plan:
+def _plan(base: Version | None, fragments: list[Fragment], spec: ProfileSpec, schema: pa.Schema) -> Plan:
     ordered = tuple(sorted(fragments, key=lambda own: (own.partition_key, own.id)))
     snapshot = Snapshot("delta", str(len(ordered)), None, schema, ("day",), ordered)
     stored = base.fragments if base else ()
-    layouts = {**(base.layouts if base else {}), layout.id: layout.signatures}
-    return make_plan("table", base, snapshot, layout, stored=stored, layouts=layouts)
+    specs = {**(base.specs if base else {}), spec.id: spec.column_specs}
+    return make_plan("table", base, snapshot, spec, stored=stored, specs=specs)
 
 
-def _version(plan: Plan, layout: Layout) -> Version:
+def _version(plan: Plan, spec: ProfileSpec) -> Version:
     """What assembling it would come to, with names of files that nobody wrote."""
     read = {
         own.id: FragmentEntry(
-            own.id, own.partition_key, own.path, own.bytes, 1, layout.id, (), _files(f"fragments/{own.id}")
+            own.id, own.partition_key, own.path, own.bytes, 1, spec.id, (), _files(f"fragments/{own.id}")
         )
         for own in plan.to_profile
     }
@@ -122,19 +122,19 @@ def _version(plan: Plan, layout: Layout) -> Version:
         part.reused
         or PartitionEntry(
             part.key,
-            partition_content_id(layout.id, part.fragments),
+            partition_content_id(spec.id, part.fragments),
             len(part.fragments),
             1 << 34,
             len(part.fragments),
             _files(f"partitions/{part.key}-{plan.number}"),
             plan.number,
-            layout.id,
+            spec.id,
             members_id(part.fragments),
         )
         for part in plan.partitions
     ]
     nodes = [
-        NodeEntry(_node_id(key, branch), _files(f"nodes/{_node_id(key, branch)}"), layout.id)
+        NodeEntry(_node_id(key, branch), _files(f"nodes/{_node_id(key, branch)}"), spec.id)
         for key, root in _groups(plan)
         for branch in _below(root)
     ]
@@ -149,11 +149,11 @@ def _version(plan: Plan, layout: Layout) -> Version:
         partition_columns=("day",),
         row_count=len(fragments),
         bytes=1,
-        content_id=content_id(layout, partitions),
+        content_id=content_id(spec, partitions),
         files=_files(f"table/{plan.number}"),
         code_version="bench",
-        layout=layout.id,
-        layouts={layout.id: layout.signatures},
+        spec_id=spec.id,
+        specs={spec.id: spec.column_specs},
         fragments=list(fragments.values()),
         partitions=partitions,
         nodes=nodes,

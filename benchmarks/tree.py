@@ -22,11 +22,11 @@ import pyarrow.parquet as pq
 
 from benchmarks.report import Row
 from metastore_assets.config import TableConfig
-from metastore_assets.pipeline.layouts import Layout, table_layout
 from metastore_assets.pipeline.merging import merges
 from metastore_assets.pipeline.merging.tree import Branch, key_position, merge_tree
+from metastore_assets.pipeline.profile_spec import ProfileSpec, table_profile_spec
 from metastore_assets.pipeline.profiles.files import ProfileWriter, write_states
-from metastore_assets.pipeline.profiles.states_files import StatesFiles
+from metastore_assets.pipeline.profiles.states_reader import StatesReader
 from metastore_assets.pipeline.profiles.stored_states import read_states
 from metastore_assets.statistics.merge import merge_states
 from metastore_assets.statistics.profile import profile_field
@@ -48,16 +48,16 @@ def run() -> list[Row]:
     partitions, columns = map(int, os.environ.get("METASTORE_BENCH_TREE", "2000x100").split("x"))
     folder = Path(tempfile.mkdtemp(prefix="metastore-bench-"))
     store = ObjectStore(str(folder))
-    layout, leaf, node = _profiles(store, columns)
-    children = tuple(merges.Child(f"part={at}", leaf, layout.id, as_wanted=True) for at in range(partitions))
+    spec, leaf, node = _profiles(store, columns)
+    children = tuple(merges.Child(f"part={at}", leaf, spec.id, as_wanted=True) for at in range(partitions))
     group = merges.Group("*", "table", children, is_merged_on=False)
     tree = merge_tree([(key_position(child.key), child) for child in children], merges.FAN_IN)
     path = _path(store, tree, children[0], node)
     merge = replace(path, group=group)
     with _counted() as read:
         started = time.process_time()
-        with StatesFiles(store) as opened:
-            merges.merged_states(opened, layout, merge, merges.NodeFiles(store, layout))
+        with StatesReader(store) as opened:
+            merges.merged_states(opened, spec, merge, merges.NodeFiles(store, spec))
         seconds = time.process_time() - started
     shutil.rmtree(folder)
     megabytes = sum(read) / MB
@@ -101,23 +101,23 @@ def _holds(branch: Branch[merges.Child], child: merges.Child) -> bool:
     return any(_holds(part, child) if isinstance(part, Branch) else part is child for part in branch.parts)
 
 
-def _profiles(store: ObjectStore, columns: int) -> tuple[Layout, ProfileFiles, ProfileFiles]:
+def _profiles(store: ObjectStore, columns: int) -> tuple[ProfileSpec, ProfileFiles, ProfileFiles]:
     """The profile of a partition, and that of a node of the tree over four of them."""
     draw = np.random.default_rng(0)
     config = TableConfig(name="bench", uri="none")
     parts = []
     for _ in range(4):
         rows = pa.table({f"c{at}": _column(draw, at) for at in range(columns)})
-        layout = table_layout(rows.schema, config)
-        with ProfileWriter(store, "partitions", layout, ROWS) as writer:
+        spec = table_profile_spec(rows.schema, config)
+        with ProfileWriter(store, "partitions", spec, ROWS) as writer:
             for field, column, leaves in zip(rows.schema, rows.columns, schema_leaves(rows.schema), strict=True):
                 for profile in profile_field(field, column.chunks, config.policy, leaves=leaves):
                     writer.add(profile)
         parts.append(writer.files)
-    with StatesFiles(store) as opened:
-        states = [read_states(opened, part, layout)[1] for part in parts]
-    merged = merge_states(states, [leaf.path for leaf, _ in layout.leaves])
-    return layout, parts[0], write_states(store, "nodes", layout, 4 * ROWS, merged)
+    with StatesReader(store) as opened:
+        states = [read_states(opened, part, spec)[1] for part in parts]
+    merged = merge_states(states, [leaf.path for leaf, _ in spec.leaves])
+    return spec, parts[0], write_states(store, "nodes", spec, 4 * ROWS, merged)
 
 
 def _column(draw: np.random.Generator, at: int) -> pa.Array:

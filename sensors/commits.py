@@ -30,8 +30,8 @@ from metastore_assets.assets.secrets import telling_no_secrets
 from metastore_assets.assets.told import told_version
 from metastore_assets.config import SensorStatus, TableConfig
 from metastore_assets.formats import SnapshotReference
-from metastore_assets.pipeline.planning import has_layout
-from metastore_assets.pipeline.signatures import PROFILE_VERSION
+from metastore_assets.pipeline.column_spec import PROFILE_VERSION
+from metastore_assets.pipeline.planning import matches_policies
 from metastore_assets.report.markdown import code_markdown
 from metastore_assets.report.text import one_line
 from metastore_assets.resources.configuration import Configuration
@@ -147,7 +147,7 @@ def seen_by(instance: DagsterInstance, found: Found, now: SnapshotReference, nam
     return Seen(
         snapshot=now.id,
         turn=found.turn,
-        current=latest is not None and now == described and has_layout(found.table, latest),
+        current=latest is not None and now == described and matches_policies(found.table, latest),
         published=published,
         reported=told[0] if told else 0,
         target=target,

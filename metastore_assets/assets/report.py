@@ -32,7 +32,7 @@ from metastore_assets.assets.metadata import (
 )
 from metastore_assets.assets.names import DATA_VERSION_TAG, Kind, TableNames
 from metastore_assets.lookup import Table
-from metastore_assets.pipeline.signatures import PROFILE_VERSION
+from metastore_assets.pipeline.column_spec import PROFILE_VERSION
 from metastore_assets.report.glance import glance_at
 from metastore_assets.report.interest import interesting_columns
 from metastore_assets.report.text import plural

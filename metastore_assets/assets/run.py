@@ -25,7 +25,7 @@ from metastore_assets.formats import Memory, Runner, open_table_format
 from metastore_assets.lookup import Metastore
 from metastore_assets.pipeline.reading import TaskReader
 from metastore_assets.pipeline.refresh import is_current, refresh
-from metastore_assets.pipeline.telling import logging_progress, told_result
+from metastore_assets.pipeline.telling import format_result, log_progress
 from metastore_assets.resources.configuration import Configuration
 from metastore_assets.store.versions import VersionStore, versions_of
 from metastore_assets.tasks.running import run_in_children
@@ -98,9 +98,9 @@ def _refreshed(
 ) -> float:
     """Refresh the table, here or as a job of EMR Serverless. Returns the seconds that took, as who did it says."""
     if config.engine != EMR_SERVERLESS:
-        progress = logging_progress(context.log.info)
+        progress = log_progress(context.log.info)
         result = refresh(config, table, spark, full=full, partitions=partitions, progress=progress)
-        context.log.info(told_result(result))
+        context.log.info(format_result(result))
         return result.seconds
     latest = versions_of(config, table.name).latest()
     if not full and not partitions and latest is not None and is_current(config, table, latest):

@@ -14,7 +14,7 @@ from metastore_assets.config import TableConfig
 from metastore_assets.config.check_models import Fresh
 from metastore_assets.errors import ConfigError
 from metastore_assets.messages import redacted
-from metastore_assets.pipeline.signatures import PROFILE_VERSION
+from metastore_assets.pipeline.column_spec import PROFILE_VERSION
 from metastore_assets.report.markdown import code_markdown
 
 _CONTENTS: Mapping[AssetKind, str] = {

@@ -94,7 +94,7 @@ def refresh(
 def _planned(plan: Plan, again: bool) -> dict[str, Any]:
     """A plan as the answer of a refresh: `published` says whether it would publish a version."""
     base = plan.base
-    published = (base.snapshot, base.committed_at, base.layout) if base else None
-    if again or published != (plan.snapshot.id, plan.snapshot.committed_at, plan.layout.id):
+    published = (base.snapshot, base.committed_at, base.spec_id) if base else None
+    if again or published != (plan.snapshot.id, plan.snapshot.committed_at, plan.spec.id):
         return {**plan.to_json(), "published": True}
     return {**plan.to_json(), "published": False, "version": plan.number - 1}

@@ -11,7 +11,7 @@ from metastore_assets.errors import ConfigError, MetastoreError
 from metastore_assets.messages import remember_secret, without_secrets
 from metastore_assets.pipeline.hidden_key import KEY_VARIABLE
 from metastore_assets.pipeline.refresh import refresh
-from metastore_assets.pipeline.telling import logging_progress, told_result
+from metastore_assets.pipeline.telling import format_result, log_progress
 from metastore_assets.spark.session import submitted_session
 
 
@@ -57,9 +57,9 @@ def _refreshed(request: Request, log: Callable[[str], object]) -> Answer:
         submitted_session,
         full=request.full,
         partitions=request.partitions,
-        progress=logging_progress(log),
+        progress=log_progress(log),
     )
-    log(told_result(result))
+    log(format_result(result))
     return Answer(result.version, result.seconds)
 
 

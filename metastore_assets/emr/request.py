@@ -12,7 +12,7 @@ from pydantic import SecretStr
 from metastore_assets import errors
 from metastore_assets.config import EMBEDDED_CATALOG, CatalogConfig, MetastoreConfig, TableConfig
 from metastore_assets.errors import MetastoreError
-from metastore_assets.pipeline.signatures import PROFILE_VERSION
+from metastore_assets.pipeline.column_spec import PROFILE_VERSION
 
 REQUEST = "metastore"
 """The name under which Pipes brings a request to the job."""

@@ -10,16 +10,16 @@ from importlib.metadata import version as package_version
 import pyarrow as pa
 
 from metastore_assets.formats.schema_casting import without_default_values
-from metastore_assets.pipeline.decisions import record
+from metastore_assets.pipeline.auto_policies import record
 from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.index import table_index
-from metastore_assets.pipeline.layouts import Held, field_identity
 from metastore_assets.pipeline.membership import filtered_columns, table_membership
-from metastore_assets.pipeline.merging.merges import TABLE, Child, Former, Group, node_group
+from metastore_assets.pipeline.merging.compaction import compact_segments
+from metastore_assets.pipeline.merging.merges import TABLE, Child, Group, PreviousResult, node_group
 from metastore_assets.pipeline.merging.reduce import Reduction, reduce_groups
-from metastore_assets.pipeline.merging.rewriting import gathered
 from metastore_assets.pipeline.partition_files import table_partition_files
 from metastore_assets.pipeline.plan import PartitionPlan, Plan, content_id, members_id, partition_content_id
+from metastore_assets.pipeline.profile_spec import SpecCompatibility, field_identity
 from metastore_assets.pipeline.value_counts.table import TableLists
 from metastore_assets.store.manifest import FragmentEntry, NodeEntry, PartitionEntry, ProfileFiles, Version
 from metastore_assets.store.objects import ObjectStore
@@ -61,7 +61,7 @@ def _assembled(
     memory: Mapping[bytes, bytes],
     lists: TableLists,
 ) -> Version:
-    held = Held(plan.layouts, plan.layout)
+    held = SpecCompatibility(plan.specs, plan.spec)
     known = {node.id: node for node in plan.base.nodes} if plan.base else {}
     reduced = _reduce_partitions(engine, store, plan, held, fragments, known, lists)
     partitions = [
@@ -77,14 +77,14 @@ def _assembled(
     current = [fragments[own] for partition in plan.partitions for own in partition.fragments]
     entries = [*current, *_retired(plan, {entry.id for entry in current}, keep_versions)]
     nodes = [*kept_nodes, *reduced.nodes, *table_nodes]
-    entries, nodes = gathered(engine, store, len(plan.layout.leaves), entries, nodes)
+    entries, nodes = compact_segments(engine, store, len(plan.spec.leaves), entries, nodes)
     index = table_index(
-        engine, store, len(plan.layout.leaves), plan.base, [entry for entry in entries if entry.retired is None]
+        engine, store, len(plan.spec.leaves), plan.base, [entry for entry in entries if entry.retired is None]
     )
-    partition_files = table_partition_files(engine, store, len(plan.layout.leaves), plan.base, partitions)
+    partition_files = table_partition_files(engine, store, len(plan.spec.leaves), plan.base, partitions)
     live = [entry for entry in entries if entry.retired is None]
-    membership = table_membership(engine, store, filtered_columns(plan.layout), plan.base, live)
-    used = {entry.layout for held_ in (entries, partitions, nodes) for entry in held_} | {plan.layout.id}
+    membership = table_membership(engine, store, filtered_columns(plan.spec), plan.base, live)
+    used = {entry.spec_id for held_ in (entries, partitions, nodes) for entry in held_} | {plan.spec.id}
     return Version(
         number=plan.number,
         table=plan.table,
@@ -96,11 +96,11 @@ def _assembled(
         partition_columns=plan.snapshot.partition_columns,
         row_count=sum(entry.row_count for entry in partitions),
         bytes=sum(entry.bytes for entry in partitions),
-        content_id=content_id(plan.layout, partitions),
+        content_id=content_id(plan.spec, partitions),
         files=table_files,
         code_version=package_version("metastore-assets"),
-        layout=plan.layout.id,
-        layouts={key: value for key, value in plan.layouts.items() if key in used},
+        spec_id=plan.spec.id,
+        specs={key: value for key, value in plan.specs.items() if key in used},
         fragments=entries,
         partitions=partitions,
         nodes=nodes,
@@ -119,8 +119,8 @@ def _assembled(
 
 def _stored_schema(plan: Plan) -> pa.Schema:
     """Return the schema of the snapshot, without defaults of columns that are hidden or hold what is."""
-    owners = plan.layout.owners
-    hidden = {owners[leaf.field_id] for leaf, policy in plan.layout.leaves if policy.values == "hidden"}
+    owners = plan.spec.owners
+    hidden = {owners[leaf.field_id] for leaf, policy in plan.spec.leaves if policy.values == "hidden"}
     schema = plan.snapshot.schema
     fields = [without_default_values(field) if field_identity(field) in hidden else field for field in schema]
     return pa.schema(fields, schema.metadata)
@@ -142,7 +142,7 @@ def _reduce_partitions(
     engine: Engine,
     store: ObjectStore,
     plan: Plan,
-    held: Held,
+    held: SpecCompatibility,
     fragments: Mapping[str, FragmentEntry],
     known: Mapping[str, NodeEntry],
     lists: TableLists,
@@ -157,7 +157,7 @@ def _reduce_partitions(
             partition.key,
             "partitions",
             tuple(_child(fragments[own], held) for own in partition.fragments),
-            _former(held, published[partition.key].files, published[partition.key].layout, children[partition.key])
+            _former(held, published[partition.key].files, published[partition.key].spec_id, children[partition.key])
             if partition.key in published
             else None,
             has_lists=len(plan.partitions) > 1,
@@ -172,7 +172,7 @@ def _reduce_table(
     engine: Engine,
     store: ObjectStore,
     plan: Plan,
-    held: Held,
+    held: SpecCompatibility,
     partitions: Sequence[PartitionEntry],
     known: Mapping[str, NodeEntry],
     lists: TableLists,
@@ -180,47 +180,49 @@ def _reduce_table(
     base = plan.base
     # People read the table's own files: unlike partitions', these have the names and the order of now.
     children = tuple(
-        Child(entry.key, entry.files, entry.layout, held.is_named(entry.layout), entry.row_count)
+        Child(entry.key, entry.files, entry.spec_id, held.has_current_names(entry.spec_id), entry.row_count)
         for entry in partitions
     )
     if base is not None:
         before = [(entry.key, entry.files) for entry in base.partitions]
-        if base.layout == plan.layout.id and before == [(child.key, child.files) for child in children]:
+        if base.spec_id == plan.spec.id and before == [(child.key, child.files) for child in children]:
             return base.files, [node for node in known.values() if node_group(node.id) == TABLE]
     group = Group(TABLE, "table", children, is_merged_on=False, has_lists=False)
     reduction = reduce_groups(engine, store, held, [group], known, lists.facts)
     return reduction.files[TABLE], reduction.nodes
 
 
-def _former(held: Held, files: ProfileFiles, layout: str, children: Sequence[Child]) -> Former | None:
+def _former(
+    held: SpecCompatibility, files: ProfileFiles, spec_id: str, children: Sequence[Child]
+) -> PreviousResult | None:
     """The published profile of a group, where its lists are what is wanted."""
-    if not held.equals(layout):
+    if not held.equals(spec_id):
         return None
-    without = held.missing(layout)
+    without = held.missing_columns(spec_id)
     for child in children:
-        without &= held.missing(child.layout)
-    return Former(files, without, tuple(children))
+        without &= held.missing_columns(child.spec_id)
+    return PreviousResult(files, without, tuple(children))
 
 
-def _child(entry: FragmentEntry, held: Held) -> Child:
-    return Child(entry.id, entry.files, entry.layout, held.equals(entry.layout, entry.unlisted), entry.row_count)
+def _child(entry: FragmentEntry, held: SpecCompatibility) -> Child:
+    return Child(entry.id, entry.files, entry.spec_id, held.equals(entry.spec_id, entry.unlisted), entry.row_count)
 
 
 def _partition(
     plan: Plan, partition: PartitionPlan, own: Sequence[FragmentEntry], files: Mapping[str, ProfileFiles]
 ) -> PartitionEntry:
-    layout = plan.layout.id
+    spec_id = plan.spec.id
     if len(own) == 1 and own[0].files == files[partition.key]:
-        layout = own[0].layout
+        spec_id = own[0].spec_id
     return PartitionEntry(
         key=partition.key,
-        content_id=partition_content_id(layout, partition.fragments),
+        content_id=partition_content_id(spec_id, partition.fragments),
         row_count=sum(entry.row_count for entry in own),
         bytes=sum(entry.bytes for entry in own),
         fragments=len(own),
         files=files[partition.key],
         version=plan.number,
-        layout=layout,
+        spec_id=spec_id,
         members=members_id(partition.fragments),
     )
 

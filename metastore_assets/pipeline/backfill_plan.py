@@ -19,8 +19,8 @@ from metastore_assets.formats.partition_filter import PartitionFilter
 from metastore_assets.formats.partition_keys import decode_partition_key
 from metastore_assets.formats.partition_ranges import PartitionRanges
 from metastore_assets.messages import close_names
+from metastore_assets.pipeline.column_spec import digest
 from metastore_assets.pipeline.plan import Plan
-from metastore_assets.pipeline.signatures import digest
 from metastore_assets.store.manifest import Effort
 
 Mode = Literal["outdated", "missing", "stale", "all"]
@@ -252,10 +252,10 @@ def _is_meant(mode: Mode, is_published: bool) -> bool:
 
 
 def _is_current(plan: Plan) -> bool:
-    """Whether the published version is of the plan's snapshot and layout."""
+    """Whether the published version is of the plan's snapshot and profile spec."""
     base = plan.base
-    now = (plan.snapshot.id, plan.snapshot.committed_at, plan.layout.id)
-    return base is not None and (base.snapshot, base.committed_at, base.layout) == now
+    now = (plan.snapshot.id, plan.snapshot.committed_at, plan.spec.id)
+    return base is not None and (base.snapshot, base.committed_at, base.spec_id) == now
 
 
 def _group(fragments: Mapping[str, Sequence[Fragment]], keys: Collection[str]) -> Group:

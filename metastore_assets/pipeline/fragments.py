@@ -26,9 +26,14 @@ from metastore_assets.errors import (
 from metastore_assets.formats.base import Fragment, FragmentReader
 from metastore_assets.pipeline.bundles import weight
 from metastore_assets.pipeline.engine import Engine
-from metastore_assets.pipeline.layouts import Layout, field_identity
+from metastore_assets.pipeline.profile_spec import ProfileSpec, field_identity
 from metastore_assets.pipeline.profiles.files import ProfileWriter
-from metastore_assets.pipeline.profiles.packed import StatesWriter, keeps_filters, keeps_prints, layout_union
+from metastore_assets.pipeline.profiles.states_writer import (
+    StatesWriter,
+    has_fingerprints,
+    has_value_filters,
+    value_union,
+)
 from metastore_assets.spark.tasks import limit_threads, run_tasks
 from metastore_assets.statistics.profile import ColumnProfile, profile_field
 from metastore_assets.storage.corrupt_input import CORRUPTION_ERRORS, error_reason, is_unsupported
@@ -49,7 +54,7 @@ class ProfileContext:
     """The table's folder below the Metastore's root."""
     table: TableConfig
     schema: pa.Schema
-    layout: Layout
+    spec: ProfileSpec
     alone: frozenset[str] = frozenset()
     """Ids of fragments that have a partition to themselves: their profiles are also those of the partitions, for people
     to read. All others are packed, some to a file."""
@@ -144,16 +149,16 @@ def profile_bundle(context: ProfileContext, bundle: Bundle) -> Results:
     Runs in a worker process. What a fragment does wrong comes back as a failure that names its file; a store that
     cannot be written raises, for it concerns every fragment.
     """
-    if len(bundle) == 1 and (bundle[0].id in context.alone or not context.layout.leaves):
+    if len(bundle) == 1 and (bundle[0].id in context.alone or not context.spec.leaves):
         (fragment,) = bundle
         return [_outcome(context, fragment, partial(_profile_own, context, fragment))]
     with StatesWriter(
         context.store,
         "fragments",
-        layout_union(context.layout),
+        value_union(context.spec),
         lists=True,
-        prints=keeps_prints(context.layout),
-        filters=keeps_filters(context.layout),
+        prints=has_fingerprints(context.spec),
+        filters=has_value_filters(context.spec),
     ) as writer:
         # What is left of one that fails halfway is a section that nothing names.
         results = [
@@ -192,7 +197,7 @@ def _told(context: ProfileContext, fragment: Fragment, error: BaseException, tex
 
     Fragments of tables with hidden columns raise errors that quote nothing (`formats.hidden`).
     """
-    if isinstance(error, FragmentError) or all(policy.values == "shown" for _, policy in context.layout.leaves):
+    if isinstance(error, FragmentError) or all(policy.values == "shown" for _, policy in context.spec.leaves):
         return text
     return f"{fragment.path}: cannot be read ({type(error).__name__}; a column's values are hidden, so no more is told)"
 
@@ -215,7 +220,7 @@ def _profile_section(context: ProfileContext, fragment: Fragment, writer: States
 def _profile_own(context: ProfileContext, fragment: Fragment) -> FragmentEntry:
     with (
         _opened(fragment) as reader,
-        ProfileWriter(context.store, "fragments", context.layout, reader.row_count) as writer,
+        ProfileWriter(context.store, "fragments", context.spec, reader.row_count) as writer,
     ):
         entry = _profile(context, fragment, reader, writer.add)
     return replace(entry, files=writer.files)
@@ -237,7 +242,7 @@ def _profile(
 ) -> FragmentEntry:
     """The entry of a fragment, without its files, once all its columns are added."""
     row_count = reader.row_count
-    policies = {leaf.path: policy for leaf, policy in context.layout.leaves}
+    policies = {leaf.path: policy for leaf, policy in context.spec.leaves}
     unlisted: list[str] = []
     for field, leaves in zip(context.schema, schema_leaves(context.schema), strict=True):
         profiles = profile_field(field, reader.read(field, encoded=True), policies.__getitem__, leaves=leaves)
@@ -262,7 +267,7 @@ def _profile(
         path=fragment.path,
         bytes=fragment.bytes,
         row_count=row_count,
-        layout=context.layout.id,
+        spec_id=context.spec.id,
         unprofiled=tuple(sorted(reader.stored_columns - profiled)),
         files=ProfileFiles("", "", ()),
         retired=None,

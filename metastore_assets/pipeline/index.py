@@ -17,8 +17,8 @@ from metastore_assets.errors import UnsupportedTypeError
 from metastore_assets.index import IndexRows, next_index
 from metastore_assets.index.rows import FRAGMENTS, column_schema, gathered, in_union, shortened
 from metastore_assets.pipeline.engine import Engine
-from metastore_assets.pipeline.profiles.packed import LISTS, SECTION
-from metastore_assets.pipeline.profiles.states_files import sound
+from metastore_assets.pipeline.profiles.states_reader import sound
+from metastore_assets.pipeline.profiles.states_writer import LISTS, SECTION
 from metastore_assets.statistics.union import as_union, class_values, union_of
 from metastore_assets.store.entry_files import EntryFiles
 from metastore_assets.store.manifest import FragmentEntry, Version

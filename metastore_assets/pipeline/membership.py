@@ -10,8 +10,8 @@ import pyarrow as pa
 
 from metastore_assets.index.membership import Filters, MembershipReader, next_membership
 from metastore_assets.pipeline.engine import Engine
-from metastore_assets.pipeline.layouts import Layout
-from metastore_assets.pipeline.profiles.states_files import StatesFiles, sound
+from metastore_assets.pipeline.profile_spec import ProfileSpec
+from metastore_assets.pipeline.profiles.states_reader import StatesReader, sound
 from metastore_assets.pipeline.profiles.stored import FrequencyReader
 from metastore_assets.statistics.membership import cells_of_filters, filter_of_list
 from metastore_assets.store.manifest import FragmentEntry, MembershipFiles, ProfileFiles, Version
@@ -22,10 +22,10 @@ _LOT = 512
 """Fragments whose filters are held at once."""
 
 
-def filtered_columns(layout: Layout) -> tuple[str, ...]:
+def filtered_columns(spec: ProfileSpec) -> tuple[str, ...]:
     """Field ids of the columns of which it is kept which values a fragment may hold, in table order."""
-    valued = layout.valued
-    return tuple(leaf.field_id for leaf, policy in layout.leaves if policy.has_value_filter and leaf.field_id in valued)
+    valued = spec.valued
+    return tuple(leaf.field_id for leaf, policy in spec.leaves if policy.has_value_filter and leaf.field_id in valued)
 
 
 def table_membership(
@@ -87,11 +87,11 @@ def read_filters(
 def _read(
     store: ObjectStore, columns: Sequence[str], profiles: Sequence[ProfileFiles]
 ) -> dict[str, list[tuple[str, bytes] | None]]:
-    with StatesFiles(store) as opened:
+    with StatesReader(store) as opened:
         return {files.name: [_filter(opened, files, field_id) for field_id in columns] for files in profiles}
 
 
-def _filter(opened: StatesFiles, files: ProfileFiles, field_id: str) -> tuple[str, bytes] | None:
+def _filter(opened: StatesReader, files: ProfileFiles, field_id: str) -> tuple[str, bytes] | None:
     if files.is_packed and (own := opened.read_filter(files, field_id)) is not None:
         return own
     with FrequencyReader(opened, files) as reader:

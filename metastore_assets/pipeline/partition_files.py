@@ -7,7 +7,7 @@ from functools import partial
 
 from metastore_assets.index import PartitionReader, PartitionRows, joined, next_partitions, stacked
 from metastore_assets.pipeline.engine import Engine
-from metastore_assets.pipeline.profiles.states_files import sound
+from metastore_assets.pipeline.profiles.states_reader import sound
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.tables import statistics_rows
 from metastore_assets.store.manifest import OwnStatistics, PartitionEntry, PartitionFiles, Version

@@ -17,7 +17,7 @@ RECORDED_FIELDS = (_FIELDS - {"declared"}) | {"schema", "format"}
 """The same as versions have them."""
 
 
-def place_of(table: TableConfig, format: str) -> Mapping[str, Any] | None:
+def table_location(table: TableConfig, format: str) -> Mapping[str, Any] | None:
     """The fields of a table's configuration that say where it is, and which of its rows are meant, but for defaults.
 
     None where a location holds a password or a signature.

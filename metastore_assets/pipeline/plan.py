@@ -9,8 +9,8 @@ import pyarrow as pa
 
 from metastore_assets.formats.base import Fragment, Snapshot
 from metastore_assets.formats.partition_choice import chosen_partitions
-from metastore_assets.pipeline.layouts import Held, Layout, Layouts, field_identity
-from metastore_assets.pipeline.signatures import digest
+from metastore_assets.pipeline.column_spec import digest
+from metastore_assets.pipeline.profile_spec import ProfileSpec, ProfileSpecs, SpecCompatibility, field_identity
 from metastore_assets.store.manifest import FragmentEntry, PartitionEntry, Version
 
 
@@ -49,7 +49,7 @@ class Plan:
     """The version that this plan leads to."""
     base: Version | None
     snapshot: Snapshot
-    layout: Layout
+    spec: ProfileSpec
     to_profile: tuple[Fragment, ...]
     """Fragments that must be read. Everything else is merged from what is stored."""
     reused: Mapping[str, FragmentEntry]
@@ -65,7 +65,7 @@ class Plan:
     removed_partitions: tuple[str, ...]
     type_changes: tuple[TypeChange, ...] = ()
     """Of columns that are in both schemas; their values are read again."""
-    layouts: Layouts = field(default_factory=dict)
+    specs: ProfileSpecs = field(default_factory=dict)
     """What the stored profiles hold, and what those will that are made for the plan."""
     read_again: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     """By column, for the sake of which outputs how many known fragments are read again: what is stored lacks these."""
@@ -78,7 +78,7 @@ class Plan:
 
         It is read in those that hold a value which comes to occur twice: which these are, what comes decides.
         """
-        printed = [leaf.path for leaf, policy in self.layout.leaves if policy.is_fingerprinted]
+        printed = [leaf.path for leaf, policy in self.spec.leaves if policy.is_fingerprinted]
         read = {fragment.id for fragment in self.to_profile}
         stay = sum(entry.id not in read for entry in self.reused.values())
         return dict.fromkeys(printed, stay) if stay and (self.added or self.removed) else {}
@@ -119,11 +119,11 @@ def make_plan(
     table: str,
     base: Version | None,
     snapshot: Snapshot,
-    layout: Layout,
+    spec: ProfileSpec,
     *,
     stored: Iterable[FragmentEntry] = (),
     fresh: Iterable[FragmentEntry] = (),
-    layouts: Layouts | None = None,
+    specs: ProfileSpecs | None = None,
     full: bool = False,
     partitions: Collection[str] = (),
     number: int | None = None,
@@ -131,7 +131,7 @@ def make_plan(
     """Compare a snapshot with the last published version.
 
     `stored` are the profiles there are: of the published version, of fragments that left the table earlier, and of
-    attempts that did not publish; `layouts` tells by layout id what each of them holds. With `full` every fragment
+    attempts that did not publish; `specs` tells by profile spec id what each of them holds. With `full` every fragment
     is read again; `partitions` names partitions, by key or pattern (see `chosen_partitions`), whose fragments are read
     again whatever is stored. But none is that has a profile among the `fresh` ones: those were made for the same
     request, by a plan that could not be carried out.
@@ -140,7 +140,7 @@ def make_plan(
 
     Raises PartitionNotFoundError when `partitions` names one that the snapshot does not have, and says what is near.
     """
-    known = Held(layouts or {}, layout)
+    known = SpecCompatibility(specs or {}, spec)
     stored = list(stored)
     by_key: dict[str, list[Fragment]] = {}
     for fragment in snapshot.fragments:
@@ -165,7 +165,7 @@ def make_plan(
         number=number or (base.number + 1 if base else 1),
         base=base,
         snapshot=snapshot,
-        layout=layout,
+        spec=spec,
         to_profile=to_profile,
         reused=reused,
         added=tuple(fragment.id for fragment in snapshot.fragments if fragment.id not in published),
@@ -174,7 +174,7 @@ def make_plan(
         partitions=tuple(plans),
         removed_partitions=tuple(sorted(set(before) - set(by_key))),
         type_changes=_type_changes(base.schema, snapshot) if base else (),
-        layouts={**known.layouts, layout.id: layout.signatures},
+        specs={**known.specs, spec.id: spec.column_specs},
         read_again=_read_again(known, stored, {fragment.id for fragment in to_profile}),
     )
 
@@ -194,57 +194,58 @@ def members_id(fragments: Iterable[str]) -> str:
     return digest(sorted(fragments))
 
 
-def partition_content_id(layout: str, fragments: Iterable[str]) -> str:
-    """Digest of what determines a partition's profile: the layout that it was made under, and its fragments."""
-    return digest([layout, *sorted(fragments)])
+def partition_content_id(spec_id: str, fragments: Iterable[str]) -> str:
+    """Digest of what determines a partition's profile: the profile spec that it was made under, and its fragments."""
+    return digest([spec_id, *sorted(fragments)])
 
 
-def content_id(layout: Layout, partitions: Iterable[PartitionEntry]) -> str:
+def content_id(spec: ProfileSpec, partitions: Iterable[PartitionEntry]) -> str:
     """Digest of everything a version's numbers depend on."""
-    return digest([layout.id, *(f"{partition.key}:{partition.content_id}" for partition in partitions)])
+    return digest([spec.id, *(f"{partition.key}:{partition.content_id}" for partition in partitions)])
 
 
-def holds(known: Held, entry: PartitionEntry, fragments: Sequence[FragmentEntry]) -> bool:
-    """Whether a published partition still says what its fragments, those of now, amount to under the layout wanted."""
+def holds(known: SpecCompatibility, entry: PartitionEntry, fragments: Sequence[FragmentEntry]) -> bool:
+    """Return whether a published partition profile equals a new merge of these fragments under the wanted spec."""
     if entry.members != members_id(fragment.id for fragment in fragments):
         return False
-    # A partition of one fragment may be that fragment's profile, which lists what its layout leaves open.
+    # A partition of one fragment may be that fragment's profile, which lists what its profile spec leaves open.
     unlisted = fragments[0].unlisted if len(fragments) == 1 and fragments[0].files == entry.files else ()
-    if not known.equals(entry.layout, unlisted):
+    if not known.equals(entry.spec_id, unlisted):
         return False
-    missing = known.missing(entry.layout)
+    missing = known.missing_columns(entry.spec_id)
     if not missing:
         return True
-    if known.defines(missing):
+    if known.has_user_defined(missing):
         return False  # which have a value of no rows, too
     # What the partition's profile does not have must be null in all its rows.
     return all(
-        missing <= known.missing(fragment.layout) and not missing & set(fragment.unprofiled) for fragment in fragments
+        missing <= known.missing_columns(fragment.spec_id) and not missing & set(fragment.unprofiled)
+        for fragment in fragments
     )
 
 
-def _read_again(known: Held, stored: Iterable[FragmentEntry], read: set[str]) -> dict[str, dict[str, int]]:
+def _read_again(known: SpecCompatibility, stored: Iterable[FragmentEntry], read: set[str]) -> dict[str, dict[str, int]]:
     names = {leaf.field_id: leaf.path for leaf, _ in known.wanted.leaves}
     found: dict[str, dict[str, int]] = {}
     for entry in {entry.id: entry for entry in stored if entry.id in read}.values():
-        for leaf, output in known.lacking(entry.layout, entry.unlisted):
+        for leaf, output in known.missing_outputs(entry.spec_id, entry.unlisted):
             own = found.setdefault(names.get(leaf, leaf), {})
             own[output] = own.get(output, 0) + 1
     return found
 
 
 def _usable(
-    stored: Iterable[FragmentEntry], known: Held, snapshot: Snapshot, again: set[str]
+    stored: Iterable[FragmentEntry], known: SpecCompatibility, snapshot: Snapshot, again: set[str]
 ) -> dict[str, FragmentEntry]:
-    """The stored profiles that hold every column of the layout, with key and path as the snapshot has them."""
+    """The stored profiles that hold every column of the profile spec, with key and path as the snapshot has them."""
     wanted = {fragment.id: fragment for fragment in snapshot.fragments if fragment.partition_key not in again}
     usable: dict[str, FragmentEntry] = {}
     for entry in stored:
         fragment = wanted.get(entry.id)
-        if fragment is None or entry.id in usable or not known.serves(entry.layout, entry.unlisted):
+        if fragment is None or entry.id in usable or not known.satisfies(entry.spec_id, entry.unlisted):
             continue
         # A column is all null in fragments that were written without it, and must be read from the others.
-        missing = known.missing(entry.layout)
+        missing = known.missing_columns(entry.spec_id)
         if not missing & known.wanted.defaulted and not missing & set(entry.unprofiled):
             if (entry.partition_key, entry.path, entry.retired) != (fragment.partition_key, fragment.path, None):
                 entry = replace(entry, partition_key=fragment.partition_key, path=fragment.path, retired=None)

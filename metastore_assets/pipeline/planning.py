@@ -12,11 +12,11 @@ from metastore_assets.errors import ConfigError, CorruptionError, StoreError
 from metastore_assets.formats import Memory
 from metastore_assets.formats.base import DerivedColumn, Snapshot, SnapshotReference, TableFormat
 from metastore_assets.messages import close_names, listed
-from metastore_assets.pipeline.decisions import planned_decisions, recorded_decisions
-from metastore_assets.pipeline.layouts import Layout, Layouts, field_identity, table_layout
+from metastore_assets.pipeline.auto_policies import planned_resolutions, recorded_resolutions
+from metastore_assets.pipeline.column_spec import check_sources, digest
 from metastore_assets.pipeline.plan import Plan, make_plan
-from metastore_assets.pipeline.profiles.states_files import sound
-from metastore_assets.pipeline.signatures import check_sources, digest
+from metastore_assets.pipeline.profile_spec import ProfileSpec, ProfileSpecs, field_identity, table_profile_spec
+from metastore_assets.pipeline.profiles.states_reader import sound
 from metastore_assets.store.manifest import FragmentEntry, Version
 from metastore_assets.store.versions import VersionStore
 from metastore_assets.values.leaves import LeafColumn, schema_leaves
@@ -36,17 +36,17 @@ def attempt_of(versions: VersionStore, *, full: bool, partitions: Collection[str
     return digest([str(versions.newest()), *asked]) if asked else ""
 
 
-def describes_now(table_format: TableFormat, table: TableConfig, version: Version) -> bool:
-    """Whether a version describes the table's current snapshot under the configured policies: see `has_layout`."""
+def is_up_to_date(table_format: TableFormat, table: TableConfig, version: Version) -> bool:
+    """Return whether a version describes the table's current snapshot under the configured policies."""
     now = table_format.current()
-    return now == SnapshotReference(version.snapshot, version.committed_at) and has_layout(table, version)
+    return now == SnapshotReference(version.snapshot, version.committed_at) and matches_policies(table, version)
 
 
-def has_layout(table: TableConfig, version: Version) -> bool:
+def matches_policies(table: TableConfig, version: Version) -> bool:
     """Whether a version was made under the configured policies; `table` has the key of its hidden values, if any."""
     if set(_unknown_columns(version.schema, table)) - set(version.dropped_columns):
         return False  # Planning tells whether the name is misspelt, or of a column that the table no longer has.
-    return table_layout(version.schema, table, recorded_decisions(version, table)).id == version.layout
+    return table_profile_spec(version.schema, table, recorded_resolutions(version, table)).id == version.spec_id
 
 
 def current_plan(
@@ -57,32 +57,32 @@ def current_plan(
     *,
     full: bool,
     partitions: Collection[str],
-    made: Layouts,
+    made: ProfileSpecs,
 ) -> Plan:
-    """The plan as of now; see `make_plan`. `made`: under which layouts the `fresh` profiles were made.
+    """The plan as of now; see `make_plan`. `made`: under which profile specs the `fresh` profiles were made.
 
     Raises what the table's format does, ConfigError, CorruptionError, PartitionNotFoundError.
     """
     base, number = _published(versions, full=full)
     snapshot = table_format.snapshot()
-    decided: Mapping[str, CardinalityMode] = {}
+    resolved: Mapping[str, CardinalityMode] = {}
     if base is not None:
         moved_on = snapshot.reference != SnapshotReference(base.snapshot, base.committed_at)
-        decided = planned_decisions(base, snapshot.schema, table, versions.objects, moved_on=moved_on)
+        resolved = planned_resolutions(base, snapshot.schema, table, versions.objects, moved_on=moved_on)
     dropped = _dropped_columns(versions, base, snapshot.schema, table)
-    layout = table_layout(snapshot.schema, table, decided)
-    _check_hidden(table, layout, snapshot)
-    check_sources(table.name, base.layouts.values() if base else (), layout.signatures)
-    layouts = {**made, **(base.layouts if base else {}), layout.id: layout.signatures}
+    spec = table_profile_spec(snapshot.schema, table, resolved)
+    _check_hidden(table, spec, snapshot)
+    check_sources(table.name, base.specs.values() if base else (), spec.column_specs)
+    specs = {**made, **(base.specs if base else {}), spec.id: spec.column_specs}
     stored = [*(base.fragments if base else ()), *versions.pending()]
     plan = make_plan(
         table.name,
         base,
         snapshot,
-        layout,
+        spec,
         stored=stored,
         fresh=fresh,
-        layouts=layouts,
+        specs=specs,
         full=full,
         partitions=partitions,
         number=number,
@@ -148,15 +148,15 @@ def _check_not_renamed(table: TableConfig, before: pa.Schema, now: pa.Schema, un
         )
 
 
-def _check_hidden(table: TableConfig, layout: Layout, snapshot: Snapshot) -> None:
+def _check_hidden(table: TableConfig, spec: ProfileSpec, snapshot: Snapshot) -> None:
     """Raise ConfigError where values of a hidden column are in partition keys, or in a column that is shown."""
     if not table.hides_values:
         return
-    hidden = [leaf for leaf, policy in layout.leaves if policy.values == "hidden"]
+    hidden = [leaf for leaf, policy in spec.leaves if policy.values == "hidden"]
     derived = {own.name for own in snapshot.derived if own.partitions}
     named = {field_identity(field) for field in snapshot.schema if field.name in snapshot.partition_columns}
     for leaf in hidden:
-        is_partition = layout.owners[leaf.field_id] in named or leaf.path in snapshot.partition_columns
+        is_partition = spec.owners[leaf.field_id] in named or leaf.path in snapshot.partition_columns
         if is_partition and leaf.path not in derived:
             raise ConfigError(
                 f"table {table.name!r}: columns.{leaf.path} cannot be hidden: the table is partitioned by it, so that "
@@ -165,7 +165,7 @@ def _check_hidden(table: TableConfig, layout: Layout, snapshot: Snapshot) -> Non
     for own in snapshot.derived:
         if not own.partitions and own.name in {leaf.path for leaf in hidden}:
             continue
-        if (column := _hidden_source(table, layout, hidden, own)) is None:
+        if (column := _hidden_source(table, spec, hidden, own)) is None:
             continue
         raise ConfigError(
             f"table {table.name!r}: columns.{column} cannot be hidden: the table is partitioned by {own.name!r} "
@@ -177,16 +177,16 @@ def _check_hidden(table: TableConfig, layout: Layout, snapshot: Snapshot) -> Non
 
 
 def _hidden_source(
-    table: TableConfig, layout: Layout, hidden: Sequence[LeafColumn], derived: DerivedColumn
+    table: TableConfig, spec: ProfileSpec, hidden: Sequence[LeafColumn], derived: DerivedColumn
 ) -> str | None:
     """Return the path of a hidden column that another is computed from, or may be; None where there is none."""
     if not derived.sources:
         return hidden[0].path if hidden else None
     for identity, path in derived.sources:
-        found = [leaf for leaf in hidden if identity in (leaf.field_id, layout.owners[leaf.field_id])]
+        found = [leaf for leaf in hidden if identity in (leaf.field_id, spec.owners[leaf.field_id])]
         if found:
             return found[0].path
-        is_known = any(identity in (leaf.field_id, layout.owners[leaf.field_id]) for leaf, _ in layout.leaves)
+        is_known = any(identity in (leaf.field_id, spec.owners[leaf.field_id]) for leaf, _ in spec.leaves)
         # A column that the table has no more goes by its last name.
         if not is_known and table.policy(path).values == "hidden":
             return path
@@ -203,7 +203,7 @@ def _published(versions: VersionStore, *, full: bool) -> tuple[Version | None, i
         if latest is None:
             return None, 1
         with sound(versions.objects, versions.documents.path(latest.number)):
-            for entries in (latest.fragments, latest.partitions, latest.nodes, latest.layouts):
+            for entries in (latest.fragments, latest.partitions, latest.nodes, latest.specs):
                 iter(entries)
         return latest, latest.number + 1
     except CorruptionError:

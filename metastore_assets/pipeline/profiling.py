@@ -13,7 +13,7 @@ from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.fragments import FragmentFailure, FragmentProfiler, ProfileContext
 from metastore_assets.pipeline.outcome import Progress
 from metastore_assets.pipeline.plan import Plan
-from metastore_assets.pipeline.profiles.packed import keeps_filters, keeps_prints
+from metastore_assets.pipeline.profiles.states_writer import has_fingerprints, has_value_filters
 from metastore_assets.store.manifest import FragmentEntry
 from metastore_assets.store.versions import VersionStore
 
@@ -51,16 +51,16 @@ def profile_all(
     if not plan.to_profile:
         return done
     # Files for people have no place for fingerprints of values, nor for filters.
-    is_packed = keeps_prints(plan.layout) or keeps_filters(plan.layout)
+    is_packed = has_fingerprints(plan.spec) or has_value_filters(plan.spec)
     ones = [] if is_packed else [part for part in plan.partitions if len(part.fragments) == 1]
     alone = {partition.fragments[0] for partition in ones}
     alone &= {fragment.id for fragment in plan.to_profile}
-    context = ProfileContext(versions.objects, table, plan.snapshot.schema, plan.layout, frozenset(alone))
+    context = ProfileContext(versions.objects, table, plan.snapshot.schema, plan.spec, frozenset(alone))
     profiler = FragmentProfiler(engine, context)
     total = len(plan.to_profile)
     here = engine.reads_here(plan.to_profile)
     slots = 1 if here else engine.slots()
-    tasks = bundles(plan.to_profile, alone, len(plan.layout.leaves), 1 if here else _TASKS_PER_SLOT * slots)
+    tasks = bundles(plan.to_profile, alone, len(plan.spec.leaves), 1 if here else _TASKS_PER_SLOT * slots)
     size = len(tasks) if here else _BUNDLES_PER_SLOT * slots
     begun = rows = read = 0
     total_bytes = sum(fragment.bytes for fragment in plan.to_profile)

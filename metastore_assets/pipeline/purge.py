@@ -14,12 +14,12 @@ from datetime import UTC, datetime
 
 from metastore_assets.errors import VersionConflictError, VersionNotFoundError
 from metastore_assets.history import forget_values
+from metastore_assets.pipeline.column_spec import parse_column_spec
 from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.index import table_index
 from metastore_assets.pipeline.membership import table_membership
-from metastore_assets.pipeline.merging.rewriting import gathered
+from metastore_assets.pipeline.merging.compaction import compact_segments
 from metastore_assets.pipeline.partition_files import table_partition_files
-from metastore_assets.pipeline.signatures import signature_of
 from metastore_assets.store.backfills import FOLDER as BACKFILLS
 from metastore_assets.store.document import stored_entries
 from metastore_assets.store.manifest import Version
@@ -110,14 +110,14 @@ def _outdated(version: Version) -> int:
     """How many of its profiles have columns that its schema has not."""
     leaves = {leaf.field_id for own in schema_leaves(version.schema) for leaf in own}
     wide = set()
-    for id_, columns in version.layouts.items():
-        signatures = [signature_of(text) for text in columns.values()]
-        if any(own is None or not leaves.issuperset(own.values) for own in signatures):
+    for id_, columns in version.specs.items():
+        column_specs = [parse_column_spec(text) for text in columns.values()]
+        if any(own is None or not leaves.issuperset(own.values) for own in column_specs):
             wide.add(id_)
-    profiles = {(own.files.name, own.layout) for own in version.fragments}
-    profiles |= {(own.files.name, own.layout) for own in version.partitions}
-    profiles |= {(own.files.name, own.layout) for own in version.nodes}
-    return len({name for name, layout in profiles if layout in wide})
+    profiles = {(own.files.name, own.spec_id) for own in version.fragments}
+    profiles |= {(own.files.name, own.spec_id) for own in version.partitions}
+    profiles |= {(own.files.name, own.spec_id) for own in version.nodes}
+    return len({name for name, spec in profiles if spec in wide})
 
 
 def _publish_without_former(
@@ -136,7 +136,7 @@ def _publish_without_former(
                 f"table {versions.table!r} has no version {before} or later that could stay: {there}"
             )
         live = [entry for entry in latest.fragments if entry.retired is None]
-        fragments, nodes = gathered(
+        fragments, nodes = compact_segments(
             engine, versions.objects, len(latest.schema), live, list(latest.nodes), least_share=1, most_waste=0
         )
         lists = write_lists(versions.objects, rewritten(versions.objects, read_lists(versions.objects, latest.lists)))

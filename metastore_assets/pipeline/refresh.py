@@ -26,17 +26,17 @@ from metastore_assets.errors import (
 from metastore_assets.formats import Memory, open_table_format
 from metastore_assets.history import keep_history
 from metastore_assets.pipeline.assemble import next_version
-from metastore_assets.pipeline.decisions import settled
+from metastore_assets.pipeline.auto_policies import resolve_auto_policies
 from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.hidden_key import with_hidden_key
-from metastore_assets.pipeline.merging.rewriting import without_lists
-from metastore_assets.pipeline.moved import without_moves
+from metastore_assets.pipeline.merging.compaction import drop_value_counts
 from metastore_assets.pipeline.outcome import Progress, RefreshResult, nothing_to_do, result_of
-from metastore_assets.pipeline.place import place_of
+from metastore_assets.pipeline.place import table_location
 from metastore_assets.pipeline.plan import Plan
-from metastore_assets.pipeline.planning import attempt_of, current_plan, describes_now, memory_of
+from metastore_assets.pipeline.planning import attempt_of, current_plan, is_up_to_date, memory_of
 from metastore_assets.pipeline.profiling import failure_advice, profile_all, profile_error, save_as, saving
 from metastore_assets.pipeline.reading import TaskReader
+from metastore_assets.pipeline.skip_rewrites import skip_rewrites
 from metastore_assets.storage.io_counters import count_io, io_step
 from metastore_assets.store.manifest import Effort, Version
 from metastore_assets.store.versions import VersionStore, versions_of
@@ -64,7 +64,7 @@ def plan_refresh(
 def is_current(config: MetastoreConfig, table: TableConfig, version: Version) -> bool:
     """Whether a version describes the table's current snapshot under the configured policies."""
     table_format = open_table_format(table, Memory(lambda: version.memory))
-    return describes_now(table_format, with_hidden_key(config, table), version)
+    return is_up_to_date(table_format, with_hidden_key(config, table), version)
 
 
 def refresh(
@@ -114,14 +114,14 @@ def refresh(
                     fresh, finished, written, made = [], 0, set(), {}
                 if not full and not partitions:
                     latest = versions.latest()
-                    if latest is not None and describes_now(table_format, table, latest):
+                    if latest is not None and is_up_to_date(table_format, table, latest):
                         return nothing_to_do(latest, len(fresh) - finished, started, meter)
                 progress(Progress(table.name, "plan"))
                 plan = current_plan(versions, table_format, table, fresh, full=full, partitions=partitions, made=made)
                 former, purged = purged, versions.known_purge
                 if fresh and purged != former:
                     continue
-            made[plan.layout.id] = plan.layout.signatures
+            made[plan.spec.id] = plan.spec.column_specs
             with io_step("profile"):
                 profiled = profile_all(engine, versions, table, plan, progress, attempt)
             if failures := profiled.failures:
@@ -132,12 +132,12 @@ def refresh(
             fragments = {**plan.reused, **{entry.id: entry for entry in profiled.entries}}
             with io_step("decide"), _telling_what_is_missing(table):
                 with saving(versions, profiled):
-                    asked, plan = plan.layout, settled(engine, versions.objects, table, plan, fragments)
-                    fragments = without_lists(engine, versions.objects, asked, plan.layout, fragments)
+                    asked, plan = plan.spec, resolve_auto_policies(engine, versions.objects, table, plan, fragments)
+                    fragments = drop_value_counts(engine, versions.objects, asked, plan.spec, fragments)
                 save_as(versions, profiled, fragments)
                 fresh += profiled.entries
                 if not full and not partitions:
-                    plan = without_moves(engine, versions.objects, plan, fragments)
+                    plan = skip_rewrites(engine, versions.objects, plan, fragments)
             changed = len(plan.changed_partitions)
             progress(Progress(table.name, "reduce", 0, changed, "partitions", changed))
             then_the_table = partial(progress, Progress(table.name, "reduce", changed, changed, "partitions"))
@@ -165,7 +165,7 @@ def refresh(
             progress(Progress(table.name, "publish"))
             read = fresh[finished:]
             effort = Effort(len(read), sum(entry.bytes for entry in read), time.monotonic() - started)
-            new = replace(new, effort=effort, place=place_of(table, new.format))
+            new = replace(new, effort=effort, place=table_location(table, new.format))
             with io_step("publish"):
                 try:
                     versions.publish(new, plan.base)

@@ -10,7 +10,7 @@ from metastore_assets.pipeline.outcome import Progress, RefreshResult
 _SECONDS_BETWEEN_LOGS = 10.0
 
 
-def logging_progress(log: Callable[[str], object]) -> Callable[[Progress], None]:
+def log_progress(log: Callable[[str], object]) -> Callable[[Progress], None]:
     """Each stage is logged once, and then as it goes on, but seldom: every line is a row in Dagster's database."""
     stage, logged = "", 0.0
 
@@ -26,7 +26,7 @@ def logging_progress(log: Callable[[str], object]) -> Callable[[Progress], None]
     return tell
 
 
-def told_result(result: RefreshResult) -> str:
+def format_result(result: RefreshResult) -> str:
     """A refresh in one line."""
     if not result.published:
         return f"version {result.version} is current: snapshot {result.snapshot}"

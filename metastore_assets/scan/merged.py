@@ -12,10 +12,10 @@ import pyarrow as pa
 from metastore_assets.config import ResolvedPolicy
 from metastore_assets.errors import CorruptionError
 from metastore_assets.lookup.profile_files import with_infinities
-from metastore_assets.pipeline.layouts import Layout
+from metastore_assets.pipeline.profile_spec import ProfileSpec
 from metastore_assets.pipeline.profiles.files import shown_histogram
-from metastore_assets.pipeline.profiles.packed import layout_union
-from metastore_assets.pipeline.profiles.states_files import StatesFiles
+from metastore_assets.pipeline.profiles.states_reader import StatesReader
+from metastore_assets.pipeline.profiles.states_writer import value_union
 from metastore_assets.pipeline.profiles.stored_states import read_together
 from metastore_assets.pipeline.value_counts.frequencies import summed_lists
 from metastore_assets.scan.cutting import CutFragments, CutProfile, Wanted
@@ -126,11 +126,11 @@ class MergedProfile:
             return [self._known[leaf.field_id] for leaf in leaves]
 
     def _read(self, wanted: Sequence[Wanted]) -> dict[str, _Column]:
-        layout = Layout("", {}, tuple(wanted), {})
-        cut = [] if self._cut is None else self._cut.read(wanted, layout_union(layout))
-        rows = self._merged(layout, cut)
+        spec = ProfileSpec("", {}, tuple(wanted), {})
+        cut = [] if self._cut is None else self._cut.read(wanted, value_union(spec))
+        rows = self._merged(spec, cut)
         listed = [at for at, (row, _) in enumerate(rows) if row.frequencies == "enumerated" and row.value_count]
-        lists = self._lists(layout, listed, cut)
+        lists = self._lists(spec, listed, cut)
         found = {}
         for at, ((leaf, policy), (row, histogram)) in enumerate(zip(wanted, rows, strict=True)):
             own = lists.get(at)
@@ -149,22 +149,22 @@ class MergedProfile:
             found[leaf.field_id] = _Column(row, shown, own, repeated)
         return found
 
-    def _merged(self, layout: Layout, cut: Sequence[CutProfile]) -> list[tuple[ColumnStatistics, Histogram | None]]:
-        with StatesFiles(self._store) as opened:
-            parts = read_together(opened, self._profiles, layout)[1] if self._profiles else []
+    def _merged(self, spec: ProfileSpec, cut: Sequence[CutProfile]) -> list[tuple[ColumnStatistics, Histogram | None]]:
+        with StatesReader(self._store) as opened:
+            parts = read_together(opened, self._profiles, spec)[1] if self._profiles else []
         parts += [own.states for own in cut]
         if not parts:
-            rows = [all_null_statistics(leaf, 0, policy) for leaf, policy in layout.leaves]
+            rows = [all_null_statistics(leaf, 0, policy) for leaf, policy in spec.leaves]
             return [(row, None) for row in rows]
-        states = merge_states(parts, [leaf.path for leaf, _ in layout.leaves])
-        labels = [(leaf.path, type_text(leaf.type)) for leaf, _ in layout.leaves]
+        states = merge_states(parts, [leaf.path for leaf, _ in spec.leaves])
+        labels = [(leaf.path, type_text(leaf.type)) for leaf, _ in spec.leaves]
         pairs = zip(state_rows(states, labels), histograms_of_states(states), strict=True)
         return [(completed(row), histogram) for row, histogram in pairs]
 
-    def _lists(self, layout: Layout, positions: Sequence[int], cut: Sequence[CutProfile]) -> dict[int, Frequencies]:
+    def _lists(self, spec: ProfileSpec, positions: Sequence[int], cut: Sequence[CutProfile]) -> dict[int, Frequencies]:
         if not positions:
             return {}
-        stored = summed_lists(self._store, layout, positions, self._profiles)
+        stored = summed_lists(self._store, spec, positions, self._profiles)
         read = {at: [(held, 1) for own in cut if (held := own.lists[at]) is not None] for at in positions}
         return {at: sum_frequencies([(stored[at], 1), *read[at]]) for at in positions}
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 from metastore_assets.caching import lock_free_cached_property
 from metastore_assets.errors import CorruptionError
 from metastore_assets.lookup.profile_files import Profile
-from metastore_assets.pipeline.profiles.states_files import StatesFiles
+from metastore_assets.pipeline.profiles.states_reader import StatesReader
 from metastore_assets.pipeline.value_counts.print_values import read_prints
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.frequencies import EMPTY, Frequencies
@@ -56,7 +56,7 @@ class ScopePrints:
         if row.value_count > MOST_ROWS or row.type_class is None or row.field_id not in lists.columns:
             return None
         bits = lists.print_bits
-        with StatesFiles(self._store) as opened:
+        with StatesReader(self._store) as opened:
             stored = (read_prints(opened, entry.files, row.field_id) for entry in self._fragments())
             total = sum_prints(narrowed(own, bits) for own in (*stored, *cut))
         if total.rows != row.value_count:

@@ -14,7 +14,7 @@ import pyarrow as pa
 from metastore_assets.caching import lock_free_cached_property
 from metastore_assets.config import ResolvedPolicy
 from metastore_assets.errors import ConfigError
-from metastore_assets.pipeline.signatures import LISTED, signature_of
+from metastore_assets.pipeline.column_spec import LISTED, parse_column_spec
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.frequencies import Frequencies
 from metastore_assets.statistics.user_defined.loading import load
@@ -94,8 +94,8 @@ class UserDefined:
     def _keys(self) -> dict[str, dict[str, str]]:
         """By leaf column, the keys of its statistics and the digest of their sources."""
         found: dict[str, dict[str, str]] = {}
-        for text in self._version.layouts.get(self._version.layout, {}).values():
-            own = signature_of(text)
+        for text in self._version.specs.get(self._version.spec_id, {}).values():
+            own = parse_column_spec(text)
             for field_id, keys in ({} if own is None else own.user_defined).items():
                 found[field_id] = dict(keys)
         return found

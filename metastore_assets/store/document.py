@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from metastore_assets.errors import CorruptionError, StoreError
 from metastore_assets.store import json_fields
-from metastore_assets.store.entries import FRAGMENTS, KINDS, LAYOUTS, MEMORY, NODES, PARTITIONS
+from metastore_assets.store.entries import FRAGMENTS, KINDS, MEMORY, NODES, PARTITIONS, PROFILE_SPECS
 from metastore_assets.store.entry_files import EntryFile, EntryFiles
 from metastore_assets.store.json_fields import parse_json
 from metastore_assets.store.manifest import (
@@ -26,7 +26,7 @@ from metastore_assets.store.manifest import (
     Version,
 )
 from metastore_assets.store.objects import ObjectStore
-from metastore_assets.store.stored_entries import StoredEntries, StoredLayouts, StoredMemory
+from metastore_assets.store.stored_entries import StoredEntries, StoredMemory, StoredProfileSpecs
 
 _LARGEST_SCHEMA = 128 << 20
 """Bytes of a schema: of hundreds of thousands of columns. A small compressed text may stand for gigabytes."""
@@ -49,7 +49,7 @@ def encode_version(version: Version, entries: Mapping[str, EntryFiles], released
         "committed_at": version.committed_at and version.committed_at.isoformat(),
         "published_at": version.published_at.isoformat(),
         "code_version": version.code_version,
-        "layout": version.layout,
+        "spec_id": version.spec_id,
         "row_count": version.row_count,
         "bytes": version.bytes,
         "fragment_count": sum(entry.fragments for entry in version.partitions),
@@ -113,13 +113,13 @@ def _version(fields: Mapping[str, Any], objects: ObjectStore) -> Version:
         bytes=json_fields.count(fields["bytes"], "bytes"),
         content_id=json_fields.text(fields["content_id"], "content_id"),
         code_version=json_fields.text(fields["code_version"], "code_version"),
-        layout=json_fields.text(fields["layout"], "layout"),
+        spec_id=json_fields.text(fields["spec_id"], "spec_id"),
         committed_at=None if committed_at is None else json_fields.moment(committed_at, "committed_at"),
         published_at=json_fields.moment(fields["published_at"], "published_at"),
         schema=_schema(json_fields.text(fields["schema"], "schema")),
         partition_columns=json_fields.texts(fields["partition_columns"], "partition_columns"),
         files=_profile_files(json_fields.mapping(fields["files"], "files")),
-        layouts=StoredLayouts(entries[LAYOUTS]),
+        specs=StoredProfileSpecs(entries[PROFILE_SPECS]),
         fragments=entries[FRAGMENTS],
         partitions=entries[PARTITIONS],
         nodes=entries[NODES],
@@ -183,7 +183,9 @@ def _bucket(value: object) -> tuple[str, str, int]:
 def stored_entries(version: Version) -> list[StoredEntries[Any]]:
     """The entries of a version that was read from a store, kind by kind; none of one that was not."""
     found = [getattr(version, kind.name) for kind in KINDS]
-    found = [entries.entries if isinstance(entries, StoredLayouts | StoredMemory) else entries for entries in found]
+    found = [
+        entries.entries if isinstance(entries, StoredProfileSpecs | StoredMemory) else entries for entries in found
+    ]
     return [entries for entries in found if isinstance(entries, StoredEntries)]
 
 

@@ -1,4 +1,4 @@
-"""The entries of a version: what there is one of per fragment, partition, node or layout, as Arrow tables and back."""
+"""The entries of a version (one per fragment, partition, node or profile spec) as Arrow tables and back."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import pyarrow as pa
 
 from metastore_assets.store.manifest import (
     FragmentEntry,
-    LayoutEntry,
     MemoryEntry,
     NodeEntry,
     PartitionEntry,
     ProfileFiles,
+    ProfileSpecEntry,
     Version,
 )
 
@@ -69,7 +69,7 @@ FRAGMENTS = EntryKind(
             ("path", pa.string()),
             ("bytes", pa.int64()),
             ("row_count", pa.int64()),
-            ("layout", pa.string()),
+            ("spec_id", pa.string()),
             ("unprofiled", _STRINGS),
             ("retired", pa.int64()),
             ("unlisted", _STRINGS),
@@ -88,18 +88,20 @@ PARTITIONS = EntryKind(
             ("bytes", pa.int64()),
             ("fragments", pa.int64()),
             ("version", pa.int64()),
-            ("layout", pa.string()),
+            ("spec_id", pa.string()),
             ("members", pa.string()),
             *_FILES,
         ]
     ),
 )
-NODES = EntryKind("nodes", NodeEntry, pa.schema([("id", pa.string()), ("layout", pa.string()), *_FILES]))
-LAYOUTS = EntryKind(
-    "layouts", LayoutEntry, pa.schema([("layout", pa.string()), ("field_ids", _STRINGS), ("signatures", _STRINGS)])
+NODES = EntryKind("nodes", NodeEntry, pa.schema([("id", pa.string()), ("spec_id", pa.string()), *_FILES]))
+PROFILE_SPECS = EntryKind(
+    "specs",
+    ProfileSpecEntry,
+    pa.schema([("spec_id", pa.string()), ("field_ids", _STRINGS), ("column_specs", _STRINGS)]),
 )
 MEMORY = EntryKind("memory", MemoryEntry, pa.schema([("key", pa.binary()), ("value", pa.binary())]))
-KINDS: tuple[EntryKind[Any], ...] = (FRAGMENTS, PARTITIONS, NODES, LAYOUTS, MEMORY)
+KINDS: tuple[EntryKind[Any], ...] = (FRAGMENTS, PARTITIONS, NODES, PROFILE_SPECS, MEMORY)
 
 
 def entries_table(kind: EntryKind[Entry], entries: Sequence[Entry]) -> pa.Table:
@@ -124,9 +126,9 @@ def version_entries(version: Version, kind: EntryKind[Any]) -> Sequence[Any]:
     """What a version has of one kind."""
     if kind is MEMORY:
         return [MemoryEntry(key, value) for key, value in version.memory.items()]
-    if kind is LAYOUTS:
-        layouts = version.layouts.items()
-        return [LayoutEntry(key, tuple(columns), tuple(columns.values())) for key, columns in layouts]
+    if kind is PROFILE_SPECS:
+        specs = version.specs.items()
+        return [ProfileSpecEntry(key, tuple(columns), tuple(columns.values())) for key, columns in specs]
     entries: Sequence[Any] = getattr(version, kind.name)
     return entries
 

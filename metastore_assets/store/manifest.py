@@ -113,15 +113,15 @@ class FragmentEntry:
     """The data file, for messages and for people."""
     bytes: int
     row_count: int
-    layout: str
-    """Key into `Version.layouts`: under which columns and policies the fragment was profiled."""
+    spec_id: str
+    """Key into `Version.specs`: under which columns and policies the fragment was profiled."""
     unprofiled: tuple[str, ...]
     """Identities of columns that the data file holds and the profile does not."""
     files: ProfileFiles
     retired: int | None = None
     """The version that dropped the fragment from the table, or None while it is live."""
     unlisted: tuple[str, ...] = ()
-    """Field ids of the columns whose values are too many to be listed, although the layout leaves that open."""
+    """Field ids of the columns whose values are too many to be listed, although the profile spec leaves that open."""
 
 
 @dataclass(frozen=True)
@@ -138,8 +138,8 @@ class PartitionEntry:
     files: ProfileFiles
     version: int
     """The version in which the profile was computed."""
-    layout: str = ""
-    """Key into `Version.layouts`: under which columns and policies the files were made, which later versions may
+    spec_id: str = ""
+    """Key into `Version.specs`: under which columns and policies the files were made, which later versions may
     name on: columns that were added since are null in all rows, and renamed ones go by their old names."""
     members: str = ""
     """Digest of which fragments the partition consists of: other ones may hold the same rows."""
@@ -151,8 +151,8 @@ class NodeEntry:
 
     id: str
     files: ProfileFiles
-    layout: str = ""
-    """Key into `Version.layouts`, as of a partition."""
+    spec_id: str = ""
+    """Key into `Version.specs`, as of a partition."""
 
 
 @dataclass(frozen=True)
@@ -170,13 +170,13 @@ class Decision:
 
 
 @dataclass(frozen=True)
-class LayoutEntry:
-    """One layout that profiles were made under."""
+class ProfileSpecEntry:
+    """One profile spec that profiles were made under."""
 
-    layout: str
+    spec_id: str
     field_ids: tuple[str, ...]
     """Of the profiled top-level columns."""
-    signatures: tuple[str, ...]
+    column_specs: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -202,7 +202,7 @@ class Effort:
 class Version:
     """One published state of the Metastore for one table, tied to one snapshot of it.
 
-    Of a version read from a store, `layouts`, `fragments`, `partitions`, `nodes` and `memory` are read on first use.
+    Of a version read from a store, `specs`, `fragments`, `partitions`, `nodes` and `memory` are read on first use.
     """
 
     number: int
@@ -224,10 +224,10 @@ class Version:
     files: ProfileFiles
     """The table's profile."""
     code_version: str
-    layout: str
-    """The layout, a key of `layouts`, that the version's profiles were reduced under."""
-    layouts: Mapping[str, Mapping[str, str]]
-    """By layout id: the signature of each profiled top-level column, by its field id."""
+    spec_id: str
+    """The profile spec, a key of `specs`, that the version's profiles were reduced under."""
+    specs: Mapping[str, Mapping[str, str]]
+    """By profile spec id: the signature of each profiled top-level column, by its field id."""
     fragments: Sequence[FragmentEntry]
     partitions: Sequence[PartitionEntry]
     nodes: Sequence[NodeEntry] = ()

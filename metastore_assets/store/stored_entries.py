@@ -22,7 +22,7 @@ from metastore_assets.store.entry_files import (
     write_base,
     write_changes,
 )
-from metastore_assets.store.manifest import LayoutEntry, MemoryEntry, PartitionEntry, Version
+from metastore_assets.store.manifest import MemoryEntry, PartitionEntry, ProfileSpecEntry, Version
 from metastore_assets.store.objects import ObjectStore
 
 
@@ -96,27 +96,27 @@ def _stored(name: str, objects: ObjectStore, files: EntryFiles) -> StoredEntries
     return StoredEntries(next(kind for kind in KINDS if kind.name == name), objects, files)
 
 
-class StoredLayouts(Mapping[str, Mapping[str, str]]):
-    """The layouts of a published version, read on first use."""
+class StoredProfileSpecs(Mapping[str, Mapping[str, str]]):
+    """The profile specs of a published version, read on first use."""
 
-    def __init__(self, entries: StoredEntries[LayoutEntry]) -> None:
+    def __init__(self, entries: StoredEntries[ProfileSpecEntry]) -> None:
         self.entries = entries
 
     @cached_property
-    def _layouts(self) -> Mapping[str, Mapping[str, str]]:
-        return {entry.layout: dict(zip(entry.field_ids, entry.signatures, strict=True)) for entry in self.entries}
+    def _specs(self) -> Mapping[str, Mapping[str, str]]:
+        return {entry.spec_id: dict(zip(entry.field_ids, entry.column_specs, strict=True)) for entry in self.entries}
 
     def __getitem__(self, key: str) -> Mapping[str, str]:
-        return self._layouts[key]
+        return self._specs[key]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._layouts)
+        return iter(self._specs)
 
     def __len__(self) -> int:
         return len(self.entries)
 
     def __reduce__(self) -> tuple[object, ...]:
-        return StoredLayouts, (self.entries,)
+        return StoredProfileSpecs, (self.entries,)
 
 
 class StoredMemory(Mapping[bytes, bytes]):

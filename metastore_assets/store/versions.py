@@ -1,7 +1,7 @@
 """The versions of one table: published by one put-if-absent, read whole or not at all.
 
     <root>/<table>/versions/<n>.json                     names everything the version consists of
-    <root>/<table>/entries/<unique>.fragments.parquet    and .partitions, .nodes, .layouts, .memory: named by the JSON
+    <root>/<table>/entries/<unique>.fragments.parquet    and .partitions, .nodes, .specs, .memory: named by the JSON
     <root>/<table>/entries/<unique>.released.parquet     what the version before names, and this one does not
     <root>/<table>/pending/<unique>.parquet              profiles finished by attempts that did not publish
     <root>/<table>/history/                              a Delta table: no version names it, and it outlives them
@@ -179,7 +179,7 @@ class VersionStore:
             self._pending_known.add(save_pending(self.objects, entries, attempt, purged))
 
     def pending(self, attempt: str = "") -> list[FragmentEntry]:
-        """Profiles kept by `save_pending` and not cleared since; of several with one id and layout, the newest.
+        """Profiles kept by `save_pending` and not cleared since; of several with one id and profile spec, the newest.
 
         With the name of an attempt, those that were kept under it. What was kept before the last purge is gone.
         """
@@ -189,7 +189,7 @@ class VersionStore:
         purged = self.purged() if current else 0
         for path in current:
             for entry in read_pending(self.objects, path) if is_since(path, purged) else ():
-                found[entry.id, entry.layout] = entry
+                found[entry.id, entry.spec_id] = entry
                 self._pending_files.update(entry.files.paths())
             self._pending_known.add(path)
         return list(found.values())

@@ -24,8 +24,8 @@ from deltalake import write_deltalake
 from metastore_assets.assets import run
 from metastore_assets.assets.events import store_materializations
 from metastore_assets.config import load_config
+from metastore_assets.pipeline.column_spec import PROFILE_VERSION
 from metastore_assets.pipeline.refresh import refresh
-from metastore_assets.pipeline.signatures import PROFILE_VERSION
 from tests.assets.lab import KINDS, Lab, all_of, key_of, kind_of, rows
 from tests.robustness.killers import negative_lengths
 

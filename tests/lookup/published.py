@@ -13,8 +13,8 @@ from metastore_assets.config import TableConfig
 from metastore_assets.lookup import Table
 from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.index import table_index
-from metastore_assets.pipeline.layouts import table_layout
 from metastore_assets.pipeline.partition_files import table_partition_files
+from metastore_assets.pipeline.profile_spec import table_profile_spec
 from metastore_assets.pipeline.profiles.files import ProfileWriter
 from metastore_assets.pipeline.value_counts.table import listed_classes
 from metastore_assets.produce import Delta, FlowState
@@ -41,8 +41,8 @@ def write_profile(
     store: ObjectStore, config: TableConfig, rows: pa.Table, profiles: Iterable[ColumnProfile] | None = None
 ) -> ProfileFiles:
     """Write the files of one profile, as the pipeline does; of columns that were profiled already, where given."""
-    layout = table_layout(rows.schema, config)
-    with ProfileWriter(store, "profiles", layout, rows.num_rows) as writer:
+    spec = table_profile_spec(rows.schema, config)
+    with ProfileWriter(store, "profiles", spec, rows.num_rows) as writer:
         for profile in profiles_of(config, rows) if profiles is None else profiles:
             writer.add(profile)
     return writer.files
@@ -60,7 +60,7 @@ def write_table_lists(
     partitions: Mapping[str, Sequence[ColumnProfile]],
 ) -> ListFiles | None:
     """Write the lists of a table, and of its partitions those of columns that are to be kept by partition."""
-    columns = listed_classes(table_layout(schema, config))
+    columns = listed_classes(table_profile_spec(schema, config))
     by_partition = {own: name for own, name in columns.items() if config.policy(own).by_partition == "on"}
     came: dict[str, list[Delta]] = {}
     for partition, part in [(None, profiles), *partitions.items()]:
@@ -105,7 +105,7 @@ def publish(
     entries = [entry(key, own, parts[key]) for key, own in (partitions or {}).items()] or [entry("all", rows, whole)]
     files = write_profile(versions.objects, config, rows, whole)
     fragments = [
-        FragmentEntry(own.key, own.key, f"{own.key}.parquet", own.bytes, own.row_count, "layout", (), own.files)
+        FragmentEntry(own.key, own.key, f"{own.key}.parquet", own.bytes, own.row_count, "spec", (), own.files)
         for own in entries
     ]
     version = Version(
@@ -123,8 +123,8 @@ def publish(
         files=files,
         lists=write_table_lists(versions.objects, config, rows.schema, whole, parts),
         code_version="0",
-        layout="layout",
-        layouts={},
+        spec_id="spec",
+        specs={},
         fragments=(),
         partitions=entries,
         index=table_index(Engine(_no_spark, "auto"), versions.objects, len(rows.schema), None, fragments),

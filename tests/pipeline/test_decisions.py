@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from metastore_assets.config import FREQUENCY_LIMIT, NEAR_UNIQUE_FROM, MetastoreConfig, TableConfig
 from metastore_assets.errors import NotKeptError
 from metastore_assets.lookup import Metastore
-from metastore_assets.pipeline.decisions import why_estimated, why_listed
+from metastore_assets.pipeline.auto_policies import why_estimated, why_listed
 from metastore_assets.pipeline.merging import reduce
 from metastore_assets.pipeline.outcome import RefreshResult
 from metastore_assets.pipeline.refresh import plan_refresh, refresh
@@ -88,9 +88,9 @@ def walk(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     found = Walk(tmp_path, spark)
     real = reduce.sum_columns
 
-    def counting(spark: Any, store: Any, folder: Any, layout: Any, sums: Any) -> Any:
+    def counting(spark: Any, store: Any, folder: Any, spec: Any, sums: Any) -> Any:
         found.summed += [(len(one.terms), one.rows) for one in sums if 0 in one.positions]
-        return real(spark, store, folder, layout, sums)
+        return real(spark, store, folder, spec, sums)
 
     monkeypatch.setattr(reduce, "sum_columns", counting)
     return found

@@ -12,9 +12,9 @@ from metastore_assets.config import TableConfig
 from metastore_assets.errors import CorruptionError
 from metastore_assets.pipeline import engine as engines
 from metastore_assets.pipeline.engine import Engine
-from metastore_assets.pipeline.layouts import Layout, table_layout
+from metastore_assets.pipeline.profile_spec import ProfileSpec, table_profile_spec
 from metastore_assets.pipeline.profiles.files import FrequencyWriter
-from metastore_assets.pipeline.profiles.states_files import StatesFiles
+from metastore_assets.pipeline.profiles.states_reader import StatesReader
 from metastore_assets.pipeline.profiles.stored import FrequencyReader
 from metastore_assets.pipeline.value_counts import frequency_exchange
 from metastore_assets.pipeline.value_counts.frequencies import SummedColumns, sum_columns
@@ -32,12 +32,12 @@ pytestmark = pytest.mark.spark
 SCHEMA = pa.schema([("a", pa.int64()), ("b", pa.string()), ("c", pa.int64())])
 
 
-def layout(**policies: dict[str, str]) -> Layout:
-    return table_layout(SCHEMA, TableConfig.model_validate({"name": "t", "uri": "/t", "columns": policies}))
+def spec(**policies: dict[str, str]) -> ProfileSpec:
+    return table_profile_spec(SCHEMA, TableConfig.model_validate({"name": "t", "uri": "/t", "columns": policies}))
 
 
 def write(store: ObjectStore, **columns: dict[object, int]) -> ProfileFiles:
-    with FrequencyWriter(store, "fragments", layout()) as writer:
+    with FrequencyWriter(store, "fragments", spec()) as writer:
         for name, counts in columns.items():
             values = pa.array(sorted(counts), type_class(SCHEMA.field(name).type).arrow)
             ordered = pa.array([counts[value] for value in values.to_pylist()], pa.int64())
@@ -46,7 +46,7 @@ def write(store: ObjectStore, **columns: dict[object, int]) -> ProfileFiles:
 
 
 def read(store: ObjectStore, summed: SummedColumns, column: str) -> dict[object, int]:
-    with FrequencyReader(StatesFiles(store), ProfileFiles("", "", tuple(path for _, path in summed.files))) as reader:
+    with FrequencyReader(StatesReader(store), ProfileFiles("", "", tuple(path for _, path in summed.files))) as reader:
         found = reader.read(column)
         assert found is not None
         return dict(zip(found.values.to_pylist(), found.counts.to_pylist(), strict=True))
@@ -65,7 +65,7 @@ def test_terms_add_up_by_column_and_sign(engine: Engine, tmp_path: Path) -> None
     came = write(store, a={2: 1, 3: 4}, b={"ä": 1})
     went = write(store, a={1: 2, 2: 2}, c={7: 1})
     summed = sum_columns(
-        engine, store, "table", layout(), [FrequencySum(0, (0, 1, 2), ((old, 1), (came, 1), (went, -1)), 9)]
+        engine, store, "table", spec(), [FrequencySum(0, (0, 1, 2), ((old, 1), (came, 1), (went, -1)), 9)]
     )[0]
     assert read(store, summed, "a") == {1: 3, 3: 4}
     assert read(store, summed, "b") == {"x": 2, "ä": 1}
@@ -78,7 +78,7 @@ def test_sums_of_several_profiles_stay_apart(engine: Engine, tmp_path: Path) -> 
     lists = [write(store, a={number: 1, -1: 1}) for number in range(40)]
     sums = [FrequencySum(0, (0,), tuple((one, 1) for one in lists[:33]), 66)]
     sums += [FrequencySum(1, (0,), tuple((one, 1) for one in lists[33:]), 14)]
-    summed = sum_columns(engine, store, "partitions", layout(), sums)
+    summed = sum_columns(engine, store, "partitions", spec(), sums)
     assert read(store, summed[0], "a") == {-1: 33, **dict.fromkeys(range(33), 1)}
     assert read(store, summed[1], "a") == {-1: 7, **dict.fromkeys(range(33, 40), 1)}
 
@@ -92,7 +92,7 @@ def test_a_large_sum_is_spread_over_files_in_column_order(
     store = ObjectStore(str(tmp_path))
     lists = [write(store, a={1: 1}, b={"x": 1}, c={5: 1}) for _ in range(3)]
     summed = sum_columns(
-        engine, store, "table", layout(), [FrequencySum(0, (0, 1, 2), tuple((one, 1) for one in lists), 1000)]
+        engine, store, "table", spec(), [FrequencySum(0, (0, 1, 2), tuple((one, 1) for one in lists), 1000)]
     )[0]
     assert [position for position, _ in summed.files] == [0, 1, 2]
     assert [read(store, summed, name) for name in "abc"] == [{1: 3}, {"x": 3}, {5: 3}]
@@ -102,4 +102,4 @@ def test_a_negative_total_is_corruption_that_names_column_and_value(engine: Engi
     store = ObjectStore(str(tmp_path))
     terms = ((write(store, b={"x": 1}), 1), (write(store, b={"x": 2}), -1))
     with pytest.raises(CorruptionError, match=r"column 'b'.*x.*refresh NAME --full"):
-        sum_columns(engine, store, "table", layout(), [FrequencySum(0, (1,), terms, 2)])
+        sum_columns(engine, store, "table", spec(), [FrequencySum(0, (1,), terms, 2)])

@@ -194,9 +194,9 @@ def test_the_list_of_a_partition_is_summed_from_what_is_less(plain: Plain, monke
     terms: list[list[int]] = []
     real = reduce.sum_columns
 
-    def told(engine: Any, store: Any, folder: Any, layout: Any, sums: Any) -> Any:
+    def told(engine: Any, store: Any, folder: Any, spec: Any, sums: Any) -> Any:
         terms.extend([sign for _, sign in one.terms] for one in sums)
-        return real(engine, store, folder, layout, sums)
+        return real(engine, store, folder, spec, sums)
 
     monkeypatch.setattr(reduce, "sum_columns", told)
     values = {"large": [*range(50_000), 3, 3], **{f"{at}": [at, at + 1, 60_000 + at] for at in range(12)}}

@@ -11,9 +11,9 @@ from metastore_assets.config import TableConfig
 from metastore_assets.errors import PartitionNotFoundError
 from metastore_assets.formats.base import FIELD_ID, Fragment, Snapshot, TypeReason
 from metastore_assets.formats.schema_casting import with_default
-from metastore_assets.pipeline import signatures
-from metastore_assets.pipeline.layouts import Layout, table_layout
+from metastore_assets.pipeline import column_spec as column_specs
 from metastore_assets.pipeline.plan import PartitionPlan, Plan, make_plan, members_id, partition_content_id
+from metastore_assets.pipeline.profile_spec import ProfileSpec, table_profile_spec
 from metastore_assets.store.manifest import FragmentEntry, PartitionEntry, ProfileFiles, Version
 
 SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string())])
@@ -28,21 +28,23 @@ def snapshot(*fragments: Fragment, schema: pa.Schema = SCHEMA, identity: str = "
     return Snapshot("delta", identity, None, schema, (), tuple(fragments))
 
 
-def entry(of: Fragment, layout: Layout, retired: int | None = None, unprofiled: tuple[str, ...] = ()) -> FragmentEntry:
+def entry(
+    of: Fragment, spec: ProfileSpec, retired: int | None = None, unprofiled: tuple[str, ...] = ()
+) -> FragmentEntry:
     files = ProfileFiles(f"fragments/{of.id}.s", f"fragments/{of.id}.h", (f"fragments/{of.id}.f",))
-    return FragmentEntry(of.id, of.partition_key, of.path, 10, 5, layout.id, unprofiled, files, retired)
+    return FragmentEntry(of.id, of.partition_key, of.path, 10, 5, spec.id, unprofiled, files, retired)
 
 
 def _partition(plan: Plan, one: PartitionPlan) -> PartitionEntry:
-    content, files = partition_content_id(plan.layout.id, one.fragments), ProfileFiles(f"{one.key}.s", "", ())
+    content, files = partition_content_id(plan.spec.id, one.fragments), ProfileFiles(f"{one.key}.s", "", ())
     return PartitionEntry(
-        one.key, content, 5, 10, len(one.fragments), files, 1, plan.layout.id, members_id(one.fragments)
+        one.key, content, 5, 10, len(one.fragments), files, 1, plan.spec.id, members_id(one.fragments)
     )
 
 
 def published(plan: Plan, *gone: FragmentEntry, unprofiled: tuple[str, ...] = ()) -> Version:
     """The version that carrying out the plan would publish."""
-    fragments = [entry(one, plan.layout, unprofiled=unprofiled) for one in plan.to_profile] + list(plan.reused.values())
+    fragments = [entry(one, plan.spec, unprofiled=unprofiled) for one in plan.to_profile] + list(plan.reused.values())
     partitions = [one.reused or _partition(plan, one) for one in plan.partitions]
     return Version(
         number=plan.number,
@@ -58,18 +60,18 @@ def published(plan: Plan, *gone: FragmentEntry, unprofiled: tuple[str, ...] = ()
         content_id="",
         files=ProfileFiles("s", "h", ()),
         code_version="0",
-        layout=plan.layout.id,
-        layouts=plan.layouts,
+        spec_id=plan.spec.id,
+        specs=plan.specs,
         fragments=[*fragments, *gone],
         partitions=partitions,
     )
 
 
 def plan(base: Version | None, now: Snapshot, table: TableConfig = TABLE, **how: Any) -> Plan:
-    decided = how.pop("decided", {})
-    layout = table_layout(now.schema, table, decided)
-    layouts = {**(base.layouts if base else {}), layout.id: layout.signatures}
-    return make_plan("t", base, now, layout, stored=base.fragments if base else (), layouts=layouts, **how)
+    resolved = how.pop("decided", {})
+    spec = table_profile_spec(now.schema, table, resolved)
+    specs = {**(base.specs if base else {}), spec.id: spec.column_specs}
+    return make_plan("t", base, now, spec, stored=base.fragments if base else (), specs=specs, **how)
 
 
 def ids(plan: Plan) -> list[str]:
@@ -106,22 +108,22 @@ def test_a_restored_fragment_is_not_read_again() -> None:
     first = snapshot(fragment("a"), fragment("b"))
     base = published(plan(None, first))
     without = plan(base, snapshot(fragment("a"), identity="2"))
-    later = published(without, entry(fragment("b"), without.layout, retired=2))
+    later = published(without, entry(fragment("b"), without.spec, retired=2))
     restored = plan(later, snapshot(fragment("a"), fragment("b"), identity="3"))
     assert (ids(restored), restored.added, restored.changed_partitions) == ([], ("b",), ("all",))
 
 
 def test_profiles_of_an_attempt_that_did_not_publish_are_used() -> None:
     now = snapshot(fragment("a"), fragment("b"))
-    layout = table_layout(SCHEMA, TABLE)
-    stored = [entry(fragment("a"), layout)]
-    assert ids(make_plan("t", None, now, layout, stored=stored, layouts={layout.id: layout.signatures})) == ["b"]
+    spec = table_profile_spec(SCHEMA, TABLE)
+    stored = [entry(fragment("a"), spec)]
+    assert ids(make_plan("t", None, now, spec, stored=stored, specs={spec.id: spec.column_specs})) == ["b"]
 
 
-def test_a_profile_of_an_unknown_layout_is_not_used() -> None:
-    layout = table_layout(SCHEMA, TABLE)
-    stored = [entry(fragment("a"), layout)]
-    assert ids(make_plan("t", None, snapshot(fragment("a")), layout, stored=stored, layouts={})) == ["a"]
+def test_a_profile_of_an_unknown_profile_spec_is_not_used() -> None:
+    spec = table_profile_spec(SCHEMA, TABLE)
+    stored = [entry(fragment("a"), spec)]
+    assert ids(make_plan("t", None, snapshot(fragment("a")), spec, stored=stored, specs={})) == ["a"]
 
 
 def with_id(name: str, identity: str, kind: pa.DataType) -> pa.Field:
@@ -134,7 +136,7 @@ def test_a_rename_reads_nothing_and_recomputes_no_partition() -> None:
     base = published(plan(None, snapshot(fragment("a"), schema=before)))
     renamed = plan(base, snapshot(fragment("a"), schema=after, identity="2"))
     assert (ids(renamed), renamed.changed_partitions) == ([], ())
-    assert renamed.layout.id != base.layout
+    assert renamed.spec.id != base.spec_id
 
 
 def test_added_dropped_and_reordered_columns_recompute_no_partition() -> None:
@@ -202,9 +204,9 @@ def test_a_changed_policy_reads_only_what_is_not_stored(
     before: dict[str, object], after: dict[str, object], output: str | None
 ) -> None:
     """What is stored serves whoever wants no more; the plan names the column and the output that it lacks."""
-    decided = {"id": "enumerated", "name": "enumerated"}
-    base = published(plan(None, snapshot(fragment("a")), policy(**before), decided=decided))
-    again = plan(base, snapshot(fragment("a")), policy(**after), decided=decided)
+    resolved = {"id": "enumerated", "name": "enumerated"}
+    base = published(plan(None, snapshot(fragment("a")), policy(**before), decided=resolved))
+    again = plan(base, snapshot(fragment("a")), policy(**after), decided=resolved)
     assert ids(again) == ([] if output is None else ["a"])
     assert again.read_again == ({} if output is None else {"id": {output: 1}})
     assert again.to_json()["read_again"] == again.read_again
@@ -213,9 +215,9 @@ def test_a_changed_policy_reads_only_what_is_not_stored(
 
 
 def test_a_new_option_with_a_default_changes_no_signature() -> None:
-    """Defaults are left out: a layout is the same whether they are written or not."""
+    """Defaults are left out: a profile spec is the same whether they are written or not."""
     written = policy(frequencies="auto", histogram=1024, quantiles="sketch", ranks="off")
-    assert table_layout(SCHEMA, written) == table_layout(SCHEMA, TABLE)
+    assert table_profile_spec(SCHEMA, written) == table_profile_spec(SCHEMA, TABLE)
 
 
 @pytest.mark.parametrize("output", ["STATISTICS_VERSION", "FREQUENCIES_VERSION", "HISTOGRAMS_VERSION"])
@@ -230,7 +232,7 @@ def test_outputs_have_versions_of_their_own(monkeypatch: pytest.MonkeyPatch, out
             {"name": "t", "uri": "/lake/t", "columns": {"default": {"frequencies": "off"}}}
         )
     bases = [published(plan(None, snapshot(fragment("a")), table)) for table in (without, having)]
-    monkeypatch.setattr(signatures, output, "99")
+    monkeypatch.setattr(column_specs, output, "99")
     read = [
         ids(plan(base, snapshot(fragment("a")), table)) for base, table in zip(bases, (without, having), strict=True)
     ]
@@ -273,7 +275,7 @@ def test_a_full_plan_made_again_takes_what_was_just_read() -> None:
     """Who loses a race plans again: of a full refresh, what it read itself counts, what is stored does not."""
     now = snapshot(fragment("a", "k=1"), fragment("b", "k=2"))
     base = published(plan(None, now))
-    fresh = entry(fragment("a", "k=1"), table_layout(SCHEMA, TABLE))
+    fresh = entry(fragment("a", "k=1"), table_profile_spec(SCHEMA, TABLE))
     again = plan(base, now, full=True, fresh=[fresh])
     assert (ids(again), again.changed_partitions) == (["b"], ("k=1", "k=2"))
     assert again.reused["a"] == fresh

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from metastore_assets.config import ColumnPolicy, MetastoreConfig, TableConfig
 from metastore_assets.errors import ConfigError, NotKeptError, ProfileError
-from metastore_assets.pipeline import decisions
-from metastore_assets.pipeline.decisions import why_fingerprinted, why_not_fingerprinted
+from metastore_assets.pipeline import auto_policies as decisions
+from metastore_assets.pipeline.auto_policies import why_fingerprinted, why_not_fingerprinted
 from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.purge import purge
 from metastore_assets.pipeline.refresh import plan_refresh, refresh

@@ -156,7 +156,7 @@ def test_what_was_not_published_goes(spark: SparkSession, lake: Lake) -> None:
     store.objects.write("fragments/pending.states.parquet", b"x")
     store.objects.write("lists/of-a-refresh-that-died.parquet", b"x")
     files = ProfileFiles("", "", (), "fragments/pending.states.parquet")
-    store.save_pending([FragmentEntry("f", "part=1", "file", 1, 1, "layout", (), files)])
+    store.save_pending([FragmentEntry("f", "part=1", "file", 1, 1, "spec_id", (), files)])
     BackfillRecord(store.objects, "request").add(["part=1"], 1)
     assert purge(versions(lake), 1).unfinished == 4
     assert not store.objects.list("backfills"), "keys of partitions are values, too"

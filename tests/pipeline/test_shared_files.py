@@ -19,12 +19,12 @@ from hypothesis import strategies as st
 from metastore_assets.config import MetastoreConfig
 from metastore_assets.errors import ProfileError
 from metastore_assets.formats.base import Fragment
+from metastore_assets.pipeline import auto_policies as decisions
 from metastore_assets.pipeline import bundles as bundling
-from metastore_assets.pipeline import decisions
 from metastore_assets.pipeline import refresh as refreshing
 from metastore_assets.pipeline.bundles import bundles, weight
 from metastore_assets.pipeline.merging import merges
-from metastore_assets.pipeline.merging.rewriting import _sparse
+from metastore_assets.pipeline.merging.compaction import _sparse
 from metastore_assets.pipeline.outcome import RefreshResult
 from metastore_assets.pipeline.refresh import refresh
 from metastore_assets.store.manifest import NodeEntry, ProfileFiles, Version
@@ -174,7 +174,7 @@ def test_what_is_gathered(drawn: list[tuple[str, int, int]], purging: bool) -> N
     """
     files = [(group, written, min(written, left)) for group, written, left in drawn]
     entries = [
-        NodeEntry(f"{group}:{at}-{section}", ProfileFiles("", "", (), f"{at}", f"{at}-{section}", written), "layout")
+        NodeEntry(f"{group}:{at}-{section}", ProfileFiles("", "", (), f"{at}", f"{at}-{section}", written), "spec_id")
         for at, (group, written, left) in enumerate(files)
         for section in range(left)
     ]

@@ -19,9 +19,9 @@ from metastore_assets.config import MetastoreConfig
 from metastore_assets.errors import ConfigError
 from metastore_assets.lookup import Metastore
 from metastore_assets.lookup.json import column_json
-from metastore_assets.pipeline import decisions
+from metastore_assets.pipeline import auto_policies as decisions
 from metastore_assets.pipeline.outcome import RefreshResult
-from metastore_assets.pipeline.profiles.packed import SHORT_LIST
+from metastore_assets.pipeline.profiles.states_writer import SHORT_LIST
 from metastore_assets.pipeline.refresh import plan_refresh, refresh
 from metastore_assets.pipeline.verifying.verify import verify
 from tests.pipeline.support import Lake, everything_on_spark

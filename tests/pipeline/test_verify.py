@@ -134,11 +134,11 @@ def test_lists_of_the_table_that_were_changed_are_found(spark: SparkSession, lak
     state = list_flow(store, classes).step(lists.flow, {"deltas.string": [Delta(one)]})
     wrong = write_lists(store, replace(lists, flow=state))
     VersionStore(ObjectStore(lake.config().root), "t").publish(replace(version, number=3, lists=wrong), version)
-    found, *follows = verified(spark, lake).differences
+    found, *is_derivable = verified(spark, lake).differences
     assert (found.level, found.difference.column, found.difference.statistic) == ("table", "group", "frequencies")
     assert found.difference.stored.startswith("a: ")
-    assert {own.difference.column for own in follows} == {"group"}
-    assert {own.difference.statistic for own in follows} == {"order by frequency", "counts by frequency"}
+    assert {own.difference.column for own in is_derivable} == {"group"}
+    assert {own.difference.statistic for own in is_derivable} == {"order by frequency", "counts by frequency"}
 
 
 def test_a_stored_file_that_is_gone_is_told(spark: SparkSession, lake: Lake) -> None:

@@ -24,7 +24,7 @@ from metastore_assets.config import TableConfig
 from metastore_assets.errors import MetastoreError
 from metastore_assets.formats import Fragment, open_table_format
 from metastore_assets.pipeline.fragments import FragmentFailure, ProfileContext, profile_bundle
-from metastore_assets.pipeline.layouts import table_layout
+from metastore_assets.pipeline.profile_spec import table_profile_spec
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.tasks.reading import read_all
 
@@ -36,8 +36,8 @@ def read(table: TableConfig, root: Path, *, profile: bool) -> dict[str, Any]:
     """
     try:
         snapshot = open_table_format(table).snapshot()
-        layout = table_layout(snapshot.schema, table)
-        context = ProfileContext(ObjectStore(str(root), {}), table, snapshot.schema, layout)
+        spec = table_profile_spec(snapshot.schema, table)
+        context = ProfileContext(ObjectStore(str(root), {}), table, snapshot.schema, spec)
         tasks = [(context if profile else None, snapshot.schema, fragment) for fragment in snapshot.fragments]
         outcomes = read_all(_fragment, tasks, [fragment.path for fragment in snapshot.fragments])
         for outcome in outcomes:

@@ -13,7 +13,7 @@ import pytest
 from metastore_assets.config import MetastoreConfig, TableConfig
 from metastore_assets.errors import ConfigError, NotKeptError, ObjectNotFoundError
 from metastore_assets.lookup import Table, open_table
-from metastore_assets.pipeline.place import place_of
+from metastore_assets.pipeline.place import table_location
 from metastore_assets.pipeline.refresh import refresh
 
 
@@ -58,9 +58,9 @@ def test_options_stay_with_who_has_them(tmp_path: Path) -> None:
     "uri", ["https://somebody:hush@host/lake", "https://host/lake?sig=hush", "az://container/lake?sv=1&sig=hush"]
 )
 def test_a_location_with_a_secret_is_not_told(uri: str) -> None:
-    assert place_of(TableConfig(name="t", uri=uri), "delta") is None
-    assert place_of(TableConfig(name="t", uri="s3://b/t", path_mapping={"s3://a/": uri}), "delta") is None
-    told = place_of(TableConfig(name="t", uri="abfss://container@account.dfs.core.windows.net/t"), "delta")
+    assert table_location(TableConfig(name="t", uri=uri), "delta") is None
+    assert table_location(TableConfig(name="t", uri="s3://b/t", path_mapping={"s3://a/": uri}), "delta") is None
+    told = table_location(TableConfig(name="t", uri="abfss://container@account.dfs.core.windows.net/t"), "delta")
     assert told is not None
 
 

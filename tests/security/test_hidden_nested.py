@@ -17,7 +17,7 @@ from deltalake.exceptions import DeltaError, SchemaMismatchError
 from metastore_assets.config import MetastoreConfig, TableConfig
 from metastore_assets.formats import open_table_format
 from metastore_assets.lookup import Metastore
-from metastore_assets.pipeline.layouts import table_layout
+from metastore_assets.pipeline.profile_spec import table_profile_spec
 from metastore_assets.pipeline.refresh import refresh
 from metastore_assets.values.leaves import children, schema_leaves
 from tests.robustness.support import no_spark
@@ -79,7 +79,7 @@ def test_policies_go_down_the_tree_of_columns() -> None:
                 "columns": {path: {"values": values} for path, values in {**policies, "default": default}.items()},
             }
         )
-        found = {leaf.field_id: policy.values for leaf, policy in table_layout(schema, table).leaves}
+        found = {leaf.field_id: policy.values for leaf, policy in table_profile_spec(schema, table).leaves}
         for field, leaves, dotted in zip(schema, columns, plain, strict=True):
             for leaf, places, path in zip(leaves, above(field), dotted, strict=True):
                 own = policies.get(leaf.path, "hidden" if policies.get(path) == "hidden" else default)
@@ -167,7 +167,9 @@ def drawn_value(draw: random.Random, kind: pa.DataType) -> object:
 def assert_hidden_as_configured(own: MetastoreConfig, schema: pa.Schema, what: object) -> None:
     """Of every level: of the table and of each partition."""
     lookup = Metastore(own.root).table("t")
-    hidden = {leaf.path for leaf, policy in table_layout(schema, own.tables[0]).leaves if policy.values == "hidden"}
+    hidden = {
+        leaf.path for leaf, policy in table_profile_spec(schema, own.tables[0]).leaves if policy.values == "hidden"
+    }
     for key in (None, *(entry.key for entry in lookup.partitions())):
         for row in lookup.statistics(partition=key):
             told = (row.minimum, row.maximum, row.sum, row.percentiles, row.true_count)

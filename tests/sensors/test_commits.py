@@ -13,7 +13,7 @@ from dagster._core.remote_origin import RegisteredCodeLocationOrigin, RemoteJobO
 from dagster._core.test_utils import create_run_for_test
 
 from metastore_assets.errors import ConfigError
-from metastore_assets.pipeline.signatures import PROFILE_VERSION
+from metastore_assets.pipeline.column_spec import PROFILE_VERSION
 from metastore_assets.sensors import commits
 from tests.assets.lab import Lab, lab_in
 

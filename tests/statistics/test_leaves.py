@@ -145,7 +145,7 @@ def _int32(*numbers: int) -> pa.Array:
     return pa.array(numbers, pa.int32())
 
 
-LAYOUTS: dict[str, Callable[[pa.Array, pa.Array], pa.Array]] = {
+PROFILE_SPECS: dict[str, Callable[[pa.Array, pa.Array], pa.Array]] = {
     "list": lambda v, mask: pa.ListArray.from_arrays(_int32(0, 2, 4), v, mask=mask),
     "large": lambda v, mask: pa.LargeListArray.from_arrays(pa.array([0, 2, 4]), v, mask=mask),
     "view": lambda v, mask: pa.ListViewArray.from_arrays(_int32(0, 2), _int32(2, 2), v, mask=mask),
@@ -162,20 +162,20 @@ ELEMENTS = {
 ELEMENTS["struct"] = pa.StructArray.from_arrays([ELEMENTS["uuid"], ELEMENTS["view"]], names=["u", "v"])
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("layout", PROFILE_SPECS)
 @pytest.mark.parametrize("elements", ELEMENTS)
 def test_elements_below_null_lists_do_not_exist(layout: str, elements: str) -> None:
     """Also when the null list has elements in the buffers, as it may."""
     values = ELEMENTS[elements]
-    array = LAYOUTS[layout](values, pa.array([True, False]))
+    array = PROFILE_SPECS[layout](values, pa.array([True, False]))
     found = split_leaves(pa.field("l", array.type), array)[2 if layout == "map" else 1]
     assert found.to_pylist() == values.slice(2).to_pylist()
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("layout", PROFILE_SPECS)
 @pytest.mark.parametrize("elements", ELEMENTS)
 def test_null_lists_alone_have_no_elements(layout: str, elements: str) -> None:
-    array = LAYOUTS[layout](ELEMENTS[elements], pa.array([True, True]))
+    array = PROFILE_SPECS[layout](ELEMENTS[elements], pa.array([True, True]))
     below = split_leaves(pa.field("l", array.type), array)[1:]
     assert [len(column) for column in below] == [0] * len(below)
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metastore_assets.store.entries import FRAGMENTS, LAYOUTS, NODES, PARTITIONS, entries_of, entries_table
-from metastore_assets.store.manifest import FragmentEntry, LayoutEntry, NodeEntry, PartitionEntry, ProfileFiles
+from metastore_assets.store.entries import FRAGMENTS, NODES, PARTITIONS, PROFILE_SPECS, entries_of, entries_table
+from metastore_assets.store.manifest import FragmentEntry, NodeEntry, PartitionEntry, ProfileFiles, ProfileSpecEntry
 from metastore_assets.store.objects import ObjectStore
 
 TEXT = st.text(st.characters(codec="utf-8"), max_size=5)
@@ -20,17 +20,17 @@ FRAGMENT = st.builds(
 )
 PARTITION = st.builds(PartitionEntry, TEXT, TEXT, COUNT, COUNT, COUNT, FILES, COUNT)
 NODE = st.builds(NodeEntry, TEXT, FILES)
-LAYOUT = st.builds(LayoutEntry, TEXT, TEXTS, TEXTS)
+SPEC = st.builds(ProfileSpecEntry, TEXT, TEXTS, TEXTS)
 
 
-@given(st.lists(FRAGMENT), st.lists(PARTITION), st.lists(NODE), st.lists(LAYOUT))
+@given(st.lists(FRAGMENT), st.lists(PARTITION), st.lists(NODE), st.lists(SPEC))
 def test_entries_come_back_equal_and_in_order(
     fragments: list[FragmentEntry],
     partitions: list[PartitionEntry],
     nodes: list[NodeEntry],
-    layouts: list[LayoutEntry],
+    specs: list[ProfileSpecEntry],
 ) -> None:
-    assert entries_of(LAYOUTS, entries_table(LAYOUTS, layouts)) == layouts
+    assert entries_of(PROFILE_SPECS, entries_table(PROFILE_SPECS, specs)) == specs
     assert entries_of(FRAGMENTS, entries_table(FRAGMENTS, fragments)) == fragments
     assert entries_of(PARTITIONS, entries_table(PARTITIONS, partitions)) == partitions
     assert entries_of(NODES, entries_table(NODES, nodes)) == nodes
@@ -48,7 +48,7 @@ def test_fifty_thousand_fragments_take_little_space(local_store: ObjectStore) ->
     names = [f"profiles/{i:064x}" for i in range(50_000)]
     entries = [
         FragmentEntry(
-            name, f"day={i % 365}", name, 10**8, 10**6, "layout", (), ProfileFiles(name, name + "h", (name + "f",))
+            name, f"day={i % 365}", name, 10**8, 10**6, "spec", (), ProfileFiles(name, name + "h", (name + "f",))
         )
         for i, name in enumerate(names)
     ]

@@ -108,7 +108,7 @@ def large(count: int) -> list[FragmentEntry]:
     draw = random.Random(0)
     return [
         FragmentEntry(
-            f"{draw.getrandbits(128):032x}", f"day={i % 365}", f"s3://lake/{i}", 10**8, 10**6, "layout", (), names(i)
+            f"{draw.getrandbits(128):032x}", f"day={i % 365}", f"s3://lake/{i}", 10**8, 10**6, "spec", (), names(i)
         )
         for i in range(count)
     ]

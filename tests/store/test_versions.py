@@ -55,7 +55,7 @@ def test_times_come_back_equal(local_versions: VersionStore, committed: datetime
 
 
 def test_a_version_without_anything(local_versions: VersionStore) -> None:
-    empty = replace(version(1, fragments=0), partitions=(), nodes=(), layouts={}, partition_columns=())
+    empty = replace(version(1, fragments=0), partitions=(), nodes=(), specs={}, partition_columns=())
     local_versions.publish(empty)
     assert local_versions.latest() == empty
 
@@ -269,11 +269,11 @@ def test_who_publishes_clears_what_it_saved_itself(local_versions: VersionStore)
 
 
 def test_of_two_pending_profiles_of_a_fragment_one_counts(local_versions: VersionStore) -> None:
-    first, second, other = fragment("a"), replace(fragment("a"), row_count=11), replace(fragment("a"), layout="other")
+    first, second, other = fragment("a"), replace(fragment("a"), row_count=11), replace(fragment("a"), spec_id="other")
     local_versions.save_pending([first])
     local_versions.save_pending([second, other])
     assert len(local_versions.pending()) == 2
-    assert {entry.layout for entry in local_versions.pending()} == {"layout", "other"}
+    assert {entry.spec_id for entry in local_versions.pending()} == {"spec", "other"}
 
 
 def test_clearing_what_another_cleared_is_no_error(local_versions: VersionStore) -> None:

@@ -21,7 +21,7 @@ def files(name: str) -> ProfileFiles:
 def fragment(name: str) -> FragmentEntry:
     """A fragment whose files are `files(name)`."""
     return FragmentEntry(
-        name, "day=1", f"s3://lake/{name}.parquet", 1000, 10, "layout", ("7",), files(name), unlisted=("7",)
+        name, "day=1", f"s3://lake/{name}.parquet", 1000, 10, "spec", ("7",), files(name), unlisted=("7",)
     )
 
 
@@ -42,13 +42,13 @@ def version(number: int, tag: str = "", fragments: int = 3) -> Version:
         content_id=name,
         files=files(f"table-{name}"),
         code_version="0.1.0",
-        layout="layout",
-        layouts={"layout": {"1": "int64", "2": "list"}, "empty": {}},
+        spec_id="spec",
+        specs={"spec": {"1": "int64", "2": "list"}, "empty": {}},
         fragments=[fragment(f"fragment-{name}-{i}") for i in range(fragments)],
         partitions=[
-            PartitionEntry("day=1", f"content {name}", 30, 3000, fragments, files(f"day-{name}"), number, "layout")
+            PartitionEntry("day=1", f"content {name}", 30, 3000, fragments, files(f"day-{name}"), number, "spec")
         ],
-        nodes=[NodeEntry(f"node-{name}", files(f"node-{name}"), "layout")],
+        nodes=[NodeEntry(f"node-{name}", files(f"node-{name}"), "spec")],
         decisions={"1": Decision("estimated", "about 200,000 distinct", 1, 200_000, 300_000)},
     )
 

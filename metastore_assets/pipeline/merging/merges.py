@@ -13,11 +13,11 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from metastore_assets.pipeline.layouts import Held, Layout
 from metastore_assets.pipeline.merging.tree import Branch, key_position, merge_tree
+from metastore_assets.pipeline.profile_spec import ProfileSpec, SpecCompatibility
 from metastore_assets.pipeline.profiles.files import write_states
-from metastore_assets.pipeline.profiles.packed import StatesWriter, layout_union
-from metastore_assets.pipeline.profiles.states_files import StatesFiles
+from metastore_assets.pipeline.profiles.states_reader import StatesReader
+from metastore_assets.pipeline.profiles.states_writer import StatesWriter, value_union
 from metastore_assets.pipeline.profiles.stored_states import read_together
 from metastore_assets.statistics.merge import merge_states
 from metastore_assets.statistics.profile import all_null_statistics
@@ -41,15 +41,15 @@ class Child:
     key: str
     """What the profile describes: a fragment id or a partition key."""
     files: ProfileFiles
-    layout: str
-    """Under which the files were made: a key of `Held.layouts`."""
+    spec_id: str
+    """Under which the files were made: a key of `SpecCompatibility.specs`."""
     as_wanted: bool
     """Whether it is what is wanted, no more and no less: a single such child is the result, if it is not packed."""
     row_count: int = 0
 
 
 @dataclass(frozen=True)
-class Former:
+class PreviousResult:
     """The published profile of the same group, whose columns are what is wanted."""
 
     files: ProfileFiles
@@ -66,7 +66,7 @@ class Group:
     folder: str
     """Folder of the result's files, below the table's."""
     children: tuple[Child, ...]
-    former: Former | None = None
+    former: PreviousResult | None = None
     is_merged_on: bool = True
     """Whether its profile will be merged further, and so needs its states."""
     has_lists: bool = True
@@ -93,9 +93,9 @@ class Merge:
 class NodeFiles:
     """Writes the nodes that one task makes. Small ones share a file."""
 
-    def __init__(self, store: ObjectStore, layout: Layout) -> None:
+    def __init__(self, store: ObjectStore, spec: ProfileSpec) -> None:
         self._store = store
-        self._layout = layout
+        self._spec = spec
         self._entries: list[NodeEntry] = []
         self._small: list[tuple[str, str, int, pa.Table]] = []
 
@@ -104,36 +104,36 @@ class NodeFiles:
         if states.num_rows and states.nbytes <= _SMALL_NODE:
             self._small.append((id_, uuid.uuid4().hex[:16], row_count, states))
             return self._small[-1][1]
-        files = write_states(self._store, "nodes", self._layout, row_count, states)
-        self._entries.append(NodeEntry(id_, files, self._layout.id))
+        files = write_states(self._store, "nodes", self._spec, row_count, states)
+        self._entries.append(NodeEntry(id_, files, self._spec.id))
         return files.name
 
     def finish(self) -> list[NodeEntry]:
         """Write what is not written yet; all nodes."""
         if self._small:
-            with StatesWriter(self._store, "nodes", layout_union(self._layout), lists=False) as writer:
+            with StatesWriter(self._store, "nodes", value_union(self._spec), lists=False) as writer:
                 for _, name, row_count, states in self._small:
                     writer.begin(row_count, name)
                     writer.add_table(states)
             for (id_, *_), files in zip(self._small, writer.files, strict=True):
-                self._entries.append(NodeEntry(id_, files, self._layout.id))
+                self._entries.append(NodeEntry(id_, files, self._spec.id))
             self._small = []
         return self._entries
 
 
 def planned_merge(
-    held: Held, group: Group, known: Mapping[str, NodeEntry], used: list[NodeEntry]
+    held: SpecCompatibility, group: Group, known: Mapping[str, NodeEntry], used: list[NodeEntry]
 ) -> ProfileFiles | Merge:
     """What is to be merged for a group. Known nodes that stand for branches go to `used`."""
 
     def planned(branch: Branch[Child], whole: Group | None = None) -> tuple[ProfileFiles | Merge, frozenset[str]]:
-        """What is to be done for a branch, and the layouts of the children below it."""
+        """What is to be done for a branch, and the profile specs of the children below it."""
         parts = [
-            planned(part) if isinstance(part, Branch) else (part.files, frozenset([part.layout]))
+            planned(part) if isinstance(part, Branch) else (part.files, frozenset([part.spec_id]))
             for part in branch.parts
         ]
         inputs = tuple(part for part, _ in parts)
-        below = frozenset(layout for _, own in parts for layout in own)
+        below = frozenset(spec for _, own in parts for spec in own)
         profiles = [part for part in inputs if isinstance(part, ProfileFiles)]
         node = known.get(node_id(group.key, [part.name for part in profiles]))
         if whole is None and len(profiles) == len(inputs) and node is not None and _still(held, node, below):
@@ -161,11 +161,11 @@ def with_results(merge: ProfileFiles | Merge, outcome: Mapping[int, ProfileFiles
     return replace(merge, inputs=tuple(with_results(part, outcome) for part in merge.inputs))
 
 
-def _still(held: Held, node: NodeEntry, below: frozenset[str]) -> bool:
-    """Whether a node that was made under its layout, of profiles that were made under those below, is what is wanted:
+def _still(held: SpecCompatibility, node: NodeEntry, below: frozenset[str]) -> bool:
+    """Whether a node that was made under its spec, of profiles that were made under those below, is what is wanted:
     columns that it does not have must be missing from all of them."""
-    missing = held.missing(node.layout)
-    return held.equals(node.layout) and all(missing <= held.missing(layout) for layout in below)
+    missing = held.missing_columns(node.spec_id)
+    return held.equals(node.spec_id) and all(missing <= held.missing_columns(spec) for spec in below)
 
 
 def node_id(group_key: str, members: Sequence[str]) -> str:
@@ -174,16 +174,16 @@ def node_id(group_key: str, members: Sequence[str]) -> str:
 
 
 def merged_states(
-    opened: StatesFiles, layout: Layout, merge: Merge, nodes: NodeFiles
+    opened: StatesReader, spec: ProfileSpec, merge: Merge, nodes: NodeFiles
 ) -> tuple[int, pa.Table, list[str]]:
     """Row count and states of a merge, and the names of its inputs, of which those that are merges go to `nodes`."""
     profiles = [part for part in merge.inputs if isinstance(part, ProfileFiles)]
-    row_count, read = read_together(opened, profiles, layout)
+    row_count, read = read_together(opened, profiles, spec)
     stored = iter(read)
     tables, names = [], []
     for part in merge.inputs:
         if isinstance(part, Merge):
-            rows, table, below = merged_states(opened, layout, part, nodes)
+            rows, table, below = merged_states(opened, spec, part, nodes)
             names.append(nodes.add(node_id(part.group_key, below), rows, table))
             row_count += rows
         else:
@@ -191,9 +191,9 @@ def merged_states(
             names.append(part.name)
         tables.append(table)
     if not tables:
-        rows_ = [all_null_statistics(leaf, 0, policy) for leaf, policy in layout.leaves]
-        return 0, states_table(rows_, [None] * len(rows_), layout_union(layout)), names
-    return row_count, merge_states(tables, [leaf.path for leaf, _ in layout.leaves]), names
+        rows_ = [all_null_statistics(leaf, 0, policy) for leaf, policy in spec.leaves]
+        return 0, states_table(rows_, [None] * len(rows_), value_union(spec)), names
+    return row_count, merge_states(tables, [leaf.path for leaf, _ in spec.leaves]), names
 
 
 def node_group(node_id: str) -> str:

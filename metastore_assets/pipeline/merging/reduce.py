@@ -18,7 +18,6 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from metastore_assets.pipeline.engine import Engine
-from metastore_assets.pipeline.layouts import Held, Layout
 from metastore_assets.pipeline.merging.merges import (
     Child,
     Group,
@@ -30,8 +29,9 @@ from metastore_assets.pipeline.merging.merges import (
     units,
     with_results,
 )
+from metastore_assets.pipeline.profile_spec import ProfileSpec, SpecCompatibility
 from metastore_assets.pipeline.profiles.files import ProfileWriter, write_profile, write_states
-from metastore_assets.pipeline.profiles.states_files import StatesFiles
+from metastore_assets.pipeline.profiles.states_reader import StatesReader
 from metastore_assets.pipeline.profiles.stored import FrequencyReader
 from metastore_assets.pipeline.profiles.stored_states import read_states
 from metastore_assets.pipeline.value_counts.frequencies import SummedColumns, sum_columns
@@ -99,7 +99,7 @@ says what the table's lists tell of these columns."""
 def reduce_groups(
     engine: Engine,
     store: ObjectStore,
-    held: Held,
+    held: SpecCompatibility,
     groups: Sequence[Group],
     known_nodes: Mapping[str, NodeEntry],
     lists: TellLists,
@@ -109,13 +109,13 @@ def reduce_groups(
 
     Raises CorruptionError when stored frequencies contradict each other.
     """
-    layout, columns = held.wanted, len(held.wanted.leaves)
-    printed = any(policy.is_fingerprinted for _, policy in layout.leaves)
+    spec, columns = held.wanted, len(held.wanted.leaves)
+    printed = any(policy.is_fingerprinted for _, policy in spec.leaves)
     alone = [group for group in groups if _is_alone(group) and not (printed and not group.is_merged_on)]
     files = {group.key: group.children[0].files for group in alone if not group.children[0].files.is_packed}
     unpacking = [group for group in alone if group.key not in files]
     merging = [group for group in groups if group not in alone]
-    files |= engine.merge(partial(_unpack, store, layout), unpacking, [columns] * len(unpacking))
+    files |= engine.merge(partial(_unpack, store, spec), unpacking, [columns] * len(unpacking))
     if not merging:
         return Reduction(files, ())
     merged, nodes = _merge_all(engine, store, held, merging, known_nodes)
@@ -123,7 +123,7 @@ def reduce_groups(
     sums = [
         replace(one, total=numbers[group.key]) for group in merging for one in merged[group.key].sums if one.positions
     ]
-    summed = sum_columns(engine, store, merging[0].folder, layout, sums)
+    summed = sum_columns(engine, store, merging[0].folder, spec, sums)
     for group in merging:
         if listed := merged[group.key].listed:
             told = lists([child.files for child in group.children], listed)
@@ -134,7 +134,7 @@ def reduce_groups(
         if numbers[group.key] in summed
     ]
     steps = {own.group.key: own.files for own in completions if isinstance(own.files, ProfileFiles)}
-    complete = partial(_complete, store, layout)
+    complete = partial(_complete, store, spec)
     files |= {key: own.files for key, own in merged.items() if isinstance(own.files, ProfileFiles)}
     files |= dict(complete(own) for own in completions if own.group.key not in steps)
     files |= engine.merge(complete, [own for own in completions if own.group.key in steps], [columns] * len(steps))
@@ -147,13 +147,13 @@ def _is_alone(group: Group) -> bool:
     return len(group.children) == 1 and group.children[0].as_wanted
 
 
-def _unpack(store: ObjectStore, layout: Layout, group: Group) -> tuple[str, ProfileFiles]:
+def _unpack(store: ObjectStore, spec: ProfileSpec, group: Group) -> tuple[str, ProfileFiles]:
     """Write the profile of a single fragment, that was packed, for people to read. May run in a worker process."""
     packed = group.children[0].files
-    with StatesFiles(store) as opened, FrequencyReader(opened, packed) as lists:
-        row_count, states = read_states(opened, packed, layout)
-        with ProfileWriter(store, group.folder, layout, row_count) as writer:
-            rows = zip(_rows(layout, states), layout.leaves, histograms_of_states(states), strict=True)
+    with StatesReader(store) as opened, FrequencyReader(opened, packed) as lists:
+        row_count, states = read_states(opened, packed, spec)
+        with ProfileWriter(store, group.folder, spec, row_count) as writer:
+            rows = zip(_rows(spec, states), spec.leaves, histograms_of_states(states), strict=True)
             for row, (_, policy), histogram in rows:
                 frequencies = lists.read(row.field_id) if row.frequencies == "enumerated" else None
                 if policy.statistics and frequencies is not None:
@@ -165,7 +165,7 @@ def _unpack(store: ObjectStore, layout: Layout, group: Group) -> tuple[str, Prof
 def _merge_all(
     engine: Engine,
     store: ObjectStore,
-    held: Held,
+    held: SpecCompatibility,
     groups: Sequence[Group],
     known: Mapping[str, NodeEntry],
 ) -> tuple[dict[str, _Merged], list[NodeEntry]]:
@@ -196,11 +196,11 @@ def _merge_all(
     return done, used
 
 
-def _run(store: ObjectStore, layout: Layout, here: bool, merge: Merge) -> _Merged:
+def _run(store: ObjectStore, spec: ProfileSpec, here: bool, merge: Merge) -> _Merged:
     """Merge a branch, all that is below first. Runs in a worker process, if not `here`."""
-    nodes = NodeFiles(store, layout)
-    with StatesFiles(store) as opened:
-        row_count, states, names = merged_states(opened, layout, merge, nodes)
+    nodes = NodeFiles(store, spec)
+    with StatesReader(store) as opened:
+        row_count, states, names = merged_states(opened, spec, merge, nodes)
     group = merge.group
     if group is None:
         nodes.add(node_id(merge.group_key, names), row_count, states)
@@ -208,33 +208,33 @@ def _run(store: ObjectStore, layout: Layout, here: bool, merge: Merge) -> _Merge
         (files,) = (entry.files for entry in entries if entry.id == node_id(merge.group_key, names))
         return _Merged(merge.number, files, entries)
     entries = nodes.finish()
-    rows = _rows(layout, states)
+    rows = _rows(spec, states)
     # The table's lists alone tell what is repeated.
     asked = ("enumerated",) if group.is_merged_on else ("enumerated", "repeated")
     wanted = {position: row.distinct_count or 0 for position, row in enumerate(rows) if row.frequencies in asked}
-    sums = _sums(store, layout, group, wanted) if group.has_lists else ()
+    sums = _sums(store, spec, group, wanted) if group.has_lists else ()
     if any(one.positions for one in sums) or (wanted and not group.has_lists):
         step = (
             _Unlisted(row_count, rows, histograms_of_states(states))
             if here
-            else write_states(store, group.folder, layout, row_count, states)
+            else write_states(store, group.folder, spec, row_count, states)
         )
         return _Merged(merge.number, step, entries, sums, {} if group.has_lists else wanted)
     histograms = histograms_of_states(states)
-    files = write_profile(store, group.folder, layout, row_count, rows, histograms, (), states=group.is_merged_on)
+    files = write_profile(store, group.folder, spec, row_count, rows, histograms, (), states=group.is_merged_on)
     return _Merged(merge.number, files, entries)
 
 
-def _rows(layout: Layout, states: pa.Table) -> list[ColumnStatistics]:
+def _rows(spec: ProfileSpec, states: pa.Table) -> list[ColumnStatistics]:
     """The statistics that states amount to, under the names of now."""
-    labels = [(leaf.path, type_text(leaf.type)) for leaf, _ in layout.leaves]
+    labels = [(leaf.path, type_text(leaf.type)) for leaf, _ in spec.leaves]
     return [
         as_named(with_user_defined(completed(row), policy), position, leaf)
-        for position, (row, (leaf, policy)) in enumerate(zip(state_rows(states, labels), layout.leaves, strict=True))
+        for position, (row, (leaf, policy)) in enumerate(zip(state_rows(states, labels), spec.leaves, strict=True))
     ]
 
 
-def _sums(store: ObjectStore, layout: Layout, group: Group, wanted: Mapping[int, int]) -> tuple[FrequencySum, ...]:
+def _sums(store: ObjectStore, spec: ProfileSpec, group: Group, wanted: Mapping[int, int]) -> tuple[FrequencySum, ...]:
     """How to sum the wanted columns of a group: from the former sum where that is less to read, else from scratch.
 
     `wanted` gives by position about how many values there are.
@@ -250,12 +250,12 @@ def _sums(store: ObjectStore, layout: Layout, group: Group, wanted: Mapping[int,
     went = [before[name] for name in sorted(before.keys() - after.keys())]
     if not before.keys() & after.keys():
         return anew  # whatever the former files are like: they may be damaged, and all be read again for that
-    with StatesFiles(store) as opened, FrequencyReader(opened, group.former.files) as reader:
+    with StatesReader(store) as opened, FrequencyReader(opened, group.former.files) as reader:
         listed = {
             position: reader.row_count(field_id)
             for position in wanted
-            if (field_id := layout.leaves[position][0].field_id) in reader.listed
-            or layout.owners[field_id] in group.former.without
+            if (field_id := spec.leaves[position][0].field_id) in reader.listed
+            or spec.owners[field_id] in group.former.without
         }
     # Of each list it is known that it has no more values than its profile has rows, and than there are in all.
     most = np.array([max(wanted[position], rows) for position, rows in listed.items()])
@@ -276,16 +276,16 @@ def _values(children: Sequence[Child], most: npt.NDArray[np.int64]) -> int:
     return int(np.minimum.outer(rows, most).sum()) + _ONE_LIST * len(rows) * len(most)
 
 
-def _complete(store: ObjectStore, layout: Layout, task: _Completion) -> tuple[str, ProfileFiles]:
+def _complete(store: ObjectStore, spec: ProfileSpec, task: _Completion) -> tuple[str, ProfileFiles]:
     """Write a merged profile, with what the full lists say. Runs in a worker process."""
     own, told, group = task.files, task.summed.facts, task.group
     if isinstance(own, ProfileFiles):
-        with StatesFiles(store) as opened:
-            row_count, states = read_states(opened, own, layout)
-        own = _Unlisted(row_count, _rows(layout, states), histograms_of_states(states))
+        with StatesReader(store) as opened:
+            row_count, states = read_states(opened, own, spec)
+        own = _Unlisted(row_count, _rows(spec, states), histograms_of_states(states))
     rows = [apply_facts(row, told[position]) if position in told else row for position, row in enumerate(own.rows)]
     frequencies = tuple(name for _, name in task.summed.files)
     files = write_profile(
-        store, group.folder, layout, own.row_count, rows, own.histograms, frequencies, states=group.is_merged_on
+        store, group.folder, spec, own.row_count, rows, own.histograms, frequencies, states=group.is_merged_on
     )
     return group.key, files

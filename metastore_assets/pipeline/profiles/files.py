@@ -13,14 +13,14 @@ from types import TracebackType
 
 import pyarrow as pa
 
-from metastore_assets.pipeline.layouts import Layout
-from metastore_assets.pipeline.profiles.packed import (
+from metastore_assets.pipeline.profile_spec import ProfileSpec
+from metastore_assets.pipeline.profiles.states_writer import (
     ROW_COUNT,
     StatesWriter,
-    follows,
-    layout_union,
+    is_derivable,
     value_encoding,
     value_encodings,
+    value_union,
 )
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.frequencies import Frequencies
@@ -45,8 +45,8 @@ _FEW_ROWS = 32
 class FrequencyWriter:
     """One `frequencies` file: the listed columns in the order they come, a section each, named by field id."""
 
-    def __init__(self, store: ObjectStore, folder: str, layout: Layout) -> None:
-        self._union = layout_union(layout)
+    def __init__(self, store: ObjectStore, folder: str, spec: ProfileSpec) -> None:
+        self._union = value_union(spec)
         schema = pa.schema([("column", pa.string()), ("value", self._union), ("frequency", pa.int64())])
         self.path = f"{folder}/{uuid.uuid4().hex}.frequencies.parquet"
         encodings = {**value_encodings("value", self._union), "frequency": "DELTA_BINARY_PACKED"}
@@ -69,10 +69,10 @@ class FrequencyWriter:
 class ProfileWriter:
     """Writes the files of one profile under unique names. Use as a context manager, then take `files`."""
 
-    def __init__(self, store: ObjectStore, folder: str, layout: Layout, row_count: int) -> None:
+    def __init__(self, store: ObjectStore, folder: str, spec: ProfileSpec, row_count: int) -> None:
         self._store = store
         self._folder = folder
-        self._layout = layout
+        self._spec = spec
         self._row_count = row_count
         self._statistics: list[ColumnStatistics] = []
         self._histograms: list[Histogram | None] = []
@@ -87,7 +87,7 @@ class ProfileWriter:
         self._histograms.append(profile.histogram)
         if profile.frequencies is not None:
             if self._frequencies is None:
-                writer = FrequencyWriter(self._store, self._folder, self._layout)
+                writer = FrequencyWriter(self._store, self._folder, self._spec)
                 self._frequencies = self._stack.enter_context(writer)
             self._frequencies.add(statistics.column, statistics.field_id, profile.frequencies)
 
@@ -102,14 +102,14 @@ class ProfileWriter:
             return
         frequencies = () if self._frequencies is None else (self._frequencies.path,)
         self.files = write_profile(
-            self._store, self._folder, self._layout, self._row_count, self._statistics, self._histograms, frequencies
+            self._store, self._folder, self._spec, self._row_count, self._statistics, self._histograms, frequencies
         )
 
 
 def write_profile(
     store: ObjectStore,
     folder: str,
-    layout: Layout,
+    spec: ProfileSpec,
     row_count: int,
     statistics: Sequence[ColumnStatistics],
     histograms: Sequence[Histogram | None],
@@ -140,14 +140,14 @@ def write_profile(
     implied = bool(frequencies)
     if states:
         kept = list(zip(statistics, histograms, strict=True))
-        nothing = ((implied and follows(row)) or not row.value_count or not _merges(row) for row in statistics)
+        nothing = ((implied and is_derivable(row)) or not row.value_count or not _merges(row) for row in statistics)
     else:
         estimated = (row for row in statistics if row.percentiles_guarantee == "estimate")
         kept = [(replace(row, distinct_sketch=None), None) for row in estimated]
         nothing = (row.quantile_sketch is None for row, _ in kept)
     if all(nothing):
         return files
-    with StatesWriter(store, folder, layout_union(layout), lists=False) as writer:
+    with StatesWriter(store, folder, value_union(spec), lists=False) as writer:
         writer.begin(row_count)
         for row, histogram in kept:
             writer.add(row, histogram, None, implied=implied and states)
@@ -176,11 +176,11 @@ def encode_columns(columns: Sequence[tuple[str, str]]) -> str:
     return base64.b64encode(zlib.compress(json.dumps(columns).encode())).decode()
 
 
-def write_states(store: ObjectStore, folder: str, layout: Layout, row_count: int, states: pa.Table) -> ProfileFiles:
+def write_states(store: ObjectStore, folder: str, spec: ProfileSpec, row_count: int, states: pa.Table) -> ProfileFiles:
     """Write merged states, which nobody but merges reads, to a file of their own."""
     if not states.num_rows:  # a table without columns, whose rows are counted all the same
-        return write_profile(store, folder, layout, row_count, (), (), ())
-    with StatesWriter(store, folder, layout_union(layout), lists=False) as writer:
+        return write_profile(store, folder, spec, row_count, (), (), ())
+    with StatesWriter(store, folder, value_union(spec), lists=False) as writer:
         writer.begin(row_count)
         writer.add_table(states)
     (files,) = writer.files

@@ -7,8 +7,8 @@ from contextlib import ExitStack
 
 import pyarrow as pa
 
-from metastore_assets.pipeline.profiles.packed import ROW_COUNT
-from metastore_assets.pipeline.profiles.states_files import StatesFiles, sound
+from metastore_assets.pipeline.profiles.states_reader import StatesReader, sound
+from metastore_assets.pipeline.profiles.states_writer import ROW_COUNT
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.distinct import distinct_sketch
 from metastore_assets.statistics.frequencies import EMPTY, Frequencies
@@ -32,7 +32,7 @@ COUNTS = ("field_id", "type_class", "value_count", "distinct_count")
 
 
 def read_sketches(
-    opened: StatesFiles, files: ProfileFiles, leaves: Set[str]
+    opened: StatesReader, files: ProfileFiles, leaves: Set[str]
 ) -> dict[str, tuple[str | None, int, bytes | None]]:
     """By field id of some columns: class of the values, how many there are, and the sketch of the distinct ones.
 
@@ -59,7 +59,7 @@ def read_sketches(
     return {field_id: (cls, values, made.get(field_id, sketch)) for field_id, cls, values, _, sketch in rows}
 
 
-def read_counts(opened: StatesFiles, files: ProfileFiles) -> dict[str, tuple[str | None, int, int | None]]:
+def read_counts(opened: StatesReader, files: ProfileFiles) -> dict[str, tuple[str | None, int, int | None]]:
     """By field id of all columns: class of the values, how many there are, and how many distinct ones if known.
 
     Raises CorruptionError.
@@ -71,7 +71,7 @@ def read_counts(opened: StatesFiles, files: ProfileFiles) -> dict[str, tuple[str
         return {field_id: (cls, values, distinct) for field_id, cls, values, distinct in rows}
 
 
-def read_lists(opened: StatesFiles, files: ProfileFiles, field_ids: Sequence[str]) -> Mapping[str, Sequence[ListRows]]:
+def read_lists(opened: StatesReader, files: ProfileFiles, field_ids: Sequence[str]) -> Mapping[str, Sequence[ListRows]]:
     """The values of some listed columns: for short lists. Raises CorruptionError."""
     if not field_ids:
         return {}
@@ -98,7 +98,7 @@ def read_histograms(store: ObjectStore, files: ProfileFiles) -> dict[str, Histog
 class FrequencyReader:
     """The listed columns of one profile, whose `frequencies` may lie in several files. Raises CorruptionError."""
 
-    def __init__(self, opened: StatesFiles, files: ProfileFiles) -> None:
+    def __init__(self, opened: StatesReader, files: ProfileFiles) -> None:
         self._opened = opened
         self._store = store = opened.store
         self._stack = ExitStack()

@@ -15,9 +15,9 @@ import pyarrow.compute as pc
 
 from metastore_assets.config import ResolvedPolicy
 from metastore_assets.errors import CorruptionError
-from metastore_assets.pipeline.layouts import Layout
-from metastore_assets.pipeline.profiles.packed import ROW_COUNT, layout_union
-from metastore_assets.pipeline.profiles.states_files import StatesFiles, sound
+from metastore_assets.pipeline.profile_spec import ProfileSpec
+from metastore_assets.pipeline.profiles.states_reader import StatesReader, sound
+from metastore_assets.pipeline.profiles.states_writer import ROW_COUNT, value_union
 from metastore_assets.pipeline.profiles.stored import read_lists
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.derive import derived
@@ -47,24 +47,24 @@ _TOGETHER = 1 << 16
 """Most distinct values, of all profiles, of a column that is derived from their lists together."""
 
 
-def read_states(opened: StatesFiles, files: ProfileFiles, layout: Layout) -> tuple[int, pa.Table]:
-    """The row count of a profile, and its states: a row for each column of the layout, in the layout's union.
+def read_states(opened: StatesReader, files: ProfileFiles, spec: ProfileSpec) -> tuple[int, pa.Table]:
+    """The row count of a profile, and its states: a row for each column of the spec, in the spec's union.
 
     What follows from lists is derived from them; a column that the profile was made without is all null. Raises
     CorruptionError.
     """
-    row_count, (table,) = read_together(opened, [files], layout)
+    row_count, (table,) = read_together(opened, [files], spec)
     return row_count, table
 
 
-def read_together(opened: StatesFiles, parts: Sequence[ProfileFiles], layout: Layout) -> tuple[int, list[pa.Table]]:
+def read_together(opened: StatesReader, parts: Sequence[ProfileFiles], spec: ProfileSpec) -> tuple[int, list[pa.Table]]:
     """The row count of several profiles, and as many tables of states, whose merge is that of the profiles.
 
     Each is as of `read_states`, but for the columns that are derived once for several profiles: the first of these has
     the values of all, and the others have nothing of them but their nulls. Raises CorruptionError.
     """
-    profiles = [_Profile(opened, files, layout) for files in parts]
-    together = _together(profiles, layout)
+    profiles = [_Profile(opened, files, spec) for files in parts]
+    together = _together(profiles, spec)
     tables = []
     for at, own in enumerate(profiles):
         sources = {
@@ -73,14 +73,14 @@ def read_together(opened: StatesFiles, parts: Sequence[ProfileFiles], layout: La
             if numbers[0] == at
         }
         silent = {field_id for field_id, numbers in together.items() if at in numbers[1:]}
-        tables.append(own.states(layout, sources, silent))
+        tables.append(own.states(spec, sources, silent))
     return sum(own.row_count for own in profiles), tables
 
 
-def _together(profiles: Sequence[_Profile], layout: Layout) -> dict[str, list[int]]:
+def _together(profiles: Sequence[_Profile], spec: ProfileSpec) -> dict[str, list[int]]:
     """By field id of the columns that are derived for several profiles at once, the numbers of these profiles."""
     found = {}
-    for leaf, _ in layout.leaves:
+    for leaf, _ in spec.leaves:
         numbers = [at for at, own in enumerate(profiles) if own.is_implied(leaf.field_id)]
         held = [profiles[at].held[leaf.field_id] for at in numbers]
         if (
@@ -95,10 +95,10 @@ def _together(profiles: Sequence[_Profile], layout: Layout) -> dict[str, list[in
 class _Profile:
     """A profile's rows of states as they are stored, and the lists that are needed beside them."""
 
-    def __init__(self, opened: StatesFiles, files: ProfileFiles, layout: Layout) -> None:
+    def __init__(self, opened: StatesReader, files: ProfileFiles, spec: ProfileSpec) -> None:
         self._store = store = opened.store
         self._path = path = files.states or files.statistics
-        self._union = union = layout_union(layout)
+        self._union = union = value_union(spec)
         with sound(store, path):
             read = opened.read(files, (*KEPT, *SKETCHES)) if files.states else _without_sketches(store, path)
             self.row_count, table = read
@@ -111,7 +111,7 @@ class _Profile:
             held = [_Held(*row) for row in zip(*(table[name].to_pylist() for name in _Held._fields), strict=True)]
             self._places = {own.field_id: at for at, own in enumerate(held)}
         self.held = {own.field_id: own for own in held}
-        policies = {leaf.field_id: policy for leaf, policy in layout.leaves}
+        policies = {leaf.field_id: policy for leaf, policy in spec.leaves}
         wanted = [own for own in held if own.field_id in policies]
         listed = [own.field_id for own in wanted if own.is_implied or own.lacks_states(policies[own.field_id])]
         self._lists = read_lists(opened, files, listed)
@@ -120,13 +120,13 @@ class _Profile:
         """Whether a column is stored as its list of values."""
         return field_id in self.held and self.held[field_id].is_implied
 
-    def states(self, layout: Layout, together: Mapping[str, Sequence[_Profile]], silent: Set[str]) -> pa.Table:
-        """A row for each column of the layout: of some columns that of several profiles together, of which this is the
+    def states(self, spec: ProfileSpec, together: Mapping[str, Sequence[_Profile]], silent: Set[str]) -> pa.Table:
+        """A row for each column of the spec: of some columns that of several profiles together, of which this is the
         first; of the `silent` ones nothing but nulls."""
         table = self._silenced(silent)
         order: list[int] = []
         added: list[tuple[ColumnStatistics, Histogram | None]] = []
-        for leaf, policy in layout.leaves:
+        for leaf, policy in spec.leaves:
             place = self._places.get(leaf.field_id)
             if place is not None and (leaf.field_id in silent or self.held[leaf.field_id].is_whole(policy)):
                 order.append(place)
@@ -200,7 +200,7 @@ class _Profile:
 
 
 def _without_sketches(store: ObjectStore, path: str) -> tuple[int, pa.Table]:
-    """As `StatesFiles.read`, from the statistics of a profile whose states follow from its lists."""
+    """As `StatesReader.read`, from the statistics of a profile whose states follow from its lists."""
     table = store.read_parquet(path, KEPT)
     row_count = int((table.schema.metadata or {})[ROW_COUNT.encode()])
     table = one_chunk(table.select(list(KEPT)))

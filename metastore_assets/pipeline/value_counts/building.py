@@ -12,7 +12,7 @@ from functools import partial
 
 from metastore_assets.config import ResolvedPolicy
 from metastore_assets.pipeline.engine import Engine
-from metastore_assets.pipeline.layouts import Layout
+from metastore_assets.pipeline.profile_spec import ProfileSpec
 from metastore_assets.pipeline.value_counts import ranges
 from metastore_assets.pipeline.value_counts.frequencies import are_summed_here, map_sums
 from metastore_assets.pipeline.value_counts.frequency_sums import FrequencySum
@@ -40,7 +40,7 @@ def build_lists(
     engine: Engine,
     store: ObjectStore,
     flow: Dataflow,
-    layout: Layout,
+    spec: ProfileSpec,
     wanted: Mapping[str, str],
     profiles: Sequence[ProfileFiles],
     distinct: Mapping[str, int],
@@ -52,10 +52,10 @@ def build_lists(
     """
     # Columns in the order of their keys, so that neighbouring ones make a run.
     leaves = sorted(
-        ((leaf, policy) for leaf, policy in layout.leaves if leaf.field_id in wanted),
+        ((leaf, policy) for leaf, policy in spec.leaves if leaf.field_id in wanted),
         key=lambda own: (wanted[own[0].field_id], own[0].field_id.encode()),
     )
-    layout = Layout("", {}, tuple(leaves), {})
+    spec = ProfileSpec("", {}, tuple(leaves), {})
     parts = {
         leaf.field_id: ranges.ranges_of(distinct.get(leaf.field_id, 0), engine.slots())
         for leaf, policy in leaves
@@ -71,7 +71,7 @@ def build_lists(
         for name in set(wanted.values())
         for kind in (VALUES, FREQUENCIES, FACTS)
     }
-    written = map_sums(engine, store, layout, sums, partial(write_runs, layout, wanted, loaders))
+    written = map_sums(engine, store, spec, sums, partial(write_runs, spec, wanted, loaders))
     runs = {name: [run for own in written for run in own.get(name, ())] for name in loaders}
     # Ranges of values overlap in the order of frequencies.
     overlapping = {stage_name(kind, wanted[field_id]) for kind in (FREQUENCIES, FACTS) for field_id in parts}

@@ -10,7 +10,7 @@ from itertools import groupby
 import pyarrow as pa
 
 from metastore_assets.pipeline.engine import Engine
-from metastore_assets.pipeline.profiles.states_files import StatesFiles
+from metastore_assets.pipeline.profiles.states_reader import StatesReader
 from metastore_assets.pipeline.profiles.stored import FrequencyReader
 from metastore_assets.pipeline.value_counts.deltas import Listing, listed_rows
 from metastore_assets.produce import Dataflow
@@ -76,7 +76,7 @@ def _tasks(flow: Dataflow, columns: Mapping[str, str], rows: int) -> list[_Task]
 def _write(store: ObjectStore, partitions: Sequence[Listing], task: _Task) -> tuple[int, list[Run]]:
     """The number of a task, and its runs. May run in a worker process; holds the rows of its columns."""
     tables = [rows_of(task.type_class, by_partition=True).schema.empty_table()]
-    with StatesFiles(store) as opened:
+    with StatesReader(store) as opened:
         for own in partitions:
             with FrequencyReader(opened, own.files) as reader:
                 tables += listed_rows(reader, task.columns, task.type_class, own.partition)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from metastore_assets.pipeline.profiles.states_files import StatesFiles
+from metastore_assets.pipeline.profiles.states_reader import StatesReader
 from metastore_assets.pipeline.profiles.stored import FrequencyReader
 from metastore_assets.produce import Delta
 from metastore_assets.store.manifest import ProfileFiles
@@ -60,7 +60,7 @@ def _few(
     by_partition = profiles[0].partition is not None
     found = {name: [rows_of(name, by_partition=by_partition).schema.empty_table()] for name in by_class}
     left = _SMALL
-    with StatesFiles(store) as opened:
+    with StatesReader(store) as opened:
         for own in profiles:
             with FrequencyReader(opened, own.files) as reader:
                 wanted = {column: name for name, columns in by_class.items() for column in columns}
@@ -85,7 +85,7 @@ class _Lists:
     type_class: str
 
     def __call__(self) -> Iterator[pa.RecordBatch]:
-        with StatesFiles(self.store) as opened:
+        with StatesReader(self.store) as opened:
             for own in self.profiles:
                 with FrequencyReader(opened, own.files) as reader:
                     for table in listed_rows(reader, self.columns, self.type_class, own.partition):

@@ -13,9 +13,9 @@ from functools import partial
 from itertools import groupby
 
 from metastore_assets.pipeline.engine import Engine
-from metastore_assets.pipeline.layouts import Layout
+from metastore_assets.pipeline.profile_spec import ProfileSpec
 from metastore_assets.pipeline.profiles.files import FrequencyWriter
-from metastore_assets.pipeline.profiles.states_files import StatesFiles
+from metastore_assets.pipeline.profiles.states_reader import StatesReader
 from metastore_assets.pipeline.profiles.stored import FrequencyReader
 from metastore_assets.pipeline.value_counts.frequency_exchange import summed_on_spark
 from metastore_assets.pipeline.value_counts.frequency_sums import FrequencySum, R, WriteSums, full_sums
@@ -44,14 +44,14 @@ class _Part:
 
 
 def sum_columns(
-    engine: Engine, store: ObjectStore, folder: str, layout: Layout, sums: Sequence[FrequencySum]
+    engine: Engine, store: ObjectStore, folder: str, spec: ProfileSpec, sums: Sequence[FrequencySum]
 ) -> dict[int, SummedColumns]:
     """Sum here where the lists are short, else in one Spark job with one exchange; outcomes by profile number.
 
     Raises CorruptionError when a total comes out negative, for then the terms were not what they claim to be.
     """
     outcomes: dict[int, SummedColumns] = {}
-    for part in map_sums(engine, store, layout, sums, partial(_write_sums, store, folder, layout)):
+    for part in map_sums(engine, store, spec, sums, partial(_write_sums, store, folder, spec)):
         outcome = outcomes.setdefault(part.total, SummedColumns())
         outcome.facts.update(part.facts)
         outcome.files.append(part.file)
@@ -61,7 +61,7 @@ def sum_columns(
 
 
 def map_sums(
-    engine: Engine, store: ObjectStore, layout: Layout, sums: Sequence[FrequencySum], write: WriteSums[R]
+    engine: Engine, store: ObjectStore, spec: ProfileSpec, sums: Sequence[FrequencySum], write: WriteSums[R]
 ) -> list[R]:
     """What `write` returns for the full sums of some neighbouring columns of one profile, or of a range of one that is
     cut, for all of them.
@@ -72,8 +72,8 @@ def map_sums(
     if not sums:
         return []
     if are_summed_here(engine, sums):
-        return _summed_here(store, layout, sums, write)
-    return summed_on_spark(engine, store, layout, sums, write)
+        return _summed_here(store, spec, sums, write)
+    return summed_on_spark(engine, store, spec, sums, write)
 
 
 def are_summed_here(engine: Engine, sums: Sequence[FrequencySum]) -> bool:
@@ -84,49 +84,49 @@ def are_summed_here(engine: Engine, sums: Sequence[FrequencySum]) -> bool:
 
 
 def summed_lists(
-    store: ObjectStore, layout: Layout, positions: Sequence[int], profiles: Sequence[ProfileFiles]
+    store: ObjectStore, spec: ProfileSpec, positions: Sequence[int], profiles: Sequence[ProfileFiles]
 ) -> dict[int, Frequencies]:
     """The full sums of the lists that some profiles have of some columns, by position, in this process.
 
     Raises CorruptionError.
     """
     one = FrequencySum(0, tuple(positions), tuple((files, 1) for files in profiles), 0)
-    (found,) = _summed_here(store, layout, [one], lambda total, lists: dict(lists))
+    (found,) = _summed_here(store, spec, [one], lambda total, lists: dict(lists))
     return found
 
 
-def _summed_here(store: ObjectStore, layout: Layout, sums: Sequence[FrequencySum], write: WriteSums[R]) -> list[R]:
+def _summed_here(store: ObjectStore, spec: ProfileSpec, sums: Sequence[FrequencySum], write: WriteSums[R]) -> list[R]:
     """All lists of a column at once: of short ones, partial sums would be the most of the work."""
     outcomes = []
     for number, own in groupby(sorted(sums, key=lambda one: one.total), key=lambda one: one.total):
         with ExitStack() as stack:
-            opened = stack.enter_context(StatesFiles(store))
+            opened = stack.enter_context(StatesReader(store))
             columns: list[tuple[int, list[tuple[FrequencyReader, int]]]] = []
             for one in own:
                 readers = [(stack.enter_context(FrequencyReader(opened, files)), sign) for files, sign in one.terms]
                 columns += [(position, readers) for position in one.positions]
             columns.sort(key=lambda column: column[0])
-            lists = ((position, _lists(layout, position, readers)) for position, readers in columns)
-            outcomes.append(write(number, full_sums(layout, lists)))
+            lists = ((position, _lists(spec, position, readers)) for position, readers in columns)
+            outcomes.append(write(number, full_sums(spec, lists)))
     return outcomes
 
 
 def _lists(
-    layout: Layout, position: int, readers: Sequence[tuple[FrequencyReader, int]]
+    spec: ProfileSpec, position: int, readers: Sequence[tuple[FrequencyReader, int]]
 ) -> list[tuple[Frequencies, int]]:
-    leaf, _ = layout.leaves[position]
+    leaf, _ = spec.leaves[position]
     found = [(reader.read(leaf.field_id), sign) for reader, sign in readers]
     return [(own, sign) for own, sign in found if own is not None]
 
 
 def _write_sums(
-    store: ObjectStore, folder: str, layout: Layout, total: int, lists: Iterable[tuple[int, Frequencies]]
+    store: ObjectStore, folder: str, spec: ProfileSpec, total: int, lists: Iterable[tuple[int, Frequencies]]
 ) -> _Part:
     """Write the lists as a part of the frequencies of a profile."""
     facts: dict[int, FrequencyFacts] = {}
-    with FrequencyWriter(store, folder, layout) as writer:
+    with FrequencyWriter(store, folder, spec) as writer:
         for position, whole in lists:
-            leaf, policy = layout.leaves[position]
+            leaf, policy = spec.leaves[position]
             facts[position] = facts_with_results(frequency_facts(whole), policy, type_class(leaf.type), whole)
             writer.add(leaf.path, leaf.field_id, whole)
     return _Part(total, facts, (min(facts), writer.path))

@@ -16,8 +16,8 @@ import pyarrow as pa
 
 from metastore_assets.errors import MetastoreError
 from metastore_assets.pipeline.engine import Engine
-from metastore_assets.pipeline.layouts import Layout
-from metastore_assets.pipeline.profiles.states_files import StatesFiles
+from metastore_assets.pipeline.profile_spec import ProfileSpec
+from metastore_assets.pipeline.profiles.states_reader import StatesReader
 from metastore_assets.pipeline.profiles.stored import FrequencyReader
 from metastore_assets.pipeline.value_counts.exchange import EXCHANGED, blobs, exchanged_row, exchanged_rows, of_blob
 from metastore_assets.pipeline.value_counts.frequency_sums import FrequencySum, R, WriteSums, full_sums
@@ -53,7 +53,7 @@ class _MapTask:
 
 
 def summed_on_spark(
-    engine: Engine, store: ObjectStore, layout: Layout, sums: Sequence[FrequencySum], write: WriteSums[R]
+    engine: Engine, store: ObjectStore, spec: ProfileSpec, sums: Sequence[FrequencySum], write: WriteSums[R]
 ) -> list[R]:
     """What `write` returns for the sums of each bucket of columns, and each range of one that is cut, of one profile.
 
@@ -64,11 +64,11 @@ def summed_on_spark(
     bins = balanced_bins([float(len(task.terms) * len(task.buckets)) for task in tasks], slots * 4)
     packed = [pack([tasks[index] for index in group]) for group in bins]
     partials = engine.session.range(0, len(packed), 1, len(packed)).mapInArrow(
-        partial(_read_partials, store, layout, packed, is_counting_io()), EXCHANGED
+        partial(_read_partials, store, spec, packed, is_counting_io()), EXCHANGED
     )
     # Buckets are dealt out by number, not by hash: a bucket's file covers the columns it was planned for.
     ordered = partials.repartitionById(buckets, "bucket").sortWithinPartitions("bucket", "total", "position")
-    summed = ordered.mapInArrow(partial(_sum_partials, layout, write, is_counting_io()), "result binary")
+    summed = ordered.mapInArrow(partial(_sum_partials, spec, write, is_counting_io()), "result binary")
     return results(collected(summed))
 
 
@@ -101,27 +101,27 @@ def _map_tasks(sums: Sequence[FrequencySum], slots: int) -> tuple[list[_MapTask]
 
 
 def _read_partials(
-    store: ObjectStore, layout: Layout, packed: Sequence[bytes], counted: bool, batches: Iterable[pa.RecordBatch]
+    store: ObjectStore, spec: ProfileSpec, packed: Sequence[bytes], counted: bool, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """Map side: the partial sum of each column over a chunk of terms, one blob or more per column and sign."""
     begin_task()
-    with counting(counted) as count, StatesFiles(store) as opened:
+    with counting(counted) as count, StatesReader(store) as opened:
         for batch in batches:
             for index in batch.column("id").to_pylist():
                 for task in pickle.loads(packed[index]):
                     try:
-                        yield from _partials(opened, layout, task)
+                        yield from _partials(opened, spec, task)
                     except MetastoreError as error:
                         yield exchanged_row(0, -1, -1, 1, failure(error))
         if counted:
             yield exchanged_row(0, -1, -1, 1, count())
 
 
-def _partials(opened: StatesFiles, layout: Layout, task: _MapTask) -> Iterator[pa.RecordBatch]:
+def _partials(opened: StatesReader, spec: ProfileSpec, task: _MapTask) -> Iterator[pa.RecordBatch]:
     readers = [(FrequencyReader(opened, files), sign) for files, sign in task.terms]
     try:
         for position, bucket in task.buckets:
-            leaf, _ = layout.leaves[position]
+            leaf, _ = spec.leaves[position]
             silent = task.first
             for sign in (1, -1):
                 lists = [reader.read(leaf.field_id) for reader, own in readers if own == sign]
@@ -144,7 +144,7 @@ def _partials(opened: StatesFiles, layout: Layout, task: _MapTask) -> Iterator[p
 
 
 def _sum_partials(
-    layout: Layout, write: WriteSums[R], counted: bool, batches: Iterable[pa.RecordBatch]
+    spec: ProfileSpec, write: WriteSums[R], counted: bool, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """Reduce side: rows arrive by bucket, profile and column; each column is summed and written."""
     begin_task()
@@ -157,7 +157,7 @@ def _sum_partials(
             try:
                 columns = groupby(group, key=lambda row: row[2])
                 lists = ((position, [(of_blob(row[4]), row[3]) for row in own]) for position, own in columns)
-                outcome = pack(write(total, full_sums(layout, lists)))
+                outcome = pack(write(total, full_sums(spec, lists)))
             except MetastoreError as error:
                 outcome = failure(error)
             yield blob_batch(outcome)

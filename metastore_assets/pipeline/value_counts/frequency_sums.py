@@ -9,7 +9,7 @@ from typing import TypeAlias, TypeVar
 import pyarrow as pa
 
 from metastore_assets.errors import CorruptionError
-from metastore_assets.pipeline.layouts import Layout
+from metastore_assets.pipeline.profile_spec import ProfileSpec
 from metastore_assets.statistics.frequencies import Frequencies, sum_frequencies
 from metastore_assets.store.manifest import ProfileFiles
 
@@ -25,7 +25,7 @@ class FrequencySum:
     total: int
     """Number of the profile that the sum is for; sums of one profile share it."""
     positions: tuple[int, ...]
-    """Columns, by their position in the layout."""
+    """Columns, by their position in the profile spec."""
     terms: tuple[tuple[ProfileFiles, int], ...]
     """Lists with their signs. A column that a term does not list counts as empty."""
     rows: int
@@ -35,12 +35,12 @@ class FrequencySum:
 
 
 def full_sums(
-    layout: Layout, columns: Iterable[tuple[int, Sequence[tuple[Frequencies, int]]]]
+    spec: ProfileSpec, columns: Iterable[tuple[int, Sequence[tuple[Frequencies, int]]]]
 ) -> Iterator[tuple[int, Frequencies]]:
     """Position and full list of each column, one at a time, of lists with their signs."""
     for position, lists in columns:
         try:
             yield position, sum_frequencies(lists)
         except CorruptionError as error:
-            leaf, _ = layout.leaves[position]
+            leaf, _ = spec.leaves[position]
             raise CorruptionError(f"column {leaf.path!r}: {error}") from error

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from metastore_assets.errors import CorruptionError, ObjectNotFoundError
-from metastore_assets.pipeline.profiles.packed import value_encodings
+from metastore_assets.pipeline.profiles.states_writer import value_encodings
 from metastore_assets.statistics.tables import listed_table
 from metastore_assets.statistics.union import union_type
 from metastore_assets.store.objects import ObjectStore

@@ -13,7 +13,7 @@ import pyarrow as pa
 from metastore_assets.errors import CorruptionError, FragmentError, MetastoreError
 from metastore_assets.formats.base import Fragment
 from metastore_assets.pipeline.engine import Engine
-from metastore_assets.pipeline.profiles.states_files import StatesFiles
+from metastore_assets.pipeline.profiles.states_reader import StatesReader
 from metastore_assets.pipeline.profiles.stored import FrequencyReader
 from metastore_assets.spark.tasks import limit_threads, run_tasks
 from metastore_assets.statistics.frequencies import EMPTY, Frequencies, frequencies_of_run, sum_frequencies
@@ -86,7 +86,7 @@ def is_among(own: Numbers, prints: Numbers) -> np.ndarray:
     return found
 
 
-def read_prints(opened: StatesFiles, files: ProfileFiles, field_id: str) -> Prints:
+def read_prints(opened: StatesReader, files: ProfileFiles, field_id: str) -> Prints:
     """The fingerprints of a column in a profile, be they stored or made from its list; none where the profile was made
     without the column. Raises CorruptionError.
     """
@@ -111,7 +111,7 @@ def read_prints(opened: StatesFiles, files: ProfileFiles, field_id: str) -> Prin
 
 def sum_of_prints(store: ObjectStore, column: PrintedColumn, entries: Iterable[FragmentEntry]) -> Prints:
     """The fingerprints of a column in some fragments. Raises CorruptionError."""
-    with StatesFiles(store) as opened:
+    with StatesReader(store) as opened:
         return sum_prints(column.narrowed(read_prints(opened, entry.files, column.field_id)) for entry in entries)
 
 
@@ -152,7 +152,7 @@ def find_values(
 
 def _holding(store: ObjectStore, column: PrintedColumn, prints: Numbers, lot: Sequence[Source]) -> list[str]:
     """Ids of the fragments that have one of the fingerprints. May run in a worker process."""
-    with StatesFiles(store) as opened:
+    with StatesReader(store) as opened:
         found = ((own, read_prints(opened, own.entry.files, column.field_id)) for own in lot)
         return [own.entry.id for own, held in found if is_among(prints, column.narrowed(held).prints).any()]
 
@@ -164,7 +164,7 @@ def _alone(read: partial[Frequencies], source: Source) -> Frequencies:
 
 def _values(store: ObjectStore, column: PrintedColumn, prints: Numbers, source: Source) -> Frequencies:
     """The values of one fragment that have one of the fingerprints. May run in a worker process."""
-    with StatesFiles(store) as opened, FrequencyReader(opened, source.entry.files) as lists:
+    with StatesReader(store) as opened, FrequencyReader(opened, source.entry.files) as lists:
         stored = lists.read(column.field_id)
     if stored is not None:
         return column.within(stored, prints)

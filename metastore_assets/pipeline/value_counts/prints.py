@@ -15,8 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from metastore_assets.pipeline.engine import Engine
-from metastore_assets.pipeline.layouts import Layout
 from metastore_assets.pipeline.plan import Plan
+from metastore_assets.pipeline.profile_spec import ProfileSpec
 from metastore_assets.pipeline.value_counts.print_changes import (
     Change,
     Known,
@@ -95,7 +95,7 @@ class TablePrints:
     ) -> None:
         self._engine = engine
         self._store = store
-        self._columns = printed_columns(plan.layout, plan.snapshot.schema)
+        self._columns = printed_columns(plan.spec, plan.snapshot.schema)
         rows = {fragment.id: fragment for fragment in plan.snapshot.fragments}
         self._live = [Source(fragments[own], rows[own]) for part in plan.partitions for own in part.fragments]
         names = {entry.files.name for entry in came}
@@ -231,11 +231,11 @@ def _lots(entries: Sequence[FragmentEntry], rows: int) -> Iterator[list[Fragment
         yield lot
 
 
-def printed_columns(layout: Layout, schema: pa.Schema) -> list[PrintedColumn]:
-    """The columns of a layout that are kept by fingerprints."""
-    valued = layout.valued
-    policies = {leaf.field_id: policy for leaf, policy in layout.leaves}
-    paths = {leaf.field_id: leaf.path for leaf, _ in layout.leaves}
+def printed_columns(spec: ProfileSpec, schema: pa.Schema) -> list[PrintedColumn]:
+    """The columns of a profile spec that are kept by fingerprints."""
+    valued = spec.valued
+    policies = {leaf.field_id: policy for leaf, policy in spec.leaves}
+    paths = {leaf.field_id: leaf.path for leaf, _ in spec.leaves}
     is_quiet = any(policy.values == "hidden" for policy in policies.values())
     return [
         PrintedColumn(leaf.field_id, paths[leaf.field_id], type_class(leaf.type).name, field, at, TABLE_BITS, is_quiet)

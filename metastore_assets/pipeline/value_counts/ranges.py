@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from metastore_assets.pipeline.engine import Engine
-from metastore_assets.pipeline.profiles.states_files import StatesFiles
+from metastore_assets.pipeline.profiles.states_reader import StatesReader
 from metastore_assets.pipeline.profiles.stored import FrequencyReader
 from metastore_assets.spark.tasks import run_tasks
 from metastore_assets.statistics.frequencies import Frequencies, sum_frequencies
@@ -64,7 +64,7 @@ def find_splitters(
 def _sampled(store: ObjectStore, task: _Task) -> dict[str, Frequencies]:
     """Evenly spaced values of each list; the frequency of each is how many values of the list it stands for."""
     found = {}
-    with StatesFiles(store) as opened, FrequencyReader(opened, task.files) as reader:
+    with StatesReader(store) as opened, FrequencyReader(opened, task.files) as reader:
         for column in task.columns:
             own = reader.read(column)
             if own is not None and len(own):

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 import pyarrow as pa
 
-from metastore_assets.pipeline.layouts import Layout
+from metastore_assets.pipeline.profile_spec import ProfileSpec
 from metastore_assets.pipeline.value_counts.deltas import list_rows
 from metastore_assets.produce.loading import Loader
 from metastore_assets.produce.runs import Run
@@ -16,7 +16,7 @@ from metastore_assets.value_counts.graph import FACTS, FREQUENCIES, VALUES, rows
 
 
 def write_runs(
-    layout: Layout,
+    spec: ProfileSpec,
     classes: Mapping[str, str],
     loaders: Mapping[str, Loader],
     total: int,
@@ -35,7 +35,7 @@ def write_runs(
 
     before: str | None = None
     for position, whole in lists:
-        leaf, _ = layout.leaves[position]
+        leaf, _ = spec.leaves[position]
         name = classes[leaf.field_id]
         if before is not None and name != before:
             flush(before)

@@ -12,8 +12,8 @@ from functools import cached_property
 import pyarrow as pa
 
 from metastore_assets.pipeline.engine import Engine
-from metastore_assets.pipeline.layouts import Layout
 from metastore_assets.pipeline.plan import Plan
+from metastore_assets.pipeline.profile_spec import ProfileSpec
 from metastore_assets.pipeline.value_counts.building import build_lists
 from metastore_assets.pipeline.value_counts.by_partition import runs_by_partition
 from metastore_assets.pipeline.value_counts.deltas import Listing, deltas
@@ -61,12 +61,12 @@ class TableLists:
     def __init__(self, engine: Engine, store: ObjectStore, plan: Plan, fragments: Mapping[str, FragmentEntry]) -> None:
         self._engine = engine
         self._store = store
-        self._layout = plan.layout
-        self._wanted = listed_classes(plan.layout)
+        self._spec = plan.spec
+        self._wanted = listed_classes(plan.spec)
         self._published = None if plan.base is None else plan.base.lists
         self._schemas = (None if plan.base is None else plan.base.schema, plan.snapshot.schema)
         # A table of one partition holds all of its values there.
-        self._by_partition = _kept_by_partition(plan.layout, self._wanted) if len(plan.partitions) > 1 else {}
+        self._by_partition = _kept_by_partition(plan.spec, self._wanted) if len(plan.partitions) > 1 else {}
         self._keys = [partition.key for partition in plan.partitions]
         self._rows = sum(fragments[own].row_count for part in plan.partitions for own in part.fragments)
         self._changes_by_partition = _changes(plan, fragments)
@@ -88,7 +88,7 @@ class TableLists:
         by_class: dict[str, dict[str, int]] = {}
         told: dict[int, FrequencyFacts] = {}
         for position in listed:
-            leaf, _ = self._layout.leaves[position]
+            leaf, _ = self._spec.leaves[position]
             if leaf.field_id in now.columns or leaf.field_id in now.printed.columns:
                 name = now.columns.get(leaf.field_id) or now.printed.columns[leaf.field_id]
                 by_class.setdefault(name, {})[leaf.field_id] = position
@@ -96,7 +96,7 @@ class TableLists:
                 told[position] = frequency_facts(EMPTY)
         for name, columns in by_class.items():
             for field_id, own in reader.facts(name, list(columns)).items():
-                _, policy = self._layout.leaves[columns[field_id]]
+                _, policy = self._spec.leaves[columns[field_id]]
                 cls = class_named(name)
                 if policy.is_enumerated and follows_from_list(policy, cls):
                     own = facts_with_results(own, policy, cls, reader.frequencies(field_id, name))
@@ -142,7 +142,7 @@ class TableLists:
                 self._store.delete(sorted(flow.paths() - self._base.flow.paths()))
                 raise
             kept = {*self._wanted, *printed.columns}
-            self._now = Lists(self._wanted, flow, _cuts(self._layout, kept), self._by_partition, printed, built)
+            self._now = Lists(self._wanted, flow, _cuts(self._spec, kept), self._by_partition, printed, built)
         return self._now
 
     def _still_built(self) -> dict[str, Built]:
@@ -158,8 +158,8 @@ class TableLists:
         if not classes:
             return FlowState(), {}
         flow = self._flow(classes)
-        distinct = {self._layout.leaves[position][0].field_id: count for position, count in listed.items()}
-        made = build_lists(self._engine, self._store, flow, self._layout, self._wanted, whole, distinct, self._rows)
+        distinct = {self._spec.leaves[position][0].field_id: count for position, count in listed.items()}
+        made = build_lists(self._engine, self._store, flow, self._spec, self._wanted, whole, distinct, self._rows)
         return flow.load(FlowState(), {**made.runs, **self._all_by_partition(flow, whole)}), made.built
 
     def _step(self, whole: Sequence[ProfileFiles]) -> FlowState:
@@ -245,12 +245,12 @@ class TableLists:
         return list_flow(self._store, classes, set(self._by_partition.values()), executor=executor)
 
 
-def listed_classes(layout: Layout) -> dict[str, str]:
-    """The columns that a layout lists, by field id, and the class of their values."""
-    valued = layout.valued
+def listed_classes(spec: ProfileSpec) -> dict[str, str]:
+    """The columns that a profile spec lists, by field id, and the class of their values."""
+    valued = spec.valued
     found = {
         leaf.field_id: type_class(leaf.type).name
-        for leaf, policy in layout.leaves
+        for leaf, policy in spec.leaves
         if leaf.field_id in valued and policy.is_enumerated
     }
     return {field_id: name for field_id, name in found.items() if name != "null"}
@@ -260,16 +260,16 @@ def _names(schema: pa.Schema) -> list[tuple[str, str]]:
     return [(leaf.field_id, leaf.path) for leaves in schema_leaves(schema) for leaf in leaves]
 
 
-def _kept_by_partition(layout: Layout, listed: Mapping[str, str]) -> dict[str, str]:
+def _kept_by_partition(spec: ProfileSpec, listed: Mapping[str, str]) -> dict[str, str]:
     """Of the columns that are listed, those that are kept by partition as well."""
-    kept = {leaf.field_id for leaf, policy in layout.leaves if policy.by_partition == "on"}
+    kept = {leaf.field_id for leaf, policy in spec.leaves if policy.by_partition == "on"}
     return {field_id: name for field_id, name in listed.items() if field_id in kept}
 
 
-def _cuts(layout: Layout, wanted: Collection[str]) -> dict[str, Cut]:
+def _cuts(spec: ProfileSpec, wanted: Collection[str]) -> dict[str, Cut]:
     return {
         leaf.field_id: Cut(policy.max_values, policy.min_frequency)
-        for leaf, policy in layout.leaves
+        for leaf, policy in spec.leaves
         if leaf.field_id in wanted and policy.is_truncated
     }
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from metastore_assets.pipeline.layouts import Layout
-from metastore_assets.pipeline.profiles.states_files import StatesFiles
+from metastore_assets.pipeline.profile_spec import ProfileSpec
+from metastore_assets.pipeline.profiles.states_reader import StatesReader
 from metastore_assets.pipeline.profiles.stored import FrequencyReader, read_histograms, read_statistics
 from metastore_assets.pipeline.profiles.stored_states import read_states
 from metastore_assets.pipeline.value_counts.print_values import read_prints
@@ -49,7 +49,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class ProfileView:
-    """A stored profile, by field id of the columns of a layout."""
+    """A stored profile, by field id of the columns of a profile spec."""
 
     row_count: int
     rows: Mapping[str, ColumnStatistics]
@@ -63,9 +63,9 @@ class ProfileView:
 
 @contextmanager
 def opened(
-    states_files: StatesFiles,
+    states_files: StatesReader,
     files: ProfileFiles,
-    layout: Layout,
+    spec: ProfileSpec,
     *,
     merged: bool,
     table: ListReader | None = None,
@@ -76,9 +76,9 @@ def opened(
     """
     with FrequencyReader(states_files, files) as lists:
         if merged:
-            row_count, states = read_states(states_files, files, layout)
-            labels = [(leaf.path, type_text(leaf.type)) for leaf, _ in layout.leaves]
-            told_rows = zip(state_rows(states, labels), layout.leaves, strict=True)
+            row_count, states = read_states(states_files, files, spec)
+            labels = [(leaf.path, type_text(leaf.type)) for leaf, _ in spec.leaves]
+            told_rows = zip(state_rows(states, labels), spec.leaves, strict=True)
             rows = {
                 row.field_id: as_named(with_user_defined(completed(row), policy), row.position, leaf)
                 for row, (leaf, policy) in told_rows
@@ -92,7 +92,7 @@ def opened(
                 leaf.field_id: as_named(told[leaf.field_id], position, leaf)
                 if leaf.field_id in told
                 else all_null_statistics(leaf, row_count, policy)
-                for position, (leaf, policy) in enumerate(layout.leaves)
+                for position, (leaf, policy) in enumerate(spec.leaves)
             }
             by_path = read_histograms(states_files.store, files)
             histograms = {row.field_id: by_path[row.column] for row in told.values() if row.column in by_path}
@@ -105,11 +105,11 @@ def _table_list(lists: ListReader, field_id: str) -> Frequencies | None:
     return lists.frequencies(field_id, lists.columns[field_id]) if field_id in lists.columns else None
 
 
-def differences(layout: Layout, stored: ProfileView, found: ProfileView) -> Iterator[Difference]:
+def differences(spec: ProfileSpec, stored: ProfileView, found: ProfileView) -> Iterator[Difference]:
     """Where two profiles tell different things. Estimates are not compared: other ways of merging give others."""
     if stored.row_count != found.row_count:
         yield Difference("", "row_count", str(stored.row_count), str(found.row_count))
-    for leaf, _ in layout.leaves:
+    for leaf, _ in spec.leaves:
         own, other = stored.rows[leaf.field_id], found.rows[leaf.field_id]
         for name in _compared(own, other):
             left, right = getattr(own, name), getattr(other, name)
@@ -172,9 +172,9 @@ def _list_differences(column: str, stored: Frequencies, found: Frequencies) -> I
     )
 
 
-def partition_differences(layout: Layout, stored: ListReader, found: ListReader) -> Iterator[Difference]:
+def partition_differences(spec: ProfileSpec, stored: ListReader, found: ListReader) -> Iterator[Difference]:
     """Columns of which it is kept which partitions hold which values, and that have others: the first one of each."""
-    for leaf, _ in layout.leaves:
+    for leaf, _ in spec.leaves:
         kept = [leaf.field_id in each.by_partition for each in (stored, found)]
         if kept[0] != kept[1]:
             yield Difference(leaf.path, "by_partition", *("kept" if each else "not kept" for each in kept))

@@ -17,7 +17,7 @@ from metastore_assets.pipeline.merging.merges import FAN_IN, TABLE, node_id
 from metastore_assets.pipeline.merging.tree import Branch, key_position, merge_tree
 from metastore_assets.pipeline.partition_files import wrong_rows
 from metastore_assets.pipeline.plan import Plan
-from metastore_assets.pipeline.profiles.states_files import StatesFiles
+from metastore_assets.pipeline.profiles.states_reader import StatesReader
 from metastore_assets.pipeline.value_counts.plain import columns_of, wrong_columns
 from metastore_assets.pipeline.verifying.compare import Difference, differences, opened
 from metastore_assets.store.document import stored_entries
@@ -69,7 +69,7 @@ def fragment_differences(
     store: ObjectStore, scratch: ObjectStore, version: Version, plan: Plan, fresh: Mapping[str, FragmentEntry]
 ) -> Iterator[Found]:
     """Of the profiles of fragments."""
-    with StatesFiles(store) as kept, StatesFiles(scratch) as new:
+    with StatesReader(store) as kept, StatesReader(scratch) as new:
         for entry in sorted(version.fragments, key=lambda entry: entry.files.states):
             if entry.id in fresh:
                 own, other = (kept, entry.files), (new, fresh[entry.id].files)
@@ -77,8 +77,8 @@ def fragment_differences(
 
 
 def profile_differences(
-    stored: tuple[StatesFiles, ProfileFiles],
-    found: tuple[StatesFiles, ProfileFiles],
+    stored: tuple[StatesReader, ProfileFiles],
+    found: tuple[StatesReader, ProfileFiles],
     plan: Plan,
     level: str,
     name: str,
@@ -95,12 +95,12 @@ def profile_differences(
     is_table = level == "table"
     try:
         with (
-            opened(*stored, plan.layout, merged=merged, table=own_lists, is_table=is_table) as own,
-            opened(*found, plan.layout, merged=merged, table=other_lists, is_table=is_table) as other,
+            opened(*stored, plan.spec, merged=merged, table=own_lists, is_table=is_table) as own,
+            opened(*found, plan.spec, merged=merged, table=other_lists, is_table=is_table) as other,
         ):
             if level != "fragment":  # which alone have fingerprints of their own
                 own, other = (replace(view, read_prints=None) for view in (own, other))
-            return [Found(level, name, difference) for difference in differences(plan.layout, own, other)]
+            return [Found(level, name, difference) for difference in differences(plan.spec, own, other)]
     except CorruptionError as error:
         return [_unreadable(level, name, error)]
 
@@ -113,7 +113,7 @@ def node_differences(
     One is found by what it merges. Those of partitions whose rows only moved merge what is not there any more.
     """
     known = [{entry.id: entry for entry in each.nodes} for each in (version, anew)]
-    with StatesFiles(store) as kept, StatesFiles(scratch) as new:
+    with StatesReader(store) as kept, StatesReader(scratch) as new:
 
         def walked(group: str, branch: Branch[_Both]) -> tuple[list[Found], tuple[str, str] | None]:
             """What differs, and the names of both profiles of a branch; None where one is not kept."""
@@ -160,7 +160,7 @@ def list_differences(
 ) -> Iterator[Found]:
     """Of what goes with the table's lists of values, and of the plain files that they were compacted to."""
     name = version.table
-    leaves = {leaf.field_id: leaf for leaf, _ in plan.layout.leaves}
+    leaves = {leaf.field_id: leaf for leaf, _ in plan.spec.leaves}
     try:
         for row in other_rows(store, stored, scratch, found):
             column = leaves[row.column].path if row.column in leaves else row.column
@@ -190,7 +190,7 @@ def index_differences(
     """What the index has otherwise than the profiles of fragments."""
     if version.index is None or not fresh:
         return []
-    columns = {leaf.field_id: leaf for leaf, _ in plan.layout.leaves}
+    columns = {leaf.field_id: leaf for leaf, _ in plan.spec.leaves}
     rows = read_rows(engine, scratch, len(columns), fresh)
     try:
         reader = IndexReader(store, version.index)

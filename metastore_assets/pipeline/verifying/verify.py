@@ -15,14 +15,14 @@ from metastore_assets.formats import Memory, open_table_format
 from metastore_assets.formats.base import Fragment, Snapshot
 from metastore_assets.formats.partition_choice import chosen_partitions
 from metastore_assets.pipeline.assemble import next_version
-from metastore_assets.pipeline.decisions import recorded_decisions
+from metastore_assets.pipeline.auto_policies import recorded_resolutions
 from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.fragments import FragmentFailure
 from metastore_assets.pipeline.hidden_key import with_hidden_key
-from metastore_assets.pipeline.layouts import table_layout
 from metastore_assets.pipeline.outcome import Progress
 from metastore_assets.pipeline.plan import Plan, make_plan
-from metastore_assets.pipeline.profiles.states_files import StatesFiles
+from metastore_assets.pipeline.profile_spec import table_profile_spec
+from metastore_assets.pipeline.profiles.states_reader import StatesReader
 from metastore_assets.pipeline.profiling import profile_all
 from metastore_assets.pipeline.reading import TaskReader
 from metastore_assets.pipeline.verifying.compare import partition_differences
@@ -113,9 +113,9 @@ def verify(
     progress(Progress(table.name, "plan"))
     snapshot = open_table_format(table, Memory(anew=True), TaskReader(spark)).snapshot()
     table = with_hidden_key(config, table)
-    layout = table_layout(version.schema, table, recorded_decisions(version, table))
-    if layout.id != version.layout or snapshot.schema != version.schema:
-        what = "policies" if layout.id != version.layout else "columns"
+    spec = table_profile_spec(version.schema, table, recorded_resolutions(version, table))
+    if spec.id != version.spec_id or snapshot.schema != version.schema:
+        what = "policies" if spec.id != version.spec_id else "columns"
         raise MetastoreError(
             f"table {table.name!r} has other {what} than version {version.number}: refresh it before it is verified"
         )
@@ -126,7 +126,7 @@ def verify(
         chosen, whole = random.sample(chosen, min(sample, len(chosen))), False
     if whole and (missing := tuple(missing_files(versions.objects, version))):
         return Verification(table.name, version.number, 0, 0, False, moved_on, missing, ())
-    plan = make_plan(table.name, None, replace(snapshot, fragments=tuple(chosen)), layout)
+    plan = make_plan(table.name, None, replace(snapshot, fragments=tuple(chosen)), spec)
     with _scratch(versions.objects) as scratch:
         again = VersionStore(scratch, table.name)
         profiled = profile_all(engine, again, table, plan, progress)
@@ -160,7 +160,7 @@ def _merged_differences(
     pairs = [("partition", own.key, stored[own.key], own.files) for own in anew.partitions]
     if whole:
         pairs.append(("table", version.table, version.files, anew.files))
-    with StatesFiles(store) as kept, StatesFiles(scratch) as new:
+    with StatesReader(store) as kept, StatesReader(scratch) as new:
         for level, name, was, is_ in pairs:
             own, other = (kept, was), (new, is_)
             found = profile_differences(own, other, plan, level, name, readers, merged=False)
@@ -169,7 +169,7 @@ def _merged_differences(
                 found += profile_differences(own, other, plan, level, name, readers, merged=True)
             yield from dict.fromkeys(found)
     if whole:
-        yield from (Found("table", version.table, own) for own in partition_differences(plan.layout, *readers))
+        yield from (Found("table", version.table, own) for own in partition_differences(plan.spec, *readers))
         yield from node_differences(store, scratch, version, anew, plan)
         yield from list_differences(store, scratch, version, plan, lists[1], lists[0])
     yield from partition_file_differences(store, version, stored.keys() & {own.key for own in anew.partitions})

@@ -16,10 +16,17 @@ import pyarrow.compute as pc
 
 from metastore_assets.config import ResolvedPolicy
 from metastore_assets.pipeline.engine import Engine
-from metastore_assets.pipeline.layouts import Layout
 from metastore_assets.pipeline.merging.merges import node_group
-from metastore_assets.pipeline.profiles.packed import LISTS, MEMBERSHIP, PRINTS, SECTION, StatesWriter, print_arrays
-from metastore_assets.pipeline.profiles.states_files import StatesFiles, list_at, sound
+from metastore_assets.pipeline.profile_spec import ProfileSpec
+from metastore_assets.pipeline.profiles.states_reader import StatesReader, list_at, sound
+from metastore_assets.pipeline.profiles.states_writer import (
+    LISTS,
+    MEMBERSHIP,
+    PRINTS,
+    SECTION,
+    StatesWriter,
+    print_arrays,
+)
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.derive import derived
 from metastore_assets.statistics.histogram import Histogram
@@ -61,7 +68,7 @@ class _Outcome:
     """By name of the section, field ids of the columns whose lists were left out."""
 
 
-def gathered(
+def compact_segments(
     engine: Engine,
     store: ObjectStore,
     columns: int,
@@ -87,15 +94,15 @@ def gathered(
     return _moved(fragments, moved), _moved(nodes, moved)
 
 
-def without_lists(
-    engine: Engine, store: ObjectStore, asked: Layout, decided: Layout, fragments: Mapping[str, FragmentEntry]
+def drop_value_counts(
+    engine: Engine, store: ObjectStore, asked: ProfileSpec, decided: ProfileSpec, fragments: Mapping[str, FragmentEntry]
 ) -> dict[str, FragmentEntry]:
     """The fragments, by id, without the lists of the columns that it was just decided to estimate, or to keep
     fingerprints of.
 
-    `asked` is the layout before that, `decided` the one after. Lists are what takes most room of small fragments, of
+    `asked` is the spec before that, `decided` the one after. Lists are what takes most room of small fragments, of
     which only the whole table shows that their values hardly repeat. Fingerprints follow from lists: where the former
-    layout had decided for these, they stay. Raises CorruptionError.
+    profile spec had decided for these, they stay. Raises CorruptionError.
     """
     before = {leaf.field_id: policy for leaf, policy in asked.leaves}
     turned = {
@@ -109,7 +116,7 @@ def without_lists(
     for entry in fragments.values() if turned else ():
         if entry.files.is_packed and not turned.keys() <= set(entry.unlisted):
             by_path.setdefault(entry.files.states, []).append(entry.files)
-            settled |= {entry.files.states} if entry.layout != asked.id else set()
+            settled |= {entry.files.states} if entry.spec_id != asked.id else set()
     estimated = {field_id: own for field_id, own in turned.items() if not own[1].is_fingerprinted}
     tasks = [
         _Task("fragments", tuple(own), estimated if path in settled else turned)
@@ -163,7 +170,7 @@ def _rewrite(store: ObjectStore, task: _Task) -> _Outcome:
     for files in task.files:
         wanted.setdefault(files.states, set()).add(files.section)
     unlisted: dict[str, list[str]] = {files.name: [] for files in task.files}
-    with StatesFiles(store) as opened:
+    with StatesReader(store) as opened:
         schemas = [opened.schema(path) for path in wanted]
         union = union_of(schema.field("minimum").type for schema in schemas)
         lists = LISTS[0] in schemas[0].names

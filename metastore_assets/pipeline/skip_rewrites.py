@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from metastore_assets.pipeline.engine import Engine
-from metastore_assets.pipeline.layouts import Held, Layout
 from metastore_assets.pipeline.plan import PartitionPlan, Plan, holds, members_id
-from metastore_assets.pipeline.profiles.states_files import StatesFiles
+from metastore_assets.pipeline.profile_spec import ProfileSpec, SpecCompatibility
+from metastore_assets.pipeline.profiles.states_reader import StatesReader
 from metastore_assets.pipeline.profiles.stored_states import read_states
 from metastore_assets.statistics.merge import merge_states
 from metastore_assets.store.manifest import FragmentEntry, PartitionEntry, ProfileFiles
@@ -44,14 +44,14 @@ class _Move:
     went: tuple[ProfileFiles, ...]
 
 
-def without_moves(engine: Engine, store: ObjectStore, plan: Plan, fragments: Mapping[str, FragmentEntry]) -> Plan:
+def skip_rewrites(engine: Engine, store: ObjectStore, plan: Plan, fragments: Mapping[str, FragmentEntry]) -> Plan:
     """The settled plan, in which partitions stay whose rows were only moved. `fragments`: all profiles, by id.
 
     Only profiles of what came and went are read, and only where both have equally many rows. Raises CorruptionError.
     """
     if plan.base is None:
         return plan
-    known = Held(plan.layouts, plan.layout)
+    known = SpecCompatibility(plan.specs, plan.spec)
     published = {entry.key: entry for entry in plan.base.partitions}
     before: dict[str, list[FragmentEntry]] = {}
     for entry in plan.base.fragments:
@@ -64,9 +64,9 @@ def without_moves(engine: Engine, store: ObjectStore, plan: Plan, fragments: Map
             own = [fragments[id_] for id_ in partition.fragments]
             move = _move(known, published[partition.key], before.get(partition.key, []), own, read)
             moves += [move] if move is not None else []
-    columns = len(plan.layout.leaves)
+    columns = len(plan.spec.leaves)
     weights = [columns * (len(move.came) + len(move.went)) for move in moves]
-    same = {key for key, is_same in engine.merge(partial(_compare, store, plan.layout), moves, weights) if is_same}
+    same = {key for key, is_same in engine.merge(partial(_compare, store, plan.spec), moves, weights) if is_same}
     if not same:
         return plan
     partitions = tuple(
@@ -77,7 +77,7 @@ def without_moves(engine: Engine, store: ObjectStore, plan: Plan, fragments: Map
 
 
 def _move(
-    known: Held,
+    known: SpecCompatibility,
     entry: PartitionEntry,
     before: Sequence[FragmentEntry],
     now: Sequence[FragmentEntry],
@@ -96,12 +96,12 @@ def _rows(entries: Iterable[FragmentEntry]) -> int:
     return sum(entry.row_count for entry in entries)
 
 
-def _compare(store: ObjectStore, layout: Layout, move: _Move) -> tuple[str, bool]:
+def _compare(store: ObjectStore, spec: ProfileSpec, move: _Move) -> tuple[str, bool]:
     """The partition's key, and whether its rows are the same as before. May run in a worker process."""
-    paths = [leaf.path for leaf, _ in layout.leaves]
-    with StatesFiles(store) as opened:
+    paths = [leaf.path for leaf, _ in spec.leaves]
+    with StatesReader(store) as opened:
         came, went = (
-            merge_states([read_states(opened, files, layout)[1] for files in side], paths).select(_DECIDING)
+            merge_states([read_states(opened, files, spec)[1] for files in side], paths).select(_DECIDING)
             for side in (move.came, move.went)
         )
     return move.key, bool(came.equals(went))

@@ -13,7 +13,7 @@ from metastore_assets.config import CardinalityMode, ResolvedPolicy, TableConfig
 from metastore_assets.errors import ConfigError, UnsupportedTypeError
 from metastore_assets.formats.base import FIELD_ID, INITIAL_DEFAULT
 from metastore_assets.formats.partition_filter import PartitionFilter
-from metastore_assets.pipeline.signatures import Signature, digest, signature, signature_of
+from metastore_assets.pipeline.column_spec import ColumnSpec, column_spec, digest, parse_column_spec
 from metastore_assets.statistics.keyed_hashing import column_key
 from metastore_assets.statistics.user_defined.kinds import FrequencyStatistic
 from metastore_assets.statistics.user_defined.loading import loaded
@@ -25,18 +25,18 @@ _CONDITION_VERSION = "2"
 """Of what a condition on partitions means: with another one, a version may be of other partitions."""
 """Raised when the same profiles would merge to another one, so that they are merged again, and nothing is read."""
 
-Layouts = Mapping[str, Mapping[str, str]]
-"""By layout id: the signature of each profiled top-level column, by its field id."""
+ProfileSpecs = Mapping[str, Mapping[str, str]]
+"""By profile spec id: the signature of each profiled top-level column, by its field id."""
 
 
 @dataclass(frozen=True)
-class Layout:
+class ProfileSpec:
     """What is wanted of each column under a schema and a policy, and of which partitions."""
 
     id: str
     """Digest of everything below, names and order included."""
-    signatures: Mapping[str, str]
-    """By identity of the top-level column: its `Signature`, as text."""
+    column_specs: Mapping[str, str]
+    """By identity of the top-level column: its `ColumnSpec`, as text."""
     leaves: tuple[tuple[LeafColumn, ResolvedPolicy], ...]
     """The rows of `statistics`, in table order."""
     owners: Mapping[str, str]
@@ -49,66 +49,66 @@ class Layout:
     @property
     def valued(self) -> frozenset[str]:
         """Field ids of the leaves that have values of a class."""
-        signatures = map(signature_of, self.signatures.values())
-        return frozenset(leaf for own in signatures if own is not None for leaf in own.values)
+        column_specs = map(parse_column_spec, self.column_specs.values())
+        return frozenset(leaf for own in column_specs if own is not None for leaf in own.values)
 
     @property
-    def undecided(self) -> tuple[str, ...]:
+    def unresolved(self) -> tuple[str, ...]:
         """Field ids of the leaves of which it is open, and not decided yet, whether all values are listed."""
         valued = self.valued
         return tuple(leaf.field_id for leaf, policy in self.leaves if policy.is_undecided and leaf.field_id in valued)
 
 
-class Held:
-    """What stored profiles hold, by the ids of their layouts, of what a layout wants. Each answer is found once."""
+class SpecCompatibility:
+    """Compares the specs of stored profiles with the spec that is wanted. Caches each answer."""
 
-    def __init__(self, layouts: Layouts, wanted: Layout) -> None:
-        self.layouts = layouts
+    def __init__(self, specs: ProfileSpecs, wanted: ProfileSpec) -> None:
+        self.specs = specs
         self.wanted = wanted
-        self._signatures = {column: signature_of(text) for column, text in wanted.signatures.items()}
+        self._signatures = {column: parse_column_spec(text) for column, text in wanted.column_specs.items()}
         self._answers: dict[tuple[str, str, tuple[str, ...]], bool] = {}
         self._missing: dict[str, frozenset[str]] = {}
         self._named: dict[str, bool] = {}
 
-    def serves(self, layout: str, unlisted: tuple[str, ...] = ()) -> bool:
-        """Whether the columns that profiles of the layout have hold what is wanted of them."""
-        return self._answer("serves", layout, unlisted)
+    def satisfies(self, spec_id: str, unlisted: tuple[str, ...] = ()) -> bool:
+        """Whether the columns that profiles of the spec have hold what is wanted of them."""
+        return self._answer("satisfies", spec_id, unlisted)
 
-    def equals(self, layout: str, unlisted: tuple[str, ...] = ()) -> bool:
-        """Whether the columns that profiles of the layout have hold what is wanted of them and no more."""
-        return self._answer("equals", layout, unlisted)
+    def equals(self, spec_id: str, unlisted: tuple[str, ...] = ()) -> bool:
+        """Whether the columns that profiles of the spec have hold what is wanted of them and no more."""
+        return self._answer("equals", spec_id, unlisted)
 
-    def missing(self, layout: str) -> frozenset[str]:
-        """Identities of the columns that are wanted and that profiles of the layout do not have."""
-        if layout not in self._missing:
-            self._missing[layout] = frozenset(self._signatures) - set(self.layouts.get(layout, {}))
-        return self._missing[layout]
+    def missing_columns(self, spec_id: str) -> frozenset[str]:
+        """Identities of the columns that are wanted and that profiles of the spec do not have."""
+        if spec_id not in self._missing:
+            self._missing[spec_id] = frozenset(self._signatures) - set(self.specs.get(spec_id, {}))
+        return self._missing[spec_id]
 
-    def lacking(self, layout: str, unlisted: tuple[str, ...] = ()) -> list[tuple[str, str]]:
+    def missing_outputs(self, spec_id: str, unlisted: tuple[str, ...] = ()) -> list[tuple[str, str]]:
         """(Field id, output) of what is wanted of the columns that a profile has, and that it does not hold."""
-        return [found for held, wanted in self._pairs(layout) for found in held.lacking(wanted, unlisted)]
+        return [found for held, wanted in self._pairs(spec_id) for found in held.missing_outputs(wanted, unlisted)]
 
-    def defines(self, columns: Iterable[str]) -> bool:
+    def has_user_defined(self, columns: Iterable[str]) -> bool:
         """Whether user-defined statistics are wanted of any of the columns, by identity."""
         return any(own.user_defined for column in columns if (own := self._signatures[column]) is not None)
 
-    def is_named(self, layout: str) -> bool:
-        """Whether files made under a layout have the columns that are wanted, under their names and in their order."""
-        if layout not in self._named:
-            self._named[layout] = self._names(layout) == self._names(self.wanted.id)
-        return self._named[layout]
+    def has_current_names(self, spec_id: str) -> bool:
+        """Return whether files written under a spec have the wanted columns, names and column order."""
+        if spec_id not in self._named:
+            self._named[spec_id] = self._names(spec_id) == self._names(self.wanted.id)
+        return self._named[spec_id]
 
-    def _names(self, layout: str) -> dict[str, str]:
-        """By column of a layout, a digest of the names and places that its files go by."""
-        own = {column: signature_of(text) for column, text in self.layouts.get(layout, {}).items()}
+    def _names(self, spec_id: str) -> dict[str, str]:
+        """By column of a profile spec, a digest of the names and places that its files go by."""
+        own = {column: parse_column_spec(text) for column, text in self.specs.get(spec_id, {}).items()}
         return {column: held.names for column, held in own.items() if held is not None}
 
-    def _answer(self, question: str, layout: str, unlisted: tuple[str, ...]) -> bool:
-        key = (question, layout, unlisted)
+    def _answer(self, question: str, spec_id: str, unlisted: tuple[str, ...]) -> bool:
+        key = (question, spec_id, unlisted)
         if key not in self._answers:
             # A profile of which it is not known what it holds is of no use.
-            own = self.layouts.get(layout)
-            pairs = self._pairs(layout)
+            own = self.specs.get(spec_id)
+            pairs = self._pairs(spec_id)
             common = 0 if own is None else len(own.keys() & self._signatures.keys())
             self._answers[key] = (
                 own is not None
@@ -117,26 +117,30 @@ class Held:
             )
         return self._answers[key]
 
-    def _pairs(self, layout: str) -> list[tuple[Signature, Signature]]:
-        own = self.layouts.get(layout, {})
-        found = [(signature_of(own[column]), wanted) for column, wanted in self._signatures.items() if column in own]
+    def _pairs(self, spec_id: str) -> list[tuple[ColumnSpec, ColumnSpec]]:
+        own = self.specs.get(spec_id, {})
+        found = [
+            (parse_column_spec(own[column]), wanted) for column, wanted in self._signatures.items() if column in own
+        ]
         return [(held, wanted) for held, wanted in found if held is not None and wanted is not None]
 
 
-def table_layout(schema: pa.Schema, table: TableConfig, decided: Mapping[str, CardinalityMode] | None = None) -> Layout:
-    """The layout of a table's schema under its configured policies. `decided`: what `auto` means, by leaf's field id.
+def table_profile_spec(
+    schema: pa.Schema, table: TableConfig, resolved: Mapping[str, CardinalityMode] | None = None
+) -> ProfileSpec:
+    """Return the profile spec of a schema under a table's policies. `resolved`: what `auto` means, by leaf's field id.
 
     Policies of columns that the schema does not have are left out: planning refuses those that never were there.
     """
     leaves: list[tuple[LeafColumn, ResolvedPolicy]] = []
-    signatures: dict[str, str] = {}
+    column_specs: dict[str, str] = {}
     owners: dict[str, str] = {}
     for own_field, field_leaves in zip(schema, schema_leaves(schema), strict=True):
-        own = [(leaf, _policy(table, leaf, decided or {})) for leaf in field_leaves]
+        own = [(leaf, _policy(table, leaf, resolved or {})) for leaf in field_leaves]
         with _naming(table):
             for leaf, policy in own:
                 _check_statistics(table, leaf, policy)
-            signatures[field_identity(own_field)] = signature(len(leaves), own).to_text()
+            column_specs[field_identity(own_field)] = column_spec(len(leaves), own).to_text()
         owners |= {leaf.field_id: field_identity(own_field) for leaf in field_leaves}
         leaves += own
     # Profiles of fragments serve under any filter; a version is only true for its own.
@@ -148,9 +152,9 @@ def table_layout(schema: pa.Schema, table: TableConfig, decided: Mapping[str, Ca
     spread = [leaf.field_id for leaf, policy in leaves if policy.by_partition == "on"]
     cut += [json.dumps({"by_partition": spread})] if spread else []
     defaulted = frozenset(field_identity(field) for field in schema if INITIAL_DEFAULT in (field.metadata or {}))
-    id_ = digest([_MERGE_VERSION, json.dumps(signatures), *partitions, *cut])
+    id_ = digest([_MERGE_VERSION, json.dumps(column_specs), *partitions, *cut])
     open_ = frozenset(leaf.field_id for leaf, _ in leaves if table.policy(leaf.path, leaf.known_as).is_undecided)
-    return Layout(id_, signatures, tuple(leaves), owners, defaulted, open_)
+    return ProfileSpec(id_, column_specs, tuple(leaves), owners, defaulted, open_)
 
 
 def _meant(partitions: str | Mapping[str, tuple[str, ...]]) -> str:
@@ -160,13 +164,13 @@ def _meant(partitions: str | Mapping[str, tuple[str, ...]]) -> str:
     return f"{_CONDITION_VERSION} {PartitionFilter.of(partitions)!r}"
 
 
-def _policy(table: TableConfig, leaf: LeafColumn, decided: Mapping[str, CardinalityMode]) -> ResolvedPolicy:
+def _policy(table: TableConfig, leaf: LeafColumn, resolved: Mapping[str, CardinalityMode]) -> ResolvedPolicy:
     policy = table.policy(leaf.path, leaf.known_as)
     if policy.values == "hidden" and table.hidden_key is not None:
         policy = policy.with_hash_key(column_key(table.hidden_key, table.name, leaf.field_id))
-    if not policy.is_undecided or leaf.field_id not in decided:
+    if not policy.is_undecided or leaf.field_id not in resolved:
         return policy
-    return policy.resolve(decided[leaf.field_id])
+    return policy.resolve(resolved[leaf.field_id])
 
 
 def _check_statistics(table: TableConfig, leaf: LeafColumn, policy: ResolvedPolicy) -> None:

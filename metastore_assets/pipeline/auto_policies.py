@@ -23,21 +23,21 @@ from dataclasses import replace
 import pyarrow as pa
 
 from metastore_assets.config import FREQUENCY_LIMIT, NEAR_UNIQUE_FROM, CardinalityMode, ResolvedPolicy, TableConfig
-from metastore_assets.pipeline.engine import Engine
-from metastore_assets.pipeline.evidence import (
+from metastore_assets.pipeline.cardinality import (
     AT_ONCE,
     NOTHING,
-    Evidence,
-    gathered,
-    table_evidence,
+    CardinalityEstimate,
+    estimate_cardinality,
+    table_cardinality,
     together,
     with_sketch,
 )
-from metastore_assets.pipeline.layouts import Held, Layout, table_layout
+from metastore_assets.pipeline.column_spec import parse_column_spec
+from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.plan import Plan, holds
-from metastore_assets.pipeline.profiles.states_files import StatesFiles
+from metastore_assets.pipeline.profile_spec import ProfileSpec, SpecCompatibility, table_profile_spec
+from metastore_assets.pipeline.profiles.states_reader import StatesReader
 from metastore_assets.pipeline.profiles.stored import read_counts
-from metastore_assets.pipeline.signatures import signature_of
 from metastore_assets.store.manifest import Decision, FragmentEntry, ProfileFiles, Version
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.values.types import type_class
@@ -80,7 +80,7 @@ def why_not_fingerprinted(distinct: int, values: int) -> str | None:
     return None
 
 
-def _why_not_listed(policy: ResolvedPolicy, own: Evidence) -> str | None:
+def _why_not_listed(policy: ResolvedPolicy, own: CardinalityEstimate) -> str | None:
     why = why_fingerprinted if policy.frequencies == "repeated" else why_estimated
     return why(own.distinct, own.values)
 
@@ -90,41 +90,41 @@ def _otherwise(policy: ResolvedPolicy) -> CardinalityMode:
     return "fingerprinted" if policy.frequencies == "repeated" else "estimated"
 
 
-def recorded_decisions(version: Version, table: TableConfig) -> dict[str, CardinalityMode]:
+def recorded_resolutions(version: Version, table: TableConfig) -> dict[str, CardinalityMode]:
     """What a version has decided, by field id of the columns whose policy is open: what it does not name is listed."""
-    leaves = table_layout(version.schema, table).undecided
+    leaves = table_profile_spec(version.schema, table).unresolved
     return {leaf: version.decisions[leaf].frequencies if leaf in version.decisions else "enumerated" for leaf in leaves}
 
 
-def planned_decisions(
+def planned_resolutions(
     base: Version, schema: pa.Schema, table: TableConfig, store: ObjectStore, *, moved_on: bool
 ) -> dict[str, CardinalityMode]:
     """What `auto` means in the version after `base`, as far as is known before anything is read.
 
     `moved_on`: whether the table has changed since, so that it may be decided anew.
     """
-    held = [signature_of(text) for text in base.layouts[base.layout].values()]
+    held = [parse_column_spec(text) for text in base.specs[base.spec_id].values()]
     states = {leaf: own.state(leaf) for own in held if own is not None for leaf in own.values}
-    decided: dict[str, CardinalityMode] = {}
-    told: dict[str, Evidence] | None = None
-    layout = table_layout(schema, table)
-    policies = {leaf.field_id: policy for leaf, policy in layout.leaves}
-    for leaf in layout.undecided:
+    resolved: dict[str, CardinalityMode] = {}
+    told: dict[str, CardinalityEstimate] | None = None
+    spec = table_profile_spec(schema, table)
+    policies = {leaf.field_id: policy for leaf, policy in spec.leaves}
+    for leaf in spec.unresolved:
         policy, state, decision = policies[leaf], states.get(leaf), base.decisions.get(leaf)
         if state == "enumerated":
-            decided[leaf] = "enumerated"
+            resolved[leaf] = "enumerated"
         elif state == _HELD_AS[_otherwise(policy)] and decision is not None:
             why = why_not_fingerprinted if policy.frequencies == "repeated" else why_listed
             again = moved_on and why(decision.distinct, decision.values) is not None
-            decided[leaf] = "enumerated" if again else _otherwise(policy)
+            resolved[leaf] = "enumerated" if again else _otherwise(policy)
         elif state is not None:
             # The policy was another: what is known of the table decides what has to be read.
-            told = table_evidence(store, base.files) if told is None else told
-            decided[leaf] = _otherwise(policy) if _why_not_listed(policy, told.get(leaf, NOTHING)) else "enumerated"
-    return decided
+            told = table_cardinality(store, base.files) if told is None else told
+            resolved[leaf] = _otherwise(policy) if _why_not_listed(policy, told.get(leaf, NOTHING)) else "enumerated"
+    return resolved
 
 
-def settled(
+def resolve_auto_policies(
     engine: Engine,
     store: ObjectStore,
     table: TableConfig,
@@ -132,30 +132,30 @@ def settled(
     fragments: Mapping[str, FragmentEntry],
 ) -> Plan:
     """The plan with all decided that was open, now that each of its fragments (by id) has a profile."""
-    open_ = {leaf.field_id for leaf, policy in plan.layout.leaves if policy.is_enumerated} & plan.layout.open
-    open_ &= plan.layout.valued
+    open_ = {leaf.field_id for leaf, policy in plan.spec.leaves if policy.is_enumerated} & plan.spec.open
+    open_ &= plan.spec.valued
     if not open_:
         return plan
-    before = table_evidence(store, plan.base.files) if plan.base is not None else {}
+    before = table_cardinality(store, plan.base.files) if plan.base is not None else {}
     added = set(plan.added)
     entries = [fragments[own] for own in plan.added]
-    doubtful = _doubtful(store, plan.layout, open_, before, entries) if len(entries) <= AT_ONCE else open_
-    came = gathered(engine, store, doubtful, entries) if doubtful else {}
+    doubtful = _doubtful(store, plan.spec, open_, before, entries) if len(entries) <= AT_ONCE else open_
+    came = estimate_cardinality(engine, store, doubtful, entries) if doubtful else {}
     read = [fragments[own.id] for own in plan.to_profile if own.id not in added]
-    again: dict[str, Evidence] | None = None
-    decided: dict[str, CardinalityMode] = {}
-    for leaf, policy in plan.layout.leaves:
+    again: dict[str, CardinalityEstimate] | None = None
+    resolved: dict[str, CardinalityMode] = {}
+    for leaf, policy in plan.spec.leaves:
         if leaf.field_id not in open_:
-            if leaf.field_id in plan.layout.open and not policy.is_enumerated:
-                decided[leaf.field_id] = _otherwise(policy)
+            if leaf.field_id in plan.spec.open and not policy.is_enumerated:
+                resolved[leaf.field_id] = _otherwise(policy)
             continue
         if leaf.field_id not in doubtful:
-            decided[leaf.field_id] = "enumerated"
+            resolved[leaf.field_id] = "enumerated"
             continue
         base, new = before.get(leaf.field_id, NOTHING), came.get(leaf.field_id, NOTHING)
         if base.type_class is None or base.type_class != type_class(leaf.type).name:
             # A column that the published version does not know: what was read again for its sake counts as well.
-            again = gathered(engine, store, open_, read) if again is None else again
+            again = estimate_cardinality(engine, store, open_, read) if again is None else again
             new, base = together([new, again.get(leaf.field_id, NOTHING)]), NOTHING
         both = replace(base, distinct=base.distinct + new.distinct, values=base.values + new.values)
         if not plan.removed and base.values and _why_not_listed(policy, both):
@@ -163,23 +163,23 @@ def settled(
             assert plan.base is not None
             base = with_sketch(store, plan.base, leaf.field_id, base)
         unlisted = _is_unlisted(policy, base, new, bool(plan.removed))
-        decided[leaf.field_id] = _otherwise(policy) if unlisted else "enumerated"
-    if all(_is_decided(policy, decided.get(leaf.field_id)) for leaf, policy in plan.layout.leaves):
+        resolved[leaf.field_id] = _otherwise(policy) if unlisted else "enumerated"
+    if all(_is_decided(policy, resolved.get(leaf.field_id)) for leaf, policy in plan.spec.leaves):
         return plan
-    layout = table_layout(plan.snapshot.schema, table, decided)
-    return _under(plan, layout, fragments)
+    spec = table_profile_spec(plan.snapshot.schema, table, resolved)
+    return _under(plan, spec, fragments)
 
 
 def record(store: ObjectStore, plan: Plan, files: ProfileFiles) -> dict[str, Decision]:
     """The decisions of the version that a settled plan leads to, from its table's statistics."""
     before = plan.base.decisions if plan.base else {}
-    told: dict[str, Evidence] | None = None
+    told: dict[str, CardinalityEstimate] | None = None
     decisions: dict[str, Decision] = {}
-    for leaf, policy in plan.layout.leaves:
+    for leaf, policy in plan.spec.leaves:
         old = before.get(leaf.field_id)
-        if leaf.field_id not in plan.layout.open or (policy.is_enumerated and old is None):
+        if leaf.field_id not in plan.spec.open or (policy.is_enumerated and old is None):
             continue
-        told = table_evidence(store, files) if told is None else told
+        told = table_cardinality(store, files) if told is None else told
         own = told.get(leaf.field_id, NOTHING)
         numbers = f"about {own.distinct:,} distinct values among {own.values:,}"
         state: CardinalityMode
@@ -201,26 +201,26 @@ def _is_decided(policy: ResolvedPolicy, what: CardinalityMode | None) -> bool:
     return what is None or (not policy.is_undecided and policy.is_enumerated == (what == "enumerated"))
 
 
-def _under(plan: Plan, layout: Layout, fragments: Mapping[str, FragmentEntry]) -> Plan:
-    """The plan with another layout: partitions stay only where they are what that one wants."""
-    if layout.id == plan.layout.id:
+def _under(plan: Plan, spec: ProfileSpec, fragments: Mapping[str, FragmentEntry]) -> Plan:
+    """The plan with another profile spec: partitions stay only where they are what that one wants."""
+    if spec.id == plan.spec.id:
         return plan
-    layouts = {**plan.layouts, layout.id: layout.signatures}
-    known = Held(layouts, layout)
+    specs = {**plan.specs, spec.id: spec.column_specs}
+    known = SpecCompatibility(specs, spec)
     partitions = tuple(
         part
         if part.reused is None or holds(known, part.reused, [fragments[own] for own in part.fragments])
         else replace(part, reused=None)
         for part in plan.partitions
     )
-    return replace(plan, layout=layout, layouts=layouts, partitions=partitions)
+    return replace(plan, spec=spec, specs=specs, partitions=partitions)
 
 
 def _doubtful(
     store: ObjectStore,
-    layout: Layout,
+    spec: ProfileSpec,
     open_: Set[str],
-    before: Mapping[str, Evidence],
+    before: Mapping[str, CardinalityEstimate],
     entries: Sequence[FragmentEntry],
 ) -> set[str]:
     """Those of the open columns for which it takes sketches to tell whether they stay listed.
@@ -231,14 +231,14 @@ def _doubtful(
     most: Counter[str] = Counter()
     values: Counter[str] = Counter()
     doubtful = {field_id for entry in entries for field_id in entry.unlisted if field_id in open_}
-    with StatesFiles(store) as opened:
+    with StatesReader(store) as opened:
         for entry in entries:
             for field_id, (_, count, distinct) in read_counts(opened, entry.files).items():
                 values[field_id] += count
                 most[field_id] += 0 if distinct is None else math.ceil(_OVERESTIMATE * distinct)
                 if count and distinct is None and field_id in open_:
                     doubtful.add(field_id)
-    for leaf, policy in layout.leaves:
+    for leaf, policy in spec.leaves:
         if leaf.field_id in open_:
             base = before.get(leaf.field_id, NOTHING)
             both = replace(
@@ -250,7 +250,7 @@ def _doubtful(
     return doubtful
 
 
-def _is_unlisted(policy: ResolvedPolicy, base: Evidence, came: Evidence, some_went: bool) -> bool:
+def _is_unlisted(policy: ResolvedPolicy, base: CardinalityEstimate, came: CardinalityEstimate, some_went: bool) -> bool:
     if came.unlisted:
         return True
     if not some_went:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from metastore_assets.errors import CorruptionError, ObjectNotFoundError, UnsupportedTypeError
-from metastore_assets.pipeline.profiles.packed import LISTS, MEMBERSHIP, PRINTS, SECTION
+from metastore_assets.pipeline.profiles.states_writer import LISTS, MEMBERSHIP, PRINTS, SECTION
 from metastore_assets.statistics.frequencies import EMPTY, Frequencies
 from metastore_assets.statistics.prints import Prints
 from metastore_assets.statistics.union import from_union
@@ -26,7 +26,7 @@ _KEPT_BYTES = 64 << 20
 """Of row groups that were read last."""
 
 
-class StatesFiles:
+class StatesReader:
     """Files of states of one store. Raises CorruptionError. A context manager."""
 
     def __init__(self, store: ObjectStore) -> None:
@@ -98,7 +98,7 @@ class StatesFiles:
             for group in range(file.metadata.num_row_groups):
                 yield file.read_row_group(group).combine_chunks()
 
-    def __enter__(self) -> StatesFiles:
+    def __enter__(self) -> StatesReader:
         return self
 
     def __exit__(self, *exception: object) -> None:

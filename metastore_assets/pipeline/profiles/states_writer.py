@@ -16,7 +16,7 @@ from types import TracebackType
 import numpy as np
 import pyarrow as pa
 
-from metastore_assets.pipeline.layouts import Layout
+from metastore_assets.pipeline.profile_spec import ProfileSpec
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.frequencies import Frequencies
 from metastore_assets.statistics.histogram import Histogram
@@ -47,12 +47,12 @@ _GROUP_ROWS = 256
 """Where a row group ends: some 200 KB, for whoever wants one small profile reads the others of its group too."""
 
 
-def follows(row: ColumnStatistics) -> bool:
+def is_derivable(row: ColumnStatistics) -> bool:
     """Whether the states of a column follow from its list of values, and are not kept beside it."""
     return row.frequencies == "enumerated" and row.value_count > 0 and (row.distinct_count or 0) <= SHORT_LIST
 
 
-def bare(row: ColumnStatistics) -> ColumnStatistics:
+def strip_derivable(row: ColumnStatistics) -> ColumnStatistics:
     """Of a row what does not follow from the list of values."""
     return ColumnStatistics(
         position=row.position,
@@ -68,19 +68,19 @@ def bare(row: ColumnStatistics) -> ColumnStatistics:
     )
 
 
-def layout_union(layout: Layout) -> pa.StructType:
-    """The typed union of all classes that a profile of that layout has values of."""
-    return union_type(classes_of(leaf.type for leaf, _ in layout.leaves))
+def value_union(spec: ProfileSpec) -> pa.StructType:
+    """The typed union of all classes that a profile of that profile spec has values of."""
+    return union_type(classes_of(leaf.type for leaf, _ in spec.leaves))
 
 
-def keeps_prints(layout: Layout) -> bool:
-    """Whether profiles made under a layout may have fingerprints of values."""
-    return any(policy.frequencies == "repeated" and not policy.has_all_values for _, policy in layout.leaves)
+def has_fingerprints(spec: ProfileSpec) -> bool:
+    """Whether profiles made under a profile spec may have fingerprints of values."""
+    return any(policy.frequencies == "repeated" and not policy.has_all_values for _, policy in spec.leaves)
 
 
-def keeps_filters(layout: Layout) -> bool:
-    """Whether profiles made under a layout may have filters of values."""
-    return any(policy.has_value_filter for _, policy in layout.leaves)
+def has_value_filters(spec: ProfileSpec) -> bool:
+    """Whether profiles made under a profile spec may have filters of values."""
+    return any(policy.has_value_filter for _, policy in spec.leaves)
 
 
 def states_schema(union: pa.StructType, *, lists: bool, prints: bool = False, filters: bool = False) -> pa.Schema:
@@ -156,8 +156,8 @@ class StatesWriter:
         column = _Column(
             row, histogram, frequencies if self._lists else None, prints if self._prints else None, membership
         )
-        if implied and follows(row):
-            column = replace(column, row=bare(row), histogram=None)
+        if implied and is_derivable(row):
+            column = replace(column, row=strip_derivable(row), histogram=None)
         size = sum(len(own) for own in (column.frequencies, column.prints) if own is not None)
         size += len(membership or b"") // 2
         if size > SHORT_LIST:

@@ -42,7 +42,7 @@ _CAPACITY = histogram_capacity(int(_DEFAULT.histogram))
 
 
 @dataclass(frozen=True)
-class Signature:
+class ColumnSpec:
     """What is held, or wanted, of one top-level column and the leaf columns below it, by their field ids."""
 
     statistics: str
@@ -70,11 +70,11 @@ class Signature:
         state = self.frequencies.get(leaf, "enumerated")
         return _UNLISTED.get(state, state) if leaf in unlisted else state
 
-    def serves(self, wanted: Signature, unlisted: Collection[str] = ()) -> bool:
+    def satisfies(self, wanted: ColumnSpec, unlisted: Collection[str] = ()) -> bool:
         """Whether all that is wanted is held, or follows from what is held."""
-        return not any(True for _ in self.lacking(wanted, unlisted))
+        return not any(True for _ in self.missing_outputs(wanted, unlisted))
 
-    def lacking(self, wanted: Signature, unlisted: Collection[str] = ()) -> Iterator[tuple[str, str]]:
+    def missing_outputs(self, wanted: ColumnSpec, unlisted: Collection[str] = ()) -> Iterator[tuple[str, str]]:
         """(Leaf, output) of all that is wanted and does not follow from what is held."""
         if self.statistics != wanted.statistics:
             yield from ((leaf, "statistics") for leaf in wanted.values)
@@ -97,19 +97,19 @@ class Signature:
                 lacking = (key for key in wanted.user_defined.get(leaf, {}) if key not in own)
                 yield from ((leaf, key) for key in lacking if not key.startswith(LISTED))
 
-    def equals(self, wanted: Signature, unlisted: Collection[str] = ()) -> bool:
+    def equals(self, wanted: ColumnSpec, unlisted: Collection[str] = ()) -> bool:
         """Whether what is held is what is wanted, no more and no less; names and order aside."""
         return (
             (self.statistics, self.without_quantiles) == (wanted.statistics, wanted.without_quantiles)
             and self.user_defined == wanted.user_defined
-            and self.serves(wanted, unlisted)
+            and self.satisfies(wanted, unlisted)
             and all(
                 self._bins(leaf) == wanted._bins(leaf) and self._resolved(leaf, unlisted) == wanted._resolved(leaf)
                 for leaf in wanted.values
             )
         )
 
-    def _lists(self, wanted: Signature, leaf: str, unlisted: Collection[str]) -> bool:
+    def _lists(self, wanted: ColumnSpec, leaf: str, unlisted: Collection[str]) -> bool:
         if wanted.state(leaf) in ("estimated", "off"):
             return True
         if self.frequencies_version != wanted.frequencies_version:
@@ -123,7 +123,7 @@ class Signature:
             or (held == "estimated" and leaf in unlisted and asked == "auto")
         )
 
-    def _has_bins(self, wanted: Signature, leaf: str) -> bool:
+    def _has_bins(self, wanted: ColumnSpec, leaf: str) -> bool:
         most = wanted._bins(leaf)
         return not most or (self.histograms_version == wanted.histograms_version and self._bins(leaf) >= most)
 
@@ -148,12 +148,12 @@ class Signature:
 
 
 @lru_cache(maxsize=65_536)
-def signature_of(text: str) -> Signature | None:
-    """The inverse of `Signature.to_text`; None for what is no signature of today's form, which serves nobody."""
+def parse_column_spec(text: str) -> ColumnSpec | None:
+    """The inverse of `ColumnSpec.to_text`; None for what is no signature of today's form, which serves nobody."""
     try:
         told = json.loads(text)
         frequencies_version, histograms_version = told["versions"]
-        return Signature(
+        return ColumnSpec(
             told["statistics"],
             told["names"],
             tuple(told["values"]),
@@ -169,7 +169,7 @@ def signature_of(text: str) -> Signature | None:
         return None
 
 
-def signature(position: int, leaves: Iterable[tuple[LeafColumn, ResolvedPolicy]]) -> Signature:
+def column_spec(position: int, leaves: Iterable[tuple[LeafColumn, ResolvedPolicy]]) -> ColumnSpec:
     """What is wanted of a top-level column, whose first leaf is at that position in the table."""
     own = list(leaves)
     valued = [(leaf.field_id, policy) for leaf, policy in own if policy.values == "shown" and _has_values(leaf)]
@@ -184,7 +184,7 @@ def signature(position: int, leaves: Iterable[tuple[LeafColumn, ResolvedPolicy]]
         for leaf, policy in valued
         if policy.histogram != _DEFAULT.histogram
     }
-    return Signature(
+    return ColumnSpec(
         statistics=digest([STATISTICS_VERSION, *kinds]),
         names=digest([str(position), *(f"{leaf.path}:{leaf.type}" for leaf, _ in own)]),
         values=tuple(leaf for leaf, _ in valued),
@@ -215,9 +215,9 @@ def check_sources(table: str, held: Iterable[Mapping[str, str]], wanted: Mapping
                 )
 
 
-def _sources(signatures: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    for text in signatures.values():
-        own = signature_of(text)
+def _sources(column_specs: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    for text in column_specs.values():
+        own = parse_column_spec(text)
         for sources in own.user_defined.values() if own is not None else ():
             yield from sources.items()
 
