@@ -146,7 +146,7 @@ def seen_by(instance: DagsterInstance, found: Found, now: SnapshotReference, nam
     ended = _ended_runs(instance, lambda attempt: _run_key(names, now.id, published, target, attempt))
     return Seen(
         snapshot=now.id,
-        turn=found.turn,
+        history_change=found.history_change,
         current=latest is not None and now == described and matches_policies(found.table, latest),
         published=published,
         reported=told[0] if told else 0,

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from metastore_assets.formats import Turn
+from metastore_assets.formats import HistoryChange
 
 CURSOR_FORMAT = 1
 _LONGEST_WAIT = 3600.0
@@ -15,9 +15,9 @@ somebody who creates the table waits for it."""
 
 _TURNS = {
     None: "follows version {}",
-    "made anew": "is of another table than version {}: the table was made anew",
+    "recreated": "is of another table than version {}: the table was made anew",
     "rolled back": "does not follow that of version {}: the table was rolled back",
-    "other metadata": "is that of version {}, and the table's metadata changed: its schema, its properties, or which "
+    "metadata changed": "is that of version {}, and the table's metadata changed: its schema, its properties, or which "
     "former snapshots it has",
 }
 
@@ -113,7 +113,7 @@ class Seen:
     """Runs with this target that the instance knows of."""
     last_ended: float
     """When the last of them ended, in seconds; 0 without any."""
-    turn: Turn = None
+    history_change: HistoryChange = None
     """How the table came to be in that snapshot, where it was not by another commit."""
 
 
@@ -147,7 +147,7 @@ def decide(cursor: Cursor, seen: Seen, interval: float, now: float) -> Decision:
     what = (
         f"version {seen.published} is to be shown"
         if seen.current
-        else f"snapshot {seen.snapshot} {_TURNS[seen.turn].format(seen.published)}"
+        else f"snapshot {seen.snapshot} {_TURNS[seen.history_change].format(seen.published)}"
         if seen.published
         else f"snapshot {seen.snapshot} is the first"
     )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from metastore_assets.checks.of_tables import absence
 from metastore_assets.config import MetastoreConfig, TableConfig
 from metastore_assets.errors import MetastoreError, TableNotFoundError
-from metastore_assets.formats import Memory, SnapshotReference, TableFormat, Turn, open_table_format
+from metastore_assets.formats import HistoryChange, MetadataCache, SnapshotReference, TableFormat, open_table_format
 from metastore_assets.pipeline.hidden_key import with_hidden_key
 from metastore_assets.resources.configuration import Configuration
 from metastore_assets.store.backend import ObjectInfo
@@ -32,7 +32,7 @@ class Found:
     """The newest version."""
     now: SnapshotReference | None
     """What the table holds; None when it is not there any more, or not yet where there is no version either."""
-    turn: Turn = None
+    history_change: HistoryChange = None
     """How it came from what the version describes to another state, where that was not by further commits."""
     absence: str = ""
     """What is not there."""
@@ -71,8 +71,8 @@ class Looking:
                 return Found(table, said, None, now)
             described = SnapshotReference(latest.snapshot, latest.committed_at)
             # Another state that the configuration names is no turn of the table's.
-            turn = opened.turn(described, now) if now != described and table.at is None else None
-            return Found(table, said, latest, now, turn)
+            history_change = opened.history_change(described, now) if now != described and table.at is None else None
+            return Found(table, said, latest, now, history_change)
         except TableNotFoundError as error:
             return Found(table, said, latest, None, absence=absence(error) if latest else str(error))
 
@@ -97,21 +97,21 @@ class Looking:
 
     def _current(self, table: TableConfig, latest: Version | None) -> tuple[TableFormat, SnapshotReference]:
         """The table, and what it holds now. Raises what that does."""
-        memory = Memory(lambda: latest.memory if latest else {})
+        cache = MetadataCache(lambda: latest.memory if latest else {})
         for key, value in self._learnt.items():
-            memory.learn(key, value)
+            cache.put(key, value)
         known, self._format = self._format, None
         if known is not None and known[0] == table and time.monotonic() - known[2] < _SURE:
             try:
-                opened = open_table_format(table.model_copy(update={"format": known[1]}), memory)
+                opened = open_table_format(table.model_copy(update={"format": known[1]}), cache)
                 now = opened.current()
-                self._format, self._learnt = known, dict(memory.kept)
+                self._format, self._learnt = known, dict(cache.entries)
                 return opened, now
             except MetastoreError:
                 pass  # It may be of another format now; and what is wrong is told by who has not been told which.
-        opened = open_table_format(table, memory)
+        opened = open_table_format(table, cache)
         now = opened.current()
-        self._learnt = dict(memory.kept)
+        self._learnt = dict(cache.entries)
         if latest is not None and now == SnapshotReference(latest.snapshot, latest.committed_at):
             # What a catalog has is of the format that it says; what a version is of, its table was when it was made.
             self._format = (table, latest.format, time.monotonic()) if table.catalog is None else None

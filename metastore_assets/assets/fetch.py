@@ -9,7 +9,7 @@ from metastore_assets.assets.metadata import Metadata, fitting_schema
 from metastore_assets.assets.secrets import telling_no_secrets
 from metastore_assets.config import MetastoreConfig, TableConfig
 from metastore_assets.errors import ConfigError, MetastoreError, PartitionNotFoundError
-from metastore_assets.formats import Memory, SnapshotReference, open_table_format
+from metastore_assets.formats import MetadataCache, SnapshotReference, open_table_format
 from metastore_assets.formats.partition_choice import one_partition
 from metastore_assets.lookup import Metastore
 from metastore_assets.pipeline.refresh import refresh as bring_up_to_date
@@ -64,7 +64,7 @@ def fetch_column_statistics(
 def _metadata(config: MetastoreConfig, table: TableConfig, partition: str | None) -> Metadata:
     lookup = Metastore(config.root, config.storage_options).table(table.name)
     version = lookup.version
-    at = open_table_format(table, Memory(lambda: version.memory)).current()
+    at = open_table_format(table, MetadataCache(lambda: version.memory)).current()
     if at != SnapshotReference(version.snapshot, version.committed_at):
         return {
             NOTE: MetadataValue.text(

@@ -21,7 +21,7 @@ from metastore_assets.checks.subject import surroundings_of
 from metastore_assets.config import MetastoreConfig, TableConfig
 from metastore_assets.config.emr import EMR_SERVERLESS
 from metastore_assets.errors import MetastoreError, PartitionNotFoundError
-from metastore_assets.formats import Memory, Runner, open_table_format
+from metastore_assets.formats import MetadataCache, Runner, open_table_format
 from metastore_assets.lookup import Metastore
 from metastore_assets.pipeline.reading import TaskReader
 from metastore_assets.pipeline.refresh import is_current, refresh
@@ -144,7 +144,7 @@ def _wanted(
     if not selection.partitions or names.source in (context.run.asset_selection or ()):
         # What the run itself has just written is new, and read for that.
         return ()
-    snapshot = open_table_format(table, Memory(versions.memory), runner).snapshot()
+    snapshot = open_table_format(table, MetadataCache(versions.memory), runner).snapshot()
     there = _correspondence(context, names, {fragment.partition_key for fragment in snapshot.fragments})
     own = _still_there(context, names, selection.partitions, there)
     backfill = selection.backfill

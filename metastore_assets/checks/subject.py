@@ -62,9 +62,9 @@ def surroundings_of(metastore: Metastore, config: TableConfig, table: Table) -> 
     """Those of a table that is configured, as of a version, which planning its metadata is made shorter by."""
 
     def table_format() -> TableFormat:
-        from metastore_assets.formats import Memory, open_table_format
+        from metastore_assets.formats import MetadataCache, open_table_format
 
-        return open_table_format(config, Memory(lambda: table.version.memory))
+        return open_table_format(config, MetadataCache(lambda: table.version.memory))
 
     return Surroundings(metastore, lambda: table_format().snapshot(), lambda: table_format().current())
 

@@ -45,12 +45,12 @@ class CurrentCheck:
         return (self._snapshot.id, self._snapshot.committed_at) == (version.snapshot, version.committed_at), None
 
     def _ask(self) -> None:
-        from metastore_assets.formats import Memory, open_table_format
+        from metastore_assets.formats import MetadataCache, open_table_format
         from metastore_assets.store.versions import versions_of
 
-        memory = Memory(versions_of(self._config, self._name).memory)
+        cache = MetadataCache(versions_of(self._config, self._name).memory)
         try:
-            self._snapshot = open_table_format(table_of(self._config, self._name), memory).current()
+            self._snapshot = open_table_format(table_of(self._config, self._name), cache).current()
         except SnapshotNotFoundError as error:
             self._failure = one_line(str(error))
         except TableNotFoundError as error:

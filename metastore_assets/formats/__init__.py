@@ -11,13 +11,13 @@ from metastore_assets.formats.base import (
     Fragment,
     FragmentReader,
     FragmentSource,
+    HistoryChange,
     Snapshot,
     SnapshotReference,
     TableFormat,
-    Turn,
 )
 from metastore_assets.formats.hidden import HidingFormat
-from metastore_assets.formats.metadata_cache import Memory
+from metastore_assets.formats.metadata_cache import MetadataCache
 from metastore_assets.formats.partition_keys import UNPARTITIONED, decode_partition_key, encode_partition_key
 from metastore_assets.storage.location import Location
 from metastore_assets.storage.location_policy import LocationPolicy, table_location
@@ -33,41 +33,43 @@ __all__ = [
     "Fragment",
     "FragmentReader",
     "FragmentSource",
-    "Memory",
+    "HistoryChange",
+    "MetadataCache",
     "Runner",
     "Snapshot",
     "SnapshotReference",
     "TableFormat",
-    "Turn",
     "decode_partition_key",
     "encode_partition_key",
     "open_table_format",
 ]
 
 
-def open_table_format(table: TableConfig, memory: Memory | None = None, run: Runner = run_in_children) -> TableFormat:
+def open_table_format(
+    table: TableConfig, cache: MetadataCache | None = None, run: Runner = run_in_children
+) -> TableFormat:
     """The table at `table.uri` in its format, detected from what lies there when `table.format` is None; or the one
     that its catalog has under its name, wherever and in whichever format that says it is.
 
-    What `memory` knows of its files is not read again, and what is learnt is added. Whole files that nothing is known
+    What `cache` knows of its files is not read again, and what is learnt is added. Whole files that nothing is known
     of, which may take long, are read by `run`. Nothing but detection is read yet. Raises TableFormatError for a format
     that is not built.
     """
-    memory = Memory() if memory is None else memory
+    cache = MetadataCache() if cache is None else cache
     if table.catalog is None:
-        return _open_located(table, memory, run, None)
+        return _open_located(table, cache, run, None)
     from metastore_assets.formats.catalogs.table import CatalogTable
 
-    return CatalogTable(table, lambda located, folders: _open_located(located, memory, run, folders))
+    return CatalogTable(table, lambda located, folders: _open_located(located, cache, run, folders))
 
 
-def _open_located(table: TableConfig, memory: Memory, run: Runner, registered: Folders | None) -> TableFormat:
+def _open_located(table: TableConfig, cache: MetadataCache, run: Runner, registered: Folders | None) -> TableFormat:
     """The table at its location; `registered` are its folders where a catalog knows them."""
-    found = _open_plain(table, memory, run, registered)
+    found = _open_plain(table, cache, run, registered)
     return HidingFormat(found, table.uri) if table.hides_values else found
 
 
-def _open_plain(table: TableConfig, memory: Memory, run: Runner, registered: Folders | None) -> TableFormat:
+def _open_plain(table: TableConfig, cache: MetadataCache, run: Runner, registered: Folders | None) -> TableFormat:
     name = table.format or _detect(table_location(table))
     if table.declared and name != "files":
         raise ConfigError(
@@ -81,9 +83,9 @@ def _open_plain(table: TableConfig, memory: Memory, run: Runner, registered: Fol
         marks = {registration.title: registration.marks for registration in _LOGGED.values()}
         marks |= {**FOREIGN, "Spark streaming": SINK}
         folders = None if registered is None else _registered(table, registered)
-        return FilesFormat(table, marks, memory, run, folders)
+        return FilesFormat(table, marks, cache, run, folders)
     with extra(name, f"{_LOGGED[name].title} table {table.name!r}"):
-        return _LOGGED[name].open(table, memory)
+        return _LOGGED[name].open(table, cache)
 
 
 def _registered(table: TableConfig, folders: Folders) -> RegisteredFolders:

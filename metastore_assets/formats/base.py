@@ -18,7 +18,7 @@ It is the physical name or field id where the format has one, else the key is ab
 INITIAL_DEFAULT = b"metastore.initial_default"
 """Metadata key of an Arrow field, at every depth, that holds what the field is in files that were written before it.
 
-Absent: null. See `conform.with_default`.
+Absent: null. See `cast_to_schema.set_default`.
 """
 
 
@@ -92,7 +92,7 @@ class SnapshotReference:
     committed_at: datetime | None
 
 
-Turn = Literal["made anew", "rolled back", "other metadata"] | None
+HistoryChange = Literal["recreated", "rolled back", "metadata changed"] | None
 """How a table came from one state to another, where that was not by further commits.
 
 `made anew`: dropped and created again, and so another table. `rolled back`: to a state of before, or to one beside it.
@@ -100,7 +100,7 @@ Turn = Literal["made anew", "rolled back", "other metadata"] | None
 """
 
 
-def turn_by_time(former: SnapshotReference, now: SnapshotReference) -> Turn:
+def history_change_by_time(former: SnapshotReference, now: SnapshotReference) -> HistoryChange:
     """What the times of two commits tell, where a format has no more: earlier is rolled back."""
     if former.committed_at is None or now.committed_at is None:
         return None
@@ -177,7 +177,7 @@ class TableFormat(Protocol):
     def current(self) -> SnapshotReference:
         """The reference of the snapshot that `snapshot()` would return now, at the least cost."""
 
-    def turn(self, former: SnapshotReference, now: SnapshotReference) -> Turn:
+    def history_change(self, former: SnapshotReference, now: SnapshotReference) -> HistoryChange:
         """How the table came from a former state to `now`, another one, as far as its metadata tell: for people.
 
         None also where they do not tell.

@@ -13,10 +13,10 @@ from metastore_assets.formats.base import (
     Fragment,
     FragmentReader,
     FragmentSource,
+    HistoryChange,
     Snapshot,
     SnapshotReference,
     TableFormat,
-    Turn,
 )
 
 _MORE = "; values of a column are hidden, so that no more is reported"
@@ -39,10 +39,10 @@ class HidingFormat:
         with quoting_nothing(self._uri):
             return self._table.current()
 
-    def turn(self, former: SnapshotReference, now: SnapshotReference) -> Turn:
+    def history_change(self, former: SnapshotReference, now: SnapshotReference) -> HistoryChange:
         """As the table itself."""
         with quoting_nothing(self._uri):
-            return self._table.turn(former, now)
+            return self._table.history_change(former, now)
 
     def snapshot(self) -> Snapshot:
         """As the table itself. Errors of its fragments quote nothing either, in whatever process they are read."""

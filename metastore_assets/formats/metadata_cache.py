@@ -1,8 +1,8 @@
-"""What was learnt of files that do not change, by their identity, so that planning need not read them again.
+"""A cache of what planning read from immutable files, so that the next plan need not read them again.
 
-Keys are digests of all that what was learnt depends on: where a file is, its size and version (ETag, or modification
-time in nanoseconds), and how it is read. Values are bytes. What cannot be made sense of was never learnt: then the file
-is read. So whatever is kept, by whomever, a plan is the one that is made without.
+A key is a digest of everything that the cached value depends on: where the file is, its size and version (ETag, or
+modification time in nanoseconds), and how it is read. A value is bytes. A value that cannot be decoded counts as
+missing, and the file is read instead. A plan with the cache therefore equals the plan without it.
 """
 
 from __future__ import annotations
@@ -19,78 +19,89 @@ from metastore_assets.storage.corrupt_input import CORRUPTION_ERRORS
 T = TypeVar("T")
 
 _EDITION = f"1 {pa.__version__}"
-"""Raised when something else would be learnt of the same file. Arrow's readers decide on types, so theirs counts."""
-_MOST_BYTES = 256 << 20
-_MOST_BYTES_OF_ONE = 16 << 20
-"""Of what is learnt of one file: more is not kept, for it is no less than reading the file."""
+"""Part of every key. Raise the number when the cached value of the same file changes. Arrow's readers decide on types,
+so Arrow's version is included."""
+_MAX_PROCESS_BYTES = 256 << 20
+_MAX_VALUE_BYTES = 16 << 20
+"""Larger values are not cached: reading them would take as long as reading the file."""
 
 
-def memory_key(kind: str, *identity: object) -> bytes:
-    """The key of what is learnt of something. `identity` is of what JSON knows; `kind` tells what is learnt."""
+def cache_key(kind: str, *identity: object) -> bytes:
+    """Return the key of a cached value.
+
+    Args:
+        kind: what the value is, for example `"hudi schema"`.
+        identity: JSON values that the cached value depends on.
+    """
     return hashlib.sha256(json.dumps([_EDITION, kind, *identity]).encode()).digest()[:16]
 
 
-class Memory:
-    """What is known from before, and what is learnt now."""
+class MetadataCache:
+    """Cached values of one table: those of its last version, those of this process, and those added by this plan."""
 
-    def __init__(self, load: Callable[[], Mapping[bytes, bytes]] = dict, *, anew: bool = False) -> None:
-        """`load` gives what a version keeps, and is called when that is asked for. `anew`: nothing else is known."""
+    def __init__(self, load: Callable[[], Mapping[bytes, bytes]] = dict, *, ignore_process: bool = False) -> None:
+        """Create a cache.
+
+        Args:
+            load: returns the values that a version stores; called once, when a key is not found elsewhere.
+            ignore_process: do not use or fill the values that this process shares between tables.
+        """
         self._load = load
-        self._known: Mapping[bytes, bytes] | None = None
-        self._shared = {} if anew else _PROCESS
-        self._kept: dict[bytes, bytes] = {}
+        self._loaded: Mapping[bytes, bytes] | None = None
+        self._process = {} if ignore_process else _PROCESS
+        self._entries: dict[bytes, bytes] = {}
 
-    def recall(self, key: bytes, decode: Callable[[bytes], T]) -> T | None:
-        """What was learnt under a key; None when nothing was, or nothing that can be decoded."""
-        value = self._kept.get(key)
+    def get(self, key: bytes, decode: Callable[[bytes], T]) -> T | None:
+        """Return the decoded value of a key; None when there is none, or none that can be decoded."""
+        value = self._entries.get(key)
         if value is None:
-            value = self._shared.get(key)
+            value = self._process.get(key)
         if value is None:
-            self._known = self._load() if self._known is None else self._known
-            value = self._known.get(key)
+            self._loaded = self._load() if self._loaded is None else self._loaded
+            value = self._loaded.get(key)
         if value is None:
             return None
         try:
             decoded = decode(value)
         except CORRUPTION_ERRORS:
             return None
-        self._kept[key] = value
+        self._entries[key] = value
         return decoded
 
-    def learn(self, key: bytes, value: bytes, *, shared: bool = False) -> None:
-        """Keep what was learnt, in place of what was known under that key; `shared`, for others in this process too."""
-        if len(value) > _MOST_BYTES_OF_ONE:
+    def put(self, key: bytes, value: bytes, *, shared: bool = False) -> None:
+        """Set the value of a key; with `shared` also for other caches of this process."""
+        if len(value) > _MAX_VALUE_BYTES:
             return
-        self._kept[key] = value
-        if shared and self._shared is _PROCESS:
+        self._entries[key] = value
+        if shared and self._process is _PROCESS:
             _share(key, value)
 
-    def drop(self, keys: Iterable[bytes]) -> None:
-        """Do not keep what was recalled or learnt under some keys: something else took its place."""
+    def discard(self, keys: Iterable[bytes]) -> None:
+        """Remove keys from `entries`."""
         for key in keys:
-            self._kept.pop(key, None)
+            self._entries.pop(key, None)
 
     @property
-    def kept(self) -> Mapping[bytes, bytes]:
-        """What was recalled or learnt: all that is worth keeping, for what nobody asked for is of files that went."""
-        return self._kept
+    def entries(self) -> Mapping[bytes, bytes]:
+        """The values that were read or set. Others are not worth storing: they belong to files no longer in use."""
+        return self._entries
 
 
 _PROCESS: dict[bytes, bytes] = {}
-"""What this process learnt of whole files, for whoever asks next without a version: keys tell tables apart."""
-_held = 0
+"""Values of whole files that this process has read, for tables that have no version yet. Keys tell tables apart."""
+_process_bytes = 0
 
 
 def _share(key: bytes, value: bytes) -> None:
-    global _held
-    if _held + len(value) > _MOST_BYTES:
-        forget()
-    _held += len(value) - len(_PROCESS.get(key, b""))
+    global _process_bytes
+    if _process_bytes + len(value) > _MAX_PROCESS_BYTES:
+        clear_process_cache()
+    _process_bytes += len(value) - len(_PROCESS.get(key, b""))
     _PROCESS[key] = value
 
 
-def forget() -> None:
-    """Forget what this process learnt."""
-    global _held
+def clear_process_cache() -> None:
+    """Remove all values that this process shares between caches."""
+    global _process_bytes
     _PROCESS.clear()
-    _held = 0
+    _process_bytes = 0

@@ -1,9 +1,10 @@
-"""JSON of a table's metadata, parsed within limits; a key that stands twice in an object is no JSON here."""
+"""Parsing of the JSON in a table's metadata, with checks of sizes, types and keys."""
 
 from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from metastore_assets.storage.compression import decompress_gzip, is_gzip
@@ -17,51 +18,127 @@ from metastore_assets.storage.limits import (
     RECORD_VALUES,
 )
 
+_MAX_SHOWN = 60
+"""Characters of a value in a message."""
+_MIN_INT64, _MAX_INT64 = -(1 << 63), (1 << 63) - 1
 
-def parsed(data: bytes | str) -> Any:
-    """A document. Raises ValueError, or RecursionError when it is nested too deeply."""
-    check_limit(DOCUMENT_VALUES, most_values(data), "values")
+
+def parse_json(data: bytes | str) -> Any:
+    """Parse a JSON document. Raises ValueError, or RecursionError when it is nested too deeply."""
+    check_limit(DOCUMENT_VALUES, max_value_count(data), "values")
     return _DECODER.decode(data if isinstance(data, str) else data.decode("utf-8-sig"))
 
 
-def parsed_file(data: bytes) -> Any:
-    """The document in a file that may be packed by gzip. Raises one of `damage.DAMAGE`."""
+def parse_json_file(data: bytes) -> Any:
+    """Parse the JSON document of a file, which may be compressed by gzip. Raises the errors of corrupt input."""
     if not is_gzip(data):
-        return parsed(data)
+        return parse_json(data)
     text = decompress_gzip(data)
-    most = max(COMPRESSED_VALUES, COMPRESSED_VALUES_PER_BYTE * len(data))
-    check_limit(most, most_values(text), f"values in {len(data):,} packed bytes")
-    return parsed(text)
+    limit = max(COMPRESSED_VALUES, COMPRESSED_VALUES_PER_BYTE * len(data))
+    check_limit(limit, max_value_count(text), f"values in {len(data):,} packed bytes")
+    return parse_json(text)
 
 
-def parsed_line(line: bytes) -> Any:
-    """The document in one of many lines. Raises ValueError, or RecursionError."""
+def parse_json_line(line: bytes) -> Any:
+    """Parse one line of a JSON lines file. Raises ValueError, or RecursionError when it is nested too deeply."""
     check_limit(LINE_BYTES, len(line), "bytes in a line")
-    check_limit(RECORD_VALUES, most_values(line), "values in a line")
+    check_limit(RECORD_VALUES, max_value_count(line), "values in a line")
     return _DECODER.decode(line.decode("utf-8-sig"))
 
 
-def most_values(text: bytes | str) -> int:
-    """How many values there are at most in a text that is JSON."""
+def max_value_count(text: bytes | str) -> int:
+    """Return an upper bound of the number of values in a JSON text."""
     if isinstance(text, str):
         return 1 + text.count(",") + text.count("[") + text.count("{")
     return 1 + text.count(b",") + text.count(b"[") + text.count(b"{")
 
 
-def is_deep(value: Any, depth: int = NESTING) -> bool:
-    """Whether there are values inside of each other on more than so many levels."""
+def is_nested_deeply(value: Any, depth: int = NESTING) -> bool:
+    """Return whether a parsed value nests objects and lists on more than `depth` levels."""
     if not isinstance(value, dict | list):
         return False
-    inner = value.values() if isinstance(value, dict) else value
-    return depth == 0 or any(is_deep(one, depth - 1) for one in inner)
+    children = value.values() if isinstance(value, dict) else value
+    return depth == 0 or any(is_nested_deeply(child, depth - 1) for child in children)
 
 
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _object_of_distinct_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     result = dict(pairs)
     if len(result) < len(pairs):
-        twice = Counter(key for key, _ in pairs).most_common(1)[0][0]
-        raise ValueError(f"an object has the key {twice[:100]!r} twice")
+        duplicate = Counter(key for key, _ in pairs).most_common(1)[0][0]
+        raise ValueError(f"an object has the key {duplicate[:100]!r} twice")
     return result
 
 
-_DECODER = json.JSONDecoder(object_pairs_hook=_object)
+_DECODER = json.JSONDecoder(object_pairs_hook=_object_of_distinct_keys)
+
+
+def as_object(value: Any, what: str) -> Mapping[str, Any]:
+    """Return the value if it is a JSON object. Raises ValueError, with `what` as the name of the value."""
+    if not isinstance(value, Mapping):
+        raise _type_error(what, value, "an object")
+    return value
+
+
+def as_objects(value: Any, what: str) -> list[Mapping[str, Any]]:
+    """Return the value if it is a list of JSON objects. Raises ValueError."""
+    return [as_object(item, what) for item in as_list(value, what)]
+
+
+def as_list(value: Any, what: str) -> list[Any]:
+    """Return the value if it is a list. Raises ValueError."""
+    if not isinstance(value, list):
+        raise _type_error(what, value, "a list")
+    return value
+
+
+def as_integer(value: Any, what: str, minimum: int = _MIN_INT64, *, unsigned: bool = False) -> int:
+    """Return the value if it is an integer of 64 bits.
+
+    Args:
+        value: the parsed JSON value.
+        what: the name of the value, for the message.
+        minimum: the least allowed value, inclusive.
+        unsigned: whether the upper limit is that of unsigned integers.
+
+    Raises:
+        ValueError: the value is no such integer.
+    """
+    maximum = _MAX_INT64 * 2 + 1 if unsigned else _MAX_INT64
+    if not isinstance(value, int) or isinstance(value, bool) or not minimum <= value <= maximum:
+        wanted = "a whole number" if minimum == _MIN_INT64 else f"a whole number of at least {minimum}"
+        raise _type_error(what, value, wanted)
+    return value
+
+
+def as_text(value: Any, what: str) -> str:
+    """Return the value if it is a non-empty text without NUL characters and lone surrogates. Raises ValueError."""
+    if not isinstance(value, str) or not value or "\0" in value:
+        raise _type_error(what, value, "a text")
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise _type_error(what, value, "a text of whole characters") from None
+    return value
+
+
+def check_distinct(values: Iterable[Any], what: str) -> None:
+    """Raise ValueError when two of the values are equal, because a reference to them would be ambiguous."""
+    seen = set()
+    for value in values:
+        if value in seen:
+            raise ValueError(f"{what} {format_value(value)} is there twice")
+        seen.add(value)
+
+
+def format_value(value: Any) -> str:
+    """Return the value as printable text of bounded length, for a message."""
+    if isinstance(value, dict | list):
+        return f"{'an object' if isinstance(value, dict) else 'a list'} of {len(value):,}"
+    if isinstance(value, int) and value.bit_length() > _MAX_SHOWN * 3:
+        return "a number of hundreds of digits"
+    text = ascii(value) if isinstance(value, str) and not value.isprintable() else repr(value)
+    return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}…"
+
+
+def _type_error(what: str, value: Any, wanted: str) -> ValueError:
+    return ValueError(f"{what} is missing" if value is None else f"{what} is {format_value(value)}, not {wanted}")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from metastore_assets.config import TableConfig
     from metastore_assets.formats.base import TableFormat
-    from metastore_assets.formats.metadata_cache import Memory
+    from metastore_assets.formats.metadata_cache import MetadataCache
     from metastore_assets.storage.location import Location
 
 
@@ -41,6 +41,6 @@ class Registration:
     """What people call it."""
     detect: Callable[[Location], bool]
     """Whether the location that a user names is such a table. Raises OSError."""
-    open: Callable[[TableConfig, Memory], TableFormat]
+    open: Callable[[TableConfig, MetadataCache], TableFormat]
     """The table in this format, with what is known of its files. Nothing is read yet."""
     marks: Marks

@@ -29,30 +29,30 @@ def identity(field: pa.Field) -> str:
     return field.name if value is None else value.decode()
 
 
-def with_default(field: pa.Field, value: pa.Scalar) -> pa.Field:
+def set_default(field: pa.Field, value: pa.Scalar) -> pa.Field:
     """The field with what it is, instead of null, in files that lack it. `value` is of the field's type."""
     batch = pa.record_batch([pa.repeat(value, 1)], ["default"])
     return field.with_metadata({**(field.metadata or {}), INITIAL_DEFAULT: b64encode(batch.serialize().to_pybytes())})
 
 
-def without_default_values(field: pa.Field) -> pa.Field:
+def withhold_default_values(field: pa.Field) -> pa.Field:
     """Return the field with the mark that it, or a field below it, has a default, and without the value of that."""
     metadata = field.metadata or {}
     if INITIAL_DEFAULT in metadata:
         field = field.with_metadata({**metadata, INITIAL_DEFAULT: _WITHHELD})
     kind = field.type
     if pa.types.is_struct(kind):
-        return field.with_type(pa.struct([without_default_values(own) for own in kind]))
+        return field.with_type(pa.struct([withhold_default_values(own) for own in kind]))
     if pa.types.is_map(kind):
-        parts = without_default_values(kind.key_field), without_default_values(kind.item_field)
+        parts = withhold_default_values(kind.key_field), withhold_default_values(kind.item_field)
         return field.with_type(pa.map_(*parts, keys_sorted=kind.keys_sorted))
     if pa.types.is_list(kind):
-        return field.with_type(pa.list_(without_default_values(kind.value_field)))
+        return field.with_type(pa.list_(withhold_default_values(kind.value_field)))
     return field
 
 
-def with_default_values(field: pa.Field, schema: pa.Schema) -> pa.Field:
-    """Return a field as the table's own schema has it, which says the defaults that `without_default_values` withholds.
+def restore_default_values(field: pa.Field, schema: pa.Schema) -> pa.Field:
+    """Return a field with the defaults of the table's schema, which `withhold_default_values` removed.
 
     A field that the schema does not have, or has with another type, is returned as it is.
     """
@@ -63,7 +63,7 @@ def with_default_values(field: pa.Field, schema: pa.Schema) -> pa.Field:
 
 
 def default_of(field: pa.Field) -> Constant:
-    """What the field is in files that lack it: the value of `with_default`, else null.
+    """What the field is in files that lack it: the value of `set_default`, else null.
 
     Raises ArrowInvalid where the value was withheld, which only the table itself can tell then.
     """
@@ -78,7 +78,7 @@ def default_of(field: pa.Field) -> Constant:
     return pa.ipc.read_record_batch(pa.py_buffer(b64decode(data)), schema).column(0)
 
 
-class Matcher:
+class FieldMatcher:
     """Finds the field of a data file that holds a field of the table.
 
     With `longs_are_times` a file has times of day, which its format does not know, as microseconds since midnight.
@@ -92,7 +92,7 @@ class Matcher:
         longs_are_times: bool = False,
         convert: Callable[[pa.Array, pa.DataType], pa.Array] | None = None,
     ) -> None:
-        self.convert = convert or conform_leaf
+        self.convert = convert or cast_leaf
         """What makes an array of a type without parts one of another type."""
         self._by_id = by_id
         self._ignore_case = ignore_case
@@ -135,7 +135,7 @@ def _indices(keys: Iterable[str | None]) -> dict[str | None, list[int]]:
     return found
 
 
-def conform(array: pa.Array, wanted: pa.DataType, matcher: Matcher) -> pa.Array:
+def cast_to_schema(array: pa.Array, wanted: pa.DataType, matcher: FieldMatcher) -> pa.Array:
     """`array` as the type `wanted`. Fields that the file lacks are their default; others are left out.
 
     Raises ArrowInvalid when a value does not fit, or the types have nothing in common.
@@ -148,21 +148,21 @@ def conform(array: pa.Array, wanted: pa.DataType, matcher: Matcher) -> pa.Array:
         return pa.nulls(len(array), wanted)
     if isinstance(wanted, pa.BaseExtensionType) and not is_text(array.type):
         storage = array.storage if isinstance(array, pa.ExtensionArray) else array
-        return pa.ExtensionArray.from_storage(wanted, conform(storage, wanted.storage_type, matcher))
+        return pa.ExtensionArray.from_storage(wanted, cast_to_schema(storage, wanted.storage_type, matcher))
     if isinstance(array, pa.ExtensionArray):
         array = array.storage.cast(pa.bool_()) if array.type == pa.bool8() else array.storage
     if pa.types.is_struct(wanted):
-        return _conform_struct(array, wanted, matcher)
+        return _cast_struct(array, wanted, matcher)
     if pa.types.is_map(wanted):
-        return _conform_map(array, wanted, matcher)
+        return _cast_map(array, wanted, matcher)
     if pa.types.is_list(wanted):
-        return _conform_list(array, wanted, matcher)
+        return _cast_list(array, wanted, matcher)
     if matcher.longs_are_times and wanted == _TIME and array.type == pa.int64():
         return _time_of_day(array)
     return matcher.convert(array, wanted)
 
 
-def _conform_struct(array: pa.Array, wanted: pa.StructType, matcher: Matcher) -> pa.Array:
+def _cast_struct(array: pa.Array, wanted: pa.StructType, matcher: FieldMatcher) -> pa.Array:
     if not pa.types.is_struct(array.type):
         raise _unlike(array.type, wanted)
     find = matcher.among(list(array.type))
@@ -175,35 +175,35 @@ def _conform_struct(array: pa.Array, wanted: pa.StructType, matcher: Matcher) ->
         if index is None:
             children.append(repeated(default_of(field), len(array)))
         else:
-            children.append(conform(array.field(index), field.type, matcher))
+            children.append(cast_to_schema(array.field(index), field.type, matcher))
     mask = array.is_null() if array.null_count else None
     if not fields:
-        return without_fields(array.is_valid(), wanted)
+        return empty_structs(array.is_valid(), wanted)
     return pa.StructArray.from_arrays(children, fields=fields, mask=mask)
 
 
-def without_fields(is_valid: pa.BooleanArray, type_: pa.StructType) -> pa.Array:
+def empty_structs(is_valid: pa.BooleanArray, type_: pa.StructType) -> pa.Array:
     """Return structs without fields, of which those are null where `is_valid` is false."""
     return pa.Array.from_buffers(type_, len(is_valid), [is_valid.buffers()[1]], offset=is_valid.offset)
 
 
-def _conform_map(array: pa.Array, wanted: pa.MapType, matcher: Matcher) -> pa.Array:
+def _cast_map(array: pa.Array, wanted: pa.MapType, matcher: FieldMatcher) -> pa.Array:
     if not pa.types.is_map(array.type):
         raise _unlike(array.type, wanted)
     offsets = array.offsets.to_numpy()
     start, length = int(offsets[0]), int(offsets[-1] - offsets[0])
-    keys = conform(array.keys.slice(start, length), wanted.key_type, matcher)
-    items = conform(array.items.slice(start, length), wanted.item_type, matcher)
+    keys = cast_to_schema(array.keys.slice(start, length), wanted.key_type, matcher)
+    items = cast_to_schema(array.items.slice(start, length), wanted.item_type, matcher)
     mask = array.is_null() if array.null_count else None
     return pa.MapArray.from_arrays(pa.array(offsets - start, pa.int32()), keys, items, type=wanted, mask=mask)
 
 
-def _conform_list(array: pa.Array, wanted: pa.ListType, matcher: Matcher) -> pa.Array:
+def _cast_list(array: pa.Array, wanted: pa.ListType, matcher: FieldMatcher) -> pa.Array:
     if not _is_list_like(array.type):
         raise _unlike(array.type, wanted)
     lengths = pc.fill_null(pc.list_value_length(array), 0).to_numpy(zero_copy_only=False)
     offsets = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
-    values = conform(array.flatten(), wanted.value_type, matcher)
+    values = cast_to_schema(array.flatten(), wanted.value_type, matcher)
     mask = array.is_null() if array.null_count else None
     return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), values, type=wanted, mask=mask)
 
@@ -216,13 +216,13 @@ def _time_of_day(microseconds: pa.Array) -> pa.Array:
     return microseconds.view(_TIME)
 
 
-def conform_leaf(array: pa.Array, wanted: pa.DataType) -> pa.Array:
-    """An array of a type without parts as another such type. Raises ArrowInvalid as `conform` does."""
+def cast_leaf(array: pa.Array, wanted: pa.DataType) -> pa.Array:
+    """An array of a type without parts as another such type. Raises ArrowInvalid as `cast_to_schema` does."""
     stored = array.type
     if not any(allows(stored) for allows in _SOURCES[type_kind(wanted)]):
         raise _unlike(stored, wanted)
     if pa.types.is_timestamp(wanted) and pa.types.is_timestamp(stored):
-        return _conform_timestamp(array, wanted)
+        return _cast_timestamp(array, wanted)
     result = pc.cast(array, wanted)
     if pa.types.is_floating(wanted) and pa.types.is_floating(stored) and wanted.bit_width < stored.bit_width:
         # Arrow rounds without a word.
@@ -232,7 +232,7 @@ def conform_leaf(array: pa.Array, wanted: pa.DataType) -> pa.Array:
     return result
 
 
-def _conform_timestamp(array: pa.Array, wanted: pa.TimestampType) -> pa.Array:
+def _cast_timestamp(array: pa.Array, wanted: pa.TimestampType) -> pa.Array:
     # The declared type says whether the instants are in UTC; a file's own flag is often missing (INT96).
     naive = array.view(pa.timestamp(array.type.unit))
     if array.type.unit == "ns" and wanted.unit == "us":

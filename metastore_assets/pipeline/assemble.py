@@ -9,7 +9,7 @@ from importlib.metadata import version as package_version
 
 import pyarrow as pa
 
-from metastore_assets.formats.schema_casting import without_default_values
+from metastore_assets.formats.schema_casting import withhold_default_values
 from metastore_assets.pipeline.auto_policies import record
 from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.index import table_index
@@ -122,7 +122,7 @@ def _stored_schema(plan: Plan) -> pa.Schema:
     owners = plan.spec.owners
     hidden = {owners[leaf.field_id] for leaf, policy in plan.spec.leaves if policy.values == "hidden"}
     schema = plan.snapshot.schema
-    fields = [without_default_values(field) if field_identity(field) in hidden else field for field in schema]
+    fields = [withhold_default_values(field) if field_identity(field) in hidden else field for field in schema]
     return pa.schema(fields, schema.metadata)
 
 

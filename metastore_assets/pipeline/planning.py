@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from metastore_assets.config import CardinalityMode, TableConfig
 from metastore_assets.errors import ConfigError, CorruptionError, StoreError
-from metastore_assets.formats import Memory
+from metastore_assets.formats import MetadataCache
 from metastore_assets.formats.base import DerivedColumn, Snapshot, SnapshotReference, TableFormat
 from metastore_assets.messages import close_names, listed
 from metastore_assets.pipeline.auto_policies import planned_resolutions, recorded_resolutions
@@ -22,9 +22,9 @@ from metastore_assets.store.versions import VersionStore
 from metastore_assets.values.leaves import LeafColumn, schema_leaves
 
 
-def memory_of(versions: VersionStore, *, full: bool) -> Memory:
+def memory_of(versions: VersionStore, *, full: bool) -> MetadataCache:
     """What planning knows of the table's files: nothing, where all is to be read again."""
-    return Memory(anew=True) if full else Memory(versions.memory)
+    return MetadataCache(ignore_process=True) if full else MetadataCache(versions.memory)
 
 
 def attempt_of(versions: VersionStore, *, full: bool, partitions: Collection[str]) -> str:

@@ -23,7 +23,7 @@ from metastore_assets.errors import (
     VersionNotFoundError,
     WorkerEndedError,
 )
-from metastore_assets.formats import Memory, open_table_format
+from metastore_assets.formats import MetadataCache, open_table_format
 from metastore_assets.history import keep_history
 from metastore_assets.pipeline.assemble import next_version
 from metastore_assets.pipeline.auto_policies import resolve_auto_policies
@@ -63,7 +63,7 @@ def plan_refresh(
 
 def is_current(config: MetastoreConfig, table: TableConfig, version: Version) -> bool:
     """Whether a version describes the table's current snapshot under the configured policies."""
-    table_format = open_table_format(table, Memory(lambda: version.memory))
+    table_format = open_table_format(table, MetadataCache(lambda: version.memory))
     return is_up_to_date(table_format, with_hidden_key(config, table), version)
 
 
@@ -104,8 +104,8 @@ def refresh(
     ):
         with io_step("plan"):
             table = with_hidden_key(config, table, make=True)
-            memory = memory_of(versions, full=full)
-            table_format = open_table_format(table, memory, TaskReader(spark))
+            cache = memory_of(versions, full=full)
+            table_format = open_table_format(table, cache, TaskReader(spark))
         for _ in range(_ATTEMPTS):
             with io_step("plan"):
                 if (fresh or written) and versions.purged() != purged:
@@ -150,7 +150,7 @@ def refresh(
                         fragments,
                         config.keep_versions,
                         then_the_table=then_the_table,
-                        memory=memory.kept,
+                        memory=cache.entries,
                     )
             except FragmentError as error:
                 # What fingerprints stand for is read in the table's files, which may be gone by now.

@@ -16,7 +16,7 @@ from metastore_assets.expressions.counts import ColumnBounds, RowBounds, true_ro
 from metastore_assets.expressions.rows import RowFilter
 from metastore_assets.expressions.tree import Predicate, columns_of
 from metastore_assets.expressions.typed import parse_predicate
-from metastore_assets.formats import Memory, Runner, Snapshot, SnapshotReference, TableFormat, open_table_format
+from metastore_assets.formats import MetadataCache, Runner, Snapshot, SnapshotReference, TableFormat, open_table_format
 from metastore_assets.formats.base import Fragment
 from metastore_assets.lookup import Table
 from metastore_assets.lookup.prune import unknown_bounds
@@ -156,7 +156,7 @@ def _format_bounds(own: ColumnBounds, told: pa.Table, cls: TypeClass) -> ColumnB
 
 def _format(lookup: Table, table: TableConfig, which: Which, run: Runner) -> TableFormat:
     version = lookup.version
-    table_format = open_table_format(table, Memory(lambda: version.memory), run)
+    table_format = open_table_format(table, MetadataCache(lambda: version.memory), run)
     meant = SnapshotReference(version.snapshot, version.committed_at)
     if which == "version" and table_format.current() != meant:
         if version.format == "files":

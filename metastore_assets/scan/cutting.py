@@ -17,7 +17,7 @@ from metastore_assets.config import ResolvedPolicy, TableConfig
 from metastore_assets.expressions.rows import RowFilter
 from metastore_assets.expressions.tree import Predicate
 from metastore_assets.formats.base import Fragment, FragmentReader
-from metastore_assets.formats.schema_casting import with_default_values
+from metastore_assets.formats.schema_casting import restore_default_values
 from metastore_assets.lookup import Table
 from metastore_assets.lookup.scope import Scope
 from metastore_assets.pipeline.reading import TaskReader
@@ -77,7 +77,7 @@ class CutFragments:
             run = TaskReader(engine_session(engine))
             ids = {own.id for own in self._scope.cut}
             self._fragments, schema = fragments_named(self._lookup, self._table, ids, run)
-            self._schema = pa.schema([with_default_values(field, schema) for field in self._schema])
+            self._schema = pa.schema([restore_default_values(field, schema) for field in self._schema])
         task = partial(cut_profile, RowFilter(self._predicate, self._schema), self._fields(columns), union)
         with count_io() as meter:
             found: list[CutProfile] = each_fragment(engine, task, self._fragments, apart=self._spark is None)

@@ -15,14 +15,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from metastore_assets.config import TableConfig
-from metastore_assets.formats import Memory, open_table_format
+from metastore_assets.formats import MetadataCache, open_table_format
 from metastore_assets.storage.object_store import open_object_store
 from tests.formats.delta.log_writer import commit, field, metadata, protocol
 from tests.formats.hudi.tables import HudiCopyOnWrite, HudiMergeOnRead
 from tests.formats.iceberg.writer import _MANIFEST_FILE, IcebergWriter, column
 from tests.formats.s3_proxy import Requests, counted
 from tests.formats.tables import DAYS
-from tests.formats.test_memory import plan
+from tests.formats.test_metadata_cache import plan
 
 pytestmark = pytest.mark.s3
 
@@ -158,8 +158,8 @@ def test_a_new_file_among_known_ones(
         config = TableConfig(name="t", uri=lake.uri, storage_options=options, **lake.settings)
         direct = config.model_copy(update={"storage_options": s3_options})
         _, known = plan(direct, {})
-        memory = Memory(lambda known=known: known, anew=True)  # type: ignore[misc]
-        open_table_format(config, memory).current()
+        cache = MetadataCache(lambda known=known: known, ignore_process=True)  # type: ignore[misc]
+        open_table_format(config, cache).current()
         look = sum(not request.startswith("list ") for request in requests.take())
         lake.grow()
         _upload(lake, prefix, s3_options, uploaded)

@@ -12,8 +12,7 @@ import pytest
 
 from metastore_assets.config import MetastoreConfig, TableConfig
 from metastore_assets.errors import FatalFileError, FragmentError
-from metastore_assets.formats import metadata_cache as memory
-from metastore_assets.formats import open_table_format
+from metastore_assets.formats import metadata_cache, open_table_format
 from metastore_assets.pipeline import reading
 from metastore_assets.pipeline.reading import TaskReader
 from metastore_assets.pipeline.refresh import is_current, plan_refresh, refresh
@@ -55,13 +54,13 @@ def test_a_plan_reads_what_is_new(spark: SparkSession, tmp_path: Path) -> None:
     sizes = [_write(tmp_path, number) for number in range(3)]
     assert plan_refresh(config, table).to_json()["bytes_to_read"] == 2 * sum(sizes)
     refresh(config, table, lambda: spark)
-    memory.forget()
+    metadata_cache.clear_process_cache()
     plan = plan_refresh(config, table)
     assert plan.snapshot.bytes_read == 0
     assert plan.to_json()["bytes_to_read"] == 0
     assert is_current(config, table, latest(config))
     new = _write(tmp_path, 3)
-    memory.forget()
+    metadata_cache.clear_process_cache()
     assert plan_refresh(config, table).to_json()["bytes_to_read"] == 2 * new
     assert plan_refresh(config, table, full=True).to_json()["bytes_to_read"] == 2 * (sum(sizes) + new)
     first = _memory_file(config)
@@ -88,13 +87,13 @@ def test_what_is_kept_may_be_gone_or_damaged(spark: SparkSession, tmp_path: Path
         path.unlink()
         if damage is not None:
             path.write_bytes(damage)
-        memory.forget()
+        metadata_cache.clear_process_cache()
         plan = plan_refresh(config, table)
         assert plan.snapshot.bytes_read > 0
         assert plan.to_profile == ()
         _write(tmp_path, latest(config).number)
         refresh(config, table, lambda: spark)
-        memory.forget()
+        metadata_cache.clear_process_cache()
         assert plan_refresh(config, table).snapshot.bytes_read == 0
 
 
@@ -159,7 +158,9 @@ def test_text_is_described_by_tasks(spark: SparkSession, tmp_path: Path, monkeyp
         _write(tmp_path, number)
     _write(tmp_path, 4, 'id,name\n1,x\n2,"y\n')
     monkeypatch.setattr(reading, "WORTH_A_JOB", 0)
-    by_children = open_table_format(config.table("t"), memory.Memory(anew=True)).snapshot()
-    by_tasks = open_table_format(config.table("t"), memory.Memory(anew=True), TaskReader(lambda: spark)).snapshot()
+    by_children = open_table_format(config.table("t"), metadata_cache.MetadataCache(ignore_process=True)).snapshot()
+    by_tasks = open_table_format(
+        config.table("t"), metadata_cache.MetadataCache(ignore_process=True), TaskReader(lambda: spark)
+    ).snapshot()
     assert by_tasks == by_children
     assert by_tasks.bytes_read == by_children.bytes_read > 0

@@ -10,7 +10,7 @@ import pytest
 from metastore_assets.config import TableConfig
 from metastore_assets.errors import PartitionNotFoundError
 from metastore_assets.formats.base import FIELD_ID, Fragment, Snapshot, TypeReason
-from metastore_assets.formats.schema_casting import with_default
+from metastore_assets.formats.schema_casting import set_default
 from metastore_assets.pipeline import column_spec as column_specs
 from metastore_assets.pipeline.plan import PartitionPlan, Plan, make_plan, members_id, partition_content_id
 from metastore_assets.pipeline.profile_spec import ProfileSpec, table_profile_spec
@@ -286,7 +286,7 @@ def test_an_added_column_with_a_default_is_read_from_all() -> None:
     first = published(plan(None, snapshot(fragment("a"))))
     added = pa.field("new", pa.int64())
     assert ids(plan(first, snapshot(fragment("a"), schema=SCHEMA.append(added)))) == []
-    default = with_default(added, pa.scalar(7, pa.int64()))
+    default = set_default(added, pa.scalar(7, pa.int64()))
     second = plan(first, snapshot(fragment("a"), schema=SCHEMA.append(default)))
     assert ids(second) == ["a"]
     assert ids(plan(published(second), snapshot(fragment("a"), schema=SCHEMA.append(default)))) == []

@@ -17,7 +17,7 @@ from deltalake import write_deltalake
 from metastore_assets.cli.commands import cli
 from metastore_assets.config import MetastoreConfig, TableConfig
 from metastore_assets.errors import MetastoreError
-from metastore_assets.formats import metadata_cache as memory
+from metastore_assets.formats import metadata_cache
 from metastore_assets.pipeline.refresh import plan_refresh, refresh
 from tests.formats.iceberg.writer import IcebergWriter, column
 from tests.robustness.support import no_spark
@@ -99,7 +99,7 @@ def test_no_error_of_planning_or_reading_quotes_a_value(tmp_path: Path, fault: C
     own = config(tmp_path, "id" if fault is two_columns_of_a_name else "email")
     secrets = (TOKEN, "881223554477")
     for attempt in (lambda: plan_refresh(own, own.tables[0]), lambda: refresh(own, own.tables[0], no_spark)):
-        memory.forget()
+        metadata_cache.clear_process_cache()
         try:
             attempt()
         except MetastoreError as error:
@@ -122,7 +122,7 @@ def test_an_error_says_what_it_can_without_a_value(tmp_path: Path) -> None:
     own = config(tmp_path)
     with pytest.raises(MetastoreError, match=r"1\.csv: the file cannot be read: line 4: Expected 2 columns, got 3;"):
         plan_refresh(own, own.tables[0])
-    memory.forget()
+    metadata_cache.clear_process_cache()
     shown = config(tmp_path, "")
     with pytest.raises(MetastoreError, match=rf"line 4: Expected 2 columns, got 3: 3,{TOKEN},too much"):
         plan_refresh(shown, shown.tables[0])

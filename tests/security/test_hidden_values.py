@@ -26,9 +26,8 @@ from deltalake import DeltaTable, write_deltalake
 
 from metastore_assets.cli.commands import cli
 from metastore_assets.config import MetastoreConfig, TableConfig
-from metastore_assets.formats import metadata_cache as memory
-from metastore_assets.formats import open_table_format
-from metastore_assets.formats.metadata_cache import Memory
+from metastore_assets.formats import metadata_cache, open_table_format
+from metastore_assets.formats.metadata_cache import MetadataCache
 from metastore_assets.history import gather
 from metastore_assets.lookup import open_table
 from metastore_assets.pipeline.refresh import refresh
@@ -281,7 +280,7 @@ def test_nothing_of_a_hidden_value_is_stored(
         table.write(0)
         refreshed(own)
         table.write(1)
-        memory.forget()
+        metadata_cache.clear_process_cache()
         run("refresh", "t", "--dry-run")
         refreshed(own)
         assert files_with(tmp_path / "root", *TOKENS) == []
@@ -328,10 +327,10 @@ def test_a_plan_by_what_is_remembered_is_the_plan_without(tmp_path: Path, lake: 
     table.write(0)
     table.change()
     refreshed(own)
-    memory.forget()
+    metadata_cache.clear_process_cache()
     known = VersionStore(ObjectStore(own.root), "t").memory()
-    found = open_table_format(own.tables[0], Memory(lambda: known)).snapshot()
-    scratch = open_table_format(own.tables[0], Memory(anew=True)).snapshot()
+    found = open_table_format(own.tables[0], MetadataCache(lambda: known)).snapshot()
+    scratch = open_table_format(own.tables[0], MetadataCache(ignore_process=True)).snapshot()
     assert found == scratch
     assert found.bytes_read == 0
 

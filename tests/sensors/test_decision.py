@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metastore_assets.formats import Turn
+from metastore_assets.formats import HistoryChange
 from metastore_assets.sensors.decision import Cursor, Seen, decide
 
 CURRENT = Seen("s1", True, 1, 1, "t1", None, 0, 0.0)
@@ -31,13 +31,13 @@ def test_a_commit_asks_for_one_run() -> None:
 @pytest.mark.parametrize(
     ("turn", "said"),
     [
-        ("made anew", "snapshot s2 is of another table than version 1: the table was made anew"),
+        ("recreated", "snapshot s2 is of another table than version 1: the table was made anew"),
         ("rolled back", "snapshot s2 does not follow that of version 1: the table was rolled back"),
     ],
 )
-def test_what_became_of_the_table_is_told(turn: Turn, said: str) -> None:
+def test_what_became_of_the_table_is_told(history_change: HistoryChange, said: str) -> None:
     """A run brings the version there in any case."""
-    decision = decide(Cursor(), replace(COMMIT, turn=turn), 30, 0)
+    decision = decide(Cursor(), replace(COMMIT, history_change=history_change), 30, 0)
     assert (decision.attempt, decision.reason) == (1, said)
 
 

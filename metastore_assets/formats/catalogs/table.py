@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from metastore_assets.config import TableConfig
 from metastore_assets.errors import ConfigError, SnapshotNotFoundError, TableFormatError, TableNotFoundError
-from metastore_assets.formats.base import Snapshot, SnapshotReference, TableFormat, Turn
+from metastore_assets.formats.base import HistoryChange, Snapshot, SnapshotReference, TableFormat
 from metastore_assets.formats.catalogs.asking import find_table
 from metastore_assets.formats.catalogs.base import Entry, Folders
 from metastore_assets.storage.location_policy import catalog_location
@@ -35,9 +35,9 @@ class CatalogTable:
         with self._located() as located:
             return located.current()
 
-    def turn(self, former: SnapshotReference, now: SnapshotReference) -> Turn:
+    def history_change(self, former: SnapshotReference, now: SnapshotReference) -> HistoryChange:
         with self._located() as located:
-            return located.turn(former, now)
+            return located.history_change(former, now)
 
     def snapshot(self) -> Snapshot:
         with self._located() as located:

@@ -11,11 +11,18 @@ from urllib.parse import unquote
 import pyarrow as pa
 
 from metastore_assets.errors import TableFormatError
-from metastore_assets.formats.checked import distinct, number, record, shown, text
 from metastore_assets.formats.deletion_vectors import DeletionVector
 from metastore_assets.formats.delta.checks import check_protocol, check_table
 from metastore_assets.formats.delta.log import LOG, Log
-from metastore_assets.formats.metadata_json import parsed, parsed_line
+from metastore_assets.formats.metadata_json import (
+    as_integer,
+    as_object,
+    as_text,
+    check_distinct,
+    format_value,
+    parse_json,
+    parse_json_line,
+)
 from metastore_assets.formats.readers.parquet import open_parquet
 from metastore_assets.formats.values import dates_as_text
 from metastore_assets.startup import pc
@@ -160,12 +167,12 @@ def _json_actions(location: Location, path: str) -> Iterator[_Action]:
         if not line.strip():
             continue
         try:
-            actions = record(parsed_line(line), "a line")
+            actions = as_object(parse_json_line(line), "a line")
         except (ValueError, RecursionError) as error:
             raise ValueError(f"its line {place} is no action in JSON: {error_reason(error)}") from error
         for kind in ("add", "remove", "metaData", "protocol", "sidecar"):
             if actions.get(kind):
-                yield kind, record(actions[kind], kind)
+                yield kind, as_object(actions[kind], kind)
 
 
 def _checkpoint_actions(location: Location, name: str, with_statistics: bool) -> Iterator[_Action]:
@@ -175,10 +182,12 @@ def _checkpoint_actions(location: Location, name: str, with_statistics: bool) ->
     sidecars = []
     for kind, action in found:
         if kind == "sidecar":
-            sidecars.append(text(unquote(text(action.get("path"), "path")).rpartition("/")[2], "the name of a sidecar"))
+            sidecars.append(
+                as_text(unquote(as_text(action.get("path"), "path")).rpartition("/")[2], "the name of a sidecar")
+            )
         elif kind != "remove":  # of an older file, which the checkpoint does not add
             yield kind, action
-    distinct(sidecars, "the sidecar")
+    check_distinct(sidecars, "the sidecar")
     for sidecar in sidecars:
         path = f"{LOG}/_sidecars/{sidecar}"
         with metadata_errors(location.full_path(path)):
@@ -210,25 +219,25 @@ def _parquet_rows(location: Location, path: str, with_statistics: bool) -> Itera
 
 def _key(action: Mapping[str, Any]) -> FileKey:
     vector = _vector(action.get("deletionVector"))
-    return _file_key(text(action.get("path"), "path"), vector)
+    return _file_key(as_text(action.get("path"), "path"), vector)
 
 
 def _file_key(recorded: str, vector: DeletionVector | None) -> FileKey:
-    path = text(unquote(recorded), "path")
+    path = as_text(unquote(recorded), "path")
     # Writers name the same file by path or by URI.
     return path_without_origin(path) if path.startswith("file:") else path, vector.id if vector else None
 
 
 def _added(action: Mapping[str, Any], with_statistics: bool) -> AddedFile:
     told, parsed_ = _statistics_text(action.get("stats")), action.get("stats_parsed")
-    values = record(action.get("partitionValues") or {}, "partitionValues")
+    values = as_object(action.get("partitionValues") or {}, "partitionValues")
     for name, value in values.items():
         if value is not None and not isinstance(value, str):
-            raise ValueError(f"the partition value {shown(name)} is {shown(value)}, not a text")
+            raise ValueError(f"the partition value {format_value(name)} is {format_value(value)}, not a text")
     return AddedFile(
         action["path"],
-        number(action.get("size"), "size", least=0),
-        number(action.get("modificationTime"), "modificationTime"),
+        as_integer(action.get("size"), "size", minimum=0),
+        as_integer(action.get("modificationTime"), "modificationTime"),
         values,
         _row_count(told, parsed_),
         _vector(action.get("deletionVector")),
@@ -244,7 +253,7 @@ def _statistics_text(stats: Any) -> str | None:
     if _ROWS_FIRST.match(stats):
         return stats
     try:
-        return stats if isinstance(parsed(stats), Mapping) else None
+        return stats if isinstance(parse_json(stats), Mapping) else None
     except LimitError:
         raise
     except (ValueError, RecursionError):
@@ -253,25 +262,25 @@ def _statistics_text(stats: Any) -> str | None:
 
 def _row_count(told: str | None, parsed_: Mapping[str, Any] | None) -> int | None:
     if not told:
-        count = record(parsed_, "stats_parsed").get("numRecords") if parsed_ else None
+        count = as_object(parsed_, "stats_parsed").get("numRecords") if parsed_ else None
     elif match := _ROWS_FIRST.match(told):
         count = int(match[1])
     else:
-        count = record(parsed(told), "stats").get("numRecords")
-    return None if count is None else number(count, "numRecords", least=0)
+        count = as_object(parse_json(told), "stats").get("numRecords")
+    return None if count is None else as_integer(count, "numRecords", minimum=0)
 
 
 def _vector(descriptor: Mapping[str, Any] | None) -> DeletionVector | None:
-    if not descriptor or record(descriptor, "deletionVector").get("storageType") is None:
+    if not descriptor or as_object(descriptor, "deletionVector").get("storageType") is None:
         return None
     storage, path, offset, size, cardinality = (descriptor.get(name) for name in _VECTOR_FIELDS)
     if path is None or size is None or cardinality is None:
         raise ValueError(f"a deletion vector lacks one of {', '.join(_VECTOR_FIELDS)}")
     # What the numbers mean, whoever reads the vector compares with what is there.
     return DeletionVector(
-        text(storage, "storageType"),
-        text(path, "pathOrInlineDv") if path else "",
-        number(offset or 0, "offset"),
-        number(size, "sizeInBytes"),
-        number(cardinality, "cardinality", least=0),
+        as_text(storage, "storageType"),
+        as_text(path, "pathOrInlineDv") if path else "",
+        as_integer(offset or 0, "offset"),
+        as_integer(size, "sizeInBytes"),
+        as_integer(cardinality, "cardinality", minimum=0),
     )

@@ -5,35 +5,35 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from metastore_assets.formats.checked import distinct, items, number, record, records, text
+from metastore_assets.formats.metadata_json import as_integer, as_list, as_object, as_objects, as_text, check_distinct
 from metastore_assets.storage.corrupt_input import check_limit
 from metastore_assets.storage.limits import FIELDS, NESTING
 
 
 def check_protocol(action: Mapping[str, Any]) -> dict[str, Any]:
     """The action `protocol`. Raises ValueError that names a key whose value is of another kind than it has to be."""
-    number(action.get("minReaderVersion"), "minReaderVersion", least=1)
-    for feature in items(action.get("readerFeatures") or [], "readerFeatures"):
-        text(feature, "a reader feature")
+    as_integer(action.get("minReaderVersion"), "minReaderVersion", minimum=1)
+    for feature in as_list(action.get("readerFeatures") or [], "readerFeatures"):
+        as_text(feature, "a reader feature")
     return dict(action)
 
 
 def check_table(action: Mapping[str, Any]) -> dict[str, Any]:
     """The action `metaData`. Raises ValueError likewise."""
-    text(action.get("schemaString"), "schemaString")
-    columns = items(action.get("partitionColumns") or [], "partitionColumns")
-    distinct((text(name, "a partition column") for name in columns), "the partition column")
-    record(action.get("format") or {}, "format")
-    for key, value in record(action.get("configuration") or {}, "configuration").items():
+    as_text(action.get("schemaString"), "schemaString")
+    columns = as_list(action.get("partitionColumns") or [], "partitionColumns")
+    check_distinct((as_text(name, "a partition column") for name in columns), "the partition column")
+    as_object(action.get("format") or {}, "format")
+    for key, value in as_object(action.get("configuration") or {}, "configuration").items():
         if value is not None and not isinstance(value, str):
-            text(value, f"the setting {key[:100]!r}")
+            as_text(value, f"the setting {key[:100]!r}")
     return dict(action)
 
 
 def check_schema(schema: Any, partition_columns: tuple[str, ...]) -> dict[str, Any]:
     """A table's schema. Raises ValueError for one whose fields cannot be told apart, or that is beyond limits."""
     counted = [0]
-    _check_fields(record(schema, "the schema").get("fields"), counted, 1)
+    _check_fields(as_object(schema, "the schema").get("fields"), counted, 1)
     names = {field["name"] for field in schema["fields"]}
     for name in partition_columns:
         if name not in names:
@@ -42,12 +42,12 @@ def check_schema(schema: Any, partition_columns: tuple[str, ...]) -> dict[str, A
 
 
 def _check_fields(fields: Any, counted: list[int], depth: int) -> None:
-    own = records(fields, "the fields of the schema")
+    own = as_objects(fields, "the fields of the schema")
     # Unique whatever their case, as Delta demands.
-    distinct((text(field.get("name"), "the name of a field").lower() for field in own), "a field named")
-    mappings = [record(field.get("metadata") or {}, "the metadata of a field") for field in own]
+    check_distinct((as_text(field.get("name"), "the name of a field").lower() for field in own), "a field named")
+    mappings = [as_object(field.get("metadata") or {}, "the metadata of a field") for field in own]
     for key in ("delta.columnMapping.physicalName", "delta.columnMapping.id"):
-        distinct((str(mapping[key]) for mapping in mappings if mapping.get(key) is not None), f"the {key}")
+        check_distinct((str(mapping[key]) for mapping in mappings if mapping.get(key) is not None), f"the {key}")
     for field in own:
         _check_type(field.get("type"), counted, depth)
 
@@ -58,7 +58,7 @@ def _check_type(type_: Any, counted: list[int], depth: int) -> None:
     check_limit(NESTING, depth, "types inside of each other in a schema")
     if isinstance(type_, str):
         return
-    kind = text(record(type_, "the type of a field").get("type"), "the type of a field")
+    kind = as_text(as_object(type_, "the type of a field").get("type"), "the type of a field")
     if kind == "struct":
         _check_fields(type_.get("fields"), counted, depth + 1)
     for part in {"array": ("elementType",), "map": ("keyType", "valueType")}.get(kind, ()):

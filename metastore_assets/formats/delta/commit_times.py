@@ -8,10 +8,9 @@ from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
-from metastore_assets.formats.checked import record
 from metastore_assets.formats.delta.log import LOG, NUMBERED, Log, commit_name, commit_path
-from metastore_assets.formats.metadata_cache import Memory, memory_key
-from metastore_assets.formats.metadata_json import parsed_line
+from metastore_assets.formats.metadata_cache import MetadataCache, cache_key
+from metastore_assets.formats.metadata_json import as_object, parse_json_line
 from metastore_assets.storage.location import Location
 
 _END = 1 << 16
@@ -34,11 +33,11 @@ class CommitTime(NamedTuple):
 class CommitTimes:
     """The times in the commit files of a log. Those that are known are not read again."""
 
-    def __init__(self, location: Location, memory: Memory) -> None:
+    def __init__(self, location: Location, cache: MetadataCache) -> None:
         self._location = location
-        self._memory = memory
-        self._key = memory_key("delta commit times", location.uri)
-        self._newest_key = memory_key("delta newest commit", location.uri)
+        self._cache = cache
+        self._key = cache_key("delta commit times", location.uri)
+        self._newest_key = cache_key("delta newest commit", location.uri)
         self._known: dict[int, CommitTime] = {}
 
     def of(self, version: int, *, keep: bool = False) -> datetime | None:
@@ -55,7 +54,7 @@ class CommitTimes:
         except FileNotFoundError:
             return None
         if keep:
-            self._memory.learn(self._newest_key, json.dumps([version, identity, _number(told)]).encode())
+            self._cache.put(self._newest_key, json.dumps([version, identity, _number(told)]).encode())
         return told
 
     def newest(self) -> tuple[int, datetime | None] | None:
@@ -63,7 +62,7 @@ class CommitTimes:
 
         Costs one listing of the end of the log where one is known, and nothing where none is.
         """
-        known = self._memory.recall(self._newest_key, _decoded_newest)
+        known = self._cache.get(self._newest_key, _decoded_newest)
         if known is None:
             return None
         version, identity, told = known
@@ -95,7 +94,7 @@ class CommitTimes:
 
     def _read(self, versions: list[int]) -> None:
         """Make the times of all known. Of those from before, the file of the newest tells that all are of this log."""
-        kept = self._memory.recall(self._key, _decoded)
+        kept = self._cache.get(self._key, _decoded)
         known: dict[int, CommitTime] = {}
         if kept is not None and kept[0] in versions and self._identity(kept[0]) == kept[1]:
             known = {version: kept[2][version] for version in versions if version in kept[2]}
@@ -106,7 +105,7 @@ class CommitTimes:
             known[version] = self._read_one(version)
         self._known = known
         if identity is not None:
-            self._memory.learn(self._key, _encoded(versions[-1], identity, known))
+            self._cache.put(self._key, _encoded(versions[-1], identity, known))
 
     def _read_one(self, version: int) -> CommitTime:
         told, is_certain = _told_time(self._location, version)
@@ -131,7 +130,7 @@ def _told_time(location: Location, version: int) -> tuple[datetime | None, bool]
         if b'"commitInfo"' in line[:32]:
             # Cut off, where the two ends do not meet; or nonsense, which tells no time.
             with suppress(ValueError, OverflowError, RecursionError):
-                commit = record(record(parsed_line(line), "a line").get("commitInfo"), "commitInfo")
+                commit = as_object(as_object(parse_json_line(line), "a line").get("commitInfo"), "commitInfo")
                 for name in ("inCommitTimestamp", "timestamp"):
                     if isinstance(commit.get(name), int):
                         return datetime.fromtimestamp(commit[name] / 1000, UTC), name == "inCommitTimestamp"

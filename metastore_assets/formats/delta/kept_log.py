@@ -17,7 +17,7 @@ from typing import Any
 from metastore_assets.formats.deletion_vectors import DeletionVector
 from metastore_assets.formats.delta.actions import AddedFile, Changes, FileKey, Replay, TableState
 from metastore_assets.formats.delta.log import Log, commit_name, commit_path, log_since, read_log
-from metastore_assets.formats.metadata_cache import Memory, memory_key
+from metastore_assets.formats.metadata_cache import MetadataCache, cache_key
 from metastore_assets.storage.location import Location
 
 _FILES = 50_000
@@ -55,12 +55,12 @@ class _Head:
 class KeptLog:
     """The state of a table, from what is kept and the commits since, or from the whole log."""
 
-    def __init__(self, location: Location, memory: Memory, at: str | None) -> None:
+    def __init__(self, location: Location, cache: MetadataCache, at: str | None) -> None:
         """`at` is the state that is meant: that of each is kept by itself."""
         self._location = location
-        self._memory = memory
+        self._cache = cache
         self._uri = location.uri
-        self._key = memory_key("delta log", self._uri, at)
+        self._key = cache_key("delta log", self._uri, at)
         self._sure: Log | None = None
         """The log that what is kept is known to lead into."""
         self._touched: set[bytes] = set()
@@ -111,7 +111,7 @@ class KeptLog:
         return state
 
     def _head(self) -> _Head | None:
-        return self._memory.recall(self._key, _decoded_head)
+        return self._cache.get(self._key, _decoded_head)
 
     def _reaches(self, head: _Head, log: Log, version: int) -> bool:
         """Whether what is kept and the commits in the log lead to a version."""
@@ -129,11 +129,11 @@ class KeptLog:
         self, version: int, identity: Sequence[str] | None, state: TableState, changes: list[_Piece], base: list[_Piece]
     ) -> None:
         if identity is None:
-            self._memory.drop([self._key])
+            self._cache.discard([self._key])
         else:
             head = _Head(version, identity, state.protocol, state.metadata, changes, base)
-            self._memory.learn(self._key, _encoded_head(head))
-        self._memory.drop(self._touched - {self._piece_key(piece.digest) for piece in (*changes, *base)})
+            self._cache.put(self._key, _encoded_head(head))
+        self._cache.discard(self._touched - {self._piece_key(piece.digest) for piece in (*changes, *base)})
 
     def _state(self, state: TableState) -> list[_Piece]:
         """A state in pieces, which are the same again for the same files."""
@@ -144,15 +144,15 @@ class KeptLog:
         value = _encoded(changes)
         digest = hashlib.sha256(value).hexdigest()[:32]
         self._touched.add(self._piece_key(digest))
-        self._memory.learn(self._piece_key(digest), value)
+        self._cache.put(self._piece_key(digest), value)
         return _Piece(digest, len(value))
 
     def _recall(self, piece: _Piece) -> Changes | None:
         self._touched.add(self._piece_key(piece.digest))
-        return self._memory.recall(self._piece_key(piece.digest), _decoded)
+        return self._cache.get(self._piece_key(piece.digest), _decoded)
 
     def _piece_key(self, digest: str) -> bytes:
-        return memory_key("delta actions", self._uri, digest)
+        return cache_key("delta actions", self._uri, digest)
 
 
 def _merged(changes: Sequence[Changes]) -> Changes:

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from metastore_assets.errors import TableFormatError
-from metastore_assets.formats.checked import number, record
-from metastore_assets.formats.metadata_json import parsed
+from metastore_assets.formats.metadata_json import as_integer, as_object, parse_json
 from metastore_assets.storage.location import Location
 
 LOG = "_delta_log"
@@ -126,7 +125,7 @@ def holds_delta(location: Location) -> bool:
 def _hint(location: Location) -> str:
     """A name in the log that sorts before the newest known checkpoint and all commits since; else empty."""
     try:
-        hint = record(parsed(location.read(f"{LOG}/_last_checkpoint")), "the hint")
-        return f"{number(hint.get('version'), 'version', least=0):020}"
+        hint = as_object(parse_json(location.read(f"{LOG}/_last_checkpoint")), "the hint")
+        return f"{as_integer(hint.get('version'), 'version', minimum=0):020}"
     except (OSError, ValueError, RecursionError):
         return ""

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from metastore_assets.config import TableConfig
 from metastore_assets.errors import TableFormatError, TableNotFoundError
-from metastore_assets.formats.base import DerivedColumn, Fragment, Snapshot, SnapshotReference, Turn
+from metastore_assets.formats.base import DerivedColumn, Fragment, HistoryChange, Snapshot, SnapshotReference
 from metastore_assets.formats.bounds import FragmentBounds, bounds_table, column_path, constant_bounds
 from metastore_assets.formats.deletion_vectors import DeletionVector
 from metastore_assets.formats.delta.actions import AddedFile, TableState, replay
@@ -29,13 +29,13 @@ from metastore_assets.formats.delta.protocol import MappingMode, check_readable,
 from metastore_assets.formats.delta.schema import arrow_schema, derived_columns
 from metastore_assets.formats.delta.statistics import file_bounds, physical_name, statistics_column
 from metastore_assets.formats.delta.values import partition_value
-from metastore_assets.formats.metadata_cache import Memory
-from metastore_assets.formats.metadata_json import parsed
+from metastore_assets.formats.metadata_cache import MetadataCache
+from metastore_assets.formats.metadata_json import parse_json
 from metastore_assets.formats.partition_filter import PartitionFilter
 from metastore_assets.formats.partition_keys import encode_partition_key
 from metastore_assets.formats.readers.parquet import ParquetColumns
 from metastore_assets.formats.readers.reader import FileFragmentReader, explained
-from metastore_assets.formats.schema_casting import Matcher, identity
+from metastore_assets.formats.schema_casting import FieldMatcher, identity
 from metastore_assets.formats.time_travel import not_found, parse_timestamp
 from metastore_assets.formats.values import Constant, value_text
 from metastore_assets.storage.corrupt_input import CORRUPTION_ERRORS, metadata_errors, unreadable_error
@@ -48,14 +48,14 @@ _ABSOLUTE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
 class DeltaFormat:
     """A Delta table at a location. Its snapshots are the versions of its log."""
 
-    def __init__(self, table: TableConfig, memory: Memory) -> None:
-        self._memory = memory
+    def __init__(self, table: TableConfig, cache: MetadataCache) -> None:
+        self._cache = cache
         self._location = table_location(table)
         self._at = table.at
         self._location_policy = LocationPolicy.of(table, self._location)
         self._filter = PartitionFilter.of(table.partitions)
-        self._kept = KeptLog(self._location, memory, self._at)
-        self._times = CommitTimes(self._location, memory)
+        self._kept = KeptLog(self._location, cache, self._at)
+        self._times = CommitTimes(self._location, cache)
         self._told: tuple[str, TableState] | None = None
 
     def snapshot_id(self) -> str:
@@ -71,7 +71,7 @@ class DeltaFormat:
             version = self._version()[1]
             return SnapshotReference(str(version), self._times.of(version, keep=self._at is None))
 
-    def turn(self, former: SnapshotReference, now: SnapshotReference) -> Turn:
+    def history_change(self, former: SnapshotReference, now: SnapshotReference) -> HistoryChange:
         """By the numbers of the versions, which only grow: with a new log they begin again.
 
         The times of commits are of the clocks of those who made them, and may differ.
@@ -80,7 +80,7 @@ class DeltaFormat:
             return None
         if former.committed_at is None or now.committed_at is None:
             return "rolled back" if int(now.id) < int(former.id) else None
-        return "made anew" if now.committed_at > former.committed_at else "rolled back"
+        return "recreated" if now.committed_at > former.committed_at else "rolled back"
 
     def snapshot(self) -> Snapshot:
         """The version, from the log alone: from the commits since the one that is known."""
@@ -168,7 +168,7 @@ class _Table:
         self._mode = mapping_mode(location.uri, state.protocol, state.metadata)
         self.partition_columns = tuple(state.metadata.get("partitionColumns") or ())
         with metadata_errors(f"{location.uri}/{LOG}", "the schema in"):
-            schema = check_schema(parsed(state.metadata["schemaString"]), self.partition_columns)
+            schema = check_schema(parse_json(state.metadata["schemaString"]), self.partition_columns)
             self.fields: list[dict[str, Any]] = schema["fields"]
             self.schema = arrow_schema(location.uri, schema, self._mode)
         if unknown := partitions.unknown(self.partition_columns):
@@ -267,7 +267,7 @@ class DeltaFragmentSource:
         """Read the footer and the deletion vector. Raises FragmentError."""
         full_path = self.location.full_path(self.path)
         # Delta's names are unique whatever their case, and Spark matches them so.
-        matcher = Matcher(by_id=self.mode == "id", ignore_case=True)
+        matcher = FieldMatcher(by_id=self.mode == "id", ignore_case=True)
         with explained(full_path):
             columns = ParquetColumns(self.location.open(self.path))
             if self.mode == "id" and columns.fields and not any(map(matcher.identity, columns.fields)):

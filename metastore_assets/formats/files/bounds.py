@@ -21,12 +21,12 @@ from metastore_assets.formats.files.schemas import Described, file_identity
 from metastore_assets.formats.files.source import FilesFragmentSource
 from metastore_assets.formats.files.templates import typed
 from metastore_assets.formats.files.union import plain_type
-from metastore_assets.formats.metadata_cache import Memory, memory_key
+from metastore_assets.formats.metadata_cache import MetadataCache, cache_key
 from metastore_assets.formats.readers.calendars import GREGORIAN_START, FileCalendar
 from metastore_assets.formats.readers.orc_tail import OrcTail, double, integer, message, signed
 from metastore_assets.formats.readers.parquet import leaf_count, open_parquet
 from metastore_assets.formats.readers.reader import explained
-from metastore_assets.formats.schema_casting import Matcher, conform
+from metastore_assets.formats.schema_casting import FieldMatcher, cast_to_schema
 from metastore_assets.statistics.declared import Guarantee
 from metastore_assets.storage.location import Location
 from metastore_assets.tasks.reading import read_all, told
@@ -87,7 +87,7 @@ def check_integers(
     described: Sequence[Described],
     schema: pa.Schema,
     reasons: Iterable[TypeReason],
-    memory: Memory,
+    cache: MetadataCache,
 ) -> None:
     """Raise TableFormatError where a footer says that a file has integers beyond 2^53 in a column of floats.
 
@@ -104,8 +104,8 @@ def check_integers(
         for name in columns
         if own.schema is not None and name in own.schema.names and own.schema.field(name).type in _WIDE
     ]
-    keys = [memory_key("beyond 2^53", *file_identity(location, file), field.name) for file, field in wanted]
-    are_beyond = [memory.recall(key, _flag) for key in keys]
+    keys = [cache_key("beyond 2^53", *file_identity(location, file), field.name) for file, field in wanted]
+    are_beyond = [cache.get(key, _flag) for key in keys]
     new = [place for place, known in enumerate(are_beyond) if known is None]
     outcomes = read_all(
         _told,
@@ -120,7 +120,7 @@ def check_integers(
         bounds = told(outcome).bounds
         extremes = [value for value, _ in (bounds.minimum, bounds.maximum) if value is not None]
         are_beyond[place] = any(abs(value.as_py()) > 2**53 for value in extremes)
-        memory.learn(keys[place], json.dumps(are_beyond[place]).encode())
+        cache.put(keys[place], json.dumps(are_beyond[place]).encode())
     for (file, field), is_beyond in zip(wanted, are_beyond, strict=True):
         if is_beyond:
             raise TableFormatError(
@@ -234,7 +234,7 @@ def _between(
     # Numbers as Arrow stores them have the order of the values, and texts that of their bytes.
     least, greatest = min(pair[0] for pair in extremes), max(pair[1] for pair in extremes)
     try:
-        told = conform(_array([least, greatest], stored), wanted, Matcher())
+        told = cast_to_schema(_array([least, greatest], stored), wanted, FieldMatcher())
     except (pa.ArrowException, UnicodeDecodeError, OverflowError):
         return _Told(nulls)
     return _Told(nulls, told)

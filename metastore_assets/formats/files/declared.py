@@ -11,7 +11,7 @@ import pyarrow as pa
 from metastore_assets.errors import ConfigError
 from metastore_assets.formats.files.text_values import first_misfit, parse
 from metastore_assets.formats.files.type_names import type_named
-from metastore_assets.formats.schema_casting import conform_leaf, is_text, type_kind
+from metastore_assets.formats.schema_casting import cast_leaf, is_text, type_kind
 from metastore_assets.startup import pc
 
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ def _cast(array: pa.Array, wanted: pa.DataType) -> pa.Array:
     """Within a kind, and to text."""
     if pa.types.is_integer(array.type) and pa.types.is_decimal(wanted):
         return _decimals(array, wanted)
-    result = conform_leaf(array, wanted)
+    result = cast_leaf(array, wanted)
     return result if pa.types.is_string(wanted) or pa.types.is_binary(wanted) else _checked(array, result)
 
 

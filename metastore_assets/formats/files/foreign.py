@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from functools import lru_cache
 
-from metastore_assets.formats.metadata_json import parsed
+from metastore_assets.formats.metadata_json import parse_json
 from metastore_assets.formats.registration import Marks
 from metastore_assets.storage.corrupt_input import CORRUPTION_ERRORS
 from metastore_assets.storage.location import Location
@@ -48,7 +48,7 @@ def holds_paimon(location: Location) -> bool:
     for name in location.names("schema", "schema-", "schema."):
         if _PAIMON_SCHEMA.fullmatch(name):
             try:
-                schema = parsed(location.read(f"schema/{name}"))
+                schema = parse_json(location.read(f"schema/{name}"))
             except (FileNotFoundError, PermissionError):
                 raise
             except CORRUPTION_ERRORS:

@@ -11,7 +11,7 @@ from metastore_assets.formats.files.ignored_files import is_leftover, is_leftove
 from metastore_assets.formats.files.neighbours import Formats, Neighbours
 from metastore_assets.formats.files.streaming_sink import LOG, committed_paths
 from metastore_assets.formats.files.templates import Folders, Items, texts
-from metastore_assets.formats.metadata_cache import Memory, memory_key
+from metastore_assets.formats.metadata_cache import MetadataCache, cache_key
 from metastore_assets.formats.partition_filter import BoundPartitionFilter
 from metastore_assets.storage.compression import SUFFIXES
 from metastore_assets.storage.location import Location, StoredFile
@@ -118,7 +118,7 @@ def data_files(
     found: Iterable[StoredFile],
     folders: Folders,
     bind: Callable[[Sequence[str]], BoundPartitionFilter],
-    memory: Memory,
+    cache: MetadataCache,
     told: str | None = None,
 ) -> list[DataFile]:
     """The data files among those found, ordered by path. Raises TableFormatError for one that has no reader.
@@ -149,9 +149,9 @@ def data_files(
         kind = _KINDS.get(suffix, "")
         if kind in ("", _TEXT):
             # Whoever names a file .txt says no more than who names it nothing.
-            kind = told or kind or _sniff(location, stored, memory)
+            kind = told or kind or _sniff(location, stored, cache)
         # Whether text is compressed its content tells, to who opens it.
-        is_packed = compression and kind not in _TEXT_KINDS and _sniff(location, stored, memory) != kind
+        is_packed = compression and kind not in _TEXT_KINDS and _sniff(location, stored, cache) != kind
         packed = compression if is_packed else None
         _check_readable(location, stored.path, kind, packed)
         files.append(DataFile(stored, kind, suffix, partition))
@@ -248,14 +248,14 @@ def _strip(name: str, suffixes: dict[str, str]) -> tuple[str, str | None]:
     return name, None
 
 
-def _sniff(location: Location, stored: StoredFile, memory: Memory) -> str:
-    key = memory_key("first bytes", location.uri, *stored)
-    kind = memory.recall(key, _kind)
+def _sniff(location: Location, stored: StoredFile, cache: MetadataCache) -> str:
+    key = cache_key("first bytes", location.uri, *stored)
+    kind = cache.get(key, _kind)
     if kind is None:
         with location.open_stored(stored) as file:
             head = file.read(_MAGIC_BYTES)
         kind = next((kind for magic, kind in _MAGIC.items() if head.startswith(magic)), _UNKNOWN)
-        memory.learn(key, kind.encode())
+        cache.put(key, kind.encode())
     return kind
 
 

@@ -18,7 +18,7 @@ from metastore_assets.formats.files.declared import Declared, with_declared
 from metastore_assets.formats.files.listing import DataFile
 from metastore_assets.formats.files.text_reader import TextReader
 from metastore_assets.formats.files.union import plain_type, union_fields
-from metastore_assets.formats.metadata_cache import Memory, memory_key
+from metastore_assets.formats.metadata_cache import MetadataCache, cache_key
 from metastore_assets.formats.readers.parquet import checked_rows, open_parquet
 from metastore_assets.formats.readers.reader import check_distinct, explained
 from metastore_assets.formats.readers.type_limits import check_types
@@ -67,7 +67,7 @@ def table_schema(
     reader_of: Callable[[DataFile], TextReader | None],
     partition_columns: Sequence[str],
     declared: Declared,
-    memory: Memory,
+    cache: MetadataCache,
     run: Runner,
     is_hidden: Callable[[str], bool] = lambda name: False,
 ) -> tuple[list[Described], list[pa.Field], list[TypeReason]]:
@@ -77,7 +77,7 @@ def table_schema(
     given by name. Raises TableFormatError when no file can be read, or two cannot be of one table.
     """
     readers = [reader_of(file) for file in files]
-    outcomes = _describe_all(location, files, readers, memory, run, is_hidden)
+    outcomes = _describe_all(location, files, readers, cache, run, is_hidden)
     readable = [place for place, outcome in enumerate(outcomes) if not isinstance(outcome, FragmentError)]
     if not readable:
         what = f"{location.uri} has no readable file"
@@ -153,24 +153,24 @@ def _describe_all(
     location: Location,
     files: Sequence[DataFile],
     readers: Sequence[TextReader | None],
-    memory: Memory,
+    cache: MetadataCache,
     run: Runner,
     is_hidden: Callable[[str], bool],
 ) -> list[Any]:
     """What is known of each file, or the FragmentError that tells why nothing is. Only new files are read."""
     keys = [
-        memory_key("file" if reader is None else "text", *file_identity(location, file), repr(reader))
+        cache_key("file" if reader is None else "text", *file_identity(location, file), repr(reader))
         for file, reader in zip(files, readers, strict=True)
     ]
     result: list[Any] = [
-        memory.recall(key, partial(_typed, memory) if reader is None else partial(_quiet, reader, is_hidden))
+        cache.get(key, partial(_typed, cache) if reader is None else partial(_quiet, reader, is_hidden))
         for key, reader in zip(keys, readers, strict=True)
     ]
     for place, (reader, known) in enumerate(zip(readers, result, strict=True)):
         if reader is not None and known is not None:
             result[place], was_quiet = known
             if not was_quiet:
-                memory.learn(keys[place], reader.encode(result[place]))
+                cache.put(keys[place], reader.encode(result[place]))
     new = [place for place, found in enumerate(result) if found is None]
     tasks = [(files[place], readers[place]) for place in new]
     paths = [location.full_path(files[place].stored.path) for place in new]
@@ -189,13 +189,13 @@ def _describe_all(
         elif reader is not None:
             result[place] = outcome = reader.without_values(outcome, is_hidden)
             if len(told := reader.encode(outcome)) <= max(_LEAST_KEPT, files[place].stored.size // _KEPT_PART):
-                memory.learn(keys[place], told, shared=True)
+                cache.put(keys[place], told, shared=True)
         else:
             rows, schema = outcome
             result[place] = rows, _schema(schema)
             digest = hashlib.sha256(schema).hexdigest()[:32]
-            memory.learn(memory_key("schema", digest), schema, shared=True)
-            memory.learn(keys[place], json.dumps([rows, digest]).encode(), shared=True)
+            cache.put(cache_key("schema", digest), schema, shared=True)
+            cache.put(keys[place], json.dumps([rows, digest]).encode(), shared=True)
     return result
 
 
@@ -214,10 +214,10 @@ _KEPT_PART = 8
 """What is told of text is kept when it is no more than so many bytes, or than such a part of the file."""
 
 
-def _typed(memory: Memory, data: bytes) -> tuple[int | None, pa.Schema]:
+def _typed(cache: MetadataCache, data: bytes) -> tuple[int | None, pa.Schema]:
     """The number of rows of a file, and its schema, which few others do not share."""
     rows, digest = json.loads(data)
-    schema = memory.recall(memory_key("schema", digest), _schema)
+    schema = cache.get(cache_key("schema", digest), _schema)
     if schema is None:
         raise LookupError(digest)
     return rows, schema

@@ -16,7 +16,7 @@ from metastore_assets.formats.files.text_reader import TextReader
 from metastore_assets.formats.readers.columns import open_columns
 from metastore_assets.formats.readers.reader import FileColumns, FileFragmentReader, explained
 from metastore_assets.formats.readers.spill import SpilledColumns
-from metastore_assets.formats.schema_casting import Matcher
+from metastore_assets.formats.schema_casting import FieldMatcher
 from metastore_assets.storage.location import Location
 
 
@@ -49,7 +49,7 @@ class FilesFragmentSource:
             reader = FileFragmentReader(
                 columns,
                 path=path,
-                matcher=Matcher(convert=converted),
+                matcher=FieldMatcher(convert=converted),
                 constants={name: typed(value) for name, value in self.file.partition},
                 verify=lambda: self.location.check(self.file.stored),
             )

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from urllib.parse import unquote
 
 from metastore_assets.errors import TableFormatError, TableNotFoundError
-from metastore_assets.formats.checked import record, text
-from metastore_assets.formats.metadata_json import parsed
+from metastore_assets.formats.metadata_json import as_object, as_text, parse_json
 from metastore_assets.formats.registration import Marks
 from metastore_assets.storage.corrupt_input import metadata_errors
 from metastore_assets.storage.location import Location
@@ -66,11 +65,11 @@ def _actions(location: Location, path: str) -> Iterator[tuple[str, bool]]:
         if version.strip() != _VERSION:
             raise ValueError(f"its version is {version[:20]!r}; {_VERSION} is read")
         for line in filter(str.strip, lines):
-            file = record(parsed(line), "a file")
-            action = text(file.get("action"), "action")
+            file = as_object(parse_json(line), "a file")
+            action = as_text(file.get("action"), "action")
             if action not in ("add", "delete"):
                 raise ValueError(f"the action {action[:20]!r} is not known")
-            yield unquote(text(file.get("path"), "path")), action == "add"
+            yield unquote(as_text(file.get("path"), "path")), action == "add"
 
 
 def _relative(location: Location, location_policy: LocationPolicy, recorded: str) -> str:

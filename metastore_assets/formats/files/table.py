@@ -18,14 +18,14 @@ from metastore_assets.errors import (
     TableFormatError,
     TableNotFoundError,
 )
-from metastore_assets.formats.base import Fragment, Snapshot, SnapshotReference, Turn
+from metastore_assets.formats.base import Fragment, HistoryChange, Snapshot, SnapshotReference
 from metastore_assets.formats.bounds import bounds_table
 from metastore_assets.formats.files.csv.options import OPTIONS as CSV_OPTIONS
 from metastore_assets.formats.files.csv.options import CsvOptions
 from metastore_assets.formats.files.listing import READABLE, DataFile, data_files, list_files, partition_columns
 from metastore_assets.formats.files.neighbours import Formats, Neighbours
 from metastore_assets.formats.files.templates import Folders, HiveFolders, Items, Template, texts
-from metastore_assets.formats.metadata_cache import Memory
+from metastore_assets.formats.metadata_cache import MetadataCache
 from metastore_assets.formats.partition_filter import BoundPartitionFilter, PartitionFilter
 from metastore_assets.formats.partition_keys import encode_partition_key
 from metastore_assets.messages import close_names
@@ -48,12 +48,12 @@ class FilesFormat:
     """Files in folders. Their snapshot is what a listing shows: there is no commit that spans files."""
 
     def __init__(
-        self, table: TableConfig, formats: Formats, memory: Memory, run: Runner, folders: Folders | None = None
+        self, table: TableConfig, formats: Formats, cache: MetadataCache, run: Runner, folders: Folders | None = None
     ) -> None:
         """`formats` are those whose tables are no plain files; `folders`, where it is known which ones are meant."""
         self._table = table
         self._formats = formats
-        self._memory = memory
+        self._cache = cache
         self._run = run
         self._bytes_read = 0
         self._listed: tuple[list[DataFile], Neighbours, list[str]] | None = None
@@ -97,7 +97,7 @@ class FilesFormat:
         """The digest: files have no commits that would have a time. A snapshot taken next is of the same listing."""
         return SnapshotReference(self.snapshot_id(), None)
 
-    def turn(self, former: SnapshotReference, now: SnapshotReference) -> Turn:
+    def history_change(self, former: SnapshotReference, now: SnapshotReference) -> HistoryChange:
         """Nothing: files tell no history."""
         return None
 
@@ -120,14 +120,14 @@ class FilesFormat:
                 neighbours.check(anew=True)
         columns = partition_columns(self._folders, files)
         described, fields, reasons = table_schema(
-            self._location, files, self._reader, columns, self._declared, self._memory, self._counted, self._is_hidden
+            self._location, files, self._reader, columns, self._declared, self._cache, self._counted, self._is_hidden
         )
         types = self._folders.types
         schema = pa.schema(
             [field for field in fields if field.name not in columns]
             + [pa.field(name, types.get(name, pa.string())) for name in columns]
         )
-        check_integers(self._location, files, described, schema, reasons, self._memory)
+        check_integers(self._location, files, described, schema, reasons, self._cache)
         check_declared(self._table.name, self._declared, schema, columns)
         keys = _partition_keys(files, columns)
         fragments = [
@@ -201,7 +201,7 @@ class FilesFormat:
         found, neighbours = listed
         with self._told():
             neighbours.check(anew=anew)
-            files = data_files(location, found, self._folders, self._bind, self._memory, self._kind)
+            files = data_files(location, found, self._folders, self._bind, self._cache, self._kind)
         if not files:
             left = " in the partitions that are meant" if self._filter.leaves_out else ""
             raise TableNotFoundError(f"{location.uri} holds no table: there are no data files{left}")

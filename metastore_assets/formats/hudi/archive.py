@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pyarrow.parquet as pq
 
-from metastore_assets.formats.checked import distinct, record, records, text
 from metastore_assets.formats.hudi.timeline import FOLDER, Timeline
-from metastore_assets.formats.metadata_json import parsed
+from metastore_assets.formats.metadata_json import as_object, as_objects, as_text, check_distinct, parse_json
 from metastore_assets.storage.corrupt_input import metadata_errors
 from metastore_assets.storage.location import Location
 from metastore_assets.tasks.reading import read_one
@@ -32,9 +31,9 @@ def archived_completions(timeline: Timeline) -> dict[str, str]:
         with metadata_errors(location.full_path(path)):
             path = f"{folder}/manifest_{location.read(path).decode().strip()}"
         with metadata_errors(location.full_path(path)):
-            entries = records(record(parsed(location.read(path)), "the list").get("files"), "files")
-            names = [text(entry.get("fileName"), "fileName") for entry in entries]
-            distinct(names, "the file")
+            entries = as_objects(as_object(parse_json(location.read(path)), "the list").get("files"), "files")
+            names = [as_text(entry.get("fileName"), "fileName") for entry in entries]
+            check_distinct(names, "the file")
     except FileNotFoundError:
         return {}
     found: dict[str, str] = {}
@@ -51,4 +50,4 @@ def _completions(location: Location, path: str) -> dict[str, str]:
         file = pq.ParquetFile(source, pre_buffer=False)
         table = file.read(["instantTime", "completionTime"], use_threads=False)
     pairs = zip(table[0].to_pylist(), table[1].to_pylist(), strict=True)
-    return {text(began, "instantTime"): text(ended, "completionTime") for began, ended in pairs}
+    return {as_text(began, "instantTime"): as_text(ended, "completionTime") for began, ended in pairs}

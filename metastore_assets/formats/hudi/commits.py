@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, cast
 
-from metastore_assets.formats.checked import items, number, record, records, text
 from metastore_assets.formats.hudi.timeline import Instant
-from metastore_assets.formats.metadata_json import parsed
+from metastore_assets.formats.metadata_json import as_integer, as_list, as_object, as_objects, as_text, parse_json
 from metastore_assets.formats.readers.avro import avro_records
 from metastore_assets.storage.corrupt_input import CORRUPTION_ERRORS, unreadable_error
 from metastore_assets.storage.io_counters import IoCountingThreadPool
@@ -78,25 +77,25 @@ def read_commits(location: Location, instants: Sequence[Instant]) -> list[Commit
 
 def _commit(instant: Instant, path: str, load: Callable[[], Mapping[str, Any]]) -> Commit:
     try:
-        metadata = record(load(), "it")
-        written = record(metadata.get("partitionToWriteStats") or {}, "partitionToWriteStats").items()
-        replaced = record(metadata.get("partitionToReplaceFileIds") or {}, "partitionToReplaceFileIds").items()
+        metadata = as_object(load(), "it")
+        written = as_object(metadata.get("partitionToWriteStats") or {}, "partitionToWriteStats").items()
+        replaced = as_object(metadata.get("partitionToReplaceFileIds") or {}, "partitionToReplaceFileIds").items()
         # The second name is that of the first versions.
-        extra = record(metadata.get("extraMetadata") or metadata.get("extraMetadataMap") or {}, "extraMetadata")
+        extra = as_object(metadata.get("extraMetadata") or metadata.get("extraMetadataMap") or {}, "extraMetadata")
         return Commit(
             instant,
             tuple(
                 write
                 for partition, stats in written
-                for stat in records(stats, "partitionToWriteStats")
+                for stat in as_objects(stats, "partitionToWriteStats")
                 for write in _writes(partition, stat)
             ),
             tuple(
-                (partition, text(file_id, "a file group"))
+                (partition, as_text(file_id, "a file group"))
                 for partition, ids in replaced
-                for file_id in items(ids, "partitionToReplaceFileIds")
+                for file_id in as_list(ids, "partitionToReplaceFileIds")
             ),
-            text(extra["schema"], "schema") if extra.get("schema") else None,
+            as_text(extra["schema"], "schema") if extra.get("schema") else None,
             metadata.get("operationType") in _REWRITES,
             bool(extra.get("latest_schema")),
         )
@@ -107,7 +106,7 @@ def _commit(instant: Instant, path: str, load: Callable[[], Mapping[str, Any]]) 
 
 
 def _parsed(data: bytes) -> Mapping[str, Any]:
-    return cast(Mapping[str, Any], parsed(data)) if data else {}
+    return cast(Mapping[str, Any], parse_json(data)) if data else {}
 
 
 def _record(data: bytes) -> Mapping[str, Any]:
@@ -119,15 +118,15 @@ def _record(data: bytes) -> Mapping[str, Any]:
 
 
 def _writes(partition: str, stat: Mapping[str, Any]) -> list[Write]:
-    group = (partition, text(stat.get("fileId"), "fileId"))
+    group = (partition, as_text(stat.get("fileId"), "fileId"))
     previous = stat.get("prevCommit")
-    previous = None if previous in (None, "null") else text(previous, "prevCommit")
+    previous = None if previous in (None, "null") else as_text(previous, "prevCommit")
     path = stat.get("path")
-    written = text(path, "path").rpartition("/")[2] if path else ""
+    written = as_text(path, "path").rpartition("/")[2] if path else ""
     # In delta commits `path` is the last of several log files, which change an older base file.
-    logs = items(stat.get("logFiles") or [], "logFiles")
-    others = {text(name, "logFiles") for name in (*logs, stat.get("baseFile")) if name} - {written}
+    logs = as_list(stat.get("logFiles") or [], "logFiles")
+    others = {as_text(name, "logFiles") for name in (*logs, stat.get("baseFile")) if name} - {written}
     rows = stat.get("numWrites")
-    rows = None if rows is None or written.startswith(".") else number(rows, "numWrites")
+    rows = None if rows is None or written.startswith(".") else as_integer(rows, "numWrites")
     own = [Write(group, written, rows, previous)] if written else []
     return own + [Write(group, name, None, previous) for name in sorted(others)]

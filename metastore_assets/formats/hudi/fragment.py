@@ -14,7 +14,7 @@ from metastore_assets.formats.hudi.columns import HudiColumns
 from metastore_assets.formats.hudi.merge import Merge, merged
 from metastore_assets.formats.readers.columns import open_columns
 from metastore_assets.formats.readers.reader import FileFragmentReader, explained
-from metastore_assets.formats.schema_casting import Matcher
+from metastore_assets.formats.schema_casting import FieldMatcher
 from metastore_assets.formats.values import Constant
 from metastore_assets.storage.location import Location, StoredFile
 
@@ -52,7 +52,7 @@ class HudiFragmentSource:
             reader = FileFragmentReader(
                 HudiColumns(columns, dict(self.numbers), meta_columns=self.meta_columns),
                 path=path,
-                matcher=Matcher(),
+                matcher=FieldMatcher(),
                 constants=dict(self.constants),
                 verify=self._verify if self.merge is None else lambda: None,
             )

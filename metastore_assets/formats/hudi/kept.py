@@ -10,21 +10,21 @@ from collections.abc import Sequence
 from metastore_assets.formats.hudi.commits import Commit, Write
 from metastore_assets.formats.hudi.log import SCHEMA_HEADER, LogBlock
 from metastore_assets.formats.hudi.timeline import Instant
-from metastore_assets.formats.metadata_cache import Memory, memory_key
+from metastore_assets.formats.metadata_cache import MetadataCache, cache_key
 from metastore_assets.storage.location import StoredFile
 
 
 class KeptFiles:
     """What is known of the files of a table, each as a listing shows it."""
 
-    def __init__(self, memory: Memory, table: str) -> None:
+    def __init__(self, cache: MetadataCache, table: str) -> None:
         """`table` is its location."""
-        self._memory = memory
+        self._cache = cache
         self._table = table
 
     def commit(self, instant: Instant) -> Commit | None:
         """The metadata of an instant; None where they are not known."""
-        return self._memory.recall(self._key("commit", instant.stored), lambda data: self._commit(instant, data))
+        return self._cache.get(self._key("commit", instant.stored), lambda data: self._commit(instant, data))
 
     def learn_commit(self, commit: Commit) -> None:
         """Keep them."""
@@ -33,15 +33,15 @@ class KeptFiles:
         if schema is not None:
             # Nearly all commits say the same.
             digest = hashlib.sha256(schema).hexdigest()[:32]
-            self._memory.learn(memory_key("hudi schema", digest), zlib.compress(schema))
+            self._cache.put(cache_key("hudi schema", digest), zlib.compress(schema))
         writes = [[*write.group, write.name, write.rows, write.previous] for write in commit.writes]
         fields = [writes, commit.replaced, digest, commit.rewrites, commit.evolved_by_id]
         value = zlib.compress(json.dumps(fields, separators=(",", ":")).encode(), 1)
-        self._memory.learn(self._key("commit", commit.instant.stored), value)
+        self._cache.put(self._key("commit", commit.instant.stored), value)
 
     def blocks(self, stored: StoredFile) -> list[LogBlock] | None:
         """The blocks of a log file, without the schemas in them; None where they are not known."""
-        return self._memory.recall(self._key("log", stored), _blocks)
+        return self._cache.get(self._key("log", stored), _blocks)
 
     def learn_blocks(self, stored: StoredFile, blocks: Sequence[LogBlock]) -> None:
         """Keep them."""
@@ -49,13 +49,13 @@ class KeptFiles:
             [block.kind, [one for one in block.headers.items() if one[0] != SCHEMA_HEADER], block.place, block.version]
             for block in blocks
         ]
-        self._memory.learn(self._key("log", stored), json.dumps(fields, separators=(",", ":")).encode())
+        self._cache.put(self._key("log", stored), json.dumps(fields, separators=(",", ":")).encode())
 
     def _commit(self, instant: Instant, data: bytes) -> Commit:
         writes, replaced, digest, rewrites, evolved = json.loads(zlib.decompress(data))
         schema = None
         if digest is not None:
-            schema = self._memory.recall(memory_key("hudi schema", digest), _text)
+            schema = self._cache.get(cache_key("hudi schema", digest), _text)
             if schema is None:
                 raise LookupError(digest)
         return Commit(
@@ -68,7 +68,7 @@ class KeptFiles:
         )
 
     def _key(self, kind: str, stored: StoredFile) -> bytes:
-        return memory_key(f"hudi {kind}", self._table, *stored)
+        return cache_key(f"hudi {kind}", self._table, *stored)
 
 
 def _text(data: bytes) -> str:

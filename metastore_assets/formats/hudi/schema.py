@@ -12,7 +12,7 @@ import pyarrow as pa
 from metastore_assets.errors import TableFormatError
 from metastore_assets.formats.hudi.commits import Commit
 from metastore_assets.formats.hudi.timeline import FOLDER, INSTANTS
-from metastore_assets.formats.metadata_json import parsed as parsed_json
+from metastore_assets.formats.metadata_json import parse_json
 from metastore_assets.formats.readers.avro_schema import record_type
 from metastore_assets.formats.readers.parquet import open_parquet
 from metastore_assets.formats.readers.reader import check_distinct
@@ -79,8 +79,8 @@ def table_schema(
         return None
     if any(commit.evolved_by_id for commit in commits):
         _check_never_renamed(location)
-    schema = parsed(location, text, dropped)
-    return _as_created(schema, parsed(location, created).columns, dated) if created and dated else schema
+    schema = parse_schema(location, text, dropped)
+    return _as_created(schema, parse_schema(location, created).columns, dated) if created and dated else schema
 
 
 def _as_created(schema: HudiSchema, created: pa.Schema, dated: Sequence[str]) -> HudiSchema:
@@ -105,10 +105,10 @@ def file_schema(location: Location, base: StoredFile) -> tuple[bytes | None, pa.
         return (file.metadata.metadata or {}).get(b"parquet.avro.schema"), file.schema_arrow
 
 
-def parsed(location: Location, text: str, dropped: Sequence[str] = ()) -> HudiSchema:
+def parse_schema(location: Location, text: str, dropped: Sequence[str] = ()) -> HudiSchema:
     """A schema from Avro's JSON. Raises TableFormatError when it cannot be Arrow's."""
     try:
-        document: dict[str, Any] = parsed_json(text)
+        document: dict[str, Any] = parse_json(text)
         # Hudi adds columns of primitive types only, which define no types that others may name.
         fields = [field for field in document["fields"] if field["name"] not in META_COLUMNS]
         document = document | {"fields": fields}
@@ -137,7 +137,7 @@ def _check_never_renamed(location: Location) -> None:
         for file in sorted(location.names(folder, *INSTANTS)):
             if not file.endswith(".schemacommit"):
                 continue
-            history = parsed_json(location.read(f"{folder}/{file}"))
+            history = parse_json(location.read(f"{folder}/{file}"))
             for schema in history["schemas"]:
                 for key, name in _numbered(schema["fields"], ()):
                     if names.setdefault(key, name) != name:

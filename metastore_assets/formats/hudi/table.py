@@ -10,7 +10,14 @@ import pyarrow as pa
 
 from metastore_assets.config import TableConfig
 from metastore_assets.errors import ConfigError, TableFormatError, TableNotFoundError
-from metastore_assets.formats.base import DerivedColumn, Fragment, Snapshot, SnapshotReference, Turn, turn_by_time
+from metastore_assets.formats.base import (
+    DerivedColumn,
+    Fragment,
+    HistoryChange,
+    Snapshot,
+    SnapshotReference,
+    history_change_by_time,
+)
 from metastore_assets.formats.bounds import FragmentBounds, bounds_table
 from metastore_assets.formats.hudi.archive import archived_completions
 from metastore_assets.formats.hudi.columns import PartitionConstants
@@ -24,13 +31,13 @@ from metastore_assets.formats.hudi.schema import (
     OPERATION,
     HudiSchema,
     file_schema,
-    parsed,
+    parse_schema,
     table_schema,
     unparsed,
 )
 from metastore_assets.formats.hudi.slices import FileSlice, file_slices
 from metastore_assets.formats.hudi.timeline import Instant, State, Timeline, flag, load_timeline
-from metastore_assets.formats.metadata_cache import Memory
+from metastore_assets.formats.metadata_cache import MetadataCache
 from metastore_assets.formats.partition_filter import PartitionFilter
 from metastore_assets.formats.partition_keys import encode_partition_key
 from metastore_assets.storage.corrupt_input import CORRUPTION_ERRORS, unreadable_error
@@ -47,9 +54,9 @@ _DROPPED = "hoodie.datasource.write.drop.partition.columns"
 class HudiFormat:
     """A Hudi table at a location. Its snapshots are the completed writes of its timeline."""
 
-    def __init__(self, table: TableConfig, memory: Memory) -> None:
+    def __init__(self, table: TableConfig, cache: MetadataCache) -> None:
         self._location = table_location(table)
-        self._kept = KeptFiles(memory, self._location.uri)
+        self._kept = KeptFiles(cache, self._location.uri)
         self._at = table.at
         self._filter = PartitionFilter.of(table.partitions)
         self._meta_columns = table.options.get(_OPTION, False)
@@ -71,9 +78,9 @@ class HudiFormat:
             state = load_timeline(self._location).state(self._at)
         return SnapshotReference(state.id, state.committed_at)
 
-    def turn(self, former: SnapshotReference, now: SnapshotReference) -> Turn:
+    def history_change(self, former: SnapshotReference, now: SnapshotReference) -> HistoryChange:
         """By when the instants completed."""
-        return turn_by_time(former, now)
+        return history_change_by_time(former, now)
 
     def snapshot(self) -> Snapshot:
         """The state, from the timeline, the metadata of the new commits on it, and one listing of the table."""
@@ -175,7 +182,7 @@ class HudiFormat:
             raise TableFormatError(f"{self._location.uri}: neither a commit nor a file tells the table's schema")
         newest = max(bases, key=lambda stored: stored.path.rpartition("_")[2])
         text, stored = read_one(file_schema, self._location.full_path(newest.path), self._location, newest)
-        return parsed(self._location, text.decode()) if text is not None else unparsed(stored)
+        return parse_schema(self._location, text.decode()) if text is not None else unparsed(stored)
 
     def _fragments(
         self,

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 from metastore_assets.formats.hudi.log import AVRO_BLOCK, PARQUET_BLOCK, SCHEMA_HEADER, read_blocks, written_block
 from metastore_assets.formats.readers.avro import AvroColumns, zigzag
 from metastore_assets.formats.readers.parquet import open_parquet
-from metastore_assets.formats.schema_casting import Matcher, conform
+from metastore_assets.formats.schema_casting import FieldMatcher, cast_to_schema
 
 _SYNC = b"\0" * 16
 _LOCAL = "local-timestamp-"
@@ -81,7 +81,7 @@ def _parquet(table: pa.Table) -> bytes:
 def _table_in_utc(table: pa.Table) -> pa.Table:
     schema = _schema_in_utc(table.schema)
     columns = [
-        pa.chunked_array([conform(chunk, field.type, Matcher()) for chunk in column.chunks], field.type)
+        pa.chunked_array([cast_to_schema(chunk, field.type, FieldMatcher()) for chunk in column.chunks], field.type)
         for column, field in zip(table.columns, schema, strict=True)
     ]
     return pa.table(columns, schema=schema)

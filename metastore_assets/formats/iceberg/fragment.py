@@ -14,7 +14,7 @@ from metastore_assets.formats.iceberg.equality import EqualityDeletes, equal_row
 from metastore_assets.formats.iceberg.names import FallbackIds, has_ids
 from metastore_assets.formats.readers.columns import open_columns
 from metastore_assets.formats.readers.reader import FileColumns, FileFragmentReader, explained
-from metastore_assets.formats.schema_casting import Matcher
+from metastore_assets.formats.schema_casting import FieldMatcher
 from metastore_assets.formats.values import Constant
 from metastore_assets.storage.location import Location
 
@@ -54,7 +54,7 @@ class IcebergFragmentSource:
         return self._reader(columns, matcher, full_path, deleted)
 
     def _reader(
-        self, columns: FileColumns, matcher: Matcher, full_path: str, deleted: Positions | None
+        self, columns: FileColumns, matcher: FieldMatcher, full_path: str, deleted: Positions | None
     ) -> FileFragmentReader:
         constants = dict(self.constants)
         if has_ids(columns.fields):

@@ -10,7 +10,7 @@ from typing import Any
 
 from metastore_assets.formats.iceberg.manifests import FileEntry, Manifest, Statistics
 from metastore_assets.formats.iceberg.metadata import TableMetadata
-from metastore_assets.formats.metadata_cache import Memory, memory_key
+from metastore_assets.formats.metadata_cache import MetadataCache, cache_key
 
 
 class KeptManifests:
@@ -20,25 +20,25 @@ class KeptManifests:
     made again where another lay has other manifests.
     """
 
-    def __init__(self, memory: Memory, table: str, metadata: TableMetadata) -> None:
+    def __init__(self, cache: MetadataCache, table: str, metadata: TableMetadata) -> None:
         """`table` is the location of its folder."""
-        self._memory = memory
+        self._cache = cache
         # The specs, too, decide on what is read.
         self._table = [table, metadata.uuid, metadata.default_spec_id, repr(sorted(metadata.specs.items()))]
 
-    def recall(self, manifest: Manifest) -> list[FileEntry] | None:
+    def get(self, manifest: Manifest) -> list[FileEntry] | None:
         """The entries of a manifest, without statistics of data files; None where they are not known."""
-        return None if manifest.length is None else self._memory.recall(self._key(manifest), _decoded)
+        return None if manifest.length is None else self._cache.get(self._key(manifest), _decoded)
 
-    def learn(self, manifest: Manifest, entries: Sequence[FileEntry]) -> None:
+    def put(self, manifest: Manifest, entries: Sequence[FileEntry]) -> None:
         """Keep the entries of a manifest."""
         if manifest.length is not None:
-            self._memory.learn(self._key(manifest), _encoded(entries))
+            self._cache.put(self._key(manifest), _encoded(entries))
 
     def _key(self, manifest: Manifest) -> bytes:
         identity = manifest.path, manifest.length, manifest.snapshot_id, manifest.sequence_number
         kind = "delete manifest" if manifest.content else "manifest"
-        return memory_key(kind, *self._table, *identity, manifest.spec_id, manifest.content)
+        return cache_key(kind, *self._table, *identity, manifest.spec_id, manifest.content)
 
 
 def _encoded(entries: Sequence[FileEntry]) -> bytes:

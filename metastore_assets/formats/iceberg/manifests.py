@@ -9,9 +9,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from metastore_assets.errors import TableFormatError
-from metastore_assets.formats.checked import distinct, number, shown, text
 from metastore_assets.formats.iceberg.metadata import PartitionField
 from metastore_assets.formats.iceberg.records import partition_name, records_by_id
+from metastore_assets.formats.metadata_json import as_integer, as_text, check_distinct, format_value
 from metastore_assets.formats.readers.avro import avro_header
 from metastore_assets.storage.corrupt_input import UnsupportedError, check_limit
 from metastore_assets.storage.limits import MANIFESTS
@@ -119,10 +119,10 @@ def read_manifest_list(location: Location, path: str) -> list[Manifest]:
         summaries, spec_id = record.get("partitions"), record.get("partition_spec_id")
         manifests.append(
             Manifest(
-                path=text(record["manifest_path"], "manifest_path"),
-                spec_id=None if spec_id is None else number(spec_id, "partition_spec_id"),
-                content=number(record.get("content") or 0, "content"),
-                sequence_number=number(record.get("sequence_number") or 0, "sequence_number"),
+                path=as_text(record["manifest_path"], "manifest_path"),
+                spec_id=None if spec_id is None else as_integer(spec_id, "partition_spec_id"),
+                content=as_integer(record.get("content") or 0, "content"),
+                sequence_number=as_integer(record.get("sequence_number") or 0, "sequence_number"),
                 partitions=None if summaries is None else tuple(map(_summary, summaries)),
                 is_encrypted=bool(record.get("key_metadata")),
                 length=_known(record.get("manifest_length")),
@@ -130,7 +130,7 @@ def read_manifest_list(location: Location, path: str) -> list[Manifest]:
             )
         )
         check_limit(MANIFESTS, len(manifests), "manifests")
-    distinct((manifest.path for manifest in manifests), "the manifest")
+    check_distinct((manifest.path for manifest in manifests), "the manifest")
     return manifests
 
 
@@ -180,7 +180,9 @@ def _entries(
             continue
         file = record["data_file"]
         if manifest.content and file.get("content") is None:
-            raise ValueError(f"{shown(file['file_path'])} does not say whether it deletes by position or by values")
+            raise ValueError(
+                f"{format_value(file['file_path'])} does not say whether it deletes by position or by values"
+            )
         sequence_number = record.get("sequence_number")
         if sequence_number is None and (manifest.sequence_number == 0 or record["status"] == _ADDED):
             # Inherited: the number is not known before the commit, the manifest is written before.
@@ -198,23 +200,23 @@ def _entry(
 ) -> FileEntry:
     """Raises ValueError for a value of another kind than it has to be."""
     referenced, offset, size = map(file.get, _VECTOR_FIELDS)
-    content = number(file.get("content") or DATA, "content", least=DATA)
+    content = as_integer(file.get("content") or DATA, "content", minimum=DATA)
     if content > EQUALITY_DELETES:
-        raise UnsupportedError(f"{shown(file['file_path'])} has the content {content}, which is not supported")
+        raise UnsupportedError(f"{format_value(file['file_path'])} has the content {content}, which is not supported")
     return FileEntry(
         content=content,
-        path=text(file["file_path"], "file_path"),
-        format=text(file["file_format"], "file_format").lower(),
+        path=as_text(file["file_path"], "file_path"),
+        format=as_text(file["file_format"], "file_format").lower(),
         spec_id=spec_id,
         partition=partition,
-        record_count=number(file["record_count"], "record_count", least=0),
-        size=number(file["file_size_in_bytes"], "file_size_in_bytes", least=0),
-        sequence_number=None if sequence_number is None else number(sequence_number, "sequence_number"),
+        record_count=as_integer(file["record_count"], "record_count", minimum=0),
+        size=as_integer(file["file_size_in_bytes"], "file_size_in_bytes", minimum=0),
+        sequence_number=None if sequence_number is None else as_integer(sequence_number, "sequence_number"),
         is_encrypted=bool(file.get("key_metadata")),
-        equality_ids=tuple(number(one, "equality_ids") for one in file.get("equality_ids") or ()),
-        referenced_data_file=None if referenced is None else text(referenced, "referenced_data_file"),
-        content_offset=None if offset is None else number(offset, "content_offset"),
-        content_size=None if size is None else number(size, "content_size_in_bytes"),
+        equality_ids=tuple(as_integer(one, "equality_ids") for one in file.get("equality_ids") or ()),
+        referenced_data_file=None if referenced is None else as_text(referenced, "referenced_data_file"),
+        content_offset=None if offset is None else as_integer(offset, "content_offset"),
+        content_size=None if size is None else as_integer(size, "content_size_in_bytes"),
         statistics=statistics,
     )
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from metastore_assets.errors import TableFormatError
-from metastore_assets.formats.checked import shown
 from metastore_assets.formats.iceberg.checks import check_metadata
 from metastore_assets.formats.iceberg.metadata_files import read_metadata_json
+from metastore_assets.formats.metadata_json import format_value
 from metastore_assets.storage.corrupt_input import CORRUPTION_ERRORS, unreadable_error
 from metastore_assets.storage.location import Location
 
@@ -88,7 +88,7 @@ def read_metadata(location: Location, path: str) -> TableMetadata:
     version = raw.get("format-version", 1)
     if version not in range(1, _NEWEST_FORMAT + 1):
         raise TableFormatError(
-            f"{full_path} is of Iceberg's format version {shown(version)}; up to {_NEWEST_FORMAT} are read"
+            f"{full_path} is of Iceberg's format version {format_value(version)}; up to {_NEWEST_FORMAT} are read"
         )
     try:
         check_metadata(raw)

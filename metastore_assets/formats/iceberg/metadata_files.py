@@ -8,8 +8,7 @@ from itertools import islice
 from typing import Any
 
 from metastore_assets.errors import TableFormatError, TableNotFoundError
-from metastore_assets.formats.checked import number
-from metastore_assets.formats.metadata_json import parsed_file
+from metastore_assets.formats.metadata_json import as_integer, parse_json_file
 from metastore_assets.storage.corrupt_input import CORRUPTION_ERRORS, metadata_errors, unreadable_error
 from metastore_assets.storage.listing import StoredFile
 from metastore_assets.storage.location import Location
@@ -108,7 +107,7 @@ def _age(folder: Location, name: str) -> tuple[int, int, str]:
     path = f"{METADATA}/{name}"
     raw = read_metadata_json(folder, path)
     with metadata_errors(folder.full_path(path)):
-        updated, sequence = (number(raw.get(key) or 0, key) for key in ("last-updated-ms", "last-sequence-number"))
+        updated, sequence = (as_integer(raw.get(key) or 0, key) for key in ("last-updated-ms", "last-sequence-number"))
     return updated, sequence, name
 
 
@@ -126,7 +125,7 @@ def _is_metadata(location: Location, path: str) -> bool:
 def _json(location: Location, path: str) -> Any:
     full_path = location.full_path(path)
     try:
-        return parsed_file(location.read(path))
+        return parse_json_file(location.read(path))
     except FileNotFoundError as error:
         raise TableNotFoundError(f"{full_path} does not exist") from error
     except CORRUPTION_ERRORS as error:

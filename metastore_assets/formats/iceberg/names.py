@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from metastore_assets.formats.base import FIELD_ID
 from metastore_assets.formats.iceberg.metadata import TableMetadata
-from metastore_assets.formats.schema_casting import PARQUET_FIELD_ID, Matcher, identity
+from metastore_assets.formats.schema_casting import PARQUET_FIELD_ID, FieldMatcher, identity
 
 NAME_MAPPING = "schema.name-mapping.default"
 _Tree = tuple["Node", ...]
@@ -58,7 +58,7 @@ class FallbackIds:
                 return cls(mapping, by_position=False)
         return cls(_positions(metadata.schemas[min(metadata.schemas)]["fields"]), by_position=True)
 
-    def matcher(self, kind: str, fields: Sequence[pa.Field], *, positions: bool = True) -> Matcher:
+    def matcher(self, kind: str, fields: Sequence[pa.Field], *, positions: bool = True) -> FieldMatcher:
         """Finds the fields of the table among those of a file of that kind.
 
         Files that do not have all columns of a table say nothing by `positions`.
@@ -66,7 +66,7 @@ class FallbackIds:
         # By the specification; that of ORC has an attribute for it, which not all writers set.
         longs_are_times = kind == "orc"
         if has_ids(fields) or (self.by_position and not positions):
-            return Matcher(by_id=True, longs_are_times=longs_are_times)
+            return FieldMatcher(by_id=True, longs_are_times=longs_are_times)
         top_level = {
             field.name: str(node.id)
             for index, field in enumerate(fields)
@@ -89,7 +89,7 @@ class FallbackIds:
         return next((node for node in nodes if field.name in node.names), None)
 
 
-class _NamedMatcher(Matcher):
+class _NamedMatcher(FieldMatcher):
     """Finds fields by the names that one file has for ids; `top_level` are the ids of its columns by name."""
 
     def __init__(self, names: Mapping[str, str], top_level: Mapping[str, str], longs_are_times: bool) -> None:
@@ -101,7 +101,7 @@ class _NamedMatcher(Matcher):
         return self._top_level.get(stored.name)
 
     def among(self, stored: Sequence[pa.Field]) -> Callable[[pa.Field], int | None]:
-        find = Matcher().among(stored)
+        find = FieldMatcher().among(stored)
 
         def find_named(wanted: pa.Field) -> int | None:
             if FIELD_ID not in (wanted.metadata or {}):

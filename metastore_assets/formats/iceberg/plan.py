@@ -32,7 +32,7 @@ from metastore_assets.formats.iceberg.names import FallbackIds
 from metastore_assets.formats.iceberg.partitions import Partitions
 from metastore_assets.formats.iceberg.schema import arrow_field, fields_by_id
 from metastore_assets.formats.iceberg.states import State
-from metastore_assets.formats.metadata_cache import Memory
+from metastore_assets.formats.metadata_cache import MetadataCache
 from metastore_assets.formats.partition_filter import PartitionFilter
 from metastore_assets.formats.readers.columns import KINDS
 from metastore_assets.storage.corrupt_input import metadata_errors
@@ -64,13 +64,13 @@ class Planner:
         metadata: TableMetadata,
         state: State,
         partition_filter: PartitionFilter,
-        memory: Memory,
+        cache: MetadataCache,
     ) -> None:
         self._files = files
         self._metadata = metadata
         self._state = state
         self._fallback = FallbackIds.of(metadata)
-        self._kept = KeptManifests(memory, files.folder.uri, metadata)
+        self._kept = KeptManifests(cache, files.folder.uri, metadata)
         self.partitions = Partitions(files.name, metadata, state.schema)
         self.specs_in_use = {metadata.default_spec_id} & metadata.specs.keys()
         """The spec that new files get, and once all fragments were planned those of the files that were read of."""
@@ -113,7 +113,7 @@ class Planner:
 
     def _read(self, manifests: Sequence[Manifest], statistics: bool) -> list[Any]:
         """The entries of each manifest, or why they cannot be read. Those of known ones are without statistics."""
-        outcomes: list[Any] = [None if statistics else self._kept.recall(manifest) for manifest in manifests]
+        outcomes: list[Any] = [None if statistics else self._kept.get(manifest) for manifest in manifests]
         new = [place for place, known in enumerate(outcomes) if known is None]
         places = [self._files.locate(manifest.path) for manifest in manifests]
         found = read_all(
@@ -125,7 +125,7 @@ class Planner:
         for place, outcome in zip(new, found, strict=True):
             outcomes[place] = outcome
             if not statistics and not isinstance(outcome, Exception):
-                self._kept.learn(manifests[place], outcome)
+                self._kept.put(manifests[place], outcome)
         return outcomes
 
     def _wanted(self, entries: Iterable[FileEntry]) -> Iterator[FileEntry]:

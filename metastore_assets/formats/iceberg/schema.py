@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from metastore_assets.errors import TableFormatError
 from metastore_assets.formats.base import FIELD_ID
-from metastore_assets.formats.schema_casting import VARIANT, default_of, identity, with_default
+from metastore_assets.formats.schema_casting import VARIANT, default_of, identity, set_default
 from metastore_assets.formats.values import Constant, constant
 from metastore_assets.iso8601 import parse_date, parse_time, parse_timestamp
 from metastore_assets.storage.corrupt_input import with_redacted_message
@@ -79,7 +79,7 @@ def _annotated(table: str, field: Mapping[str, Any], result: pa.Field) -> pa.Fie
     if default is None:
         return result
     try:
-        return with_default(result, default_value(default, result.type)[0])
+        return set_default(result, default_value(default, result.type)[0])
     except (ValueError, TypeError, ArithmeticError, KeyError, AttributeError, pa.ArrowException) as error:
         raise with_redacted_message(
             TableFormatError(

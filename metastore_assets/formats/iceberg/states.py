@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from metastore_assets.errors import TableFormatError, TableNotFoundError
-from metastore_assets.formats.base import SnapshotReference, Turn
+from metastore_assets.formats.base import HistoryChange, SnapshotReference
 from metastore_assets.formats.iceberg.metadata import IcebergSnapshot, TableMetadata
 from metastore_assets.formats.time_travel import not_found, parse_timestamp
 
@@ -49,13 +49,13 @@ def resolve_state(name: str, metadata: TableMetadata, at: str | None) -> State:
     return _state(name, metadata, max(before, key=lambda entry: entry[0])[1], at)
 
 
-def turn_since(metadata: TableMetadata, state: State, former: SnapshotReference) -> Turn:
+def history_change_since(metadata: TableMetadata, state: State, former: SnapshotReference) -> HistoryChange:
     """How a table came from a former state to another one, by the snapshots that its metadata still have.
 
     A snapshot without a parent is not the first of a table: some writers take parents away that they remove.
     """
     if state.id == former.id:
-        return "other metadata"
+        return "metadata changed"
     if former.committed_at is None or not former.id.isdecimal():
         return None  # It had no snapshot, or was in another format.
     line = list(_ancestors(metadata, None if state.snapshot is None else state.snapshot.id))

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from metastore_assets.config import TableConfig
 from metastore_assets.errors import MetastoreError, TableFormatError, TableNotFoundError
-from metastore_assets.formats.base import Snapshot, SnapshotReference, Turn
+from metastore_assets.formats.base import HistoryChange, Snapshot, SnapshotReference
 from metastore_assets.formats.bounds import FragmentBounds, bounds_table, column_path
 from metastore_assets.formats.iceberg.bounds import fragment_bounds
 from metastore_assets.formats.iceberg.locations import TableFiles, table_files
@@ -19,8 +19,8 @@ from metastore_assets.formats.iceberg.metadata import TableMetadata, read_metada
 from metastore_assets.formats.iceberg.metadata_files import METADATA, is_metadata_file, newest_metadata
 from metastore_assets.formats.iceberg.plan import Planner
 from metastore_assets.formats.iceberg.schema import arrow_schema
-from metastore_assets.formats.iceberg.states import State, resolve_state, turn_since
-from metastore_assets.formats.metadata_cache import Memory, memory_key
+from metastore_assets.formats.iceberg.states import State, history_change_since, resolve_state
+from metastore_assets.formats.metadata_cache import MetadataCache, cache_key
 from metastore_assets.formats.partition_filter import PartitionFilter
 from metastore_assets.storage.corrupt_input import CORRUPTION_ERRORS, metadata_errors, unreadable_error
 from metastore_assets.storage.listing import StoredFile
@@ -31,11 +31,11 @@ from metastore_assets.storage.location_policy import LocationPolicy, table_locat
 class IcebergFormat:
     """An Iceberg table by its folder, or by a metadata file."""
 
-    def __init__(self, table: TableConfig, memory: Memory) -> None:
-        self._memory = memory
+    def __init__(self, table: TableConfig, cache: MetadataCache) -> None:
+        self._cache = cache
         self._table = table
         self._filter = PartitionFilter.of(table.partitions)
-        self._uuid_key = memory_key("iceberg table", table.uri)
+        self._uuid_key = cache_key("iceberg table", table.uri)
 
     def snapshot_id(self) -> str:
         """The id of the snapshot that is meant; empty for a table that never had rows."""
@@ -50,32 +50,32 @@ class IcebergFormat:
         with self._explained():
             location, file = self._file()
             # A metadata file may hold thousands of snapshots, and does not change.
-            key = memory_key("iceberg state", location.uri, self._table.at, *file)
-            known = self._memory.recall(key, _decoded)
+            key = cache_key("iceberg state", location.uri, self._table.at, *file)
+            known = self._cache.get(key, _decoded)
             if known is None:
                 state = self._load(file)[3]
                 known = SnapshotReference(state.id, state.committed_at)
-                self._memory.learn(key, json.dumps([known.id, state.committed_at.isoformat()]).encode())
+                self._cache.put(key, json.dumps([known.id, state.committed_at.isoformat()]).encode())
         return known
 
-    def turn(self, former: SnapshotReference, now: SnapshotReference) -> Turn:
+    def history_change(self, former: SnapshotReference, now: SnapshotReference) -> HistoryChange:
         """By the table's own id and the ancestors of the snapshot, from the metadata file, which is read again."""
         with self._explained():
             metadata, state = self._load()[2:]
-        known = self._memory.recall(self._uuid_key, bytes.decode)
+        known = self._cache.get(self._uuid_key, bytes.decode)
         if known and metadata.uuid and known != metadata.uuid:
-            return "made anew"
-        return turn_since(metadata, state, former) if state.id == now.id else None
+            return "recreated"
+        return history_change_since(metadata, state, former) if state.id == now.id else None
 
     def snapshot(self) -> Snapshot:
         """The state that is meant, from the metadata file, the manifest list, and all manifests that are new."""
         with self._explained():
             location_policy, folder, metadata, state = self._load()
             planner = Planner(
-                self._files(location_policy, folder, metadata, state), metadata, state, self._filter, self._memory
+                self._files(location_policy, folder, metadata, state), metadata, state, self._filter, self._cache
             )
             fragments = [planned.fragment for planned in planner.fragments()]
-            self._memory.learn(self._uuid_key, metadata.uuid.encode())
+            self._cache.put(self._uuid_key, metadata.uuid.encode())
             return Snapshot(
                 format="iceberg",
                 id=state.id,
@@ -105,7 +105,7 @@ class IcebergFormat:
                 # The table has gone on since.
                 state = resolve_state(self._table.uri, metadata, snapshot.id or None)
             planner = Planner(
-                self._files(location_policy, folder, metadata, state), metadata, state, self._filter, self._memory
+                self._files(location_policy, folder, metadata, state), metadata, state, self._filter, self._cache
             )
             for planned in planner.fragments(statistics=True) if snapshot.id else ():
                 found[planned.fragment.id] = fragment_bounds(path, planned.entry, has_deletes=planned.has_deletes)

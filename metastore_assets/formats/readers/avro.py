@@ -13,7 +13,7 @@ from typing import Any, cast
 import fastavro
 import pyarrow as pa
 
-from metastore_assets.formats.metadata_json import parsed
+from metastore_assets.formats.metadata_json import parse_json
 from metastore_assets.formats.readers.avro_limits import AvroClaims
 from metastore_assets.formats.readers.avro_schema import AvroType, record_type
 from metastore_assets.formats.readers.calendars import FileCalendar
@@ -122,7 +122,7 @@ def read_header(stream: io.BufferedReader) -> AvroHeader:
     codec = _ALIASES.get(named.lower(), named.lower())
     if codec not in CODECS:
         raise UnsupportedError(f"the Avro codec {named!r} has no reader; {', '.join(CODECS)} have")
-    schema = parsed(metadata["avro.schema"])
+    schema = parse_json(metadata["avro.schema"])
     AvroClaims(schema)
     return AvroHeader(schema, metadata, codec, _exactly(stream, _SYNC_BYTES))
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 
-from metastore_assets.formats.schema_casting import Matcher, conform, is_text
+from metastore_assets.formats.schema_casting import FieldMatcher, cast_to_schema, is_text
 from metastore_assets.startup import pc
 
 CHUNK_ROWS = 131_072
@@ -37,7 +37,7 @@ def decoded(array: pa.Array) -> Iterator[pa.Array]:
         start, taken = stop, int(ends[stop - 1])
 
 
-def kept(array: pa.Array, wanted: pa.DataType, matcher: Matcher) -> pa.DictionaryArray | None:
+def kept(array: pa.Array, wanted: pa.DataType, matcher: FieldMatcher) -> pa.DictionaryArray | None:
     """A dictionary array as one of the type `wanted`; None for other arrays, and where entries may not be converted.
 
     Of its entries some may occur in no row: only those of types that are never refused are touched. Raises ArrowInvalid
@@ -48,7 +48,7 @@ def kept(array: pa.Array, wanted: pa.DataType, matcher: Matcher) -> pa.Dictionar
     if not (wanted == pa.string() and is_text(array.dictionary.type)) and wanted != array.dictionary.type:
         return None
     _check(array)
-    return pa.DictionaryArray.from_arrays(array.indices, conform(array.dictionary, wanted, matcher), safe=False)
+    return pa.DictionaryArray.from_arrays(array.indices, cast_to_schema(array.dictionary, wanted, matcher), safe=False)
 
 
 def reduces(array: pa.DictionaryArray) -> bool:

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from metastore_assets.errors import FragmentError
 from metastore_assets.formats.readers.dictionaries import CHUNK_BYTES, CHUNK_ROWS, decoded, joins, kept, reduces
-from metastore_assets.formats.schema_casting import Matcher, conform, default_of, identity
+from metastore_assets.formats.schema_casting import FieldMatcher, cast_to_schema, default_of, identity
 from metastore_assets.formats.values import Constant, repeated
 from metastore_assets.storage.corrupt_input import (
     CORRUPTION_ERRORS,
@@ -60,7 +60,7 @@ class FileFragmentReader:
         columns: FileColumns,
         *,
         path: str,
-        matcher: Matcher,
+        matcher: FieldMatcher,
         constants: Mapping[str, Constant],
         deleted: npt.NDArray[np.uint64] | None = None,
         verify: Callable[[], None] = lambda: None,
@@ -106,8 +106,12 @@ class FileFragmentReader:
         start = 0
         for chunk in self._columns.read(index):
             whole = kept(chunk, field.type, self._matcher) if encoded else None
-            # Conformed first: Arrow has no filter for some of the types that files hold.
-            parts = (conform(part, field.type, self._matcher) for part in decoded(chunk)) if whole is None else (whole,)
+            # Cast first: Arrow has no filter for some of the types that files hold.
+            parts = (
+                (cast_to_schema(part, field.type, self._matcher) for part in decoded(chunk))
+                if whole is None
+                else (whole,)
+            )
             for part in parts:
                 yield self._live(part, start)
                 start += len(part)

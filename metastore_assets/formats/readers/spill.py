@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from metastore_assets.formats.readers.parquet import ParquetColumns
-from metastore_assets.formats.schema_casting import Matcher, conform
+from metastore_assets.formats.schema_casting import FieldMatcher, cast_to_schema
 
 _FILLER = pa.field("", pa.bool_())
 """Stands in for the fields of a struct without any: Parquet stores nothing of such a struct, not even its nulls."""
@@ -31,7 +31,7 @@ class SpilledColumns:
     def read(self, index: int) -> Iterator[pa.Array]:
         """All values of the top-level column at that index, in the order of the rows."""
         for array in self._parquet.read(index):
-            yield conform(array, self.fields[index].type, Matcher()) if self._is_filled[index] else array
+            yield cast_to_schema(array, self.fields[index].type, FieldMatcher()) if self._is_filled[index] else array
 
     def close(self) -> None:
         """Close the file of decoded rows, which removes it."""
@@ -45,7 +45,7 @@ class SpilledColumns:
                 yield batch
             else:
                 arrays = [
-                    column if column.type == field.type else conform(column, field.type, Matcher())
+                    column if column.type == field.type else cast_to_schema(column, field.type, FieldMatcher())
                     for column, field in zip(batch.columns, schema, strict=True)
                 ]
                 yield pa.RecordBatch.from_arrays(arrays, schema=schema)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from metastore_assets.config import MetastoreConfig, TableConfig
 from metastore_assets.errors import MetastoreError, VersionNotFoundError
-from metastore_assets.formats import Memory, open_table_format
+from metastore_assets.formats import MetadataCache, open_table_format
 from metastore_assets.formats.base import Fragment, Snapshot
 from metastore_assets.formats.partition_choice import chosen_partitions
 from metastore_assets.pipeline.assemble import next_version
@@ -111,7 +111,7 @@ def verify(
         )
     engine = Engine.of(config, spark)
     progress(Progress(table.name, "plan"))
-    snapshot = open_table_format(table, Memory(anew=True), TaskReader(spark)).snapshot()
+    snapshot = open_table_format(table, MetadataCache(ignore_process=True), TaskReader(spark)).snapshot()
     table = with_hidden_key(config, table)
     spec = table_profile_spec(version.schema, table, recorded_resolutions(version, table))
     if spec.id != version.spec_id or snapshot.schema != version.schema:

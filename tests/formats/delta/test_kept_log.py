@@ -18,13 +18,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from metastore_assets.config import TableConfig
-from metastore_assets.formats import Memory, open_table_format
+from metastore_assets.formats import MetadataCache, open_table_format
 from metastore_assets.formats.delta import kept_log
 from metastore_assets.formats.delta.actions import Replay
 from metastore_assets.storage.location import Location
 from tests.formats.delta.log_writer import commit, metadata, protocol
 from tests.formats.delta.log_writer import field as column
-from tests.formats.test_memory import assert_planned_alike, assert_same, plan
+from tests.formats.test_metadata_cache import assert_planned_alike, assert_same, plan
 
 _STEPS = st.lists(
     st.sampled_from(
@@ -158,7 +158,7 @@ def test_a_time_looks_at_new_commits_only(tmp_path: Path, monkeypatch: pytest.Mo
     assert_same(found, snapshot)
     assert opened == [f"_delta_log/{6:020}.json"]
     opened.clear()
-    assert open_table_format(config, Memory(lambda: known, anew=True)).current() == snapshot.reference
+    assert open_table_format(config, MetadataCache(lambda: known, ignore_process=True)).current() == snapshot.reference
     assert opened == []
     later = config.model_copy(update={"at": datetime.fromtimestamp(1_700_000_000.006, UTC).isoformat()})
     assert_planned_alike(later, known)

@@ -19,7 +19,7 @@ from metastore_assets.errors import FragmentError, SnapshotNotFoundError
 from metastore_assets.formats import TableFormat, open_table_format
 from metastore_assets.formats.delta.commit_times import CommitTimes
 from metastore_assets.formats.delta.log import Log
-from metastore_assets.formats.metadata_cache import Memory
+from metastore_assets.formats.metadata_cache import MetadataCache
 from metastore_assets.storage.location import Location
 from tests.formats.delta.log_writer import add_file, commit, delete_rows, field, metadata, protocol
 from tests.formats.oracle import read_columns
@@ -167,7 +167,7 @@ def test_times_are_read_as_delta_reads_them(
     expected = max((index for index, time in enumerate(adjusted) if time <= moment), default=None)
     log = Log.of(path.name for path in (folder / "_delta_log").iterdir())
     asked = datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=moment)
-    assert CommitTimes(Location.of(str(folder)), Memory()).version_at(log, asked) == expected
+    assert CommitTimes(Location.of(str(folder)), MetadataCache()).version_at(log, asked) == expected
 
 
 def _versions() -> list[Any]:

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from metastore_assets.formats.files.union import plain_type, wider_type
-from metastore_assets.formats.schema_casting import Matcher, conform
+from metastore_assets.formats.schema_casting import FieldMatcher, cast_to_schema
 
 _INTEGERS = [pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64()]
 _LEAVES: list[pa.DataType] = [
@@ -102,7 +102,7 @@ def test_nothing_is_lost(left: pa.DataType) -> None:
     unions = [union for right in _LEAVES if (union := wider_type(left, right)) is not None]
     assert left in unions
     for union in unions:
-        found = conform(pa.array(values, left), union, Matcher())
+        found = cast_to_schema(pa.array(values, left), union, FieldMatcher())
         assert found.type == union
         assert found.to_pylist() == values
 

@@ -15,8 +15,8 @@ from metastore_assets.formats import Snapshot, open_table_format
 from tests.formats.hudi.history import History
 from tests.formats.hudi.writer import HudiWriter
 from tests.formats.oracle import read_rows
-from tests.formats.test_memory import assert_same as same_plan
-from tests.formats.test_memory import plan
+from tests.formats.test_metadata_cache import assert_same as same_plan
+from tests.formats.test_metadata_cache import plan
 
 _KEYS = st.sampled_from(["a", "b", "c", "d"])
 _ROWS = st.lists(

@@ -15,7 +15,7 @@ from metastore_assets.formats.readers import dictionaries
 from metastore_assets.formats.readers.dictionaries import decoded, kept
 from metastore_assets.formats.readers.parquet import ParquetColumns
 from metastore_assets.formats.readers.reader import FileFragmentReader
-from metastore_assets.formats.schema_casting import Matcher
+from metastore_assets.formats.schema_casting import FieldMatcher
 
 _STORED = st.sampled_from(
     [pa.string(), pa.large_string(), pa.string_view(), pa.binary(), pa.dictionary(pa.int8(), pa.string())]
@@ -25,7 +25,7 @@ _STORED = st.sampled_from(
 def _reader(data: pa.Buffer, deleted: list[int] | None = None) -> FileFragmentReader:
     columns = ParquetColumns(pa.BufferReader(data))
     positions = None if deleted is None else np.array(deleted, np.uint64)
-    return FileFragmentReader(columns, path="x", matcher=Matcher(), constants={}, deleted=positions)
+    return FileFragmentReader(columns, path="x", matcher=FieldMatcher(), constants={}, deleted=positions)
 
 
 def _written(table: pa.Table, **options: object) -> pa.Buffer:
@@ -105,7 +105,7 @@ def test_an_index_of_no_entry_is_an_error(index: int) -> None:
     indices = pa.array([0, index], pa.int32())
     broken = pa.DictionaryArray.from_arrays(indices, pa.array(["a", "b"]), safe=False)
     with pytest.raises(pa.ArrowInvalid, match="entries"):
-        kept(broken, pa.string(), Matcher())
+        kept(broken, pa.string(), FieldMatcher())
     with pytest.raises(pa.ArrowInvalid, match="entries"):
         list(decoded(broken))
 
@@ -113,5 +113,5 @@ def test_an_index_of_no_entry_is_an_error(index: int) -> None:
 def test_an_entry_that_occurs_in_no_row_is_not_converted() -> None:
     """It may be what the table's type cannot hold: bytes that are no text."""
     array = pa.DictionaryArray.from_arrays(pa.array([0, 0, 0, None]), pa.array([b"a", b"\xff"]))
-    assert kept(array, pa.string(), Matcher()) is None
+    assert kept(array, pa.string(), FieldMatcher()) is None
     assert [value for part in decoded(array) for value in part.to_pylist()] == [b"a", b"a", b"a", None]

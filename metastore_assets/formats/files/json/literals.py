@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from metastore_assets.formats.files.declared import converted
 from metastore_assets.formats.files.text_values import first_misfit
-from metastore_assets.formats.schema_casting import Matcher, conform
+from metastore_assets.formats.schema_casting import FieldMatcher, cast_to_schema
 
 _INTEGER = re.compile(r"-?[0-9]+")
 
@@ -44,7 +44,7 @@ LITERAL_DECODER = json.JSONDecoder(
     object_pairs_hook=distinct_keys, parse_float=Literal, parse_int=Literal, parse_constant=Literal
 )
 """Leaves numbers as Literals."""
-_PARSING = Matcher(convert=converted)
+_PARSING = FieldMatcher(convert=converted)
 """Makes values of the texts that `as_written` leaves."""
 
 
@@ -88,18 +88,18 @@ def typed(array: pa.StructArray, wanted: pa.StructType, lines: Sequence[int]) ->
     if array.type == wanted:
         return array
     try:
-        return conform(array, wanted, _PARSING)
+        return cast_to_schema(array, wanted, _PARSING)
     except pa.ArrowInvalid:
         place = first_misfit(array, lambda part: _are_typed(part, wanted))
     try:
-        return conform(array.slice(place, 1), wanted, _PARSING)
+        return cast_to_schema(array.slice(place, 1), wanted, _PARSING)
     except pa.ArrowInvalid as error:
         raise pa.ArrowInvalid(f"line {lines[place]}: {error}") from None
 
 
 def _are_typed(array: pa.StructArray, wanted: pa.StructType) -> bool:
     try:
-        conform(array, wanted, _PARSING)
+        cast_to_schema(array, wanted, _PARSING)
     except pa.ArrowInvalid:
         return False
     return True

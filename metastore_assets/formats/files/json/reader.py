@@ -17,7 +17,7 @@ from metastore_assets.formats.files.json.literals import DECODER, LITERAL_DECODE
 from metastore_assets.formats.files.json.shapes import Shape, arrow_type, merge, observe, type_reasons, without_extremes
 from metastore_assets.formats.files.json.summary import JsonSummary, decode_summary, encode_summary
 from metastore_assets.formats.files.text_reader import OpenStream, PlannedFile
-from metastore_assets.formats.metadata_json import is_deep, most_values
+from metastore_assets.formats.metadata_json import is_nested_deeply, max_value_count
 from metastore_assets.storage.compression import HEAD_BYTES, check_text
 from metastore_assets.storage.corrupt_input import InvalidContentError
 from metastore_assets.storage.limits import LINE_BYTES, NESTING, RECORD_VALUES
@@ -172,7 +172,7 @@ def _rows(open_stream: OpenStream, decoder: json.JSONDecoder) -> Iterator[tuple[
                 ) from error
             if not isinstance(row, dict):
                 raise InvalidContentError(f"line {number} is no object{_hint(text)}")
-            if text.count("[") + text.count("{") > NESTING and is_deep(row):
+            if text.count("[") + text.count("{") > NESTING and is_nested_deeply(row):
                 raise _too_deep(number)
             if _HALF in text.lower():
                 _check_characters(row, number)
@@ -205,7 +205,7 @@ def _lines(content: io.BufferedReader) -> Iterator[tuple[int, bytes]]:
 def _check_size(line: bytes, number: int) -> None:
     if len(line) > LINE_BYTES:
         raise InvalidContentError(f"line {number}: it is longer than {LINE_BYTES:,} bytes, the most that is read")
-    if len(line) > RECORD_VALUES and most_values(line) > RECORD_VALUES:
+    if len(line) > RECORD_VALUES and max_value_count(line) > RECORD_VALUES:
         raise InvalidContentError(f"line {number}: it has more than {RECORD_VALUES:,} values, the most that are read")
 
 

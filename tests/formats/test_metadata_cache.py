@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from metastore_assets.config import TableConfig
-from metastore_assets.formats import Memory, Snapshot, open_table_format
+from metastore_assets.formats import MetadataCache, Snapshot, open_table_format
 from metastore_assets.formats.files.csv.options import CsvOptions
 from metastore_assets.formats.files.csv.reader import CsvReader
 from metastore_assets.formats.files.json.reader import JsonReader
@@ -34,8 +34,8 @@ _STEPS = st.one_of(
 
 def plan(config: TableConfig, known: Mapping[bytes, bytes]) -> tuple[Snapshot, Mapping[bytes, bytes]]:
     """A snapshot by what is known, which is all that is known, and what is to be kept."""
-    memory = Memory(lambda: known, anew=True)
-    return open_table_format(config, memory).snapshot(), memory.kept
+    cache = MetadataCache(lambda: known, ignore_process=True)
+    return open_table_format(config, cache).snapshot(), cache.entries
 
 
 def assert_same(found: Snapshot, scratch: Snapshot) -> None:
@@ -50,7 +50,7 @@ def assert_planned_alike(config: TableConfig, known: Mapping[bytes, bytes]) -> M
     scratch, first = plan(config, {})
     found, kept = plan(config, known)
     assert_same(found, scratch)
-    assert open_table_format(config, Memory(lambda: known, anew=True)).current() == scratch.reference
+    assert open_table_format(config, MetadataCache(lambda: known, ignore_process=True)).current() == scratch.reference
     again, same = plan(config, kept)
     assert_same(again, scratch)
     assert same == kept

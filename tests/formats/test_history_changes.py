@@ -10,7 +10,7 @@ import pytest
 from deltalake import DeltaTable
 
 from metastore_assets.config import TableConfig
-from metastore_assets.formats import Memory, SnapshotReference, Turn, open_table_format
+from metastore_assets.formats import HistoryChange, MetadataCache, SnapshotReference, open_table_format
 from tests.formats.iceberg.tables import IcebergCopyOnWrite
 from tests.formats.tables import DeltaCopyOnWrite, ParquetFiles, Table
 
@@ -23,7 +23,7 @@ class History:
     def __init__(self, kind: type[Table], folder: Path) -> None:
         self.kind = kind
         self.folder = folder
-        self.memory = Memory()
+        self.memory = MetadataCache()
         self.make()
         self.described = self.describe()
 
@@ -40,22 +40,22 @@ class History:
         self.described = opened.snapshot().reference
         return self.described
 
-    def turn(self, former: SnapshotReference | None = None) -> Turn:
+    def history_change(self, former: SnapshotReference | None = None) -> HistoryChange:
         """From the state that was described, or that other one, to the state now."""
         opened = open_table_format(TableConfig(name="t", uri=str(self.folder)), self.memory)
         now = opened.current()
         assert now != (former or self.described)
-        return opened.turn(former or self.described, now)
+        return opened.history_change(former or self.described, now)
 
 
 @pytest.mark.parametrize("kind", [DeltaCopyOnWrite, IcebergCopyOnWrite, ParquetFiles], ids=lambda kind: kind.kind)
 def test_further_commits_are_no_turn(kind: type[Table], tmp_path: Path) -> None:
     history = History(kind, tmp_path / "t")
     history.append()
-    assert history.turn() is None
+    assert history.history_change() is None
     history.append()
     history.table.delete([0])
-    assert history.turn() is None
+    assert history.history_change() is None
 
 
 def test_a_delta_log_that_begins_again(tmp_path: Path) -> None:
@@ -65,15 +65,15 @@ def test_a_delta_log_that_begins_again(tmp_path: Path) -> None:
     first = history.describe()
     history.append()
     DeltaTable(str(tmp_path / "t")).restore(int(first.id))
-    assert history.turn() is None
+    assert history.history_change() is None
     assert first.committed_at is not None
     ahead = SnapshotReference(first.id, first.committed_at + timedelta(days=1))
-    assert history.turn(ahead) is None
+    assert history.history_change(ahead) is None
     history.describe()
     history.make()
-    assert history.turn() == "made anew"
-    assert history.turn(SnapshotReference("9", datetime(2100, 1, 1, tzinfo=UTC))) == "rolled back"
-    assert history.turn(SnapshotReference("9", None)) == "rolled back"
+    assert history.history_change() == "recreated"
+    assert history.history_change(SnapshotReference("9", datetime(2100, 1, 1, tzinfo=UTC))) == "rolled back"
+    assert history.history_change(SnapshotReference("9", None)) == "rolled back"
 
 
 def test_an_iceberg_table_tells_by_its_id_and_ancestors(tmp_path: Path) -> None:
@@ -84,20 +84,20 @@ def test_an_iceberg_table_tells_by_its_id_and_ancestors(tmp_path: Path) -> None:
     history.append()
     history.describe()
     table.manage_snapshots().rollback_to_snapshot(first).commit()
-    assert history.turn() == "rolled back"
+    assert history.history_change() == "rolled back"
     history.append()
-    assert history.turn() == "rolled back"
+    assert history.history_change() == "rolled back"
     table.maintenance.expire_snapshots().by_id(int(history.described.id)).commit()
     # Of what is gone it is not known whether it was followed.
-    assert history.turn() is None
+    assert history.history_change() is None
     history.describe()
     with table.transaction() as transaction:
         transaction.set_properties(note="x")
-    assert history.turn() == "other metadata"
+    assert history.history_change() == "metadata changed"
     history.append()
-    assert history.turn() is None
+    assert history.history_change() is None
     history.make()
-    assert history.turn() == "made anew"
+    assert history.history_change() == "recreated"
 
 
 def test_a_rollback_is_known_by_its_time_where_the_snapshot_is_gone(tmp_path: Path) -> None:
@@ -108,4 +108,4 @@ def test_a_rollback_is_known_by_its_time_where_the_snapshot_is_gone(tmp_path: Pa
     history.describe()
     table.manage_snapshots().rollback_to_snapshot(first).commit()
     table.maintenance.expire_snapshots().by_id(int(history.described.id)).commit()
-    assert history.turn() == "rolled back"
+    assert history.history_change() == "rolled back"
