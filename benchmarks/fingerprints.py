@@ -23,7 +23,7 @@ from benchmarks.data import FOLDER
 from benchmarks.measure import TaskTime, paired, ratio, stop
 from benchmarks.report import Row
 from metastore_assets.config import TableConfig
-from metastore_assets.formats import Memory, open_table_format
+from metastore_assets.formats import MetadataCache, open_table_format
 from metastore_assets.formats.base import Fragment
 from metastore_assets.pipeline.value_counts.print_exchange import exchanged_prints
 from metastore_assets.pipeline.value_counts.print_values import PrintedColumn, values_of_rows
@@ -63,7 +63,7 @@ def run() -> list[Row]:
         }
     )
     table = TableConfig(name="bench", uri=str(folder / "rows"))
-    snapshot = open_table_format(table, Memory()).snapshot()
+    snapshot = open_table_format(table, MetadataCache()).snapshot()
     (field,) = snapshot.schema
     column = PrintedColumn("code", "code", "string", field, 0, BITS, False)
     found: dict[str, tuple[int, int]] = {}

@@ -17,7 +17,7 @@ from benchmarks.folder_store import BUCKET, folder_store
 from benchmarks.planning_tables import append_iceberg, make_delta, make_files, new_iceberg
 from benchmarks.report import Row
 from metastore_assets.config import TableConfig
-from metastore_assets.formats import Memory, open_table_format
+from metastore_assets.formats import MetadataCache, open_table_format
 from tests.formats.hudi.writer import HudiWriter
 
 FILES = 10_000
@@ -128,12 +128,12 @@ def _measured(table: Growing, folder: Path) -> tuple[int, int, int]:
         config = TableConfig(
             name="t", uri=uri, format=table.format, path_mapping=path_mapping, storage_options=store.options
         )
-        learnt = Memory(dict, anew=True)
+        learnt = MetadataCache(dict, ignore_process=True)
         open_table_format(config, learnt).snapshot()
-        known = learnt.kept
+        known = learnt.entries
         grow()
         store.take()
-        found = open_table_format(config, Memory(lambda: known, anew=True)).snapshot()
+        found = open_table_format(config, MetadataCache(lambda: known, ignore_process=True)).snapshot()
         if len(found.fragments) != FILES + 1:
             raise AssertionError(f"{len(found.fragments)} files of {table.name} were planned, not {FILES + 1}")
         return store.take()

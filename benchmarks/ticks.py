@@ -27,7 +27,7 @@ from deltalake import write_deltalake
 from benchmarks.report import Row
 from metastore_assets.assets.project import build_metastore_definitions
 from metastore_assets.config import load_config
-from metastore_assets.formats import Memory, open_table_format
+from metastore_assets.formats import MetadataCache, open_table_format
 from metastore_assets.pipeline.refresh import refresh
 from metastore_assets.store.manifest import ProfileFiles
 from metastore_assets.store.objects import ObjectStore
@@ -118,7 +118,7 @@ def _publish(folder: Path, partitions: int) -> None:
     versions = VersionStore(ObjectStore(config.root), "t")
     base = versions.latest()
     assert base is not None
-    memory = Memory()
+    memory = MetadataCache()
     table = open_table_format(config.table("t"), memory)
     now = table.current()
     if base.format == "delta":
@@ -139,7 +139,7 @@ def _publish(folder: Path, partitions: int) -> None:
         committed_at=now.committed_at,
         partitions=entries,
         fragments=fragments,
-        memory=memory.kept,
+        memory=memory.entries,
     )
     versions.publish(version)
 

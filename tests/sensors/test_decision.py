@@ -29,7 +29,7 @@ def test_a_commit_asks_for_one_run() -> None:
 
 
 @pytest.mark.parametrize(
-    ("turn", "said"),
+    ("history_change", "said"),
     [
         ("recreated", "snapshot s2 is of another table than version 1: the table was made anew"),
         ("rolled back", "snapshot s2 does not follow that of version 1: the table was rolled back"),
