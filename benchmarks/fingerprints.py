@@ -29,9 +29,9 @@ from metastore_assets.pipeline.value_counts.print_exchange import exchanged_prin
 from metastore_assets.pipeline.value_counts.print_values import PrintedColumn, values_of_rows
 from metastore_assets.spark.session import spark_session
 from metastore_assets.spark.tasks import run_tasks
+from metastore_assets.statistics.fingerprints import FINGERPRINT_BITS, FingerprintCounter, FingerprintCounts
 from metastore_assets.statistics.frequencies import sum_frequencies
 from metastore_assets.statistics.hashing import hash_values
-from metastore_assets.statistics.prints import BITS, PrintCounter, Prints
 from metastore_assets.values.physical import canonical_array, physical_series
 from metastore_assets.values.types import class_named
 
@@ -65,7 +65,7 @@ def run() -> list[Row]:
     table = TableConfig(name="bench", uri=str(folder / "rows"))
     snapshot = open_table_format(table, MetadataCache()).snapshot()
     (field,) = snapshot.schema
-    column = PrintedColumn("code", "code", "string", field, 0, BITS, False)
+    column = PrintedColumn("code", "code", "string", field, 0, FINGERPRINT_BITS, False)
     found: dict[str, tuple[int, int]] = {}
     moved: list[int] = []
 
@@ -76,8 +76,8 @@ def run() -> list[Row]:
 
     def fingerprints() -> None:
         read, write = partial(_prints, column), _several
-        parts = exchanged_prints(spark, read, list(snapshot.fragments), ROWS, BITS, write)
-        candidates = np.sort(np.concatenate([own.prints for own in parts]))
+        parts = exchanged_prints(spark, read, list(snapshot.fragments), ROWS, FINGERPRINT_BITS, write)
+        candidates = np.sort(np.concatenate([own.fingerprints for own in parts]))
         lists = run_tasks(spark, partial(values_of_rows, column, candidates), list(snapshot.fragments))
         whole = sum_frequencies((own, 1) for own in lists)
         counts = whole.counts.to_numpy()
@@ -121,9 +121,9 @@ def _write(folder: Path) -> tuple[int, int]:
     return ROWS // REPEATED, 2 * (ROWS // REPEATED)
 
 
-def _prints(column: PrintedColumn, fragment: Fragment) -> Prints:
+def _prints(column: PrintedColumn, fragment: Fragment) -> FingerprintCounts:
     """The fingerprints of a file's rows, as profiling takes them."""
-    cls, counter = class_named(column.type_class), PrintCounter()
+    cls, counter = class_named(column.type_class), FingerprintCounter()
     with fragment.source.open() as reader:
         for chunk in reader.read(column.field):
             values = physical_series(chunk, cls)
@@ -132,7 +132,7 @@ def _prints(column: PrintedColumn, fragment: Fragment) -> Prints:
     return counter.total()
 
 
-def _several(_range: int, total: Prints) -> Prints:
+def _several(_range: int, total: FingerprintCounts) -> FingerprintCounts:
     return total.part(total.counts > 1)
 
 

@@ -22,7 +22,7 @@ from metastore_assets.index import next_index
 from metastore_assets.index.membership import Filters, next_membership
 from metastore_assets.lookup import Table
 from metastore_assets.statistics.hashing import hash_values
-from metastore_assets.statistics.membership import cells_of_filters, filter_of
+from metastore_assets.statistics.value_filter import build_filter, parse_filters
 from metastore_assets.store.entry_files import EntryFiles
 from metastore_assets.store.manifest import MembershipFiles
 from metastore_assets.store.objects import ObjectStore
@@ -92,6 +92,6 @@ def _lots(names: list[str]) -> Iterator[Filters]:
     cls = class_named("int64")
     for start in range(0, len(names), _LOT):
         own = range(start, min(start + _LOT, len(names)))
-        kept: list[bytes | None] = [filter_of(hash_values(pa.array(_ids(at)), cls)[0]) for at in own]
-        told = pa.array(["int64"] * len(own)), cells_of_filters(kept)
+        kept: list[bytes | None] = [build_filter(hash_values(pa.array(_ids(at)), cls)[0]) for at in own]
+        told = pa.array(["int64"] * len(own)), parse_filters(kept)
         yield Filters(pa.array([names[at] for at in own]), {_COLUMN: told})

@@ -14,7 +14,7 @@ from metastore_assets.config import ResolvedPolicy
 from metastore_assets.pipeline.merging.merges import FAN_IN
 from metastore_assets.pipeline.merging.tree import Branch, key_position, merge_tree
 from metastore_assets.statistics.profile import profile_field
-from metastore_assets.statistics.quantiles import Digest, decode_digest, estimated_values, merge_digests
+from metastore_assets.statistics.quantiles import Digest, decode_digest, estimate_values, merge_digests
 from metastore_assets.values.types import type_class
 
 VALUES = int(os.environ.get("METASTORE_BENCH_QUANTILES", "1000000"))
@@ -64,7 +64,7 @@ def told(parts: Sequence[Floats]) -> Floats:
     digest = _merged(merge_tree(children, FAN_IN))
     bounds = pa.scalar(digest.minimum), pa.scalar(digest.maximum)
     ranks = np.ceil(_SHARES * sum(map(len, parts))).astype(np.int64)
-    values = estimated_values(digest, type_class(pa.float64()), (0, 0), bounds, ranks)
+    values = estimate_values(digest, type_class(pa.float64()), (0, 0), bounds, ranks)
     return np.array([value.as_py() for value in values])
 
 

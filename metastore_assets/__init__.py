@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from metastore_assets.config import DatabaseConfig, MetastoreConfig, TableConfig, load_config
     from metastore_assets.lookup import Metastore, open_table
     from metastore_assets.profiling import profile
-    from metastore_assets.statistics.user_defined.kinds import FrequencyStatistic, MergeableStatistic
+    from metastore_assets.statistics.user_defined.interface import FrequencyStatistic, MergeableStatistic
 
 __all__ = [
     "DatabaseConfig",
@@ -53,8 +53,8 @@ __all__ = [
 
 _ROOMS = {
     "DatabaseConfig": "config",
-    "FrequencyStatistic": "statistics.user_defined.kinds",
-    "MergeableStatistic": "statistics.user_defined.kinds",
+    "FrequencyStatistic": "statistics.user_defined.interface",
+    "MergeableStatistic": "statistics.user_defined.interface",
     "Metastore": "lookup",
     "MetastoreAsset": "assets.translator",
     "MetastoreComponent": "assets.component",

@@ -17,7 +17,7 @@ from dagster import AssetKey, DagsterInstance
 from deltalake import DeltaTable
 
 from metastore_assets import open_table
-from metastore_assets.lookup.json import column_json
+from metastore_assets.lookup.json import column_to_json
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 DAYS = ("2024-01-01", "2024-01-02")
@@ -38,7 +38,7 @@ def test_the_user_defined_statistic(tmp_path: Path) -> None:
     assert "all laws hold" in printed
     # Looking up needs no module.
     rows = open_table(str(folder / "metastore"), "orders").statistics(partition="shop=Lyon")
-    own = {row.column: column_json(row)["user_defined"] for row in rows}
+    own = {row.column: column_to_json(row)["user_defined"] for row in rows}
     days: list[date] = []
     for file in (folder / "lake/orders/shop=Lyon").iterdir():
         days += pq.read_table(file, partitioning=None)["ordered"].to_pylist()

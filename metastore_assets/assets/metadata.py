@@ -18,7 +18,7 @@ from dagster import (
 )
 
 from metastore_assets.assets.names import Kind
-from metastore_assets.lookup.json import column_json
+from metastore_assets.lookup.json import column_to_json
 from metastore_assets.report.facts import distinct_text, facts_of, maximum_text, minimum_text, range_text
 from metastore_assets.report.glance import Glance
 from metastore_assets.report.interest import interesting_columns
@@ -206,7 +206,7 @@ def user_defined_markdown(rows: Sequence[ColumnStatistics]) -> str:
     lines = [
         f"| {literal_markdown(row['column'], _CELL)} | {literal_markdown(name, _CELL)} "
         f"| {literal_markdown(result(told), _LONG_CELL)} |"
-        for row in map(column_json, (row for row in rows if row.user_defined))
+        for row in map(column_to_json, (row for row in rows if row.user_defined))
         for name, told in row["user_defined"].items()
     ]
 

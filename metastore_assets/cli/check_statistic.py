@@ -21,18 +21,18 @@ def check_statistic(invocation: Invocation, reference: str, tries: int | None, s
     Merging has to be associative and commutative, and the order of rows must not matter. Needs no configuration; the
     module has to be on PYTHONPATH. Exit status 1, and the data, where a law does not hold.
     """
-    from metastore_assets.statistics.user_defined.laws import TRIES, classes_for, counterexample
-    from metastore_assets.statistics.user_defined.loading import load
+    from metastore_assets.statistics.user_defined.laws import TRIES, find_counterexample, list_tested_classes
+    from metastore_assets.statistics.user_defined.loading import load_statistic
 
-    own = load(reference)
-    found = counterexample(own.statistic, tries or TRIES, seed)
+    own = load_statistic(reference)
+    found = find_counterexample(own.statistic, tries or TRIES, seed)
     make_output(as_json).checked(
         {
             "statistic": reference,
             "name": own.name,
             "revision": own.statistic.revision,
             "route": own.statistic.route,
-            "type_classes": [cls.name for cls in classes_for(own.statistic)],
+            "type_classes": [cls.name for cls in list_tested_classes(own.statistic)],
             "holds": found is None,
             "counterexample": None if found is None else found.to_json(),
         }

@@ -104,6 +104,6 @@ def partition_of(table: Table, text: str | None) -> str | None:
 
 def column_answer(table: Table | FilteredView, column: str, partition: str | None) -> Answer:
     """The statistics of a column, as `show` has them. Raises ColumnNotFoundError."""
-    from metastore_assets.lookup.json import column_json
+    from metastore_assets.lookup.json import column_to_json
 
-    return column_json(table.statistics([column], partition)[0])
+    return column_to_json(table.statistics([column], partition)[0])

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from metastore_assets.formats.base import Snapshot
 from metastore_assets.formats.values import Constant, is_nan
-from metastore_assets.statistics.declared import Guarantee
+from metastore_assets.statistics.declaration import Guarantee
 
 _UNKNOWN: tuple[None, Guarantee] = (None, "absent")
 

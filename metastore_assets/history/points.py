@@ -17,7 +17,7 @@ from metastore_assets.statistics.column import STATISTICS, Guarantee
 _PERCENTILE = re.compile(r"p([0-9]{1,2})")
 _GUARANTEES = {"distinct_count": "distinct_count_guarantee", "percentiles": "percentiles_guarantee"}
 _EXACT = {"minimum": "minimum_exact", "maximum": "maximum_exact"}
-_NAMES = [name for name, own in STATISTICS.items() if own.is_told]
+_NAMES = [name for name, own in STATISTICS.items() if own.is_reported]
 
 
 @dataclass(frozen=True)

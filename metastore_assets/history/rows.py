@@ -10,11 +10,11 @@ import pyarrow as pa
 
 from metastore_assets.errors import CorruptionError, ObjectNotFoundError, VersionNotFoundError
 from metastore_assets.statistics.column import STATISTICS, ColumnStatistics
-from metastore_assets.statistics.declared import Kind
-from metastore_assets.statistics.json import column_json
-from metastore_assets.statistics.naming import as_named
-from metastore_assets.statistics.profile import HIDDEN
-from metastore_assets.statistics.tables import statistics_rows
+from metastore_assets.statistics.current_schema import apply_schema
+from metastore_assets.statistics.declaration import StatisticKind
+from metastore_assets.statistics.json import column_to_json
+from metastore_assets.statistics.profile import HIDDEN_REASON
+from metastore_assets.statistics.tables import parse_statistics_rows
 from metastore_assets.store.manifest import Version
 from metastore_assets.store.versions import VersionStore
 from metastore_assets.values.json import value_json
@@ -22,7 +22,7 @@ from metastore_assets.values.leaves import schema_leaves
 
 _TEXT = pa.string()
 _PERCENTILES = pa.list_(pa.struct([("fraction", pa.float64()), ("value", _TEXT)]))
-_TYPES: Mapping[Kind, pa.DataType] = {
+_TYPES: Mapping[StatisticKind, pa.DataType] = {
     "count": pa.int64(),
     "measure": pa.float64(),
     "flag": pa.bool_(),
@@ -49,7 +49,7 @@ SCHEMA = pa.schema(
         *OF_VERSIONS,
         ("position", pa.int32()),
         ("field_id", _TEXT),
-        *((name, _TYPES[own.kind]) for name, own in STATISTICS.items() if own.is_told),
+        *((name, _TYPES[own.kind]) for name, own in STATISTICS.items() if own.is_reported),
         ("user_defined", _TEXT),
     ]
 )
@@ -78,7 +78,7 @@ def rows_of(versions: VersionStore, numbers: Sequence[int], hidden: Collection[s
 
 def hidden_columns(versions: VersionStore, number: int) -> set[str]:
     """Field ids of the columns whose values are hidden in a version. Raises StoreError where it cannot be read."""
-    return {row.field_id for row in _statistics(versions, versions.read(number)) if row.reason == HIDDEN}
+    return {row.field_id for row in _statistics(versions, versions.read(number)) if row.reason == HIDDEN_REASON}
 
 
 def without_values(rows: pa.Table, chosen: pa.Array) -> pa.Table:
@@ -94,9 +94,11 @@ def without_values(rows: pa.Table, chosen: pa.Array) -> pa.Table:
 
 def _statistics(versions: VersionStore, version: Version) -> list[ColumnStatistics]:
     """The statistics of a version's columns, by the names that it has for them, in its order."""
-    found = {row.field_id: row for row in statistics_rows(versions.objects.read_parquet(version.files.statistics))}
+    found = {
+        row.field_id: row for row in parse_statistics_rows(versions.objects.read_parquet(version.files.statistics))
+    }
     leaves = enumerate(leaf for own in schema_leaves(version.schema) for leaf in own)
-    return [as_named(found[leaf.field_id], position, leaf) for position, leaf in leaves if leaf.field_id in found]
+    return [apply_schema(found[leaf.field_id], position, leaf) for position, leaf in leaves if leaf.field_id in found]
 
 
 def of_version(version: Version) -> dict[str, Any]:
@@ -115,14 +117,14 @@ def of_version(version: Version) -> dict[str, Any]:
 
 def record(row: ColumnStatistics) -> dict[str, Any]:
     """What a row says of a column: the columns of `SCHEMA` from `position` on."""
-    told = column_json(row)
+    told = column_to_json(row)
     found: dict[str, Any] = {"position": row.position, "field_id": row.field_id}
     for name, own in STATISTICS.items():
         if own.kind == "value":
             found[name] = _text(told[name])
         elif own.kind == "percentiles":
             found[name] = told[name] and [{**entry, "value": _text(entry["value"])} for entry in told[name]]
-        elif own.is_told:
+        elif own.is_reported:
             found[name] = getattr(row, name)
     results = {
         name: {"value": value_json(own.value), "guarantee": own.guarantee} for name, own in row.user_defined.items()

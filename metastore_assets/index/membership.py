@@ -22,7 +22,7 @@ from metastore_assets.caching import lock_free_cached_property
 from metastore_assets.errors import CorruptionError
 from metastore_assets.index.files import FOLDER, GONE, ROWS
 from metastore_assets.index.membership_parts import MembershipPart, membership_parts, slice_section
-from metastore_assets.statistics.membership import MOST_SLICING, Cells, Words, cells_of
+from metastore_assets.statistics.value_filter import MAX_SLICE_BITS, FilterSlice, Words, build_filter_slice
 from metastore_assets.store.entry_files import EntryFile, EntryFiles, kept_files
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.sections import SectionWriter
@@ -49,7 +49,7 @@ class Filters:
 
     names: pa.Array
     """Of the fragments' profiles."""
-    columns: Mapping[str, tuple[pa.Array, Cells]]
+    columns: Mapping[str, tuple[pa.Array, FilterSlice]]
     """By field id, for each of the fragments, in that order, the class that its values were hashed as, null where there
     is no filter; and the whole filters."""
 
@@ -169,11 +169,11 @@ def _slices(parts: Sequence[MembershipPart], came: Filters, field_id: str, slici
         mask = (new[1] >> np.uint64(64 - slicing)) == np.uint64(slice_) if slicing else slice(None)
         found.append((firsts[-1], (new[0][mask], new[1][mask])))
         places = np.concatenate([places + first for first, (places, _) in found])
-        cells = cells_of(places, np.concatenate([own for _, (_, own) in found]), bits, slicing, slice_)
+        cells = build_filter_slice(places, np.concatenate([own for _, (_, own) in found]), bits, slicing, slice_)
         arrays = [pa.nulls(len(bits), pa.string()), told, pa.array(bits), cells.upper, cells.lower]
         yield pa.Table.from_arrays(arrays, schema=_SCHEMA)
 
 
 def _slicing(size: int, fragments: int) -> int:
     slices = size // max(_SLICE_BYTES, _CELL_BYTES * fragments)
-    return min(MOST_SLICING, max(1, slices).bit_length() - 1)
+    return min(MAX_SLICE_BITS, max(1, slices).bit_length() - 1)

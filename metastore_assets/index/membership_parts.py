@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from metastore_assets.caching import lock_free_cached_property
 from metastore_assets.errors import CorruptionError
 from metastore_assets.index.files import GONE, ROWS, live_masks, one_chunk
-from metastore_assets.statistics.membership import Cells, Places, Words
+from metastore_assets.statistics.value_filter import FilterIndices, FilterSlice, Words
 from metastore_assets.store.entry_files import EntryFile
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.parquet import parquet_errors
@@ -29,7 +29,7 @@ class MembershipPart:
         self._sections = sections
         self._uri = uri
         self._live = None if live is None else live.to_numpy(zero_copy_only=False)
-        self._decoded: tuple[tuple[str, int], tuple[Places, Words]] | None = None
+        self._decoded: tuple[tuple[str, int], tuple[FilterIndices, Words]] | None = None
 
     @lock_free_cached_property
     def names(self) -> pa.Array:
@@ -68,15 +68,15 @@ class MembershipPart:
             found |= held if self._live is None else held[self._live]
         return found
 
-    def cells(self, field_id: str, slice_: int) -> tuple[pa.Array, Cells]:
+    def cells(self, field_id: str, slice_: int) -> tuple[pa.Array, FilterSlice]:
         """What the filters of all of the file's fragments have of a slice, and the classes of their values."""
         slicing = self.slicings[field_id]
         table = self._sections.read_section(slice_section(field_id, slice_), columns=_CELL)
         with parquet_errors(self._uri):
             classes, bits, upper, lower = (one_chunk(table[name]) for name in _CELL)
-            return classes, Cells(bits.to_numpy(), upper, lower, slicing, slice_)
+            return classes, FilterSlice(bits.to_numpy(), upper, lower, slicing, slice_)
 
-    def whole(self, field_id: str) -> tuple[pa.Array, npt.NDArray[np.int64], Places, Words]:
+    def whole(self, field_id: str) -> tuple[pa.Array, npt.NDArray[np.int64], FilterIndices, Words]:
         """Classes and bits of the filters of a column, and the place and beginning of each value."""
         slicing = self.slicings[field_id]
         held = [self.cells(field_id, own) for own in range(1 << slicing)]
@@ -85,7 +85,7 @@ class MembershipPart:
         order = np.argsort(places, kind="stable")
         return self._counted(held[0][0]), self._bits(held[0][1]), places[order], prefixes[order]
 
-    def prefixes(self, field_id: str, slicing: int, slice_: int) -> tuple[Places, Words]:
+    def prefixes(self, field_id: str, slicing: int, slice_: int) -> tuple[FilterIndices, Words]:
         """The place among those that count, and the beginning, of each value in a slice of any size."""
         own = self.slicings[field_id]
         if own < slicing:
@@ -104,20 +104,20 @@ class MembershipPart:
         classes, cells = self.cells(field_id, 0)
         return self._counted(classes).to_pylist(), self._bits(cells)
 
-    def _slice(self, field_id: str, slice_: int) -> tuple[Places, Words]:
+    def _slice(self, field_id: str, slice_: int) -> tuple[FilterIndices, Words]:
         key = (field_id, slice_)
         kept = self._decoded
         if kept is None or kept[0] != key:
             kept = self._decoded = key, self._moved(*self.cells(field_id, slice_)[1].prefixes())
         return kept[1]
 
-    def _moved(self, places: Places, prefixes: Words) -> tuple[Places, Words]:
+    def _moved(self, places: FilterIndices, prefixes: Words) -> tuple[FilterIndices, Words]:
         if self._live is None:
             return places, prefixes
         mask = self._live[places]
         return (np.cumsum(self._live) - 1)[places[mask]], prefixes[mask]
 
-    def _bits(self, cells: Cells) -> npt.NDArray[np.int64]:
+    def _bits(self, cells: FilterSlice) -> npt.NDArray[np.int64]:
         return cells.bits if self._live is None else cells.bits[self._live]
 
     def _counted(self, array: pa.Array) -> pa.Array:

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from metastore_assets.caching import lock_free_cached_property
 from metastore_assets.index.files import one_chunk
-from metastore_assets.statistics.union import as_union, union_of
+from metastore_assets.statistics.union import cast_to_union, merge_unions
 
 PARTITIONS = pa.schema([("_key", pa.string()), ("_row_count", pa.int64())])
 PLACE = pa.field("_partition", pa.int32())
@@ -123,7 +123,7 @@ def placed(rows: pa.Table, places: npt.NDArray[np.integer]) -> pa.Table:
 def rows_schema(schemas: Iterable[pa.Schema]) -> pa.Schema:
     """The columns of rows of all these schemas: values are of the union of their classes."""
     held = list(schemas)
-    union = union_of(schema.field("minimum").type for schema in held if "minimum" in schema.names)
+    union = merge_unions(schema.field("minimum").type for schema in held if "minimum" in schema.names)
     fields = {PLACE.name: PLACE} | {field.name: pa.field(field.name, field.type) for own in held for field in own}
     for name in set(OF_UNION) & set(fields):
         type_ = union
@@ -137,13 +137,13 @@ def in_schema(rows: pa.Table, schema: pa.Schema) -> pa.Table:
     """The same rows with the columns of a schema that has all of theirs. Raises ArrowInvalid."""
     if rows.schema.equals(schema):
         return rows
-    union = union_of([schema.field("minimum").type]) if "minimum" in schema.names else None
+    union = merge_unions([schema.field("minimum").type]) if "minimum" in schema.names else None
     arrays = []
     for field in schema:
         if field.name not in rows.column_names:
             arrays.append(pa.nulls(len(rows), field.type))
         elif field.name in OF_UNION:
-            arrays.append(as_union(one_chunk(rows[field.name]), union))
+            arrays.append(cast_to_union(one_chunk(rows[field.name]), union))
         else:
             own = rows[field.name]
             arrays.append(own if own.type == field.type else _cast(own, field.type))

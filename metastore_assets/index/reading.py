@@ -12,7 +12,7 @@ from metastore_assets.caching import lock_free_cached_property
 from metastore_assets.errors import CorruptionError
 from metastore_assets.index.files import GONE, ROWS, live_masks, section_of
 from metastore_assets.index.rows import FRAGMENTS, IndexRows, column_schema
-from metastore_assets.statistics.union import class_values
+from metastore_assets.statistics.union import select_class
 from metastore_assets.store.entry_files import EntryFiles
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.parquet import parquet_errors
@@ -143,4 +143,4 @@ def _side(table: pa.Table, side: str, cls: TypeClass | None) -> pa.Array:
         # No fragment of the file has values of the class.
         return pa.nulls(table.num_rows, pa.null() if cls is None else cls.arrow)
     values = table[side].combine_chunks()
-    return class_values(values if isinstance(values, pa.Array) else values.chunk(0), cls)
+    return select_class(values if isinstance(values, pa.Array) else values.chunk(0), cls)

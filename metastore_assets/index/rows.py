@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from metastore_assets.errors import UnsupportedTypeError
-from metastore_assets.statistics.union import as_union, union_of
+from metastore_assets.statistics.union import cast_to_union, merge_unions
 from metastore_assets.values.bounds import lower_bound, upper_bound
 from metastore_assets.values.types import TypeClass, class_named
 
@@ -57,7 +57,7 @@ class IndexRows:
     @property
     def union(self) -> pa.StructType:
         """Of all values."""
-        return union_of(own.schema.field("minimum").type for own in self.columns.values())
+        return merge_unions(own.schema.field("minimum").type for own in self.columns.values())
 
     def filter(self, mask: pa.Array) -> IndexRows:
         """What is known of some of the fragments."""
@@ -81,7 +81,7 @@ def gathered(fragments: pa.Table, place: pa.Array, field_id: pa.Array, bounds: p
 
 def joined(parts: Sequence[IndexRows]) -> Iterator[tuple[str | None, pa.Table]]:
     """Parts one after the other: the fragments (None), then column by column, with the union of them all."""
-    union = union_of(part.union for part in parts)
+    union = merge_unions(part.union for part in parts)
     yield None, pa.concat_tables([FRAGMENTS.empty_table(), *(part.fragments for part in parts)])
     for own in sorted({own for part in parts for own in part.columns}):
         yield (
@@ -101,7 +101,7 @@ def in_union(table: pa.Table, union: pa.StructType) -> pa.Table:
     if table.schema.equals(schema):
         return table
     arrays = [
-        as_union(table[name].combine_chunks(), union) if name in ("minimum", "maximum") else table[name]
+        cast_to_union(table[name].combine_chunks(), union) if name in ("minimum", "maximum") else table[name]
         for name in schema.names
     ]
     return pa.Table.from_arrays(arrays, schema=schema)

@@ -17,7 +17,7 @@ import pyarrow as pa
 from metastore_assets.index.files import FOLDER, GONE, ROWS, padded, section_of
 from metastore_assets.index.reading import IndexReader
 from metastore_assets.index.rows import FRAGMENTS, IndexRows, column_schema, joined
-from metastore_assets.statistics.union import union_of
+from metastore_assets.statistics.union import merge_unions
 from metastore_assets.store.entry_files import EntryFile, EntryFiles, kept_files
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.sections import SectionWriter
@@ -53,7 +53,7 @@ def next_index(
 
 def _written(store: ObjectStore, parts: Iterable[IndexRows], gone: Collection[str]) -> EntryFiles:
     parts = [part for part in parts if len(part.fragments)]
-    union = union_of(part.union for part in parts)
+    union = merge_unions(part.union for part in parts)
     schema = pa.schema([*FRAGMENTS, *column_schema(union)])
     path = f"{FOLDER}/{uuid.uuid4().hex}.index.parquet"
     rows = 0

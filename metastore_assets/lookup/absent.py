@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from metastore_assets.config import ResolvedPolicy
 from metastore_assets.statistics.column import ColumnStatistics
-from metastore_assets.statistics.profile import HIDDEN, all_null_statistics
+from metastore_assets.statistics.profile import HIDDEN_REASON, profile_all_null
 from metastore_assets.store.manifest import Decision
 from metastore_assets.values.leaves import LeafColumn
 
@@ -17,7 +17,7 @@ def row_of_nulls(
     """The statistics of a column that is null in so many rows, kept as the table's of that column are; without
     mergeable states."""
     policy = ResolvedPolicy()
-    if of_table.reason == HIDDEN:
+    if of_table.reason == HIDDEN_REASON:
         # Whatever the key: there is nothing that would be hashed.
         policy = ResolvedPolicy(values="hidden").with_hash_key(bytes(32))
     elif of_table.frequencies == "off":
@@ -26,5 +26,5 @@ def row_of_nulls(
         policy = ResolvedPolicy(frequencies="repeated", algorithm="fingerprints")
     elif of_table.frequencies == "estimated" or (decision is not None and decision.frequencies == "estimated"):
         policy = ResolvedPolicy(frequencies="estimated")
-    row = all_null_statistics(leaf, rows, policy)
+    row = profile_all_null(leaf, rows, policy)
     return replace(row, moments=None, quantile_sketch=None, distinct_sketch=None, user_states=None)

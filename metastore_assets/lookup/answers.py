@@ -96,7 +96,7 @@ class Statistics(Sequence[ColumnStatistics]):
     """
 
     def __init__(self, rows: Iterable[ColumnStatistics] | pa.Table, partitions: list[str] | None, as_of: AsOf) -> None:
-        """`rows` may be a table of them as `statistics_table` makes it, where the union may have more classes."""
+        """`rows` may be a table of them as `build_statistics_table` makes it, where the union may have more classes."""
         self._told = rows if isinstance(rows, pa.Table) else list(rows)
         self.partitions = partitions
         """The partition of each row; None where all are of the table as a whole."""
@@ -104,9 +104,9 @@ class Statistics(Sequence[ColumnStatistics]):
 
     @lock_free_cached_property
     def _rows(self) -> list[ColumnStatistics]:
-        from metastore_assets.statistics.tables import statistics_rows
+        from metastore_assets.statistics.tables import parse_statistics_rows
 
-        return statistics_rows(self._told) if isinstance(self._told, pa.Table) else self._told
+        return parse_statistics_rows(self._told) if isinstance(self._told, pa.Table) else self._told
 
     @overload
     def __getitem__(self, at: SupportsIndex) -> ColumnStatistics: ...
@@ -141,9 +141,13 @@ class Statistics(Sequence[ColumnStatistics]):
 
     @lock_free_cached_property
     def _table(self) -> pa.Table:
-        from metastore_assets.statistics.tables import statistics_table, told_table
+        from metastore_assets.statistics.tables import build_statistics_table, normalize_statistics_table
 
-        table = told_table(self._told) if isinstance(self._told, pa.Table) else statistics_table(self._told)
+        table = (
+            normalize_statistics_table(self._told)
+            if isinstance(self._told, pa.Table)
+            else build_statistics_table(self._told)
+        )
         if self.partitions is not None:
             table = table.add_column(0, "partition", pa.array(self.partitions, pa.string()))
         told = {"metastore.version": str(self.as_of.version), "metastore.snapshot": self.as_of.snapshot}

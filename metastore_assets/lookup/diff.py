@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from metastore_assets.lookup.answers import AsOf
 from metastore_assets.lookup.distances import Distances, distances, is_same
-from metastore_assets.lookup.json import Json, column_json, float_json, integer_json
+from metastore_assets.lookup.json import Json, column_to_json, float_json, integer_json
 from metastore_assets.statistics.column import ColumnStatistics
 
 if TYPE_CHECKING:
@@ -130,9 +130,9 @@ def _column(before: Table, old: ColumnStatistics | None, after: Table, new: Colu
 
 def _is_alike(old: ColumnStatistics, new: ColumnStatistics) -> bool:
     """Whether all is the same that is known of two columns' values."""
-    if old.fingerprint is not None and new.fingerprint is not None:
+    if old.multiset_hash is not None and new.multiset_hash is not None:
         return is_same(old, new)
-    first, second = column_json(old), column_json(new)
+    first, second = column_to_json(old), column_to_json(new)
     return all(first[key] == second[key] for key in first if key not in ("column", "reason", "frequencies"))
 
 
@@ -158,6 +158,6 @@ def _column_json(own: ColumnDiff) -> Json:
         "over": None if known is None else known.over,
         "guarantee": "absent" if known is None else known.guarantee,
         "reason": own.reason,
-        "before": None if own.before is None else column_json(own.before),
-        "after": None if own.after is None else column_json(own.after),
+        "before": None if own.before is None else column_to_json(own.before),
+        "after": None if own.after is None else column_to_json(own.after),
     }

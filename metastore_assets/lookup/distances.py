@@ -83,7 +83,7 @@ def distances(
 def is_same(old: ColumnStatistics, new: ColumnStatistics) -> bool:
     """Whether both columns have the same values, equally often; False also where that is not known."""
     counts = (old.type_class, old.value_count, old.null_count) == (new.type_class, new.value_count, new.null_count)
-    return counts and old.fingerprint is not None and old.fingerprint == new.fingerprint
+    return counts and old.multiset_hash is not None and old.multiset_hash == new.multiset_hash
 
 
 @dataclass(frozen=True)

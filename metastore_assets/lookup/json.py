@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from metastore_assets.lookup.answers import Quantile, TopValues
 from metastore_assets.lookup.histograms import Bin
 from metastore_assets.statistics.column import ColumnStatistics
-from metastore_assets.statistics.json import column_json
+from metastore_assets.statistics.json import column_to_json
 from metastore_assets.statistics.spread import Spread
 from metastore_assets.store.manifest import Decision, Version
 from metastore_assets.values.json import Json, float_json, integer_json, scalar_json
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Json",
-    "column_json",
+    "column_to_json",
     "float_json",
     "histogram_json",
     "integer_json",
@@ -52,7 +52,7 @@ def show_json(
         "row_count": integer_json(version.row_count if row_count is None else row_count),
         "columns": [
             {
-                **column_json(row),
+                **column_to_json(row),
                 **_spread_json((spreads or {}).get(row.column)),
                 "decision": _decision_json(version.decisions.get(row.field_id)),
                 "built": vars(built[row.column]) if built and row.column in built else None,

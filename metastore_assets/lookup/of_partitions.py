@@ -13,8 +13,8 @@ import pyarrow as pa
 from metastore_assets.caching import lock_free_cached_property
 from metastore_assets.lookup.profile_files import Profile
 from metastore_assets.statistics.column import ColumnStatistics
-from metastore_assets.statistics.naming import NAMED, named_table
-from metastore_assets.statistics.tables import statistics_table
+from metastore_assets.statistics.current_schema import SCHEMA_COLUMNS, apply_schema_to_table
+from metastore_assets.statistics.tables import build_statistics_table
 from metastore_assets.store.manifest import OwnStatistics, PartitionFiles
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.values.leaves import LeafColumn
@@ -56,17 +56,19 @@ class PartitionStatistics:
         rank_at = np.array([-1 if key in hidden else ranks.get(key, -1) for key in in_files], np.int64)
         found = _Rows(len(keys), len(columns))
         for number, (position, leaf) in enumerate(columns):
-            for at, table in self._reader.column(leaf.field_id, NAMED) if in_files else ():
-                found.add(rank_at[at], number, named_table(table, position, leaf))
+            for at, table in self._reader.column(leaf.field_id, SCHEMA_COLUMNS) if in_files else ():
+                found.add(rank_at[at], number, apply_schema_to_table(table, position, leaf))
         for key in apart.keys() & ranks.keys():
-            table = statistics_table(self._own(apart[key], [leaf.path for _, leaf in columns]))
+            table = build_statistics_table(self._own(apart[key], [leaf.path for _, leaf in columns]))
             found.add(np.full(len(columns), ranks[key]), np.arange(len(columns)), table)
         for number, (position, leaf) in enumerate(columns):
             lacking = found.lacking(number)
             if len(lacking):
                 rows, which = np.unique([in_files[keys[rank]] for rank in lacking.tolist()], return_inverse=True)
-                nulls = statistics_table([self._missing(count, leaf) for count in rows.tolist()]).take(pa.array(which))
-                found.add(lacking, number, named_table(nulls, position, leaf))
+                nulls = build_statistics_table([self._missing(count, leaf) for count in rows.tolist()]).take(
+                    pa.array(which)
+                )
+                found.add(lacking, number, apply_schema_to_table(nulls, position, leaf))
         return found.ordered(), [key for key in keys for _ in columns]
 
     @lock_free_cached_property
@@ -108,7 +110,7 @@ class _Rows:
         """All of them, by rank, then column: a copy, which keeps nothing of what they were read from."""
         from metastore_assets.index.partition_rows import in_schema, rows_schema
 
-        tables = self._tables or [statistics_table([])]
+        tables = self._tables or [build_statistics_table([])]
         if len(tables) > 1:
             schema = rows_schema(table.schema for table in tables)
             tables = [in_schema(table, schema) for table in tables]

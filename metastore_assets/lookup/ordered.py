@@ -16,8 +16,8 @@ from pyarrow import types as t
 
 from metastore_assets.caching import lock_free_cached_property
 from metastore_assets.statistics.column import Guarantee
-from metastore_assets.statistics.frequencies import Frequencies, nan_frequency
-from metastore_assets.statistics.quantiles import Digest, estimated_rank, estimated_values, ranked_values
+from metastore_assets.statistics.frequencies import Frequencies, count_nan
+from metastore_assets.statistics.quantiles import Digest, count_ranked_values, estimate_rank, estimate_values
 from metastore_assets.values.physical import integers_array, physical_value, sort_key
 from metastore_assets.values.types import TypeClass, class_named
 
@@ -54,7 +54,7 @@ class ListedValues:
         self._values = frequencies.values
         self._ends = np.cumsum(frequencies.counts.to_numpy())
         total = int(self._ends[-1]) if len(self._ends) else 0
-        self.ranked = total - nan_frequency(frequencies)
+        self.ranked = total - count_nan(frequencies)
 
     def at(self, rank: int) -> pa.Scalar:
         """As `Ordered`."""
@@ -117,11 +117,11 @@ class SketchedValues:
     @property
     def ranked(self) -> int:
         """As `Ordered`."""
-        return ranked_values(self.digest, self.infinities)
+        return count_ranked_values(self.digest, self.infinities)
 
     def at(self, rank: int) -> pa.Scalar:
         """As `Ordered`."""
-        (value,) = estimated_values(self.digest, self.cls, self.infinities, self.bounds, np.array([rank + 1]))
+        (value,) = estimate_values(self.digest, self.cls, self.infinities, self.bounds, np.array([rank + 1]))
         return value
 
     def before(self, value: pa.Scalar, *, inclusive: bool = False) -> int:
@@ -134,7 +134,7 @@ class SketchedValues:
             return 0
         if key > sort_key(greatest) or (inclusive and key == sort_key(greatest)):
             return self.ranked
-        return estimated_rank(self.digest, self.infinities, float(physical_value(value)))
+        return estimate_rank(self.digest, self.infinities, float(physical_value(value)))
 
 
 def quantile(values: Ordered, fraction: Fraction, method: Method) -> pa.Scalar | None:

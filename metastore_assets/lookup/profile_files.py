@@ -20,13 +20,13 @@ import pyarrow as pa
 from metastore_assets.caching import lock_free_cached_property
 from metastore_assets.errors import ObjectNotFoundError
 from metastore_assets.statistics.column import ColumnStatistics
+from metastore_assets.statistics.current_schema import apply_schema
 from metastore_assets.statistics.frequencies import EMPTY, Frequencies
 from metastore_assets.statistics.histogram import Histogram
 from metastore_assets.statistics.moments import decode_moments
-from metastore_assets.statistics.naming import as_named
 from metastore_assets.statistics.quantiles import Digest
-from metastore_assets.statistics.states import digests_of
-from metastore_assets.statistics.tables import frequencies_of, histograms_of, statistics_rows
+from metastore_assets.statistics.states import decode_digests
+from metastore_assets.statistics.tables import parse_frequencies, parse_histograms, parse_statistics_rows
 from metastore_assets.statistics.union import unpack_scalars
 from metastore_assets.store.manifest import ProfileFiles
 from metastore_assets.store.objects import ObjectStore
@@ -103,7 +103,7 @@ class ProfileReader:
         rows = [self._positions[leaf.field_id] for _, leaf in leaves if leaf.field_id in self._positions]
         found = {row.field_id: row for row in self._rows(rows)}
         return [
-            as_named(found[leaf.field_id] if leaf.field_id in found else self._missing(leaf), position, leaf)
+            apply_schema(found[leaf.field_id] if leaf.field_id in found else self._missing(leaf), position, leaf)
             for position, leaf in leaves
         ]
 
@@ -120,8 +120,8 @@ class ProfileReader:
         table = pa.concat_tables([self._group(i) for i in wanted])
         places = [offsets[i] + row - starts[i] for row in rows for i in (bisect_right(starts, row) - 1,)]
         if places == list(range(places[0], places[0] + len(places))):
-            return statistics_rows(table.slice(places[0], len(places)))
-        return statistics_rows(table.take(pa.array(places)))
+            return parse_statistics_rows(table.slice(places[0], len(places)))
+        return parse_statistics_rows(table.take(pa.array(places)))
 
     def top(self, field_id: str, n: int) -> list[tuple[pa.Scalar, int]] | None:
         """The first n listed values of a column with their frequencies; None when it is not listed."""
@@ -148,7 +148,7 @@ class ProfileReader:
         if field_id not in self._positions:
             return EMPTY
         tables = [part.read_section(field_id, columns=_LISTED) for part in self._parts_with(field_id)]
-        return frequencies_of(pa.concat_tables(tables).combine_chunks()) if tables else None
+        return parse_frequencies(pa.concat_tables(tables).combine_chunks()) if tables else None
 
     def sketch(self, field_id: str) -> tuple[Digest | None, tuple[int, int]] | None:
         """The quantile sketch of a column, and how often -inf and +inf occur beside it; None where none is stored."""
@@ -162,7 +162,7 @@ class ProfileReader:
                 if wanted in names:
                     sketches = file.read_row_group(group, columns=list(_SKETCH))
                     row = sketches.slice(names.index(wanted), 1)
-                    (digest,) = digests_of(row.combine_chunks())
+                    (digest,) = decode_digests(row.combine_chunks())
                     return with_infinities(digest, row["moments"][0].as_py())
         return None
 
@@ -175,7 +175,7 @@ class ProfileReader:
             # By name the reader takes every column whose dotted path begins so.
             with self._histograms.lent() as file:
                 table = file.read(columns=[written])
-            return histograms_of(table.select([written]))[written]
+            return parse_histograms(table.select([written]))[written]
 
     def columns_with_histograms(self) -> list[str]:
         """Return the names of the columns that have a histogram, in table order."""

@@ -17,9 +17,9 @@ from metastore_assets.lookup.answers import AsOf, Count, Quantile
 from metastore_assets.lookup.ordered import ListedValues, Method, Ordered, SketchedValues, StoredValues, quantile
 from metastore_assets.lookup.profile_files import Profile
 from metastore_assets.statistics.column import ColumnStatistics
+from metastore_assets.statistics.finalize import derive_frequencies
 from metastore_assets.statistics.frequencies import EMPTY, Frequencies
 from metastore_assets.statistics.spread import Spread, spread
-from metastore_assets.statistics.told import implied_frequencies
 from metastore_assets.values.physical import order_key
 from metastore_assets.values.types import TypeClass, class_named
 
@@ -231,7 +231,7 @@ class ColumnValues:
             return EMPTY
         if row.frequencies == "enumerated":
             return self._profile.frequencies(row.field_id) if self._has_own_lists else None
-        return implied_frequencies(row)
+        return derive_frequencies(row)
 
     def _exact(self) -> Ordered | None:
         self._class()

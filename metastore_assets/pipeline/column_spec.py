@@ -19,8 +19,8 @@ from metastore_assets.config import ResolvedPolicy
 from metastore_assets.errors import ConfigError, UnsupportedTypeError
 from metastore_assets.statistics.histogram import histogram_capacity
 from metastore_assets.statistics.keyed_hashing import key_id
-from metastore_assets.statistics.user_defined.kinds import MergeableStatistic
-from metastore_assets.statistics.user_defined.loading import loaded
+from metastore_assets.statistics.user_defined.interface import MergeableStatistic
+from metastore_assets.statistics.user_defined.loading import load_for_class
 from metastore_assets.values.leaves import LeafColumn
 from metastore_assets.values.types import signature as class_signature
 from metastore_assets.values.types import type_class
@@ -227,7 +227,7 @@ def _user_defined(leaf: LeafColumn, policy: ResolvedPolicy) -> dict[str, str]:
         return {}
     return {
         own.key if isinstance(own.statistic, MergeableStatistic) else f"{LISTED}{own.key}": own.source
-        for own in loaded(policy.statistics, type_class(leaf.type))
+        for own in load_for_class(policy.statistics, type_class(leaf.type))
     }
 
 

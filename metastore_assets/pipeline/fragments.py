@@ -212,7 +212,9 @@ def _profile_section(context: ProfileContext, fragment: Fragment, writer: States
         section = writer.begin(reader.row_count)
 
         def add(profile: ColumnProfile) -> None:
-            writer.add(profile.statistics, profile.histogram, profile.frequencies, profile.prints, profile.membership)
+            writer.add(
+                profile.statistics, profile.histogram, profile.frequencies, profile.fingerprints, profile.value_filter
+            )
 
         return replace(_profile(context, fragment, reader, add), files=ProfileFiles("", "", (), section=section))
 

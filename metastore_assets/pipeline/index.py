@@ -19,7 +19,7 @@ from metastore_assets.index.rows import FRAGMENTS, column_schema, gathered, in_u
 from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.profiles.states_reader import sound
 from metastore_assets.pipeline.profiles.states_writer import LISTS, SECTION
-from metastore_assets.statistics.union import as_union, class_values, union_of
+from metastore_assets.statistics.union import cast_to_union, merge_unions, select_class
 from metastore_assets.store.entry_files import EntryFiles
 from metastore_assets.store.manifest import FragmentEntry, Version
 from metastore_assets.store.objects import ObjectStore
@@ -88,7 +88,7 @@ def index_table(rows: pa.Table, type: pa.DataType) -> pa.Table:
     """Rows of a column of a type as `IndexColumn` has them."""
     cls = class_or_none(type)
     sides = [
-        pa.nulls(len(rows)) if cls is None or cls.kind == "null" else class_values(rows[name].combine_chunks(), cls)
+        pa.nulls(len(rows)) if cls is None or cls.kind == "null" else select_class(rows[name].combine_chunks(), cls)
         for name in ("minimum", "maximum")
     ]
     names = ["null_count", "nan_count", "minimum", "maximum"]
@@ -109,7 +109,7 @@ def _fragments(entries: Sequence[FragmentEntry]) -> pa.Table:
 
 def _concatenated(tables: Iterable[pa.Table]) -> pa.Table:
     tables = [table for table in tables if len(table)]
-    union = union_of(table.schema.field("minimum").type for table in tables)
+    union = merge_unions(table.schema.field("minimum").type for table in tables)
     schema = pa.schema([("at", pa.int64()), ("field_id", pa.string()), *column_schema(union)])
     parts = []
     for table in tables:
@@ -158,7 +158,7 @@ def _told(table: pa.Table, at: pa.Array, lists: Callable[[], pa.Table]) -> pa.Ta
     """What the index has of columns of profiles. A column that is kept as its list of values says the rest by that."""
     for name in ("minimum", "maximum"):
         # Not every file says of which Arrow type its texts were.
-        values = as_union(table[name].combine_chunks(), union_of([table.schema.field(name).type]))
+        values = cast_to_union(table[name].combine_chunks(), merge_unions([table.schema.field(name).type]))
         table = table.set_column(table.schema.get_field_index(name), name, values)
     implied = pc.and_(
         pc.and_(pc.equal(table["frequencies"], "enumerated"), pc.greater(table["value_count"], 0)),

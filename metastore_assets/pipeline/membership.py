@@ -13,7 +13,7 @@ from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.profile_spec import ProfileSpec
 from metastore_assets.pipeline.profiles.states_reader import StatesReader, sound
 from metastore_assets.pipeline.profiles.stored import FrequencyReader
-from metastore_assets.statistics.membership import cells_of_filters, filter_of_list
+from metastore_assets.statistics.value_filter import build_filter_of_frequencies, parse_filters
 from metastore_assets.store.manifest import FragmentEntry, MembershipFiles, ProfileFiles, Version
 from metastore_assets.store.objects import ObjectStore
 
@@ -80,7 +80,7 @@ def read_filters(
             own = [found[entry.files.name][at] for entry in lot]
             classes = pa.array([None if one is None else one[0] for one in own], pa.string())
             with sound(store, lot[0].files.states or lot[0].files.statistics):
-                told[field_id] = classes, cells_of_filters([None if one is None else one[1] for one in own])
+                told[field_id] = classes, parse_filters([None if one is None else one[1] for one in own])
         yield Filters(pa.array([entry.files.name for entry in lot], pa.string()), told)
 
 
@@ -96,7 +96,7 @@ def _filter(opened: StatesReader, files: ProfileFiles, field_id: str) -> tuple[s
         return own
     with FrequencyReader(opened, files) as reader:
         listed = reader.read(field_id)
-    if listed is None or (made := filter_of_list(listed)) is None:
+    if listed is None or (made := build_filter_of_frequencies(listed)) is None:
         return None
     return listed.type_class.name, made
 

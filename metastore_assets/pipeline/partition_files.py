@@ -9,7 +9,7 @@ from metastore_assets.index import PartitionReader, PartitionRows, joined, next_
 from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.profiles.states_reader import sound
 from metastore_assets.statistics.column import ColumnStatistics
-from metastore_assets.statistics.tables import statistics_rows
+from metastore_assets.statistics.tables import parse_statistics_rows
 from metastore_assets.store.manifest import OwnStatistics, PartitionEntry, PartitionFiles, Version
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.values.leaves import schema_leaves
@@ -80,7 +80,7 @@ def wrong_rows(store: ObjectStore, version: Version, keys: Collection[str]) -> I
             yield key, "", "no rows"
             continue
         with sound(store, entry.files.statistics):
-            rows = statistics_rows(store.read_parquet(entry.files.statistics))
+            rows = parse_statistics_rows(store.read_parquet(entry.files.statistics))
         for row in rows:
             other = held.get((key, row.field_id))
             # Of columns that the table has no more nobody asks.
@@ -101,4 +101,4 @@ def _held_rows(
     for leaves in schema_leaves(version.schema):
         for leaf in leaves:
             for places, table in reader.column(leaf.field_id):
-                yield from zip((keys[at] for at in places.tolist()), statistics_rows(table), strict=True)
+                yield from zip((keys[at] for at in places.tolist()), parse_statistics_rows(table), strict=True)

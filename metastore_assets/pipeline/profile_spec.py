@@ -15,8 +15,8 @@ from metastore_assets.formats.base import FIELD_ID, INITIAL_DEFAULT
 from metastore_assets.formats.partition_filter import PartitionFilter
 from metastore_assets.pipeline.column_spec import ColumnSpec, column_spec, digest, parse_column_spec
 from metastore_assets.statistics.keyed_hashing import column_key
-from metastore_assets.statistics.user_defined.kinds import FrequencyStatistic
-from metastore_assets.statistics.user_defined.loading import loaded
+from metastore_assets.statistics.user_defined.interface import FrequencyStatistic
+from metastore_assets.statistics.user_defined.loading import load_for_class
 from metastore_assets.values.leaves import LeafColumn, schema_leaves
 from metastore_assets.values.types import type_class
 
@@ -185,7 +185,7 @@ def _check_statistics(table: TableConfig, leaf: LeafColumn, policy: ResolvedPoli
         cls = type_class(leaf.type)
     except UnsupportedTypeError:
         return
-    for own in loaded(policy.statistics, cls):
+    for own in load_for_class(policy.statistics, cls):
         if isinstance(own.statistic, FrequencyStatistic):
             raise ConfigError(
                 f"columns.{leaf.path}.statistics: {own.reference} follows from the list of all values, and "

@@ -25,7 +25,7 @@ _DECIDING = (
     "type_class",
     "value_count",
     "null_count",
-    "fingerprint",
+    "multiset_hash",
     "minimum_length",
     "maximum_length",
     "total_length",

@@ -24,10 +24,10 @@ from metastore_assets.pipeline.reading import TaskReader
 from metastore_assets.scan.choosing import fragments_named
 from metastore_assets.scan.reading import opened_fragment, row_masks
 from metastore_assets.scan.work import StartSpark, each_fragment, engine_of, engine_session
+from metastore_assets.statistics.fingerprints import FingerprintCounts
 from metastore_assets.statistics.frequencies import Frequencies
-from metastore_assets.statistics.prints import Prints
 from metastore_assets.statistics.profile import profile_field
-from metastore_assets.statistics.states import states_table
+from metastore_assets.statistics.states import build_states_table
 from metastore_assets.storage.io_counters import count_io
 from metastore_assets.values.leaves import LeafColumn, schema_leaves
 
@@ -40,10 +40,10 @@ class CutProfile:
 
     row_count: int
     states: pa.Table
-    """A row for each column asked for, as of `states_table`."""
+    """A row for each column asked for, as of `build_states_table`."""
     lists: tuple[Frequencies | None, ...]
     """Of each of them all values, where its policy lists them."""
-    prints: tuple[Prints | None, ...]
+    prints: tuple[FingerprintCounts | None, ...]
     """Of each of them fingerprints, where its policy keeps these."""
 
 
@@ -110,8 +110,8 @@ def cut_profile(
                 if profile.statistics.column in policies:
                     profiles[profile.statistics.field_id] = profile
     found = [profiles[leaf.field_id] for _, wanted in fields for leaf, _ in wanted]
-    states = states_table([one.statistics for one in found], [one.histogram for one in found], union)
-    lists, prints = tuple(one.frequencies for one in found), tuple(one.prints for one in found)
+    states = build_states_table([one.statistics for one in found], [one.histogram for one in found], union)
+    lists, prints = tuple(one.frequencies for one in found), tuple(one.fingerprints for one in found)
     return CutProfile(int(rows.sum()), states, lists, prints)
 
 

@@ -21,14 +21,14 @@ from metastore_assets.pipeline.value_counts.frequencies import summed_lists
 from metastore_assets.scan.cutting import CutFragments, CutProfile, Wanted
 from metastore_assets.scan.printed import ScopePrints, with_repeated
 from metastore_assets.statistics.column import ColumnStatistics
-from metastore_assets.statistics.frequencies import EMPTY, Frequencies, frequency_facts, sum_frequencies
+from metastore_assets.statistics.current_schema import apply_schema
+from metastore_assets.statistics.finalize import apply_frequencies, finalize_statistics
+from metastore_assets.statistics.frequencies import EMPTY, Frequencies, sum_frequencies, summarize_frequencies
 from metastore_assets.statistics.histogram import Histogram
 from metastore_assets.statistics.merge import merge_states
-from metastore_assets.statistics.naming import as_named
-from metastore_assets.statistics.profile import all_null_statistics
+from metastore_assets.statistics.profile import profile_all_null
 from metastore_assets.statistics.quantiles import Digest, decode_digest
-from metastore_assets.statistics.states import histograms_of_states, state_rows
-from metastore_assets.statistics.told import apply_facts, completed
+from metastore_assets.statistics.states import decode_histograms, read_state_rows
 from metastore_assets.store.manifest import ProfileFiles
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.values.leaves import LeafColumn
@@ -83,7 +83,7 @@ class MergedProfile:
         wanted = range(len(self._leaves)) if columns is None else [self.columns[name] for name in columns]
         found = self._columns([self._leaves[position] for position in wanted])
         return [
-            as_named(own.row, position, self._leaves[position]) for own, position in zip(found, wanted, strict=True)
+            apply_schema(own.row, position, self._leaves[position]) for own, position in zip(found, wanted, strict=True)
         ]
 
     def top(self, field_id: str, n: int) -> list[tuple[pa.Scalar, int]] | None:
@@ -135,7 +135,7 @@ class MergedProfile:
         for at, ((leaf, policy), (row, histogram)) in enumerate(zip(wanted, rows, strict=True)):
             own = lists.get(at)
             if own is not None:
-                row = apply_facts(row, frequency_facts(own))
+                row = apply_frequencies(row, summarize_frequencies(own))
                 _check_total(self._store, leaf, row, own)
             repeated = None
             if row.frequencies == "repeated":
@@ -154,12 +154,12 @@ class MergedProfile:
             parts = read_together(opened, self._profiles, spec)[1] if self._profiles else []
         parts += [own.states for own in cut]
         if not parts:
-            rows = [all_null_statistics(leaf, 0, policy) for leaf, policy in spec.leaves]
+            rows = [profile_all_null(leaf, 0, policy) for leaf, policy in spec.leaves]
             return [(row, None) for row in rows]
         states = merge_states(parts, [leaf.path for leaf, _ in spec.leaves])
         labels = [(leaf.path, type_text(leaf.type)) for leaf, _ in spec.leaves]
-        pairs = zip(state_rows(states, labels), histograms_of_states(states), strict=True)
-        return [(completed(row), histogram) for row, histogram in pairs]
+        pairs = zip(read_state_rows(states, labels), decode_histograms(states), strict=True)
+        return [(finalize_statistics(row), histogram) for row, histogram in pairs]
 
     def _lists(self, spec: ProfileSpec, positions: Sequence[int], cut: Sequence[CutProfile]) -> dict[int, Frequencies]:
         if not positions:

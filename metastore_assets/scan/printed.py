@@ -18,11 +18,16 @@ from metastore_assets.lookup.profile_files import Profile
 from metastore_assets.pipeline.profiles.states_reader import StatesReader
 from metastore_assets.pipeline.value_counts.print_values import read_prints
 from metastore_assets.statistics.column import ColumnStatistics
+from metastore_assets.statistics.finalize import derive_frequencies
+from metastore_assets.statistics.fingerprints import (
+    FingerprintCounts,
+    fingerprint_values,
+    narrow_fingerprints,
+    sum_fingerprints,
+)
 from metastore_assets.statistics.frequencies import EMPTY, Frequencies
 from metastore_assets.statistics.histogram import Histogram
-from metastore_assets.statistics.prints import Prints, narrowed, prints_of, sum_prints
 from metastore_assets.statistics.quantiles import Digest
-from metastore_assets.statistics.told import implied_frequencies
 from metastore_assets.store.manifest import FragmentEntry
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.value_counts import ListReader
@@ -41,7 +46,7 @@ class ScopePrints:
         self._lists = lists
         self._fragments = fragments
 
-    def repeated(self, row: ColumnStatistics, cut: Sequence[Prints]) -> Frequencies | None:
+    def repeated(self, row: ColumnStatistics, cut: Sequence[FingerprintCounts]) -> Frequencies | None:
         """The values that occur at least twice, with their frequencies, ascending; `cut`: fingerprints of further rows.
 
         None where that is not known: of too many rows, or where values share a fingerprint and are told apart by
@@ -49,7 +54,7 @@ class ScopePrints:
         """
         if not row.value_count:
             return EMPTY
-        implied = implied_frequencies(row)
+        implied = derive_frequencies(row)
         if implied is not None:
             return _repeated(implied)
         lists = self._lists()
@@ -58,7 +63,7 @@ class ScopePrints:
         bits = lists.print_bits
         with StatesReader(self._store) as opened:
             stored = (read_prints(opened, entry.files, row.field_id) for entry in self._fragments())
-            total = sum_prints(narrowed(own, bits) for own in (*stored, *cut))
+            total = sum_fingerprints(narrow_fingerprints(own, bits) for own in (*stored, *cut))
         if total.rows != row.value_count:
             raise CorruptionError(
                 f"{self._store.uri()}: the fingerprints of column {row.column!r} are of {total.rows} values, and its "
@@ -67,9 +72,9 @@ class ScopePrints:
         several = total.part(total.counts > 1)
         if not len(several):
             return EMPTY
-        listed = lists.of_prints(row.field_id, row.type_class, several.prints)
-        prints, often = prints_of(listed, bits), listed.counts.to_numpy()
-        at = np.searchsorted(several.prints, prints)
+        listed = lists.of_prints(row.field_id, row.type_class, several.fingerprints)
+        prints, often = fingerprint_values(listed, bits), listed.counts.to_numpy()
+        at = np.searchsorted(several.fingerprints, prints)
         number, whole = np.bincount(at, minlength=len(several)), np.zeros(len(several), np.int64)
         np.add.at(whole, at, often)
         # Of several values with one fingerprint it is known which these are where all there are in the table are meant.

@@ -20,7 +20,7 @@ from metastore_assets.scan.user_defined import UserDefined
 from metastore_assets.scan.work import StartSpark
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.frequencies import Frequencies
-from metastore_assets.statistics.profile import HIDDEN
+from metastore_assets.statistics.profile import HIDDEN_REASON
 from metastore_assets.store.manifest import FragmentEntry
 from metastore_assets.values.leaves import LeafColumn
 
@@ -107,7 +107,7 @@ class StoredAndRead:
         return [self._policy(row) for row in rows]
 
     def _policy(self, row: ColumnStatistics) -> ResolvedPolicy:
-        if row.reason == HIDDEN:
+        if row.reason == HIDDEN_REASON:
             return ResolvedPolicy(values="hidden")
         kept = self._lookup._profile(None).histogram(row.column)
         frequencies = {"enumerated": "all", "repeated": "repeated", "off": "off"}.get(row.frequencies, "estimated")

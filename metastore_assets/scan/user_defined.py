@@ -17,9 +17,9 @@ from metastore_assets.errors import ConfigError
 from metastore_assets.pipeline.column_spec import LISTED, parse_column_spec
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.frequencies import Frequencies
-from metastore_assets.statistics.user_defined.loading import load
-from metastore_assets.statistics.user_defined.results import Result
-from metastore_assets.statistics.user_defined.telling import with_user_defined
+from metastore_assets.statistics.user_defined.finalize import add_user_results
+from metastore_assets.statistics.user_defined.loading import load_statistic
+from metastore_assets.statistics.user_defined.results import UserResult
 from metastore_assets.store.manifest import Version
 
 _SHIPPED = "metastore_assets.statistics.user_defined.shipped:"
@@ -49,12 +49,12 @@ class UserDefined:
         if not of_table.user_defined:
             return row
         if policy.statistics:
-            row = with_user_defined(row, policy, listed)
+            row = add_user_results(row, policy, listed)
         missing = {name: own for name, own in of_table.user_defined.items() if name not in row.user_defined}
         if not missing:
             return row
         why_not = self._why_absent(row.field_id)
-        absent = {name: Result(pa.nulls(1, own.array.type), "absent", why_not) for name, own in missing.items()}
+        absent = {name: UserResult(pa.nulls(1, own.array.type), "absent", why_not) for name, own in missing.items()}
         return replace(row, user_defined={**row.user_defined, **absent})
 
     def _why_absent(self, field_id: str) -> str:
@@ -80,7 +80,7 @@ class UserDefined:
         if reference not in self._named and not reference.startswith(_SHIPPED):
             return _UNNAMED
         try:
-            own = load(reference)
+            own = load_statistic(reference)
             has_changed = own.statistic.revision == revision and own.source != source
         except ConfigError as error:
             return str(error)

@@ -13,7 +13,7 @@ from pyarrow import types as t
 from metastore_assets.lookup import Table
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.histogram import Histogram
-from metastore_assets.statistics.moments import ratio
+from metastore_assets.statistics.moments import rounded_ratio
 from metastore_assets.values.json import scalar_json
 
 _TIME = pa.timestamp("us")
@@ -73,7 +73,9 @@ def _bounds(histogram: Histogram, edges: pa.Array) -> npt.NDArray[np.float64]:
     if histogram.type_class.kind == "float":
         return np.asarray(edges)
     divisor = 10**histogram.type_class.scale
-    return np.array([ratio(histogram.first + at, divisor, histogram.exponent) for at in range(len(histogram) + 1)])
+    return np.array(
+        [rounded_ratio(histogram.first + at, divisor, histogram.exponent) for at in range(len(histogram) + 1)]
+    )
 
 
 def texts(values: pa.Array) -> pa.Array:

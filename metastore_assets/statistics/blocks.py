@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from metastore_assets.startup import LazyModule
 from metastore_assets.statistics.frequencies import Frequencies
 from metastore_assets.statistics.hashing import Words, hash_numbers, hash_values
-from metastore_assets.statistics.runs import SortedValues, count
+from metastore_assets.statistics.runs import SortedValues, count_values
 from metastore_assets.values.physical import (
     Numbers,
     canonical_array,
@@ -92,7 +92,9 @@ def listed_block(frequencies: Frequencies) -> Block:
 def passing_block(run: SortedValues, cls: TypeClass) -> Block:
     """Values in any order that were not counted, or counted ones, as a block. Numbers are counted, so as to ascend."""
     if run.counts is None and cls.is_ordinal:
-        run = count(pl.Series(positive_zeros(run.values.to_numpy())) if run.values.dtype == pl.Float64 else run.values)
+        run = count_values(
+            pl.Series(positive_zeros(run.values.to_numpy())) if run.values.dtype == pl.Float64 else run.values
+        )
     counts = np.ones(len(run), np.int64) if run.counts is None else run.counts
     if not cls.is_ordinal:
         return Block(cls, counts, None, canonical_array(run.values, cls))

@@ -14,14 +14,14 @@ from metastore_assets.statistics.runs import (
     Counts,
     ExactCount,
     SortedValues,
-    compact,
-    concatenated,
-    count,
+    concatenate_series,
+    copy_compact,
     count_dense,
     count_sorted,
+    count_values,
     is_hashed,
+    merge_in_blocks,
     merge_runs,
-    merged_blocks,
     sum_counts,
 )
 from metastore_assets.values.physical import physical_series
@@ -81,14 +81,14 @@ class ValueCounter:
     def blocks(self) -> Iterator[ExactCount]:
         """The counts of all values added, in blocks of ascending values; not one where there are none."""
         self._flush_entries()
-        last = concatenated(self._take_pending()) if self._pending else None
+        last = concatenate_series(self._take_pending()) if self._pending else None
         if last is not None and self._given_away(SortedValues(last, None)):
             last = None
         runs: list[SortedValues] = [*self._distinct, *self._repeating]
         if last is not None:
-            runs.append(count(last))
+            runs.append(count_values(last))
         self._distinct, self._repeating = [], []
-        return merged_blocks(runs) if runs else iter(())
+        return merge_in_blocks(runs) if runs else iter(())
 
     def _add_entries(self, values: pl.Series, counts: Counts, size: int) -> None:
         if self._class.kind == "float":
@@ -102,11 +102,14 @@ class ValueCounter:
         """Entries of neighbouring dictionaries are mostly the same: together they are little to sort."""
         if not self._entries:
             return
-        values, counts = concatenated([own for own, _ in self._entries]), np.concatenate([n for _, n in self._entries])
+        values, counts = (
+            concatenate_series([own for own, _ in self._entries]),
+            np.concatenate([n for _, n in self._entries]),
+        )
         self._entries, self._entry_bytes = [], 0
         run = sum_counts(values, counts)
         if not self._given_away(run):
-            self._push(ExactCount(compact(run.values), run.counts))
+            self._push(ExactCount(copy_compact(run.values), run.counts))
 
     def _given_away(self, run: SortedValues) -> bool:
         if not self._instead(run):
@@ -117,17 +120,17 @@ class ValueCounter:
         return True
 
     def _flush(self) -> None:
-        values = concatenated(self._take_pending())
+        values = concatenate_series(self._take_pending())
         if self._given_away(SortedValues(values, None)):
             return
         run = count_dense(values)
         ascending = None if run is not None or is_hashed(values) else values.sort()
         if run is None:
-            run = count(values) if ascending is None else count_sorted(ascending)
+            run = count_values(values) if ascending is None else count_sorted(ascending)
         if 2 * len(run) <= len(values):
-            self._push(ExactCount(compact(run.values), run.counts))
+            self._push(ExactCount(copy_compact(run.values), run.counts))
         else:
-            self._distinct.append(SortedValues(compact(values.sort() if ascending is None else ascending), None))
+            self._distinct.append(SortedValues(copy_compact(values.sort() if ascending is None else ascending), None))
 
     def _take_pending(self) -> list[pl.Series]:
         pending, self._pending, self._rows, self._buffers = self._pending, [], 0, {}
@@ -140,7 +143,7 @@ class ValueCounter:
         while len(self._repeating) > 1 and len(self._repeating[-2]) < 2 * len(self._repeating[-1]):
             right, left = self._repeating.pop(), self._repeating.pop()
             merged = merge_runs([left, right])
-            self._repeating.append(ExactCount(compact(merged.values), merged.counts))
+            self._repeating.append(ExactCount(copy_compact(merged.values), merged.counts))
 
 
 def _used_entries(array: pa.DictionaryArray, cls: TypeClass) -> tuple[pl.Series, Counts]:

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from metastore_assets.config import ResolvedPolicy
 from metastore_assets.statistics.column import ColumnStatistics
-from metastore_assets.statistics.describe import Describer
-from metastore_assets.statistics.frequencies import Frequencies, nan_frequency
+from metastore_assets.statistics.column_profiler import ColumnProfiler
+from metastore_assets.statistics.current_schema import value_width
+from metastore_assets.statistics.frequencies import Frequencies, count_nan
 from metastore_assets.statistics.histogram import Histogram
-from metastore_assets.statistics.naming import value_width
 from metastore_assets.values.leaves import LeafColumn
 from metastore_assets.values.types import class_named, type_text
 
 
-def derived(
+def profile_frequencies(
     leaf: LeafColumn, policy: ResolvedPolicy, type_class: str, null_count: int, frequencies: Frequencies
 ) -> tuple[ColumnStatistics, Histogram | None]:
     """Statistics, states included, and histogram of a column of that class, whose values are all in the list."""
     cls = class_named(type_class)
     values = sum(frequencies.counts.to_numpy().tolist())
-    describer = Describer(cls, policy, values - nan_frequency(frequencies))
+    describer = ColumnProfiler(cls, policy, values - count_nan(frequencies))
     if len(frequencies):
         describer.add(frequencies)
     row = ColumnStatistics(

@@ -66,7 +66,7 @@ def estimate_distinct(sketch: bytes) -> int:
     return round(_REGISTERS**2 / (2 * math.log(2) * z))
 
 
-def fingerprint(hashes: tuple[Words, Words], counts: npt.NDArray[np.int64]) -> bytes:
+def multiset_hash(hashes: tuple[Words, Words], counts: npt.NDArray[np.int64]) -> bytes:
     """An order-independent 128-bit hash of a multiset: per half, the sum of hash * count modulo 2**64.
 
     Equal multisets have equal fingerprints and it adds up under merging. Unequal ones differ but by accident (about
@@ -77,12 +77,12 @@ def fingerprint(hashes: tuple[Words, Words], counts: npt.NDArray[np.int64]) -> b
     return struct.pack("<2Q", *sums)
 
 
-def fingerprint_of_nulls(count: int) -> bytes:
+def multiset_hash_of_nulls(count: int) -> bytes:
     """That of so many nulls: what they add to that of the values."""
     return struct.pack("<2Q", *(null * count % 2**64 for null in _NULL.tolist()))
 
 
-def add_fingerprints(fingerprints: Sequence[bytes]) -> bytes:
+def add_multiset_hashes(fingerprints: Sequence[bytes]) -> bytes:
     """The fingerprint of the multisets put together."""
     halves = [struct.unpack("<2Q", each) for each in fingerprints]
     return struct.pack("<2Q", *(sum(column) % 2**64 for column in zip(*halves, strict=True)))

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types as t
 
-from metastore_assets.statistics.union import class_values, scattered
+from metastore_assets.statistics.union import scatter_values, select_class
 from metastore_assets.values.physical import comparable, numbers
 from metastore_assets.values.types import TypeClass
 
@@ -39,7 +39,7 @@ class Bounds:
         here = ~(missing[0] | missing[1])
         for cls in {cls for cls in classes if cls is not None}:
             rows = [at for at, own in enumerate(classes) if own == cls and here[at]]
-            low, high = (class_values(bounds.values, cls).take(pa.array(rows, pa.int64())) for bounds in (self, upper))
+            low, high = (select_class(bounds.values, cls).take(pa.array(rows, pa.int64())) for bounds in (self, upper))
             if cls.is_ordinal:
                 pairs = zip(numbers(high, cls).tolist(), numbers(low, cls).tolist(), strict=True)
                 spans: list[int | float] = [0 if high == low else high - low for high, low in pairs]
@@ -73,7 +73,7 @@ def merge_bounds(
         sure = told[:, rows] & says
         # The values of all parts, one after the other: a call of Arrow costs more than what it does to some values.
         places = (rows + len(classes) * np.arange(len(parts))[:, None]).ravel()
-        values = comparable(class_values(every, cls).take(pa.array(places, mask=~says.ravel())))
+        values = comparable(select_class(every, cls).take(pa.array(places, mask=~says.ravel())))
         if t.is_fixed_size_binary(values.type):
             values = values.cast(pa.binary())  # of slices of the others Arrow takes the first values for the least
         here = values.is_valid().to_numpy(zero_copy_only=False).reshape(says.shape)
@@ -85,7 +85,7 @@ def merge_bounds(
         if unknown.any():
             best = pc.if_else(pa.array(unknown), pa.scalar(None, best.type), best)
         found[cls.name] = (rows, _canonical(best, cls))
-    return Bounds(scattered(found, len(classes), union), exact)
+    return Bounds(scatter_values(found, len(classes), union), exact)
 
 
 def _canonical(values: pa.Array, cls: TypeClass) -> pa.Array:

@@ -15,7 +15,7 @@ from pyarrow import types as t
 from metastore_assets.errors import CorruptionError
 from metastore_assets.iso8601 import temporal_text
 from metastore_assets.statistics.runs import ExactCount, sum_counts
-from metastore_assets.statistics.user_defined.results import Result
+from metastore_assets.statistics.user_defined.results import UserResult
 from metastore_assets.values.physical import canonical_array, physical_series, sort_key
 from metastore_assets.values.types import TypeClass, type_class
 
@@ -64,7 +64,7 @@ EMPTY = Frequencies(pa.nulls(0), pa.array([], pa.int64()))
 
 
 @dataclass(frozen=True)
-class FrequencyFacts:
+class FrequencySummary:
     """What follows from the full list of frequencies, all of it exact. Travels between processes."""
 
     distinct_count: int
@@ -73,7 +73,7 @@ class FrequencyFacts:
     ranked: pa.Array | None
     """The values of `percentiles`, as an array: scalars travel as Python values, of which some are rounded. None where
     values that occur once are not known."""
-    user_defined: Mapping[str, Result] = field(default_factory=dict)
+    user_defined: Mapping[str, UserResult] = field(default_factory=dict)
     """By name, the user-defined statistics that follow from the list and are asked for."""
 
     @property
@@ -86,12 +86,12 @@ class FrequencyFacts:
         return tuple((percent / 100, value) for percent, value in zip(percents, self.ranked, strict=True))
 
 
-def frequencies_of_run(run: ExactCount, cls: TypeClass) -> Frequencies:
+def run_to_frequencies(run: ExactCount, cls: TypeClass) -> Frequencies:
     """The frequencies that a run of counted values stands for."""
     return Frequencies(canonical_array(run.values, cls), pa.array(run.counts))
 
 
-def cut(own: Frequencies, splitters: pa.Array) -> list[Frequencies]:
+def split_frequencies(own: Frequencies, splitters: pa.Array) -> list[Frequencies]:
     """A list in ranges, one more than there are splitters, which ascend: each is the last that a range may have."""
     keys = [sort_key(splitter) for splitter in splitters]
     numbers = range(len(own))
@@ -129,7 +129,7 @@ def sum_frequencies(terms: Iterable[tuple[Frequencies, int]]) -> Frequencies:
     kept = np.flatnonzero(total.counts)
     if len(kept) < len(total.counts):
         total = ExactCount(total.values[kept], total.counts[kept])
-    return frequencies_of_run(total, cls)
+    return run_to_frequencies(total, cls)
 
 
 def _text(value: pa.Scalar) -> str:
@@ -137,13 +137,13 @@ def _text(value: pa.Scalar) -> str:
     return temporal_text(value.value, value.type) if t.is_temporal(value.type) else str(value)[:200]
 
 
-def frequency_facts(frequencies: Frequencies) -> FrequencyFacts:
+def summarize_frequencies(frequencies: Frequencies) -> FrequencySummary:
     """Distinct and duplicate values and percentiles of the full list of a column's frequencies."""
     counts = frequencies.counts.to_numpy()
-    return FrequencyFacts(len(counts), int((counts > 1).sum()), exact_percentiles(frequencies))
+    return FrequencySummary(len(counts), int((counts > 1).sum()), exact_percentiles(frequencies))
 
 
-def nan_frequency(frequencies: Frequencies) -> int:
+def count_nan(frequencies: Frequencies) -> int:
     """How often NaN occurs; 0 for classes without it."""
     if len(frequencies) == 0 or frequencies.values.type != pa.float64():
         return 0
@@ -154,7 +154,7 @@ def nan_frequency(frequencies: Frequencies) -> int:
 def exact_percentiles(frequencies: Frequencies) -> pa.Array:
     """The percentiles of values with exact frequencies, by nearest rank; NaN left out. Empty when nothing is left."""
     counts = frequencies.counts.to_numpy()
-    if nan_frequency(frequencies):
+    if count_nan(frequencies):
         counts = counts[:-1]
     ends = np.cumsum(counts)
     positions = np.searchsorted(ends, nearest_ranks(int(ends[-1]))) if len(ends) else np.empty(0, np.int64)

@@ -6,15 +6,15 @@ from dataclasses import replace
 
 from metastore_assets.statistics.blocks import passing_block
 from metastore_assets.statistics.column import ColumnStatistics
-from metastore_assets.statistics.describe import Fold
+from metastore_assets.statistics.column_profiler import Fold
 from metastore_assets.statistics.distinct import (
     EMPTY_SKETCH,
-    add_fingerprints,
+    add_multiset_hashes,
     distinct_sketch,
     estimate_distinct,
-    fingerprint,
-    fingerprint_of_nulls,
     merge_distinct_sketches,
+    multiset_hash,
+    multiset_hash_of_nulls,
 )
 from metastore_assets.statistics.keyed_hashing import keyed
 from metastore_assets.statistics.runs import BLOCK, SortedValues
@@ -28,7 +28,7 @@ class HiddenValues:
         self._class = cls
         self._key = key
         self._sketches: Fold[bytes] = Fold(merge_distinct_sketches)
-        self._prints: Fold[bytes] = Fold(add_fingerprints)
+        self._prints: Fold[bytes] = Fold(add_multiset_hashes)
 
     def take(self, run: SortedValues) -> bool:
         """Take values in any order, or counted ones. True: they need not be counted."""
@@ -36,17 +36,17 @@ class HiddenValues:
             block = passing_block(run.part(start, min(start + BLOCK, len(run))), self._class)
             hashes = keyed(block.hashes(), self._key)
             self._sketches.add(distinct_sketch(hashes[0]))
-            self._prints.add(fingerprint(hashes, block.counts))
+            self._prints.add(multiset_hash(hashes, block.counts))
         return True
 
     def finish(self, row: ColumnStatistics) -> ColumnStatistics:
         """`row`, which has the counts of values and nulls, with the number of distinct values."""
-        self._prints.add(fingerprint_of_nulls(row.null_count))
+        self._prints.add(multiset_hash_of_nulls(row.null_count))
         sketch = self._sketches.total() or EMPTY_SKETCH
         return replace(
             row,
             distinct_count=max(1, min(estimate_distinct(sketch), row.value_count)) if row.value_count else 0,
             distinct_count_guarantee="estimate" if row.value_count else "exact",
             distinct_sketch=sketch,
-            fingerprint=self._prints.total(),
+            multiset_hash=self._prints.total(),
         )

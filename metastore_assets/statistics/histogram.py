@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from metastore_assets.errors import CorruptionError
 from metastore_assets.statistics.frequencies import Frequencies
-from metastore_assets.statistics.moments import ratio
+from metastore_assets.statistics.moments import rounded_ratio
 from metastore_assets.statistics.power_sums import magnitude, scaled
 from metastore_assets.values.physical import Numbers, integers_array, numbers
 from metastore_assets.values.types import TypeClass
@@ -71,7 +71,7 @@ class Histogram:
                 with np.errstate(over="ignore", under="ignore"):
                     edges = np.ldexp((self.first + bins).astype(np.float64), self.exponent)
                 return pa.array(np.clip(edges, -greatest, greatest))
-            exact = (ratio(self.first + at, 1, self.exponent) for at in bins.tolist())
+            exact = (rounded_ratio(self.first + at, 1, self.exponent) for at in bins.tolist())
             return pa.array([max(-greatest, min(edge, greatest)) for edge in exact], pa.float64())
         low, high = self.type_class.physical_range
         if bits + self.exponent < 63:
@@ -94,7 +94,7 @@ class Histogram:
         return _coarsen(self, exponent, self.capacity)
 
 
-def limited(histogram: Histogram, capacity: int) -> Histogram:
+def limit_bins(histogram: Histogram, capacity: int) -> Histogram:
     """The histogram with at most `capacity` bins, as if it had been built so; one made for fewer stays as it is."""
     if histogram.capacity <= capacity:
         return histogram
@@ -114,10 +114,12 @@ def build_histogram(frequencies: Frequencies, capacity: int) -> Histogram | None
     cls = frequencies.type_class
     if not cls.is_ordinal:
         return None
-    return histogram_of(numbers(frequencies.values, cls), frequencies.counts.to_numpy(), cls, capacity)
+    return build_histogram_of_values(numbers(frequencies.values, cls), frequencies.counts.to_numpy(), cls, capacity)
 
 
-def histogram_of(values: Numbers, counts: npt.NDArray[np.int64], cls: TypeClass, capacity: int) -> Histogram | None:
+def build_histogram_of_values(
+    values: Numbers, counts: npt.NDArray[np.int64], cls: TypeClass, capacity: int
+) -> Histogram | None:
     """As `build_histogram`, of ascending physical values of an ordinal class and their counts."""
     if cls.kind == "float":
         finite = np.isfinite(values)

@@ -6,22 +6,22 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from metastore_assets.statistics.column import STATISTICS, ColumnStatistics
-from metastore_assets.statistics.declared import Kind
+from metastore_assets.statistics.declaration import StatisticKind
 from metastore_assets.statistics.frequencies import Percentiles
-from metastore_assets.statistics.user_defined.results import Result
+from metastore_assets.statistics.user_defined.results import UserResult
 from metastore_assets.values.json import Json, float_json, integer_json, scalar_json, value_json
 
 
-def column_json(row: ColumnStatistics) -> Json:
+def column_to_json(row: ColumnStatistics) -> Json:
     """One row of statistics. null where a statistic is not known or not defined for the type.
 
     User-defined statistics are under the key `user_defined`, by name.
     """
-    told = {name: _FORMS[own.kind](getattr(row, name), row) for name, own in STATISTICS.items() if own.is_told}
+    told = {name: _FORMS[own.kind](getattr(row, name), row) for name, own in STATISTICS.items() if own.is_reported}
     return {**told, "user_defined": {name: _result_json(own) for name, own in row.user_defined.items()}}
 
 
-def _result_json(result: Result) -> Json:
+def _result_json(result: UserResult) -> Json:
     return {"value": value_json(result.value), "guarantee": result.guarantee, "reason": result.reason}
 
 
@@ -39,7 +39,7 @@ def _percentiles_json(percentiles: Percentiles | None) -> list[Json] | None:
     return [{"fraction": fraction, "value": scalar_json(value)} for fraction, value in percentiles]
 
 
-_FORMS: Mapping[Kind, Callable[[Any, ColumnStatistics], Any]] = {
+_FORMS: Mapping[StatisticKind, Callable[[Any, ColumnStatistics], Any]] = {
     "place": lambda value, row: value,
     "count": lambda value, row: integer_json(value),
     "measure": lambda value, row: float_json(value),

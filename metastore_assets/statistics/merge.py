@@ -36,14 +36,14 @@ from metastore_assets.statistics.sketches import (
     of_all,
 )
 from metastore_assets.statistics.states import (
-    KEPT,
-    OF_UNION,
-    SKETCHES,
-    one_chunk,
+    SKETCH_COLUMNS,
+    STATE_COLUMNS,
+    UNION_COLUMNS,
+    combine_to_one_chunk,
     sketch_columns,
 )
 from metastore_assets.statistics.tables import statistic_type
-from metastore_assets.statistics.union import as_union, union_of
+from metastore_assets.statistics.union import cast_to_union, merge_unions
 from metastore_assets.values.types import TypeClass, class_named
 
 _STATES: tuple[FrequencyState, ...] = ("enumerated", "repeated", "estimated", "off", "absent")
@@ -60,8 +60,8 @@ def merge_states(parts: Sequence[pa.Table], columns: Sequence[str]) -> pa.Table:
         raise ValueError("nothing to merge: at least one part is needed")
     if len(parts) == 1:
         return parts[0]
-    parts = [one_chunk(part) for part in parts]
-    union = union_of([part.schema.field("minimum").type for part in parts])
+    parts = [combine_to_one_chunk(part) for part in parts]
+    union = merge_unions([part.schema.field("minimum").type for part in parts])
     parts = [_with_union(part, union) for part in parts]
     codes, names = _classes(parts)
     values, _ = integers(parts, "value_count")
@@ -82,12 +82,12 @@ def merge_states(parts: Sequence[pa.Table], columns: Sequence[str]) -> pa.Table:
     merged = [_merge(parts, speaking, own, absent, several, names, union)] if len(several) else []
     rows = spokesman * len(values[0]) + np.arange(len(values[0]))
     rows[several] = len(parts) * len(values[0]) + np.arange(len(several))
-    whole = merged[0] if len(several) == len(rows) > 0 else one_chunk(pa.concat_tables([*parts, *merged]))
-    table = whole if whole.num_rows == len(rows) else one_chunk(whole.take(pa.array(rows)))
+    whole = merged[0] if len(several) == len(rows) > 0 else combine_to_one_chunk(pa.concat_tables([*parts, *merged]))
+    table = whole if whole.num_rows == len(rows) else combine_to_one_chunk(whole.take(pa.array(rows)))
     nulls, _ = integers(parts, "null_count")
     table = _replaced(table, "null_count", pa.array(nulls.sum(axis=0)))
     # Of hidden values there are fingerprints without a class; beside values of a class they would say nothing.
-    return _replaced(table, "fingerprint", merged_fingerprints(parts, absent & (own >= 0)))
+    return _replaced(table, "multiset_hash", merged_fingerprints(parts, absent & (own >= 0)))
 
 
 def _merge(
@@ -104,11 +104,13 @@ def _merge(
     Of a column of which a part has no class, what remains are counts, lengths of lists, and why.
     """
     if len(several) < len(own):
-        parts = [one_chunk(part.take(pa.array(several))) for part in parts]
+        parts = [combine_to_one_chunk(part.take(pa.array(several))) for part in parts]
     speaking, own, absent = speaking[:, several], own[several], absent[several]
     typed = speaking & ~absent
     classless = np.array([part["type_class"].is_null().to_numpy() for part in parts]) | ~speaking
-    merged: dict[str, Any] = {name: pa.nulls(len(several), _type(name, union)) for name in (*KEPT, *SKETCHES)}
+    merged: dict[str, Any] = {
+        name: pa.nulls(len(several), _type(name, union)) for name in (*STATE_COLUMNS, *SKETCH_COLUMNS)
+    }
     merged["field_id"] = parts[0]["field_id"]
     merged["value_count"] = pa.array(integers(parts, "value_count")[0].sum(axis=0))
     merged["type_class"] = pa.array(
@@ -117,7 +119,7 @@ def _merge(
     lists = ~absent | classless.all(axis=0)
     # Hidden values have no class, and sketches all the same.
     sketched = speaking & lists
-    for name in KEPT:
+    for name in STATE_COLUMNS:
         match STATISTICS[name].merge:
             case "sum":
                 merged[name] = _total(parts, name, speaking, ~absent)
@@ -140,9 +142,9 @@ def _merge(
     digests = merged_digests(parts, typed, moments)
     histograms, user_states = merged_histograms(parts, typed), merged_user_states(parts, typed)
     columns = sketch_columns(moments, digests, sketches, histograms, user_states)
-    merged |= dict(zip(SKETCHES, columns, strict=True))
+    merged |= dict(zip(SKETCH_COLUMNS, columns, strict=True))
     _tell_distinct(merged, parts, sketched, classes, (lower, upper), sketches)
-    return one_chunk(pa.table(merged))
+    return combine_to_one_chunk(pa.table(merged))
 
 
 def _tell_distinct(
@@ -258,15 +260,15 @@ def _reasons(parts: Sequence[pa.Table], said: Flags, absent: Flags) -> pa.Array:
 
 def _with_union(part: pa.Table, union: pa.StructType) -> pa.Table:
     """The part with `union` in place of its own, which may have fewer classes."""
-    for name in OF_UNION:
+    for name in UNION_COLUMNS:
         if part.schema.field(name).type != _type(name, union):
-            own = as_union(part[name].chunk(0), union) if part.num_rows else pa.nulls(0, _type(name, union))
+            own = cast_to_union(part[name].chunk(0), union) if part.num_rows else pa.nulls(0, _type(name, union))
             part = _replaced(part, name, own)
     return part
 
 
 def _type(name: str, union: pa.StructType) -> pa.DataType:
-    return SKETCHES[name] if name in SKETCHES else statistic_type(name, union)
+    return SKETCH_COLUMNS[name] if name in SKETCH_COLUMNS else statistic_type(name, union)
 
 
 def _replaced(table: pa.Table, name: str, array: pa.Array) -> pa.Table:

@@ -57,7 +57,7 @@ class Moments:
 
     def m2(self) -> float:
         """Second central moment of the finite numbers, in units of 2**(2 * exponent)."""
-        return ratio(self.n * self.s2 - self.s1**2, self.n, 2 * (self.base - self.exponent)) if self.n else 0.0
+        return rounded_ratio(self.n * self.s2 - self.s1**2, self.n, 2 * (self.base - self.exponent)) if self.n else 0.0
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ def merge_moments(parts: Sequence[Moments]) -> Moments:
     exponent = max([part.exponent for part in filled] + exponents, default=_NO_SPREAD)
     third, fourth = [], []
     for part, (numerator, denominator) in zip(filled, differences, strict=True):
-        d, shift = ratio(numerator, denominator, base - exponent), part.exponent - exponent
+        d, shift = rounded_ratio(numerator, denominator, base - exponent), part.exponent - exponent
         m2, m3, m4 = (math.ldexp(m, p * shift) for p, m in ((2, part.m2()), (3, part.m3), (4, part.m4)))
         third += [m3, 3 * d * m2, part.n * d**3]
         fourth += [m4, 4 * d * m3, 6 * d * d * m2, part.n * d**4]
@@ -120,7 +120,7 @@ def moment_facts(moments: Moments, *, scale: int | None) -> MomentFacts:
     if any(m.infinities):
         total = math.nan if all(m.infinities) else math.inf if m.positive_infinities else -math.inf
         return MomentFacts(repr(total), total, None, None, None)
-    total_text = repr(ratio(m.s1, 1, m.base)) if scale is None else _decimal_text(m.s1, scale)
+    total_text = repr(rounded_ratio(m.s1, 1, m.base)) if scale is None else _decimal_text(m.s1, scale)
     spread = m.n * m.s2 - m.s1**2
     up, down = max(2 * m.base, 0), max(-2 * m.base, 0)
     deviation = root(spread << up, (m.n * (m.n - 1) * unit**2) << down) if m.n > 1 else None
@@ -128,7 +128,7 @@ def moment_facts(moments: Moments, *, scale: int | None) -> MomentFacts:
     m2 = m.m2()
     if spread and m2:
         skewness, kurtosis = math.sqrt(m.n) * m.m3 / m2**1.5, m.n * m.m4 / m2**2 - 3
-    return MomentFacts(total_text, ratio(m.s1, m.n * unit, m.base), deviation, skewness, kurtosis)
+    return MomentFacts(total_text, rounded_ratio(m.s1, m.n * unit, m.base), deviation, skewness, kurtosis)
 
 
 def encode_moments(moments: Moments) -> bytes:
@@ -154,7 +154,7 @@ def decode_moments(state: bytes) -> Moments:
     return Moments(n, below, above, base, s1, s2, exponent, m3, m4)
 
 
-def ratio(numerator: int, denominator: int, shift: int) -> float:
+def rounded_ratio(numerator: int, denominator: int, shift: int) -> float:
     """numerator / denominator * 2**shift, correctly rounded; infinite beyond the range of doubles."""
     if shift >= 0:
         numerator <<= shift
@@ -173,7 +173,7 @@ def root(numerator: int, denominator: int) -> float:
     shift = 128 - _bits(numerator, denominator)
     shift += shift % 2
     scaled = (numerator << shift) // denominator if shift >= 0 else numerator // (denominator << -shift)
-    return ratio(math.isqrt(scaled), 1, -shift // 2)
+    return rounded_ratio(math.isqrt(scaled), 1, -shift // 2)
 
 
 def _bits(numerator: int, denominator: int) -> int:
@@ -189,10 +189,10 @@ def _shape(values: Numbers, counts: npt.NDArray[np.int64], n: int, s1: int, base
     if values.dtype == np.float64:
         # Scaled into -1..1, then less a double near the mean, exactly, then less what the mean is from that double.
         offset = magnitude(values) + 1
-        near = ratio(s1, n, base - offset)
+        near = rounded_ratio(s1, n, base - offset)
         top, bottom = near.as_integer_ratio()
         up, down = max(base - offset, 0), max(offset - base, 0)
-        rest = ratio(((s1 << up) * bottom) - ((top * n) << down), (n * bottom) << down, 0)
+        rest = rounded_ratio(((s1 << up) * bottom) - ((top * n) << down), (n * bottom) << down, 0)
         differences = (scaled(values, -offset) - near) - rest
     else:
         # Subtracting an integer near the mean is exact, so that close large numbers keep their differences.
@@ -201,7 +201,7 @@ def _shape(values: Numbers, counts: npt.NDArray[np.int64], n: int, s1: int, base
             values = values.astype(object)
         typed = values.dtype.type(pivot) if values.dtype != object else pivot
         wide = (values - typed).view(np.int64) if values.dtype == np.uint64 else values - typed
-        differences = wide.astype(np.float64) - ratio(s1 - pivot * n, n, 0)
+        differences = wide.astype(np.float64) - rounded_ratio(s1 - pivot * n, n, 0)
     local = magnitude(differences)
     differences = scaled(differences, -local)
     weighted = differences * differences * differences * counts

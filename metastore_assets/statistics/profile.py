@@ -13,16 +13,16 @@ from pyarrow import types as t
 from metastore_assets.config import FREQUENCY_LIMIT, NEAR_UNIQUE_FROM, ResolvedPolicy
 from metastore_assets.errors import UnsupportedTypeError
 from metastore_assets.statistics.column import ColumnStatistics
+from metastore_assets.statistics.column_profiler import ColumnProfiler
 from metastore_assets.statistics.counting import ValueCounter
-from metastore_assets.statistics.describe import Describer
-from metastore_assets.statistics.frequencies import Frequencies, frequencies_of_run
+from metastore_assets.statistics.current_schema import value_width
+from metastore_assets.statistics.finalize import restrict_to_policy
+from metastore_assets.statistics.fingerprints import FingerprintCounts
+from metastore_assets.statistics.frequencies import Frequencies, run_to_frequencies
 from metastore_assets.statistics.hidden import HiddenValues
 from metastore_assets.statistics.histogram import Histogram
-from metastore_assets.statistics.naming import value_width
-from metastore_assets.statistics.prints import Prints
-from metastore_assets.statistics.runs import SortedValues, count_dense, mostly_distinct
-from metastore_assets.statistics.told import as_kept
-from metastore_assets.statistics.user_defined.telling import with_user_defined
+from metastore_assets.statistics.runs import SortedValues, count_dense, is_mostly_distinct
+from metastore_assets.statistics.user_defined.finalize import add_user_results
 from metastore_assets.values.leaves import (
     LeafColumn,
     is_list,
@@ -33,7 +33,7 @@ from metastore_assets.values.leaves import (
 )
 from metastore_assets.values.types import TypeClass, type_class, type_text
 
-HIDDEN = "its values are hidden by its policy `values: hidden`; with `shown` a refresh reads them"
+HIDDEN_REASON = "its values are hidden by its policy `values: hidden`; with `shown` a refresh reads them"
 """The reason that is given for columns of which no value may be told."""
 
 
@@ -48,8 +48,8 @@ class ColumnProfile:
     statistics: ColumnStatistics
     frequencies: Frequencies | None
     histogram: Histogram | None
-    prints: Prints | None = None
-    membership: bytes | None = None
+    fingerprints: FingerprintCounts | None = None
+    value_filter: bytes | None = None
     """The filter of the values, where the policy keeps one and they are not listed: else it follows from the list."""
 
 
@@ -78,7 +78,7 @@ def profile_field(
     return [profiler.finish() for profiler in profilers]
 
 
-def all_null_statistics(leaf: LeafColumn, row_count: int, policy: ResolvedPolicy) -> ColumnStatistics:
+def profile_all_null(leaf: LeafColumn, row_count: int, policy: ResolvedPolicy) -> ColumnStatistics:
     """The statistics of a column that rows were written without: all null; below lists and maps, no elements at all."""
     profiler = _LeafProfiler(leaf, policy)
     profiler.null_count = 0 if leaf.repeated else row_count
@@ -91,7 +91,7 @@ class _LeafProfiler:
     def __init__(self, leaf: LeafColumn, policy: ResolvedPolicy) -> None:
         self.leaf = leaf
         self._policy = policy
-        self._passing: Describer | None = None
+        self._passing: ColumnProfiler | None = None
         """Takes the values in passing, once it is decided that they are not listed."""
         self._judged = False
         self.value_count = self.null_count = 0
@@ -108,11 +108,11 @@ class _LeafProfiler:
                 self.type_class = cls
                 self._counter = ValueCounter(cls, self._pass_by)
                 if not policy.is_enumerated:
-                    self._passing = Describer(cls, policy)
+                    self._passing = ColumnProfiler(cls, policy)
         except UnsupportedTypeError as error:
             self.reason = str(error)
         if self._is_hidden:
-            self.reason = HIDDEN
+            self.reason = HIDDEN_REASON
         kind = plain_type(leaf.type)
         self._has_lengths = t.is_map(kind) or is_list(kind) or (self._is_hidden and _is_bytes(kind))
         self._lengths: list[tuple[int, int, int]] = []
@@ -170,10 +170,10 @@ class _LeafProfiler:
         describer = self._passing
         kept: list[Frequencies] | None = None
         if describer is None:
-            describer, kept = Describer(cls, self._policy, self.value_count - self._counter.nan_count), []
+            describer, kept = ColumnProfiler(cls, self._policy, self.value_count - self._counter.nan_count), []
             distinct, limited = 0, self._policy.frequencies in ("auto", "enumerated")
             for run in blocks:
-                block = frequencies_of_run(run, cls)
+                block = run_to_frequencies(run, cls)
                 describer.add(block)
                 distinct += len(block)
                 if limited and distinct > FREQUENCY_LIMIT:
@@ -184,10 +184,10 @@ class _LeafProfiler:
         if kept is None:
             policy = self._policy.resolve("estimated") if self._policy.is_enumerated else self._policy
             prints = describer.prints() if policy.is_fingerprinted else None
-            row = with_user_defined(as_kept(row, policy), policy)
+            row = add_user_results(restrict_to_policy(row, policy), policy)
             return ColumnProfile(row, None, describer.histogram(), prints, describer.membership())
         whole = _joined(kept, cls)
-        row = with_user_defined(replace(row, frequencies="enumerated"), self._policy, whole)
+        row = add_user_results(replace(row, frequencies="enumerated"), self._policy, whole)
         return ColumnProfile(row, whole, describer.histogram())
 
     def _pass_by(self, run: SortedValues) -> bool:
@@ -204,10 +204,10 @@ class _LeafProfiler:
         if run.counts is not None:
             return False
         self._judged = True
-        if not mostly_distinct(run.values):
+        if not is_mostly_distinct(run.values):
             return False
         # Integers close together are counted sooner than passed by.
-        counted, tried = count_dense(run.values), Describer(cls, self._policy)
+        counted, tried = count_dense(run.values), ColumnProfiler(cls, self._policy)
         if counted is None:
             tried.pass_by(run)
         distinct = tried.estimated_distinct() if counted is None else len(counted)

@@ -74,7 +74,7 @@ def merge_digests(parts: Sequence[Digest]) -> Digest:
     return Digest(min(p.minimum for p in parts), max(p.maximum for p in parts), *clusters)
 
 
-def estimated_percentiles(
+def estimate_percentiles(
     sketch: bytes | None, cls: TypeClass, infinities: tuple[int, int], minimum: pa.Scalar, maximum: pa.Scalar
 ) -> Percentiles:
     """Percentiles estimated from a digest of the finite values, between `minimum` and `maximum`.
@@ -82,26 +82,26 @@ def estimated_percentiles(
     `infinities`: how often -inf and +inf occur, which the digest does not hold.
     """
     digest = None if sketch is None else decode_digest(sketch)
-    ranks = nearest_ranks(ranked_values(digest, infinities))
-    values = estimated_values(digest, cls, infinities, (minimum, maximum), ranks)
+    ranks = nearest_ranks(count_ranked_values(digest, infinities))
+    values = estimate_values(digest, cls, infinities, (minimum, maximum), ranks)
     return tuple((percent / 100, value) for percent, value in zip(PERCENTS, values, strict=True))
 
 
-def ranked_values(digest: Digest | None, infinities: tuple[int, int]) -> int:
+def count_ranked_values(digest: Digest | None, infinities: tuple[int, int]) -> int:
     """How many values a digest and the infinities beside it stand for."""
     return sum(infinities) + (0 if digest is None else int(digest.weights.sum()))
 
 
-def estimated_values(
+def estimate_values(
     digest: Digest | None,
     cls: TypeClass,
     infinities: tuple[int, int],
     bounds: tuple[pa.Scalar, pa.Scalar],
     ranks: npt.NDArray[np.int64],
 ) -> list[pa.Scalar]:
-    """The values at 1-based ranks, about, but within the bounds, which are inclusive; as `estimated_percentiles`."""
+    """The values at 1-based ranks, about, but within the bounds, which are inclusive; as `estimate_percentiles`."""
     below, above = infinities
-    finite = ranked_values(digest, infinities) - below - above
+    finite = count_ranked_values(digest, infinities) - below - above
     estimates = np.where(ranks <= below, -math.inf, math.inf)
     if digest is not None:
         inside = (ranks > below) & (ranks <= below + finite)
@@ -111,10 +111,10 @@ def estimated_values(
     return [scalar(max(least, min(value, greatest)), cls) for value in values]
 
 
-def estimated_rank(digest: Digest | None, infinities: tuple[int, int], value: float) -> int:
-    """About how many values are less than a number, in the unit of the digest: the inverse of `estimated_values`."""
+def estimate_rank(digest: Digest | None, infinities: tuple[int, int], value: float) -> int:
+    """About how many values are less than a number, in the unit of the digest: the inverse of `estimate_values`."""
     below, above = infinities
-    finite = ranked_values(digest, infinities) - below - above
+    finite = count_ranked_values(digest, infinities) - below - above
     if value == -math.inf:
         return 0
     if digest is None or value <= digest.minimum:

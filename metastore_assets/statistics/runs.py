@@ -53,7 +53,7 @@ class ExactCount(SortedValues):
     counts: Counts
 
 
-def count(values: pl.Series) -> ExactCount:
+def count_values(values: pl.Series) -> ExactCount:
     """The distinct values of a series without nulls and their counts; NaN equal to itself, -0.0 equal to 0.0."""
     dense = count_dense(values)
     if dense is not None:
@@ -66,7 +66,7 @@ def count(values: pl.Series) -> ExactCount:
 
 
 def count_dense(values: pl.Series) -> ExactCount | None:
-    """As `count`, of integers that lie close together: these need no sorting. None for all others."""
+    """As `count_values`, of integers that lie close together: these need no sorting. None for all others."""
     if values.dtype not in (pl.Int64, pl.UInt64) or len(values) == 0:
         return None
     words = values.to_numpy()
@@ -81,7 +81,7 @@ def count_dense(values: pl.Series) -> ExactCount | None:
 
 def is_hashed(values: pl.Series) -> bool:
     """Whether hashing beats sorting: for bytes that repeat. Numbers polars sorts as fast as it hashes them."""
-    return values.dtype in (pl.Binary, pl.Boolean) and not mostly_distinct(values)
+    return values.dtype in (pl.Binary, pl.Boolean) and not is_mostly_distinct(values)
 
 
 def count_sorted(values: pl.Series) -> ExactCount:
@@ -134,14 +134,16 @@ def _run_starts(values: pl.Series) -> npt.NDArray[np.intp]:
 def merge_runs(runs: Sequence[SortedValues]) -> ExactCount:
     """One run with the counts of equal values added up, of one run or more."""
     if all(run.counts is None for run in runs) and sum(map(len, runs)) <= 8 * BLOCK:
-        return count(concatenated([run.values for run in runs]))
+        return count_values(concatenate_series([run.values for run in runs]))
     counted = [_counted(run) for run in runs if len(run)]
     if len(counted) == 1:
         return counted[0]
-    return sum_counts(concatenated([run.values for run in counted]), np.concatenate([run.counts for run in counted]))
+    return sum_counts(
+        concatenate_series([run.values for run in counted]), np.concatenate([run.counts for run in counted])
+    )
 
 
-def merged_blocks(runs: Sequence[SortedValues]) -> Iterator[ExactCount]:
+def merge_in_blocks(runs: Sequence[SortedValues]) -> Iterator[ExactCount]:
     """All the runs merged, in blocks of ascending values, each value in one block; never empty blocks.
 
     Values are cut into ranges, and a range is merged at a time: beside the runs only a block is held.
@@ -158,7 +160,7 @@ def merged_blocks(runs: Sequence[SortedValues]) -> Iterator[ExactCount]:
             yield merge_runs(parts)
 
 
-def concatenated(parts: Sequence[pl.Series]) -> pl.Series:
+def concatenate_series(parts: Sequence[pl.Series]) -> pl.Series:
     """One series of parts of one class, of which some may need wider integers than others."""
     if len(parts) == 1:
         return parts[0]
@@ -167,7 +169,7 @@ def concatenated(parts: Sequence[pl.Series]) -> pl.Series:
     return pl.concat([part.alias("") for part in parts])
 
 
-def compact(values: pl.Series) -> pl.Series:
+def copy_compact(values: pl.Series) -> pl.Series:
     """The same values without hold on the buffers of the chunks they came from."""
     return pl.Series(values.to_arrow(compat_level=pl.CompatLevel.oldest())) if values.dtype == pl.Binary else values
 
@@ -179,11 +181,11 @@ def _counted(run: SortedValues) -> ExactCount:
 def _splitters(runs: Sequence[SortedValues]) -> pl.Series:
     """Values that cut all the runs into ranges of about a block."""
     step = BLOCK // _SAMPLES
-    sample = concatenated([run.values.gather_every(step, offset=step - 1) for run in runs]).sort()
+    sample = concatenate_series([run.values.gather_every(step, offset=step - 1) for run in runs]).sort()
     return sample.gather_every(_SAMPLES, offset=_SAMPLES - 1).unique().sort()
 
 
-def mostly_distinct(values: pl.Series) -> bool:
+def is_mostly_distinct(values: pl.Series) -> bool:
     """Whether more than half of a sample are different values; false for few."""
     if values.dtype == pl.Boolean or len(values) < 2 * _SAMPLE:
         return False

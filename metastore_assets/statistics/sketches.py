@@ -14,8 +14,8 @@ from metastore_assets.statistics.distinct import merge_distinct_sketches
 from metastore_assets.statistics.histogram import Histogram, merge_histograms
 from metastore_assets.statistics.moments import decode_moments, encode_moments, merge_moments
 from metastore_assets.statistics.quantiles import Digest, merge_digests
-from metastore_assets.statistics.states import digests_of, histograms_of_states
-from metastore_assets.statistics.user_defined.states import merged
+from metastore_assets.statistics.states import decode_digests, decode_histograms
+from metastore_assets.statistics.user_defined.states import merge_user_states
 
 Numbers = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
@@ -52,7 +52,7 @@ def merged_user_states(parts: Sequence[pa.Table], typed: Flags) -> list[bytes | 
     """By column: the states of user-defined statistics of those parts."""
     if all(part["user_states"].null_count == len(part) for part in parts):
         return [None] * typed.shape[1]
-    return [merged(held) for held in _held(parts, "user_states", typed)]
+    return [merge_user_states(held) for held in _held(parts, "user_states", typed)]
 
 
 def merged_distinct_sketches(parts: Sequence[pa.Table], typed: Flags) -> list[bytes | None]:
@@ -65,10 +65,10 @@ def merged_distinct_sketches(parts: Sequence[pa.Table], typed: Flags) -> list[by
 
 def merged_digests(parts: Sequence[pa.Table], typed: Flags, moments: Sequence[bytes | None]) -> list[Digest | None]:
     """By column: the digest of the finite values of those parts, by their merged `moments`; None where one lacks it."""
-    own = [digests_of(part) for part in parts]
+    own = [decode_digests(part) for part in parts]
     values, _ = integers(parts, "value_count")
     states = [part["moments"].to_pylist() for part in parts]
-    merged: list[Digest | None] = []
+    merge_user_states: list[Digest | None] = []
     for at, flags in enumerate(typed.T.tolist()):
         found: list[Digest] = []
         for part, speaks in enumerate(flags):
@@ -79,18 +79,18 @@ def merged_digests(parts: Sequence[pa.Table], typed: Flags, moments: Sequence[by
                 # Without a sketch although there are finite values: the policy was off, and the others' say too little.
                 found = []
                 break
-        merged.append(merge_digests(found) if found else None)
-    return merged
+        merge_user_states.append(merge_digests(found) if found else None)
+    return merge_user_states
 
 
 def merged_histograms(parts: Sequence[pa.Table], typed: Flags) -> list[Histogram | None]:
     """By column: the histogram of those parts, as far as they have one."""
-    own = [histograms_of_states(part) for part in parts]
-    merged: list[Histogram | None] = []
+    own = [decode_histograms(part) for part in parts]
+    merge_user_states: list[Histogram | None] = []
     for at, flags in enumerate(typed.T.tolist()):
         found = [held for part, speaks in zip(own, flags, strict=True) if speaks and (held := part[at]) is not None]
-        merged.append(merge_histograms(found) if found else None)
-    return merged
+        merge_user_states.append(merge_histograms(found) if found else None)
+    return merge_user_states
 
 
 def _held(parts: Sequence[pa.Table], name: str, typed: Flags) -> list[list[Any]]:
@@ -107,7 +107,7 @@ def merged_fingerprints(parts: Sequence[pa.Table], absent: Flags) -> pa.Array:
     missing = absent.copy()
     total = np.zeros((len(absent), 2), np.uint64)
     for part in parts:
-        column = part["fingerprint"].chunk(0) if part.num_rows else pa.array([], pa.binary())
+        column = part["multiset_hash"].chunk(0) if part.num_rows else pa.array([], pa.binary())
         missing |= column.is_null().to_numpy(zero_copy_only=False)
         halves = column.fill_null(bytes(16)).cast(pa.binary(16))
         total += np.frombuffer(halves.buffers()[1], "<u8", 2 * len(halves), 16 * halves.offset).reshape(-1, 2)

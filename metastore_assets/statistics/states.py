@@ -16,13 +16,13 @@ from metastore_assets.statistics.quantiles import Digest, decode_digest, encode_
 from metastore_assets.statistics.tables import pack_columns, unpack_columns
 from metastore_assets.values.types import class_named
 
-KEPT = tuple(name for name, own in STATISTICS.items() if own.is_state)
+STATE_COLUMNS = tuple(name for name, own in STATISTICS.items() if own.is_state)
 """What merging needs of the columns of `statistics`; the others follow from the states, or from the schema."""
 
-OF_UNION = tuple(name for name in KEPT if STATISTICS[name].kind in ("value", "percentiles"))
+UNION_COLUMNS = tuple(name for name in STATE_COLUMNS if STATISTICS[name].kind in ("value", "percentiles"))
 """Those of them that hold values of the typed union."""
 
-SKETCHES: dict[str, pa.DataType] = {
+SKETCH_COLUMNS: dict[str, pa.DataType] = {
     "moments": pa.binary(),
     "quantile_minimum": pa.float64(),
     "quantile_maximum": pa.float64(),
@@ -41,12 +41,12 @@ Lists = tuple[npt.NDArray[np.int32], npt.NDArray[Any]]
 """Offsets, and the values of all lists."""
 
 
-def states_table(
+def build_states_table(
     rows: Sequence[ColumnStatistics], histograms: Sequence[Histogram | None], union: pa.StructType
 ) -> pa.Table:
-    """One row per column: the `KEPT` numbers and the `SKETCHES`. `union` has the classes of all values."""
+    """One row per column: `STATE_COLUMNS` and `SKETCH_COLUMNS`. `union` has the classes of all values."""
     digests = [None if row.quantile_sketch is None else decode_digest(row.quantile_sketch) for row in rows]
-    kept = pack_columns(rows, KEPT, union)
+    kept = pack_columns(rows, STATE_COLUMNS, union)
     columns = sketch_columns(
         [row.moments for row in rows],
         digests,
@@ -54,13 +54,13 @@ def states_table(
         list(histograms),
         [row.user_states for row in rows],
     )
-    return pa.Table.from_arrays([*kept.columns, *columns], names=[*KEPT, *SKETCHES])
+    return pa.Table.from_arrays([*kept.columns, *columns], names=[*STATE_COLUMNS, *SKETCH_COLUMNS])
 
 
 @lru_cache(maxsize=64)
-def states_schema(union: pa.StructType) -> pa.Schema:
-    """The columns of `states_table`."""
-    return states_table([], [], union).schema
+def build_states_schema(union: pa.StructType) -> pa.Schema:
+    """The columns of `build_states_table`."""
+    return build_states_table([], [], union).schema
 
 
 def sketch_columns(
@@ -70,7 +70,7 @@ def sketch_columns(
     histograms: Sequence[Histogram | None],
     user_states: Sequence[bytes | None],
 ) -> list[pa.Array]:
-    """The arrays of the `SKETCHES`, in their order."""
+    """The arrays of the `SKETCH_COLUMNS`, in their order."""
     return [
         pa.array(moments, pa.binary()),
         pa.array([None if digest is None else digest.minimum for digest in digests], pa.float64()),
@@ -86,17 +86,17 @@ def sketch_columns(
     ]
 
 
-def state_rows(table: pa.Table, columns: Iterable[tuple[str, str]]) -> list[ColumnStatistics]:
-    """The rows of a table that `states_table` made; of each column are given what it is called, and its type as text.
+def read_state_rows(table: pa.Table, columns: Iterable[tuple[str, str]]) -> list[ColumnStatistics]:
+    """Return the rows of a table of states. `columns` has the name and the type, as text, of each row.
 
     What follows from the states is None: see `merge.completed`.
     """
     table = table.combine_chunks()
-    held = unpack_columns(table, KEPT)
+    held = unpack_columns(table, STATE_COLUMNS)
     held["moments"] = table["moments"].to_pylist()
     held["distinct_sketch"] = table["distinct_sketch"].to_pylist()
     held["user_states"] = table["user_states"].to_pylist()
-    held["quantile_sketch"] = [None if own is None else encode_digest(own) for own in digests_of(table)]
+    held["quantile_sketch"] = [None if own is None else encode_digest(own) for own in decode_digests(table)]
     rows = zip(*held.values(), strict=True)
     return [
         ColumnStatistics(position=at, column=name, type=type_, **dict(zip(held, row, strict=True)))
@@ -104,10 +104,10 @@ def state_rows(table: pa.Table, columns: Iterable[tuple[str, str]]) -> list[Colu
     ]
 
 
-def digests_of(table: pa.Table) -> list[Digest | None]:
+def decode_digests(table: pa.Table) -> list[Digest | None]:
     """The quantile sketches of a table of states without chunks, row by row."""
-    offsets, means = lists_of(table["quantile_means"])
-    _, weights = lists_of(table["quantile_weights"])
+    offsets, means = split_lists(table["quantile_means"])
+    _, weights = split_lists(table["quantile_weights"])
     bounds = zip(table["quantile_minimum"].to_pylist(), table["quantile_maximum"].to_pylist(), strict=True)
     return [
         None if least is None else Digest(least, greatest, means[start:stop], weights[start:stop])
@@ -115,9 +115,9 @@ def digests_of(table: pa.Table) -> list[Digest | None]:
     ]
 
 
-def histograms_of_states(table: pa.Table) -> list[Histogram | None]:
+def decode_histograms(table: pa.Table) -> list[Histogram | None]:
     """The histograms of a table of states without chunks, row by row."""
-    offsets, counts = lists_of(table["histogram_counts"])
+    offsets, counts = split_lists(table["histogram_counts"])
     named = ("type_class", "histogram_exponent", "histogram_first", "histogram_capacity")
     parts = zip(*(table[name].to_pylist() for name in named), offsets[:-1].tolist(), offsets[1:].tolist(), strict=True)
     return [
@@ -126,7 +126,7 @@ def histograms_of_states(table: pa.Table) -> list[Histogram | None]:
     ]
 
 
-def lists_of(column: pa.ChunkedArray | pa.Array) -> Lists:
+def split_lists(column: pa.ChunkedArray | pa.Array) -> Lists:
     """Offsets and values of lists, from the first list on."""
     array = _one_chunk(column)
     offsets = array.offsets.to_numpy()
@@ -134,7 +134,7 @@ def lists_of(column: pa.ChunkedArray | pa.Array) -> Lists:
     return offsets - start, array.values.slice(start, stop - start).to_numpy()
 
 
-def one_chunk(table: pa.Table) -> pa.Table:
+def combine_to_one_chunk(table: pa.Table) -> pa.Table:
     """The table with one chunk per column, also when it has no rows."""
     if table.num_rows:
         return table.combine_chunks()

@@ -15,38 +15,23 @@ import pyarrow as pa
 from metastore_assets.errors import CorruptionError
 from metastore_assets.startup import pc
 from metastore_assets.statistics.column import STATISTICS, ColumnStatistics
-from metastore_assets.statistics.declared import ARROW
-from metastore_assets.statistics.frequencies import EMPTY, Frequencies, Percentiles, frequencies_of_run
+from metastore_assets.statistics.declaration import ARROW_TYPES
+from metastore_assets.statistics.frequencies import EMPTY, Frequencies, Percentiles, run_to_frequencies
 from metastore_assets.statistics.histogram import Histogram, bin_numbers
 from metastore_assets.statistics.runs import sum_counts
 from metastore_assets.statistics.union import (
-    as_union,
-    from_union,
+    cast_to_union,
     pack_scalars,
     pack_values,
     union_type,
     unpack_scalars,
+    unpack_values,
 )
-from metastore_assets.statistics.user_defined.results import result_columns, results_of, told_results
+from metastore_assets.statistics.user_defined.results import build_result_columns, normalize_results, read_results
 from metastore_assets.values.physical import numbers, physical_series
 from metastore_assets.values.types import class_named, type_class
 
-__all__ = [
-    "frequencies_of",
-    "frequencies_table",
-    "histograms_of",
-    "histograms_table",
-    "list_rows",
-    "pack_columns",
-    "statistics_rows",
-    "statistics_table",
-    "summed",
-    "told_table",
-    "union_type",
-    "unpack_columns",
-]
-
-ListRows = tuple[pa.Array, pa.Int64Array]
+ValueCountRows = tuple[pa.Array, pa.Int64Array]
 """Values of one column, in any order, and how often each occurs."""
 
 _REPEATS = 1 << 20
@@ -56,39 +41,39 @@ HISTOGRAMS = "metastore.histograms"
 """Metadata key of `histograms`: by path of the column its lattice, as JSON."""
 
 
-def statistics_table(rows: Sequence[ColumnStatistics]) -> pa.Table:
+def build_statistics_table(rows: Sequence[ColumnStatistics]) -> pa.Table:
     """One row per column, in the order given, without mergeable states. `minimum`, `maximum` and the values of
     `percentiles` are of the typed union of the classes that occur in these rows. The last columns are the user-defined
     statistics, by name: struct(value, guarantee, reason)."""
     names = {row.type_class for row in rows if row.type_class is not None}
     table = pack_columns(rows, list(STATISTICS), union_type(class_named(name) for name in names))
-    for name, array in result_columns([row.user_defined for row in rows]).items():
+    for name, array in build_result_columns([row.user_defined for row in rows]).items():
         table = table.append_column(name, array)
     return table
 
 
-def statistics_rows(table: pa.Table) -> list[ColumnStatistics]:
-    """The rows of a table that `statistics_table` made, also after a trip through Parquet. Columns it does not know are
-    ignored."""
+def parse_statistics_rows(table: pa.Table) -> list[ColumnStatistics]:
+    """Return the rows of a table of statistics. Unknown columns are ignored."""
     columns: dict[str, Iterable[Any]] = {name: repeat(value) for name, value in _STATES.items()}
     columns |= unpack_columns(table, list(STATISTICS))
-    columns["user_defined"] = results_of(table, list(STATISTICS))
+    columns["user_defined"] = read_results(table, list(STATISTICS))
     names = list(columns)
     return [_made(dict(zip(names, row, strict=True))) for row in zip(*columns.values(), strict=False)]
 
 
-def told_table(table: pa.Table) -> pa.Table:
-    """What `statistics_table` makes of the rows of a table that it made, after whatever trip: the union has the classes
-    that occur in these rows, and there are the user-defined statistics that one of them has."""
+def normalize_statistics_table(table: pa.Table) -> pa.Table:
+    """Return the table that `build_statistics_table` would build from the same rows.
+
+    The typed union has the classes that occur in these rows; user-defined statistics that no row has are left out."""
     names = pc.unique(table["type_class"]).drop_null().to_pylist()
     union = union_type(class_named(name) for name in names)
     columns: dict[str, pa.Array] = {}
     for name, statistic in STATISTICS.items():
         own, type_ = _one_chunk(table[name]), statistic_type(name, union)
         if statistic.kind in ("value", "percentiles"):
-            own = as_union(own, union)
+            own = cast_to_union(own, union)
         columns[name] = own if own.type == type_ else own.cast(type_)
-    return pa.table(columns | told_results(table, list(STATISTICS)))
+    return pa.table(columns | normalize_results(table, list(STATISTICS)))
 
 
 def _made(told: dict[str, Any]) -> ColumnStatistics:
@@ -112,7 +97,7 @@ def pack_columns(rows: Sequence[ColumnStatistics], names: Sequence[str], union: 
         elif kind == "percentiles":
             arrays.append(_pack_percentiles(held, union))
         else:
-            arrays.append(pa.array(held, ARROW[kind]))
+            arrays.append(pa.array(held, ARROW_TYPES[kind]))
     return pa.Table.from_arrays(arrays, names=list(names))
 
 
@@ -135,34 +120,34 @@ def statistic_type(name: str, union: pa.StructType) -> pa.DataType:
     kind = STATISTICS[name].kind
     if kind == "percentiles":
         return pa.list_(pa.struct([("fraction", pa.float64()), ("value", union)]))
-    return union if kind == "value" else ARROW[kind]
+    return union if kind == "value" else ARROW_TYPES[kind]
 
 
-def frequencies_table(path: str, frequencies: Frequencies, union: pa.StructType) -> pa.Table:
+def build_frequencies_table(path: str, frequencies: Frequencies, union: pa.StructType) -> pa.Table:
     """`column` (path, on every row), `value` (typed union), `frequency`: by decreasing frequency, then value."""
     order = np.argsort(-frequencies.counts.to_numpy(), kind="stable")
     values, counts = frequencies.values.take(pa.array(order)), frequencies.counts.take(pa.array(order))
-    return listed_table(path, values, counts, union)
+    return build_value_counts_table(path, values, counts, union)
 
 
-def listed_table(path: str, values: pa.Array, counts: pa.Array, union: pa.StructType) -> pa.Table:
+def build_value_counts_table(path: str, values: pa.Array, counts: pa.Array, union: pa.StructType) -> pa.Table:
     """The same of values of one class, in the order that they have."""
     paths = [pa.repeat(pa.scalar(path), min(_REPEATS, len(values) - at)) for at in range(0, len(values), _REPEATS)]
     value = pack_values(values, type_class(values.type), union)
     return pa.table({"column": pa.chunked_array(paths, pa.string()), "value": value, "frequency": counts})
 
 
-def frequencies_of(table: pa.Table) -> Frequencies:
+def parse_frequencies(table: pa.Table) -> Frequencies:
     """The frequencies of one column from its rows in frequencies.parquet, in any order."""
-    return summed([list_rows(table)])
+    return sum_value_counts([parse_value_counts(table)])
 
 
-def list_rows(table: pa.Table) -> ListRows:
+def parse_value_counts(table: pa.Table) -> ValueCountRows:
     """Values and frequencies from rows of one column in frequencies.parquet."""
-    return from_union(_one_chunk(table.column("value"))), _one_chunk(table.column("frequency")).cast(pa.int64())
+    return unpack_values(_one_chunk(table.column("value"))), _one_chunk(table.column("frequency")).cast(pa.int64())
 
 
-def summed(lists: Sequence[ListRows]) -> Frequencies:
+def sum_value_counts(lists: Sequence[ValueCountRows]) -> Frequencies:
     """The frequencies of one column from lists of its values, in any order, of one class."""
     held = [own for own in lists if len(own[0])]
     if not held:
@@ -170,10 +155,10 @@ def summed(lists: Sequence[ListRows]) -> Frequencies:
     values, counts = (pa.concat_arrays([own[at] for own in held]) if len(held) > 1 else held[0][at] for at in (0, 1))
     cls = type_class(values.type)
     run = sum_counts(physical_series(values, cls), counts.to_numpy())
-    return frequencies_of_run(run, cls)
+    return run_to_frequencies(run, cls)
 
 
-def histograms_table(histograms: Mapping[str, Histogram]) -> pa.Table:
+def build_histograms_table(histograms: Mapping[str, Histogram]) -> pa.Table:
     """One column per histogram, named by its path: struct(minimum, frequency), a row per bin that is not empty, padded
     with nulls.
 
@@ -207,7 +192,7 @@ def _lattices(text: bytes) -> Mapping[str, tuple[Any, ...]]:
     return lattices
 
 
-def histograms_of(table: pa.Table) -> dict[str, Histogram]:
+def parse_histograms(table: pa.Table) -> dict[str, Histogram]:
     """The histograms by path, of all columns that `table` holds."""
     lattices = _lattices((table.schema.metadata or {}).get(HISTOGRAMS.encode(), b"{}"))
     found = {}

@@ -71,7 +71,7 @@ def _canonical(child: pa.Array, type: pa.DataType) -> pa.Array:
     return child.cast(type)
 
 
-def from_union(values: pa.StructArray) -> pa.Array:
+def unpack_values(values: pa.StructArray) -> pa.Array:
     """The values of union values that are all of one class, as a canonical array of it."""
     for field, child in zip(values.type, values.flatten(), strict=True):
         if child.null_count < len(child):
@@ -79,19 +79,19 @@ def from_union(values: pa.StructArray) -> pa.Array:
     return pa.nulls(len(values))
 
 
-def union_of(types: Iterable[pa.StructType]) -> pa.StructType:
+def merge_unions(types: Iterable[pa.StructType]) -> pa.StructType:
     """The union of all the classes of some unions."""
     return union_type(class_named(field.name) for type_ in types for field in type_)
 
 
-def as_union(values: pa.Array, union: pa.StructType) -> pa.Array:
+def cast_to_union(values: pa.Array, union: pa.StructType) -> pa.Array:
     """Union values, or lists of (fraction, union value), as those of a union with the same classes or more."""
     if isinstance(values, pa.ListArray):
         if values.type.value_type == pa.struct([("fraction", pa.float64()), ("value", union)]):
             return values
         first, end = values.offsets[0].as_py(), values.offsets[len(values)].as_py()
         entries = values.values.slice(first, end - first)
-        fractions, own = entries.field("fraction"), as_union(entries.field("value"), union)
+        fractions, own = entries.field("fraction"), cast_to_union(entries.field("value"), union)
         entries = pa.StructArray.from_arrays([fractions, own], names=["fraction", "value"])
         # Offsets of their own: a mask goes with no slice of a buffer.
         offsets = pc.subtract(values.offsets, pa.scalar(first, pa.int32()))
@@ -106,7 +106,7 @@ def as_union(values: pa.Array, union: pa.StructType) -> pa.Array:
     return pa.StructArray.from_arrays(arrays, fields=list(union), mask=values.is_null())
 
 
-def class_values(values: pa.StructArray, cls: TypeClass) -> pa.Array:
+def select_class(values: pa.StructArray, cls: TypeClass) -> pa.Array:
     """Of union values those of one class, and null in place of the others."""
     at = values.type.get_field_index(cls.name)
     if at < 0:
@@ -115,7 +115,7 @@ def class_values(values: pa.StructArray, cls: TypeClass) -> pa.Array:
     return own if own.type == cls.arrow else own.cast(cls.arrow)
 
 
-def scattered(
+def scatter_values(
     values: Mapping[str, tuple[npt.NDArray[np.intp], pa.Array]], length: int, union: pa.StructType
 ) -> pa.StructArray:
     """Union values from places and values by class; null at all other places."""

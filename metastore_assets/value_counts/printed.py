@@ -22,8 +22,8 @@ import numpy as np
 import pyarrow as pa
 
 from metastore_assets.produce import Dataflow, DeltaRoot, Executor, FlowState, Rows, SumStage, Typed, typed_graph
+from metastore_assets.statistics.fingerprints import FINGERPRINT_BITS, fingerprint_values
 from metastore_assets.statistics.frequencies import Frequencies
-from metastore_assets.statistics.prints import BITS, prints_of
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.value_counts import graph
 from metastore_assets.value_counts.graph import FOLDER, list_stages, rows_of
@@ -41,7 +41,7 @@ class PrintedLists:
     value_counts: Mapping[str, int] = field(default_factory=dict)
     """By field id, how many values they have, each as often as it occurs."""
     flow: FlowState = field(default_factory=FlowState)
-    bits: int = BITS
+    bits: int = FINGERPRINT_BITS
     """Width of the fingerprints."""
 
     def is_same(self, other: PrintedLists) -> bool:
@@ -69,7 +69,7 @@ def printed_rows(type_class: str) -> Rows:
 
 def printed_table(column: str, values: Frequencies, bits: int, type_class: str) -> pa.Table:
     """Values of a column, with their frequencies, as such rows: in the order of their keys."""
-    prints = prints_of(values, bits)
+    prints = fingerprint_values(values, bits)
     order = pa.array(np.argsort(prints, kind="stable"))
     columns = [pa.repeat(pa.scalar(column), len(values)), pa.array(prints), values.values, values.counts]
     return pa.Table.from_arrays(columns, schema=printed_rows(type_class).schema).take(order)

@@ -12,15 +12,15 @@ import pyarrow.compute as pc
 
 from metastore_assets.produce import View
 from metastore_assets.produce.ranks import Ranks
+from metastore_assets.statistics.fingerprints import Numbers, fingerprint_values
 from metastore_assets.statistics.frequencies import (
     EMPTY,
     PERCENTS,
     Frequencies,
-    FrequencyFacts,
-    frequency_facts,
+    FrequencySummary,
     nearest_ranks,
+    summarize_frequencies,
 )
-from metastore_assets.statistics.prints import Numbers, prints_of
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.value_counts.graph import BY_PARTITION, FACTS, FREQUENCIES, VALUES, rows_of, stage_name
 from metastore_assets.value_counts.printed import PRINTS, printed_flow, printed_rows, with_singletons
@@ -177,7 +177,7 @@ class ListReader:
                 found.setdefault(column, []).append((pair[0], pair[1]))
         return found
 
-    def facts(self, type_class: str, columns: Sequence[str]) -> dict[str, FrequencyFacts]:
+    def facts(self, type_class: str, columns: Sequence[str]) -> dict[str, FrequencySummary]:
         """By column, all of one class, what its full list says.
 
         Where there are few values, all lists of the class are read at once; of long ones only some blocks.
@@ -187,13 +187,13 @@ class ListReader:
         if not columns:
             return printed
         if type_class not in self._classes:
-            return {**dict.fromkeys(columns, frequency_facts(EMPTY)), **printed}
+            return {**dict.fromkeys(columns, summarize_frequencies(EMPTY)), **printed}
         rows = sum(run.rows for run in self._view.runs(stage_name(VALUES, type_class)))
         if rows > _SCANNED:
             return {**{column: self._facts(column, type_class) for column in columns}, **printed}
         lists = self._all(type_class)
-        found = {column: frequency_facts(joined(tables)) for column, tables in lists if column in columns}
-        return {**{column: found.get(column) or frequency_facts(EMPTY) for column in columns}, **printed}
+        found = {column: summarize_frequencies(joined(tables)) for column, tables in lists if column in columns}
+        return {**{column: found.get(column) or summarize_frequencies(EMPTY) for column in columns}, **printed}
 
     def ranks(self, type_class: str) -> Ranks:
         """Ranks among the values of a column of that class; keys are `column` and `value`. Each thread has its own,
@@ -203,11 +203,11 @@ class ListReader:
             own[type_class] = self._view.ranks(stage_name(VALUES, type_class), "frequency")
         return own[type_class]
 
-    def _facts(self, column: str, type_class: str) -> FrequencyFacts:
+    def _facts(self, column: str, type_class: str) -> FrequencySummary:
         counts = self.counts(column, type_class)
         distinct = sum(values for _, values in counts)
         if distinct <= _SCANNED:
-            return frequency_facts(self.frequencies(column, type_class))
+            return summarize_frequencies(self.frequencies(column, type_class))
         ranked = sum(frequency * values for frequency, values in counts) - self._nans(column, type_class)
         wanted = (nearest_ranks(ranked) - 1).tolist() if ranked else []
         prefix = pa.table({"column": pa.array([column])})
@@ -216,15 +216,15 @@ class ListReader:
         values = pa.concat_tables([key.empty_table(), *rows])
         assert len(values) in (0, len(PERCENTS))
         repeated = sum(number for frequency, number in counts if frequency > 1)
-        return FrequencyFacts(distinct, repeated, values["value"].combine_chunks())
+        return FrequencySummary(distinct, repeated, values["value"].combine_chunks())
 
     def _is_printed(self, column: str) -> bool:
         return column in self._printed.columns
 
-    def _printed_facts(self, column: str, type_class: str) -> FrequencyFacts:
+    def _printed_facts(self, column: str, type_class: str) -> FrequencySummary:
         counts = self.counts(column, type_class)
         repeated = sum(number for frequency, number in counts if frequency > 1)
-        return FrequencyFacts(sum(number for _, number in counts), repeated, None)
+        return FrequencySummary(sum(number for _, number in counts), repeated, None)
 
     def _view_of(self, column: str, type_class: str) -> View | None:
         """What has the lists of a column; None where there are none of its class."""
@@ -245,7 +245,7 @@ class ListReader:
         return self._from(VALUES, type_class, column, pa.table(first, names=rows.key.names))
 
     def _prints(self, values: pa.Array) -> Numbers:
-        return prints_of(Frequencies(values, pa.array([1] * len(values))), self._printed.bits)
+        return fingerprint_values(Frequencies(values, pa.array([1] * len(values))), self._printed.bits)
 
     def _by_partition(self, column: str, start: pa.Table) -> Iterator[pa.Table]:
         return self._from(BY_PARTITION, self.by_partition[column], column, start)

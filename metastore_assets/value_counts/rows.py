@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from metastore_assets.statistics.frequencies import (
     EMPTY,
     Frequencies,
-    frequencies_of_run,
+    run_to_frequencies,
 )
 from metastore_assets.statistics.runs import sum_counts
 from metastore_assets.values.physical import physical_series
@@ -24,7 +24,7 @@ def frequencies_of_rows(rows: pa.Table, type_class: str) -> Frequencies:
         return EMPTY
     cls = class_named(type_class)
     values, counts = physical_series(rows["value"].combine_chunks(), cls), rows["frequency"].to_numpy()
-    return frequencies_of_run(sum_counts(values, counts), cls)
+    return run_to_frequencies(sum_counts(values, counts), cls)
 
 
 def equal_to(values: pa.ChunkedArray, value: pa.Scalar) -> pa.ChunkedArray:

@@ -22,7 +22,7 @@ from metastore_assets.report.facts import scalar_text
 from metastore_assets.report.glance import Glance, glance_at
 from metastore_assets.report.interest import interesting_columns, is_continuous
 from metastore_assets.statistics.column import ColumnStatistics
-from metastore_assets.statistics.user_defined.results import Result
+from metastore_assets.statistics.user_defined.results import UserResult
 from metastore_assets.store.objects import ObjectStore
 from tests.lookup.published import publish
 from tests.report.test_markdown import HOSTILE, parse, shown
@@ -165,9 +165,9 @@ def test_markdown_shows_names_as_they_are() -> None:
 def test_user_defined_statistics_are_told_below_the_others() -> None:
     """With what they are worth; of too many the first; nothing where there are none."""
     own = {
-        "share": Result(pa.array([0.25]), "estimate"),
-        "parts": Result(pa.array([[{"name": "a|b", "count": 3}]]), "exact"),
-        "broken": Result(pa.nulls(1, pa.int64()), "absent", "it raised"),
+        "share": UserResult(pa.array([0.25]), "estimate"),
+        "parts": UserResult(pa.array([[{"name": "a|b", "count": 3}]]), "exact"),
+        "broken": UserResult(pa.nulls(1, pa.int64()), "absent", "it raised"),
     }
     told = user_defined_markdown([row("flag", "string", 3, user_defined=own), row("key", "int64", 3)])
     assert told.splitlines()[2:] == [
@@ -222,7 +222,10 @@ def test_what_a_table_holds_is_shown_and_does_nothing(tmp_path: Path) -> None:
 def test_a_custom_statistic_is_shown_and_does_nothing() -> None:
     """Its name, its value, and why it has none."""
     for text in HOSTILE:
-        own = {text: Result(pa.array([text]), "exact"), "broken": Result(pa.nulls(1, pa.string()), "absent", text)}
+        own = {
+            text: UserResult(pa.array([text]), "exact"),
+            "broken": UserResult(pa.nulls(1, pa.string()), "absent", text),
+        }
         cells = parse(user_defined_markdown([row(text, "string", 3, user_defined=own)]))
         assert shown(cells).startswith("columnstatisticvalue")
         assert sum(token.type == "td_open" for token in cells) == 6

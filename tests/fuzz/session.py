@@ -378,7 +378,7 @@ class Session:
                 if kinds[0] is None or kinds[1] is None or column.change == "changed":
                     continue
                 expect(was.nulls, now.nulls, f"diff: nulls of {column.name!r}, which is the same")
-                if not self._is_hidden_at(earlier, was.leaf) and column.after.fingerprint is not None:
+                if not self._is_hidden_at(earlier, was.leaf) and column.after.multiset_hash is not None:
                     expect_true(was.counts() == now.counts(), f"diff: {column.name!r} is called the same, and is not")
 
     def _is_hidden_at(self, lookup: Table, leaf: Leaf) -> bool:

@@ -23,7 +23,7 @@ from metastore_assets.history import delta_table, forget_values, gather, keep_hi
 from metastore_assets.history import purge as history_purge
 from metastore_assets.history.rows import rows_of
 from metastore_assets.lookup import Metastore, Table
-from metastore_assets.statistics.json import column_json
+from metastore_assets.statistics.json import column_to_json
 from metastore_assets.store.manifest import Version
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.versions import HISTORY, VersionStore
@@ -73,7 +73,7 @@ def test_a_row_says_what_the_version_said(store: ObjectStore) -> None:
     rows = tables[-1].history()
     assert keys(rows) == expected(3)
     for record in rows.to_pylist():
-        told = column_json(tables[record["version"] - 1].statistics([record["column"]])[0])
+        told = column_to_json(tables[record["version"] - 1].statistics([record["column"]])[0])
         for name in ("type", "value_count", "null_count", "distinct_count", "distinct_count_guarantee", "mean"):
             assert record[name] == told[name], (record["version"], name)
         for name in ("minimum", "maximum"):

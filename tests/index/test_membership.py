@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from metastore_assets.index import membership
 from metastore_assets.index.membership import Filters, MembershipReader, next_membership
-from metastore_assets.statistics.membership import cells_of_filters, filter_of
+from metastore_assets.statistics.value_filter import build_filter, parse_filters
 from metastore_assets.store.entry_files import EntryFiles
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.values.types import class_named
@@ -40,10 +40,10 @@ def lots(numbers: dict[str, int], size: int) -> Iterator[Filters]:
         for column in COLUMNS:
             classes = [class_of(numbers[name]) for name in own]
             kept = [
-                None if cls is None else filter_of(np.array(hashes_of(numbers[name], column), np.uint64))
+                None if cls is None else build_filter(np.array(hashes_of(numbers[name], column), np.uint64))
                 for name, cls in zip(own, classes, strict=True)
             ]
-            told[column] = pa.array(classes, pa.string()), cells_of_filters(kept)
+            told[column] = pa.array(classes, pa.string()), parse_filters(kept)
         yield Filters(pa.array(own, pa.string()), told)
 
 

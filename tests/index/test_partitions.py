@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from metastore_assets.errors import CorruptionError
 from metastore_assets.index import PartitionReader, PartitionRows, next_partitions, partitions, stacked
 from metastore_assets.statistics.column import ColumnStatistics
-from metastore_assets.statistics.tables import statistics_rows, statistics_table
+from metastore_assets.statistics.tables import build_statistics_table, parse_statistics_rows
 from metastore_assets.store.manifest import OwnStatistics, PartitionFiles
 from metastore_assets.store.objects import ObjectStore
 from tests.statistics.columns import profile_one
@@ -36,7 +36,7 @@ ALL = [*PROFILED, UUIDS]
 
 def told(row: ColumnStatistics) -> ColumnStatistics:
     """What is left of a row without its states."""
-    (found,) = statistics_rows(statistics_table([row]))
+    (found,) = parse_statistics_rows(build_statistics_table([row]))
     return found
 
 
@@ -60,7 +60,7 @@ def read_of(store: ObjectStore, files: PartitionFiles) -> dict[str, dict[str, Co
     found: dict[str, dict[str, ColumnStatistics]] = {key: {} for key in keys if key not in hidden}
     for name in ("a", "b", "c", "d.e") if keys else ():
         for places, table in reader.column(name):
-            for place, row in zip(places.tolist(), statistics_rows(table), strict=True):
+            for place, row in zip(places.tolist(), parse_statistics_rows(table), strict=True):
                 if keys[place] in found:
                     assert name not in found[keys[place]]
                     found[keys[place]][name] = row
@@ -95,7 +95,7 @@ def test_what_is_read_is_what_came_last(
         def read(own: Sequence[OwnStatistics]) -> Iterator[PartitionRows]:
             for start in range(0, len(own), lot):
                 part = own[start : start + lot]
-                tables = [statistics_table(list(rows_of(int(one.path)).values())) for one in part]
+                tables = [build_statistics_table(list(rows_of(int(one.path)).values())) for one in part]
                 yield stacked([(one.key, one.row_count) for one in part], tables)
 
         for came, went in commits:
@@ -119,7 +119,7 @@ def test_a_file_that_is_not_all_there_is_told(tmp_path: object) -> None:
     own = {f"p={at}": OwnStatistics(f"p={at}", str(at), at) for at in range(12)}
 
     def read(wanted: Sequence[OwnStatistics]) -> Iterator[PartitionRows]:
-        tables = [statistics_table(list(rows_of(int(one.path)).values())) for one in wanted]
+        tables = [build_statistics_table(list(rows_of(int(one.path)).values())) for one in wanted]
         yield stacked([(one.key, one.row_count) for one in wanted], tables)
 
     files = next_partitions(store, None, own, (), 12, read).files

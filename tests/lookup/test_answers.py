@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from metastore_assets.errors import LiteralError, PartitionNotFoundError, VersionNotFoundError
 from metastore_assets.lookup import Metastore, Table, open_table
-from metastore_assets.statistics.tables import statistics_rows
+from metastore_assets.statistics.tables import parse_statistics_rows
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.versions import VersionStore
 from tests.lookup.published import publish
@@ -89,7 +89,7 @@ def test_many_partitions_are_one_table(tmp_path: Path) -> None:
     assert found["partition"].to_pylist() == [key for key in parts for _ in range(2)]
     assert found["column"].to_pylist() == ["text", "n"] * 4
     assert found["null_count"].to_pylist() == [0, 0, 0, 0, 0, 0, 0, 1]
-    assert statistics_rows(found) == table.statistics(["text", "n"], partitions=list(parts))
+    assert parse_statistics_rows(found) == table.statistics(["text", "n"], partitions=list(parts))
     chosen = table.statistics(["n"], partitions=["p=2", "p=0"])
     assert chosen.partitions == ["p=2", "p=0"]
     assert chosen == [*table.statistics(["n"], "p=2"), *table.statistics(["n"], "p=0")]

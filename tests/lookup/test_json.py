@@ -17,9 +17,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from metastore_assets.lookup import AsOf, Bin, TopValues
-from metastore_assets.lookup.json import column_json, histogram_json, scalar_json, show_json, top_json
+from metastore_assets.lookup.json import column_to_json, histogram_json, scalar_json, show_json, top_json
 from metastore_assets.statistics.column import ColumnStatistics
-from metastore_assets.statistics.user_defined.results import Result
+from metastore_assets.statistics.user_defined.results import UserResult
 from metastore_assets.store.objects import ObjectStore
 from tests.lookup.published import publish
 
@@ -177,7 +177,7 @@ def test_text_and_bytes_lead_back(text: str, data: bytes) -> None:
 
 
 def test_a_column_has_all_its_keys() -> None:
-    found = through_json(column_json(BARE))
+    found = through_json(column_to_json(BARE))
     assert list(found) == KEYS
     assert (found["column"], found["value_count"], found["null_count"], found["nan_count"]) == ("c", 3, 1, None)
     assert (found["minimum"], found["percentiles"], found["distinct_count_guarantee"]) == (None, None, "absent")
@@ -197,14 +197,14 @@ def test_a_column_has_all_its_keys() -> None:
     ],
 )
 def test_sums_are_of_the_type_of_the_column(type_class: str, total: str | None, expected: object) -> None:
-    found = through_json(column_json(replace(BARE, type_class=type_class, sum=total))["sum"])
+    found = through_json(column_to_json(replace(BARE, type_class=type_class, sum=total))["sum"])
     assert found == expected
     assert type(found) is type(expected)
 
 
 def test_percentiles_and_large_counts() -> None:
     percentiles = ((0.5, pa.scalar(2**60)), (0.9, pa.scalar(1)))
-    found = through_json(column_json(replace(BARE, percentiles=percentiles, total_bytes=2**60, mean=math.nan)))
+    found = through_json(column_to_json(replace(BARE, percentiles=percentiles, total_bytes=2**60, mean=math.nan)))
     assert found["percentiles"] == [{"fraction": 0.5, "value": str(2**60)}, {"fraction": 0.9, "value": 1}]
     assert (found["total_bytes"], found["mean"]) == (str(2**60), "NaN")
 
@@ -215,13 +215,13 @@ def test_user_defined_statistics_of_any_type() -> None:
     row = replace(
         BARE,
         user_defined={
-            "deep": Result(pa.array([[{"name": "a", "many": [1, 2**60, None]}]], nested), "exact"),
-            "map": Result(pa.array([[("k", 0.5)]], pa.map_(pa.string(), pa.float64())), "estimate"),
-            "time": Result(pa.array([1], pa.timestamp("ns")), "bound"),
-            "none": Result(pa.nulls(1, pa.int64()), "absent", "it raised"),
+            "deep": UserResult(pa.array([[{"name": "a", "many": [1, 2**60, None]}]], nested), "exact"),
+            "map": UserResult(pa.array([[("k", 0.5)]], pa.map_(pa.string(), pa.float64())), "estimate"),
+            "time": UserResult(pa.array([1], pa.timestamp("ns")), "bound"),
+            "none": UserResult(pa.nulls(1, pa.int64()), "absent", "it raised"),
         },
     )
-    assert through_json(column_json(row))["user_defined"] == {
+    assert through_json(column_to_json(row))["user_defined"] == {
         "deep": {"value": [{"name": "a", "many": [1, str(2**60), None]}], "guarantee": "exact", "reason": None},
         "map": {"value": [["k", 0.5]], "guarantee": "estimate", "reason": None},
         "time": {"value": "1970-01-01T00:00:00.000000001", "guarantee": "bound", "reason": None},

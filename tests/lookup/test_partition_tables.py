@@ -21,7 +21,7 @@ from metastore_assets.lookup import Table
 from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.partition_files import table_partition_files
 from metastore_assets.statistics.column import ColumnStatistics
-from metastore_assets.statistics.tables import statistics_table
+from metastore_assets.statistics.tables import build_statistics_table
 from metastore_assets.store.manifest import PartitionEntry, ProfileFiles, Version
 from metastore_assets.store.objects import ObjectStore
 from tests.lookup.published import publish, write_profile
@@ -213,7 +213,7 @@ def check(made: Made, commits: list[dict[str, int | None]], first: int, data: st
     for key in order:
         rows += table.statistics(columns, key)
     told = {"metastore.version": str(table.version.number), "metastore.snapshot": table.version.snapshot}
-    expected = statistics_table(rows).add_column(0, "partition", pa.array(answer.partitions, pa.string()))
+    expected = build_statistics_table(rows).add_column(0, "partition", pa.array(answer.partitions, pa.string()))
     assert answer.partitions == [key for key in order for _ in (columns or names)]
     # The table before the rows and after them, and of an answer that only has rows.
     for _ in range(2):

@@ -78,7 +78,7 @@ def test_nothing_tells_of_a_hidden_value(spark: SparkSession, tmp_path: Path) ->
         row = rows[column]
         assert (row.minimum, row.maximum, row.sum, row.mean, row.percentiles) == (None,) * 5, column
         assert (row.true_count, row.frequencies) == (None, "absent"), column
-        assert row.fingerprint is not None, column
+        assert row.multiset_hash is not None, column
         assert "hidden" in (row.reason or ""), column
     told = {column: (row.distinct_count, row.distinct_count_guarantee) for column, row in rows.items()}
     ages = duckdb.sql("SELECT count(DISTINCT a) FROM (SELECT unnest(person.ages) AS a FROM live)").fetchall()[0][0]
@@ -131,7 +131,7 @@ def sketches(own: MetastoreConfig) -> dict[str, tuple[Any, ...]]:
     """What is told of the hidden columns, by level and column."""
     lookup = Metastore(own.root).table("t")
     return {
-        f"{key} {row.column}": (row.distinct_count, row.fingerprint, row.value_count, row.null_count)
+        f"{key} {row.column}": (row.distinct_count, row.multiset_hash, row.value_count, row.null_count)
         for key in (None, *(entry.key for entry in lookup.partitions()))
         for row in lookup.statistics(partition=key)
         if row.column in ("name", "number", "amount")

@@ -21,7 +21,7 @@ from metastore_assets.config import MetastoreConfig, TableConfig
 from metastore_assets.lookup import open_table
 from metastore_assets.pipeline.refresh import refresh
 from metastore_assets.pipeline.value_counts import ranges
-from metastore_assets.statistics.frequencies import Frequencies, cut
+from metastore_assets.statistics.frequencies import Frequencies, split_frequencies
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.value_counts import Built, read_lists
 from tests.robustness.support import no_spark
@@ -84,12 +84,12 @@ def test_all_algorithms_list_the_same(
     refresh(ranged, ranged.tables[0], lambda: spark)
     counted, built = content_of(here)
     assert {(own.algorithm, own.where, own.profiles) for own in built.values()} == {("counts", "here", 3)}
-    cut, built_by_ranges = content_of(ranged)
+    split_frequencies, built_by_ranges = content_of(ranged)
     assert {(own.algorithm, own.where, own.profiles) for own in built_by_ranges.values()} == {("ranges", "spark", 3)}
     assert built["one"].distinct == built_by_ranges["one"].distinct == 1
-    assert counted.keys() == cut.keys()
+    assert counted.keys() == split_frequencies.keys()
     for stage, rows in counted.items():
-        assert shown(rows) == shown(cut[stage]), stage
+        assert shown(rows) == shown(split_frequencies[stage]), stage
     told = open_table(ranged.root, "t")
     with duckdb.connect() as connection:
         connection.execute(f"CREATE VIEW t AS SELECT * FROM '{tmp_path}/lake/*/*.parquet'")
@@ -146,7 +146,7 @@ def test_a_cut_list_is_in_ranges(values: list[float], splitters: list[float]) ->
     ordered += [float("nan")] if any(value != value for value in values) else []
     own = Frequencies(pa.array(ordered, pa.float64()), pa.array(range(1, len(ordered) + 1), pa.int64()))
     bounds = sorted({splitter + 0.0 for splitter in splitters})
-    pieces = cut(own, pa.array(bounds, pa.float64()))
+    pieces = split_frequencies(own, pa.array(bounds, pa.float64()))
     assert len(pieces) == len(bounds) + 1
     assert repr([value for piece in pieces for value in piece.values.to_pylist()]) == repr(ordered)
     assert [count for piece in pieces for count in piece.counts.to_pylist()] == own.counts.to_pylist()

@@ -16,8 +16,15 @@ from hypothesis import strategies as st
 from metastore_assets.errors import CorruptionError
 from metastore_assets.pipeline.value_counts.print_changes import change_of
 from metastore_assets.pipeline.value_counts.print_values import PrintedColumn, is_among
+from metastore_assets.statistics.fingerprints import (
+    FingerprintCounts,
+    Numbers,
+    fingerprint_frequencies,
+    fingerprint_values,
+    narrow_fingerprints,
+    sum_fingerprints,
+)
 from metastore_assets.statistics.frequencies import EMPTY, Frequencies, sum_frequencies
-from metastore_assets.statistics.prints import Numbers, Prints, narrowed, prints_of, prints_of_list, sum_prints
 
 BITS = 3
 """Of thirty values, every fingerprint is of four."""
@@ -30,8 +37,8 @@ def listed(values: Sequence[int]) -> Frequencies:
     return Frequencies(pa.array([own for own, _ in counts], pa.int64()), pa.array([n for _, n in counts], pa.int64()))
 
 
-def prints(fragments: Sequence[Sequence[int]]) -> Prints:
-    return sum_prints(narrowed(prints_of_list(listed(own)), BITS) for own in fragments)
+def prints(fragments: Sequence[Sequence[int]]) -> FingerprintCounts:
+    return sum_fingerprints(narrow_fingerprints(fingerprint_frequencies(listed(own)), BITS) for own in fragments)
 
 
 def found(fragments: Sequence[Sequence[int]], wanted: Numbers) -> Frequencies:
@@ -57,7 +64,7 @@ def candidates(fragments: Sequence[Sequence[int]]) -> Frequencies:
     whole, total = listed([value for own in fragments for value in own]), prints(fragments)
     if not len(whole):
         return EMPTY
-    chosen = pa.array(is_among(prints_of(whole, BITS), total.prints[total.counts >= 2]))
+    chosen = pa.array(is_among(fingerprint_values(whole, BITS), total.fingerprints[total.counts >= 2]))
     return Frequencies(whole.values.filter(chosen), whole.counts.filter(chosen))
 
 
@@ -88,7 +95,7 @@ def test_a_step_leads_to_what_there_is(stay: list[list[int]], went: list[list[in
     assert (sums.counts_of(asked) + change.prints.counts_of(asked)).tolist() == after.counts_of(asked).tolist()
     assert change.rows == sum(map(len, came)) - sum(map(len, went))
     assert (change.prints.counts != 0).all()
-    if not came and len(set(prints_of(before, BITS).tolist())) == len(before):
+    if not came and len(set(fingerprint_values(before, BITS).tolist())) == len(before):
         assert not asked_for, "what only goes, and shares no fingerprint, is not read"
 
 

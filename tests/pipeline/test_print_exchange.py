@@ -17,7 +17,12 @@ from metastore_assets.errors import CorruptionError
 from metastore_assets.pipeline.refresh import refresh
 from metastore_assets.pipeline.value_counts import prints
 from metastore_assets.pipeline.value_counts.print_exchange import decoded, encoded, exchanged_prints
-from metastore_assets.statistics.prints import BITS, Prints, counted_prints, sum_prints
+from metastore_assets.statistics.fingerprints import (
+    FINGERPRINT_BITS,
+    FingerprintCounts,
+    count_fingerprints,
+    sum_fingerprints,
+)
 from metastore_assets.storage.io_counters import count_io, record_read, record_write
 from tests.pipeline.support import everything_on_spark
 from tests.pipeline.test_prints import Lake, change, check, rows
@@ -25,37 +30,37 @@ from tests.pipeline.test_prints import Lake, change, check, rows
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-PRINTS = st.dictionaries(st.integers(0, 2**BITS - 1), st.integers(1, 2**40)).map(
-    lambda own: counted_prints(np.array(list(own), np.int64), np.array(list(own.values()), np.int64))
+PRINTS = st.dictionaries(st.integers(0, 2**FINGERPRINT_BITS - 1), st.integers(1, 2**40)).map(
+    lambda own: count_fingerprints(np.array(list(own), np.int64), np.array(list(own.values()), np.int64))
 )
 
 
 @given(PRINTS)
-def test_what_is_sent_arrives(own: Prints) -> None:
+def test_what_is_sent_arrives(own: FingerprintCounts) -> None:
     assert decoded(pa.py_buffer(encoded(own))).equals(own)
 
 
 @given(st.lists(PRINTS, max_size=4))
-def test_sums_are_those_of_each_fingerprint(parts: list[Prints]) -> None:
+def test_sums_are_those_of_each_fingerprint(parts: list[FingerprintCounts]) -> None:
     expected: dict[int, int] = {}
     for part in parts:
-        for value, count in zip(part.prints.tolist(), part.counts.tolist(), strict=True):
+        for value, count in zip(part.fingerprints.tolist(), part.counts.tolist(), strict=True):
             expected[value] = expected.get(value, 0) + count
-    total = sum_prints(parts)
-    assert dict(zip(total.prints.tolist(), total.counts.tolist(), strict=True)) == expected
-    assert total.prints.tolist() == sorted(expected)
+    total = sum_fingerprints(parts)
+    assert dict(zip(total.fingerprints.tolist(), total.counts.tolist(), strict=True)) == expected
+    assert total.fingerprints.tolist() == sorted(expected)
 
 
-def _read(seed: int) -> Prints:
+def _read(seed: int) -> FingerprintCounts:
     record_read(f"profile {seed}", 100)
-    return counted_prints(np.random.default_rng(seed).integers(0, 2**12, 3_000), None)
+    return count_fingerprints(np.random.default_rng(seed).integers(0, 2**12, 3_000), None)
 
 
-def _failing(seed: int) -> Prints:
+def _failing(seed: int) -> FingerprintCounts:
     raise CorruptionError(f"profile {seed} is damaged")
 
 
-def _keep(number: int, total: Prints) -> tuple[int, Prints]:
+def _keep(number: int, total: FingerprintCounts) -> tuple[int, FingerprintCounts]:
     record_write(f"run {number}", 10)
     return number, total
 
@@ -69,8 +74,10 @@ def test_ranges_come_together(spark: SparkSession) -> None:
     assert (read, written) == ({"files": 3, "bytes": 300}, {"files": len(found), "bytes": 10 * len(found)})
     assert len(found) > 2
     ordered = [own for _, own in sorted(found, key=lambda one: one[0])]
-    whole = Prints(*(np.concatenate(own) for own in zip(*((o.prints, o.counts) for o in ordered), strict=True)))
-    assert whole.equals(sum_prints(map(_read, [1, 2, 3])))
+    whole = FingerprintCounts(
+        *(np.concatenate(own) for own in zip(*((o.fingerprints, o.counts) for o in ordered), strict=True))
+    )
+    assert whole.equals(sum_fingerprints(map(_read, [1, 2, 3])))
     with pytest.raises(CorruptionError, match="is damaged"):
         exchanged_prints(spark, _failing, [1, 2], 10, 12, _keep)
 

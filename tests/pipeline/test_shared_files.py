@@ -249,7 +249,7 @@ def test_lists_go_with_the_decision(tmp_path: Path, monkeypatch: pytest.MonkeyPa
             "minimum",
             "maximum",
             "sum",
-            "fingerprint",
+            "multiset_hash",
             "bins",
             "distinct_count",
             "enumerated",

@@ -18,7 +18,7 @@ import pytest
 from metastore_assets.config import MetastoreConfig
 from metastore_assets.errors import ConfigError
 from metastore_assets.lookup import Metastore
-from metastore_assets.lookup.json import column_json
+from metastore_assets.lookup.json import column_to_json
 from metastore_assets.pipeline import auto_policies as decisions
 from metastore_assets.pipeline.outcome import RefreshResult
 from metastore_assets.pipeline.profiles.states_writer import SHORT_LIST
@@ -56,7 +56,7 @@ def told(lake: Lake, root: str = "root") -> dict[str, dict[str, Any]]:
     table = Metastore(config_of(lake, root).root).table("t")
     places = [None, *(entry.key for entry in table.partitions())]
     return {
-        place or "*": {row.column: column_json(row)["user_defined"] for row in table.statistics(partition=place)}
+        place or "*": {row.column: column_to_json(row)["user_defined"] for row in table.statistics(partition=place)}
         for place in places
     }
 

@@ -27,7 +27,7 @@ from metastore_assets.pipeline.value_counts import frequency_exchange
 from metastore_assets.report.glance import glance_at
 from metastore_assets.spark import tasks as runner
 from metastore_assets.statistics.column import ColumnStatistics
-from metastore_assets.statistics.frequencies import frequency_facts
+from metastore_assets.statistics.frequencies import summarize_frequencies
 from tests.pipeline.support import everything_on_spark
 from tests.scalars import scalars_in
 from tests.statistics.columns import KINDS, profile_one, share
@@ -73,7 +73,7 @@ def test_facts_reach_any_process_bit_for_bit(pandas: str) -> None:
         values = extremes(kind)
         found = profile_one(kind.array(values * 2)).frequencies
         assert found is not None
-        facts[name] = frequency_facts(found)
+        facts[name] = summarize_frequencies(found)
         assert list(scalars_in(facts[name])) == []
     scalars = [kind.array(extremes(kind))[-1] for kind in KINDS.values()]
     sent = {name: pickle.dumps(one) for name, one in facts.items()}, runner.pack(facts), runner.pack(lambda: scalars)
@@ -96,7 +96,7 @@ def test_percentiles_are_values_of_the_column(name: str, data: st.DataObject) ->
     values = data.draw(rows_of(KINDS[name], 30))
     profile = profile_one(KINDS[name].array(values))
     assert profile.frequencies is not None
-    facts = frequency_facts(profile.frequencies)
+    facts = summarize_frequencies(profile.frequencies)
     for sent in (pickle.loads(pickle.dumps(facts)), pickle.loads(runner.pack(facts))):
         assert sent == facts
         assert [value.type for _, value in sent.percentiles] == [profile.frequencies.values.type] * len(sent.ranked)

@@ -14,7 +14,7 @@ import pytest
 
 from metastore_assets.config import MetastoreConfig, TableConfig
 from metastore_assets.lookup import FilteredView, open_table
-from metastore_assets.lookup.json import column_json
+from metastore_assets.lookup.json import column_to_json
 from metastore_assets.pipeline.refresh import refresh
 from metastore_assets.statistics.user_defined import loading
 from tests.pipeline.support import Lake
@@ -30,7 +30,7 @@ POLICIES: list[dict[str, Any]] = [
 
 
 def told(scope: Any) -> dict[str, Any]:
-    return {row.column: column_json(row)["user_defined"] for row in scope.statistics()}
+    return {row.column: column_to_json(row)["user_defined"] for row in scope.statistics()}
 
 
 def of_rows(lake: Lake, folder: Path, where: pc.Expression) -> dict[str, Any]:

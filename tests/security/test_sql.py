@@ -15,7 +15,7 @@ from metastore_assets.errors import QueryError
 from metastore_assets.lookup import Metastore
 from metastore_assets.sql import VIEWS, query
 from metastore_assets.sql.columns import bins_of_column
-from metastore_assets.statistics.histogram import histogram_of
+from metastore_assets.statistics.histogram import build_histogram_of_values
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.values.types import type_class
 from tests.cli.conftest import _published, published
@@ -168,7 +168,7 @@ def test_no_stored_value_takes_a_view_away(tmp_path: Path, column: str, bins: in
 
 def test_bounds_of_a_bin_as_wide_as_all_doubles() -> None:
     ends = np.array([-1.7976931348623157e308, 1.7976931348623157e308])
-    histogram = histogram_of(ends, np.ones(2, np.int64), type_class(pa.float64()), 2)
+    histogram = build_histogram_of_values(ends, np.ones(2, np.int64), type_class(pa.float64()), 2)
     assert histogram is not None
     assert histogram.exponent == 1024
     assert bins_of_column("x", histogram).to_pydict()["lower"] == [ends[0], 0.0]

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 
 from metastore_assets.config import ColumnPolicy
 from metastore_assets.statistics.column import ColumnStatistics
+from metastore_assets.statistics.finalize import finalize_statistics
 from metastore_assets.statistics.merge import merge_states
 from metastore_assets.statistics.profile import ColumnProfile, profile_field
-from metastore_assets.statistics.states import state_rows, states_table
-from metastore_assets.statistics.told import completed
+from metastore_assets.statistics.states import build_states_table, read_state_rows
 from metastore_assets.statistics.union import union_type
 from metastore_assets.values.types import class_named
 
@@ -180,7 +180,7 @@ def merge_statistics(children: Sequence[ColumnStatistics]) -> ColumnStatistics:
     names = {child.type_class for child in children if child.type_class is not None}
     union = union_type(class_named(name) for name in names)
     first = min(children, key=lambda child: (child.position, child.column, child.field_id))
-    merged = merge_states([states_table([child], [None], union) for child in children], [first.column])
+    merged = merge_states([build_states_table([child], [None], union) for child in children], [first.column])
     types = [child.type for child in children if child.value_count] or [first.type]
-    (row,) = state_rows(merged, [(first.column, types[0])])
-    return replace(completed(row), position=first.position, field_id=first.field_id)
+    (row,) = read_state_rows(merged, [(first.column, types[0])])
+    return replace(finalize_statistics(row), position=first.position, field_id=first.field_id)

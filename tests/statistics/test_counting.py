@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from metastore_assets.statistics.blocks import listed_block, passing_block
 from metastore_assets.statistics.counting import ValueCounter
-from metastore_assets.statistics.frequencies import frequencies_of_run
-from metastore_assets.statistics.runs import SortedValues, count, count_dense
+from metastore_assets.statistics.frequencies import run_to_frequencies
+from metastore_assets.statistics.runs import SortedValues, count_dense, count_values
 from metastore_assets.values.types import type_class
 
 _NEAR = st.integers(-3, 3)
@@ -28,7 +28,7 @@ def test_integers_are_counted_whatever_lies_between_them(data: st.DataObject, dt
     """At both ends of what 64 bits hold, close together or far apart."""
     bases = data.draw(st.lists(_INTEGERS[dtype], min_size=1, max_size=2))
     values = [base + data.draw(_NEAR) for base in data.draw(st.lists(st.sampled_from(bases), max_size=30))]
-    run = count(pl.Series(values, dtype=dtype))
+    run = count_values(pl.Series(values, dtype=dtype))
     assert dict(zip(run.values.to_list(), run.counts.tolist(), strict=True)) == Counter(values)
     assert run.values.to_list() == sorted(set(values))
     assert run.values.dtype == dtype
@@ -65,7 +65,7 @@ def test_dictionaries_and_plain_arrays_count_alike(arrays: list[pa.Array]) -> No
     counter = ValueCounter(cls)
     for array in arrays:
         counter.add(array)
-    blocks = [frequencies_of_run(run, cls) for run in counter.blocks()]
+    blocks = [run_to_frequencies(run, cls) for run in counter.blocks()]
     found = [pair for own in blocks for pair in zip(own.values.to_pylist(), own.counts.to_pylist(), strict=True)]
     expected = Counter(value for array in arrays for value in array.to_pylist() if value is not None)
     assert found == sorted(expected.items(), key=lambda pair: pair[0].encode())
@@ -81,7 +81,7 @@ def test_a_block_in_passing_is_that_of_the_list(values: list[int], scale: int) -
     wide = any(not -(2**63) <= value < 2**63 for value in values)
     series = pl.Series(values, dtype=pl.Int128 if wide else pl.Int64)
     passing = passing_block(SortedValues(series, None), cls)
-    listed = listed_block(frequencies_of_run(count(series), cls))
+    listed = listed_block(run_to_frequencies(count_values(series), cls))
     assert [part.tolist() for part in passing.hashes()] == [part.tolist() for part in listed.hashes()]
     assert passing.extent() == listed.extent()
     assert [int(end.as_py().scaleb(scale)) for end in passing.extent()] == [min(values), max(values)]

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from metastore_assets.lookup.json import column_json
+from metastore_assets.lookup.json import column_to_json
 from metastore_assets.statistics.column import STATISTICS, ColumnStatistics
-from metastore_assets.statistics.states import SKETCHES, states_table
-from metastore_assets.statistics.tables import statistics_table
+from metastore_assets.statistics.states import SKETCH_COLUMNS, build_states_table
+from metastore_assets.statistics.tables import build_statistics_table
 from metastore_assets.statistics.union import union_type
 
 FILES = Path(__file__).parents[2] / "docs" / "reference" / "files.md"
@@ -17,7 +17,7 @@ STATES = {"moments", "quantile_sketch", "distinct_sketch", "user_states"}
 """Fields of a row that are no statistics: they lie apart, in forms that merge."""
 FOLLOW = {"sum", "mean", "standard_deviation", "skewness", "kurtosis", "mean_length"}
 OF_THE_SCHEMA = {"position", "column", "type"}
-UNTOLD = {"position", "field_id", "type_class", "total_length", "fingerprint"}
+UNTOLD = {"position", "field_id", "type_class", "total_length", "multiset_hash"}
 
 
 def documented() -> list[str]:
@@ -33,7 +33,7 @@ def test_every_field_of_a_row_is_a_statistic_or_a_state() -> None:
 
 
 def test_the_file_has_what_is_declared_and_nothing_else() -> None:
-    assert statistics_table([]).column_names == list(STATISTICS)
+    assert build_statistics_table([]).column_names == list(STATISTICS)
 
 
 def test_the_docs_describe_the_columns_of_the_file_in_its_order() -> None:
@@ -44,13 +44,13 @@ def test_json_has_all_but_what_serves_merging() -> None:
     row = ColumnStatistics(
         position=0, column="a", field_id="a", type="int64", type_class=None, value_count=0, null_count=0
     )
-    assert list(column_json(row)) == [*(name for name in STATISTICS if name not in UNTOLD), "user_defined"]
+    assert list(column_to_json(row)) == [*(name for name in STATISTICS if name not in UNTOLD), "user_defined"]
 
 
 def test_what_merges_is_stored_for_merging() -> None:
     """And what follows from that, or from the schema, is not."""
-    stored = states_table([], [], union_type([])).column_names
-    assert [name for name in STATISTICS if name not in FOLLOW | OF_THE_SCHEMA] + list(SKETCHES) == stored
+    stored = build_states_table([], [], union_type([])).column_names
+    assert [name for name in STATISTICS if name not in FOLLOW | OF_THE_SCHEMA] + list(SKETCH_COLUMNS) == stored
 
 
 @pytest.mark.parametrize("name", STATISTICS)

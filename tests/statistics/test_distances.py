@@ -20,7 +20,7 @@ from metastore_assets.statistics.distances import (
     kolmogorov_smirnov,
     population_stability_index,
 )
-from metastore_assets.statistics.histogram import Histogram, histogram_of
+from metastore_assets.statistics.histogram import Histogram, build_histogram_of_values
 from metastore_assets.values.types import class_named
 from tests.statistics.columns import share
 
@@ -130,7 +130,9 @@ VALUES = st.lists(st.one_of(st.integers(-30, 30), st.integers(-(2**63), 2**63 - 
 def built(values: list[int], capacity: int) -> Histogram:
     counted = sorted(Counter(values).items())
     numbers = np.array([value for value, _ in counted], np.int64)
-    histogram = histogram_of(numbers, np.array([n for _, n in counted], np.int64), class_named("int64"), capacity)
+    histogram = build_histogram_of_values(
+        numbers, np.array([n for _, n in counted], np.int64), class_named("int64"), capacity
+    )
     assert histogram is not None
     return histogram
 
@@ -150,7 +152,7 @@ def test_aligned_bins_count_the_values(a: list[int], b: list[int], left: int, ri
 
 
 def test_histograms_of_different_units_have_no_bins_in_common() -> None:
-    days = histogram_of(np.array([1]), np.array([1]), class_named("date"), 10)
+    days = build_histogram_of_values(np.array([1]), np.array([1]), class_named("date"), 10)
     assert days is not None
     with pytest.raises(ValueError, match="a histogram of int64 and one of date have no bins in common"):
         aligned_bins(built([1], 10), days)

@@ -27,8 +27,8 @@ def test_fingerprints_tell_multisets_apart(name: str, data: st.DataObject) -> No
     first, second = data.draw(rows(kind, 6)), data.draw(rows(kind, 6))
     shuffled = data.draw(st.permutations(first))
     prints = [profile_one(kind.array(values)).statistics for values in (first, shuffled, second)]
-    assert prints[0].fingerprint == prints[1].fingerprint
-    assert (prints[0].fingerprint == prints[2].fingerprint) == (_multiset(first) == _multiset(second))
+    assert prints[0].multiset_hash == prints[1].multiset_hash
+    assert (prints[0].multiset_hash == prints[2].multiset_hash) == (_multiset(first) == _multiset(second))
 
 
 def _multiset(values: list[Any]) -> Counter[Any]:
@@ -37,7 +37,9 @@ def _multiset(values: list[Any]) -> Counter[Any]:
 
 def test_fingerprints_subtract() -> None:
     """Modulo 2**64 per half, a part can be taken away again."""
-    whole, part, rest = (profile_one(pa.array(v)).statistics.fingerprint for v in ([1, 2, 2, None], [2, None], [1, 2]))
+    whole, part, rest = (
+        profile_one(pa.array(v)).statistics.multiset_hash for v in ([1, 2, 2, None], [2, None], [1, 2])
+    )
     assert whole is not None
     assert part is not None
     difference = (np.frombuffer(whole, "<u8") - np.frombuffer(part, "<u8")).tobytes()
@@ -109,7 +111,7 @@ def test_zeros_and_nans_are_one_value_each() -> None:
         array = pa.array(np.array([zero, word, zero], np.uint64).view(np.float64))
         found.append(profile_one(array).statistics)
     assert {row.nan_count for row in found} == {1}
-    assert len({row.fingerprint for row in found}) == 1
+    assert len({row.multiset_hash for row in found}) == 1
     assert len({row.distinct_sketch for row in found}) == 1
     everything = pa.array(words.view(np.float64))
     assert profile_one(everything).statistics.distinct_count == 1

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from metastore_assets.config import ColumnPolicy
 from metastore_assets.errors import CorruptionError
-from metastore_assets.statistics import counting, describe, runs
+from metastore_assets.statistics import column_profiler, counting, runs
 from metastore_assets.statistics import profile as profile_module
-from metastore_assets.statistics.frequencies import EMPTY, Frequencies, frequency_facts, sum_frequencies
+from metastore_assets.statistics.frequencies import EMPTY, Frequencies, sum_frequencies, summarize_frequencies
 from tests.statistics.columns import KINDS, profile_one, rows, share
 from tests.statistics.oracle import FRACTIONS, Facts, plain
 from tests.statistics.test_merge import check_moments, check_shape, same
@@ -46,7 +46,7 @@ def test_sums_and_differences(name: str, data: st.DataObject) -> None:
     expected = Facts([None if value is None else widened(name, value) for value in left + left])
     assert [plain(value) for value in found.values] == expected.ascending
     assert found.counts.to_pylist() == [expected.counts[value] for value in expected.ascending]
-    facts = frequency_facts(found)
+    facts = summarize_frequencies(found)
     assert (facts.distinct_count, facts.duplicate_count) == (expected.distinct_count, expected.duplicate_count)
     assert [(q, plain(value)) for q, value in facts.percentiles] == list(zip(FRACTIONS, expected.percentiles))  # noqa: B905
 
@@ -68,7 +68,7 @@ def test_nothing() -> None:
     assert sum_frequencies([]) == EMPTY
     assert sum_frequencies([(EMPTY, 1), (EMPTY, -1)]) == EMPTY
     assert len(sum_frequencies([(frequencies([None], "int8"), 1)])) == 0
-    assert frequency_facts(EMPTY).percentiles == ()
+    assert summarize_frequencies(EMPTY).percentiles == ()
 
 
 def test_a_factor_is_a_factor() -> None:
@@ -101,7 +101,7 @@ def test_counting_in_runs_and_blocks(name: str, data: st.DataObject) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(counting, "_PENDING_ROWS", data.draw(st.integers(1, 40)))
         patch.setattr(runs, "BLOCK", data.draw(st.integers(4, 16)))
-        patch.setattr(describe, "_MOST", data.draw(st.integers(2, 5)))
+        patch.setattr(column_profiler, "_MOST", data.draw(st.integers(2, 5)))
         found = profile_one(chunks)
     assert found.frequencies == expected.frequencies
     assert found.histogram == expected.histogram

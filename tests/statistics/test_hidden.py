@@ -97,8 +97,8 @@ def test_merged_equals_from_scratch(name: str, data: st.DataObject) -> None:
 @given(data=st.data())
 def test_other_rows_have_another_fingerprint(name: str, data: st.DataObject) -> None:
     left, right = (data.draw(rows(KINDS[name], 6)) for _ in range(2))
-    shown = [profile_one(KINDS[name].array(values)).statistics.fingerprint for values in (left, right)]
-    found = [hidden(name, values).fingerprint for values in (left, right)]
+    shown = [profile_one(KINDS[name].array(values)).statistics.multiset_hash for values in (left, right)]
+    found = [hidden(name, values).multiset_hash for values in (left, right)]
     assert (found[0] == found[1]) == (shown[0] == shown[1])
 
 
@@ -123,13 +123,13 @@ def test_who_lacks_the_key_learns_nothing_by_trying() -> None:
     assert hidden("string", values[::-1]) == row
     for other in others:
         assert other.distinct_sketch != row.distinct_sketch
-        assert other.fingerprint != row.fingerprint
+        assert other.multiset_hash != row.multiset_hash
     assert key_id(KEY) != key_id(column_key(b"k" * 32, "t", "d"))
 
 
 def test_without_a_key_there_is_no_sketch() -> None:
     row = hidden("string", ["a", "b"], ColumnPolicy(values="hidden"))
-    assert (row.distinct_count, row.distinct_sketch, row.fingerprint) == (None, None, None)
+    assert (row.distinct_count, row.distinct_sketch, row.multiset_hash) == (None, None, None)
     assert (row.value_count, row.total_length) == (2, 2)
 
 
@@ -137,5 +137,5 @@ def test_merging_with_a_part_without_a_sketch_says_less() -> None:
     """A part in which a value had no place in its class."""
     known, unknown = hidden("string", ["a", "b"]), hidden("string", ["c"], ColumnPolicy(values="hidden"))
     merged = merge_statistics([known, unknown])
-    assert (merged.distinct_count, merged.distinct_count_guarantee, merged.fingerprint) == (None, "absent", None)
+    assert (merged.distinct_count, merged.distinct_count_guarantee, merged.multiset_hash) == (None, "absent", None)
     assert merged.value_count == 3

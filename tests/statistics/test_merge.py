@@ -15,12 +15,12 @@ from metastore_assets.config import ColumnPolicy
 from metastore_assets.errors import CorruptionError
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.distinct import estimate_distinct
-from metastore_assets.statistics.frequencies import Frequencies, frequency_facts, sum_frequencies
+from metastore_assets.statistics.finalize import apply_frequencies, restrict_to_policy
+from metastore_assets.statistics.frequencies import Frequencies, sum_frequencies, summarize_frequencies
 from metastore_assets.statistics.histogram import merge_histograms
 from metastore_assets.statistics.merge import merge_states
 from metastore_assets.statistics.moments import decode_moments
 from metastore_assets.statistics.profile import ColumnProfile
-from metastore_assets.statistics.told import apply_facts, as_kept
 from tests.statistics.columns import FINITE, KINDS, merge_statistics, profile, profile_one, rows, share
 from tests.statistics.oracle import Facts, plain, root, rounded
 
@@ -116,7 +116,7 @@ def check_with_facts(merged: ColumnStatistics, scratch: ColumnProfile, children:
     total = sum_frequencies([(child.frequencies, 1) for child in children if child.frequencies is not None])
     if len(total) or len(scratch.frequencies):
         assert total == scratch.frequencies
-    with_facts = apply_facts(merged, frequency_facts(total))
+    with_facts = apply_frequencies(merged, summarize_frequencies(total))
     same(with_facts, scratch.statistics, ROUNDED | STATES)
 
 
@@ -149,9 +149,9 @@ def test_one_child_is_the_identity() -> None:
     empty = profile_one(pa.nulls(3, pa.float64())).statistics
     assert merge_statistics([child]) is child
     merged = merge_statistics([empty, child, empty])
-    assert merged == replace(child, null_count=7, fingerprint=merged.fingerprint)
+    assert merged == replace(child, null_count=7, multiset_hash=merged.multiset_hash)
     assert merged.distinct_count_guarantee == "exact"
-    assert merged.fingerprint == profile_one(pa.array([1.0, 2.0, 2.0] + [None] * 7)).statistics.fingerprint
+    assert merged.multiset_hash == profile_one(pa.array([1.0, 2.0, 2.0] + [None] * 7)).statistics.multiset_hash
 
 
 def test_column_that_was_null_before_it_had_a_type() -> None:
@@ -333,8 +333,8 @@ def test_merged_rows_are_listed_only_if_all_parts_are() -> None:
 
 def test_facts_of_a_full_list_replace_estimates() -> None:
     children = [profile_one(pa.array(v)).statistics for v in ([1, 2, 2], [2, 3])]
-    facts = frequency_facts(Frequencies(pa.array([1, 2, 3]), pa.array([1, 3, 1])))
-    told = apply_facts(merge_statistics(children), facts)
+    facts = summarize_frequencies(Frequencies(pa.array([1, 2, 3]), pa.array([1, 3, 1])))
+    told = apply_frequencies(merge_statistics(children), facts)
     assert (told.frequencies, told.distinct_count, told.distinct_count_guarantee) == ("enumerated", 3, "exact")
     assert (told.duplicate_count, told.percentiles_guarantee) == (1, "exact")
 
@@ -350,11 +350,11 @@ def test_what_a_policy_does_not_keep_leaves_what_is_known_without_it(kind: str, 
     values = data.draw(rows(KINDS[kind], 40))
     array = KINDS[kind].array(values)
     for policy in (ColumnPolicy().resolve("estimated"), ColumnPolicy(frequencies="off", quantiles="off")):
-        cut = as_kept(profile_one(array).statistics, policy)
+        cut = restrict_to_policy(profile_one(array).statistics, policy)
         once = profile_one([array.slice(0, len(array) // 2), array.slice(len(array) // 2)], policy).statistics
         left, right = vars(cut), vars(once)
         assert {k: v for k, v in left.items() if k not in STATES} == {k: v for k, v in right.items() if k not in STATES}
         assert cut.percentiles_guarantee == once.percentiles_guarantee
         assert cut.frequencies in ("off", "estimated", "absent")
         assert cut.frequencies == "absent" or cut.value_count == 0 or cut.distinct_count >= 1
-        assert as_kept(cut, policy) == cut
+        assert restrict_to_policy(cut, policy) == cut

@@ -17,8 +17,8 @@ from metastore_assets.statistics.moments import (
     merge_moments,
     moment_facts,
     moments_of,
-    ratio,
     root,
+    rounded_ratio,
 )
 from metastore_assets.statistics.power_sums import float_power_sums, integer_power_sums
 from tests.statistics import oracle
@@ -91,7 +91,7 @@ def test_huge_state() -> None:
 @given(numerator=st.integers(-(10**40), 10**40), denominator=st.integers(1, 10**40), shift=st.integers(-1200, 1200))
 def test_ratio_is_rounded_once(numerator: int, denominator: int, shift: int) -> None:
     """The double nearest to the exact value, infinite beyond the range."""
-    assert ratio(numerator, denominator, shift) == oracle.rounded(
+    assert rounded_ratio(numerator, denominator, shift) == oracle.rounded(
         Fraction(numerator, denominator) * Fraction(2) ** shift
     )
 

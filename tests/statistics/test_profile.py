@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from metastore_assets.config import ColumnPolicy
 from metastore_assets.statistics import profile as profile_module
 from metastore_assets.statistics.column import ColumnStatistics
-from metastore_assets.statistics.profile import all_null_statistics
+from metastore_assets.statistics.profile import profile_all_null
 from metastore_assets.values.leaves import leaf_columns
 from metastore_assets.values.types import class_named
 from tests.statistics.columns import FINITE, KINDS, TICKS, Kind, profile, profile_one, rows, share
@@ -264,13 +264,13 @@ def test_values_that_hardly_repeat_are_neither_listed_nor_sorted(monkeypatch: py
     def sorting(*_: object) -> None:
         raise AssertionError("sorted")
 
-    monkeypatch.setattr("metastore_assets.statistics.counting.count", sorting)
+    monkeypatch.setattr("metastore_assets.statistics.counting.count_values", sorting)
     monkeypatch.setattr("metastore_assets.statistics.counting.count_sorted", sorting)
     found = profile_one(unique)
     row = found.statistics
     assert (row.frequencies, found.frequencies, row.duplicate_count, row.percentiles) == ("estimated", None, None, None)
     assert row.distinct_count == pytest.approx(70_000, rel=0.06)
-    same = ("minimum", "maximum", "fingerprint", "distinct_sketch", "mean_length", "total_bytes", "value_count")
+    same = ("minimum", "maximum", "multiset_hash", "distinct_sketch", "mean_length", "total_bytes", "value_count")
     assert [getattr(row, name) for name in same] == [getattr(exact, name) for name in same]
 
 
@@ -293,7 +293,7 @@ def test_numbers_in_passing_are_those_of_the_sorted_ones() -> None:
         found = profile_one([array.slice(0, 10), array.slice(10)])
         left, right = exact.statistics, found.statistics
         assert (right.frequencies, found.histogram) == ("estimated", exact.histogram)
-        same = ("minimum", "maximum", "sum", "mean", "standard_deviation", "nan_count", "fingerprint")
+        same = ("minimum", "maximum", "sum", "mean", "standard_deviation", "nan_count", "multiset_hash")
         assert [getattr(right, name) for name in same] == [getattr(left, name) for name in same]
         ranks = np.sort(array.to_numpy())
         for fraction, value in right.percentiles or ():
@@ -349,13 +349,13 @@ def test_absent_column_is_all_null(name: str) -> None:
     type = KINDS[name].type
     (leaf,) = leaf_columns(pa.field("c", type))
     nulls = pa.nulls(7, type) if not pa.types.is_run_end_encoded(type) else KINDS[name].array([None] * 7)
-    assert all_null_statistics(leaf, 7, ColumnPolicy()) == profile_one(nulls).statistics
+    assert profile_all_null(leaf, 7, ColumnPolicy()) == profile_one(nulls).statistics
 
 
 def test_absent_list_has_no_elements() -> None:
     """Below a null list there is nothing, not even nulls; below a null struct there is a null."""
     type = pa.struct([("x", pa.list_(pa.struct([("y", pa.int8())])))])
     leaves = leaf_columns(pa.field("s", type))
-    found = [all_null_statistics(leaf, 7, ColumnPolicy()) for leaf in leaves]
+    found = [profile_all_null(leaf, 7, ColumnPolicy()) for leaf in leaves]
     assert found == [each.statistics for each in profile(pa.nulls(7, type), name="s")]
     assert [row.null_count for row in found] == [7, 7, 0, 0]

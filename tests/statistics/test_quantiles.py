@@ -13,8 +13,8 @@ from metastore_assets.statistics.quantiles import (
     COMPRESSION,
     build_quantile_sketch,
     decode_digest,
-    estimated_rank,
-    estimated_values,
+    estimate_rank,
+    estimate_values,
     merge_quantile_sketches,
 )
 from metastore_assets.values.types import class_named
@@ -124,10 +124,10 @@ def test_frequent_values_do_not_blur(counts: list[int], others: int, parts: int)
     exact, percents = np.sort(values), np.arange(1, 100) / 100
     ranks = np.maximum(1, np.ceil(percents * len(values))).astype(np.int64)
     bounds = pa.scalar(exact[0]), pa.scalar(exact[-1])
-    told = [own.as_py() for own in estimated_values(digest, class_named("float64"), (0, 0), bounds, ranks)]
+    told = [own.as_py() for own in estimate_values(digest, class_named("float64"), (0, 0), bounds, ranks)]
     first, last = np.searchsorted(exact, told, "left") + 1, np.searchsorted(exact, told, "right")
     error = np.maximum(0, np.maximum(first - ranks, ranks - last)) / len(values)
     assert error.max() <= 0.025 + 2 / len(values)
     value = float(np.argmax(counts) * 7.5)
     begins = np.searchsorted(exact, value, "left")
-    assert abs(estimated_rank(digest, (0, 0), value) - begins) <= 0.025 * len(values) + 2
+    assert abs(estimate_rank(digest, (0, 0), value) - begins) <= 0.025 * len(values) + 2

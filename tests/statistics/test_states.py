@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 from metastore_assets.config import ColumnPolicy
 from metastore_assets.errors import CorruptionError
 from metastore_assets.statistics.column import ColumnStatistics
-from metastore_assets.statistics.derive import derived
+from metastore_assets.statistics.derive import profile_frequencies
+from metastore_assets.statistics.finalize import finalize_statistics
 from metastore_assets.statistics.histogram import Histogram
 from metastore_assets.statistics.merge import merge_states
 from metastore_assets.statistics.profile import ColumnProfile
-from metastore_assets.statistics.states import histograms_of_states, state_rows, states_table
-from metastore_assets.statistics.told import completed
+from metastore_assets.statistics.states import build_states_table, decode_histograms, read_state_rows
 from metastore_assets.statistics.union import union_type
 from metastore_assets.values.types import class_named, leaf_columns
 from tests.statistics.columns import KINDS, profile_one, rows, share
@@ -28,12 +28,12 @@ UNION = union_type(class_named(kind.type_class) for kind in KINDS.values())
 
 
 def states(profiles: list[ColumnProfile]) -> pa.Table:
-    return states_table([own.statistics for own in profiles], [own.histogram for own in profiles], UNION)
+    return build_states_table([own.statistics for own in profiles], [own.histogram for own in profiles], UNION)
 
 
 def told(table: pa.Table, names: list[str]) -> list[tuple[ColumnStatistics, Histogram | None]]:
-    found = state_rows(table, [(name, "") for name in names])
-    return list(zip(map(completed, found), histograms_of_states(table), strict=True))
+    found = read_state_rows(table, [(name, "") for name in names])
+    return list(zip(map(finalize_statistics, found), decode_histograms(table), strict=True))
 
 
 def alike(found: ColumnStatistics, expected: ColumnStatistics) -> bool:
@@ -88,7 +88,7 @@ def test_everything_follows_from_the_list(name: str, data: st.DataObject) -> Non
     assert row.type_class is not None
     assert profile.frequencies is not None
     (leaf,) = leaf_columns(pa.field("c", kind.type))
-    found, histogram = derived(leaf, ColumnPolicy(), row.type_class, row.null_count, profile.frequencies)
+    found, histogram = profile_frequencies(leaf, ColumnPolicy(), row.type_class, row.null_count, profile.frequencies)
     assert alike(found, row)
     assert histogram == profile.histogram
 

@@ -22,12 +22,12 @@ from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.frequencies import EMPTY, Frequencies
 from metastore_assets.statistics.histogram import Histogram
 from metastore_assets.statistics.tables import (
-    frequencies_of,
-    frequencies_table,
-    histograms_of,
-    histograms_table,
-    statistics_rows,
-    statistics_table,
+    build_frequencies_table,
+    build_histograms_table,
+    build_statistics_table,
+    parse_frequencies,
+    parse_histograms,
+    parse_statistics_rows,
     union_type,
 )
 from metastore_assets.values.types import class_named
@@ -81,16 +81,16 @@ def through_parquet(table: pa.Table, folder: Path) -> pa.Table:
 def test_statistics_come_back(tmp_path: Path) -> None:
     """Every field of every row, from Arrow and from Parquet."""
     rows = told(all_rows())
-    table = statistics_table(rows)
-    assert statistics_rows(table) == rows
-    assert statistics_rows(through_parquet(table, tmp_path)) == rows
-    assert statistics_rows(statistics_table([])) == []
-    assert statistics_rows(through_parquet(statistics_table([]), tmp_path)) == []
+    table = build_statistics_table(rows)
+    assert parse_statistics_rows(table) == rows
+    assert parse_statistics_rows(through_parquet(table, tmp_path)) == rows
+    assert parse_statistics_rows(build_statistics_table([])) == []
+    assert parse_statistics_rows(through_parquet(build_statistics_table([]), tmp_path)) == []
 
 
 def test_one_column_per_field() -> None:
     """The file has the fields of a row, by name; minimum and maximum hold the union of the classes that occur."""
-    table = statistics_table([profile_one(pa.array(v)).statistics for v in ([1], ["a"], [None])])
+    table = build_statistics_table([profile_one(pa.array(v)).statistics for v in ([1], ["a"], [None])])
     states = {"moments", "quantile_sketch", "distinct_sketch", "user_states", "user_defined"}
     assert table.column_names == [field.name for field in fields(ColumnStatistics) if field.name not in states]
     union = pa.struct([("int64", pa.int64()), ("string", pa.large_string())])
@@ -108,20 +108,20 @@ def test_one_column_per_field() -> None:
 def test_nothing_but_containers(tmp_path: Path) -> None:
     """Where no class has values the union still has a child, without which Parquet cannot write it."""
     rows = told([each.statistics for each in profile(pa.array([{"a": None}]))])
-    assert statistics_rows(through_parquet(statistics_table(rows), tmp_path)) == rows
+    assert parse_statistics_rows(through_parquet(build_statistics_table(rows), tmp_path)) == rows
 
 
 def test_many_chunks_and_slices() -> None:
     """Tables that were concatenated or cut are read as well."""
     rows = told(all_rows())
-    table = statistics_table(rows)
-    assert statistics_rows(pa.concat_tables([table.slice(0, 7), table.slice(7)])) == rows
-    assert statistics_rows(table.slice(3, 5)) == rows[3:8]
+    table = build_statistics_table(rows)
+    assert parse_statistics_rows(pa.concat_tables([table.slice(0, 7), table.slice(7)])) == rows
+    assert parse_statistics_rows(table.slice(3, 5)) == rows[3:8]
 
 
 def test_other_engines_read_statistics(tmp_path: Path) -> None:
     """DuckDB and polars read the Parquet file, typed bounds included."""
-    pq.write_table(statistics_table(all_rows()), tmp_path / "s.parquet")
+    pq.write_table(build_statistics_table(all_rows()), tmp_path / "s.parquet")
     path = str(tmp_path / "s.parquet")
     query = "select min(minimum.date)::varchar, max(maximum.date)::varchar, max(maximum.uint64), max(maximum.uuid), \
         max(maximum.string), min(minimum.decimal_2), max(len(percentiles)), max(maximum.time) from read_parquet(?)"
@@ -137,7 +137,7 @@ def test_other_engines_read_statistics(tmp_path: Path) -> None:
 def test_wide_tables_go_back_and_forth() -> None:
     base = [profile_one(KINDS[name].array(values)).statistics for name, values in EVERYTHING.items()]
     rows = told([replace(base[at % len(base)], position=at, column=f"c{at}") for at in range(5000)])
-    assert statistics_rows(statistics_table(rows)) == rows
+    assert parse_statistics_rows(build_statistics_table(rows)) == rows
 
 
 @pytest.mark.parametrize("name", KINDS)
@@ -149,7 +149,7 @@ def test_frequencies_come_back(name: str, data: st.DataObject) -> None:
     frequencies = profile_one(kind.array(data.draw(rows(kind, 20))), ColumnPolicy(frequencies="all")).frequencies
     assert frequencies is not None
     union = union_type(class_named(each) for each in (kind.type_class, "int64", "string", "null"))
-    table = frequencies_table("a.b", frequencies, union)
+    table = build_frequencies_table("a.b", frequencies, union)
     assert table.schema == pa.schema([("column", pa.string()), ("value", union), ("frequency", pa.int64())])
     assert set(table["column"].to_pylist()) <= {"a.b"}
     counts = table["frequency"].to_pylist()
@@ -159,7 +159,7 @@ def test_frequencies_come_back(name: str, data: st.DataObject) -> None:
     ties = [(counts[at], position[at]) for at in range(len(counts))]
     assert ties == sorted(ties, key=lambda tie: (-tie[0], tie[1]))
     shuffled = table.take(pa.array(data.draw(st.permutations(range(len(table)))), pa.int64()))
-    assert frequencies_of(shuffled) == (frequencies if len(frequencies) else EMPTY)
+    assert parse_frequencies(shuffled) == (frequencies if len(frequencies) else EMPTY)
 
 
 def _positions(frequencies: Frequencies, values: pa.Array) -> list[int]:
@@ -174,8 +174,8 @@ def test_frequencies_come_back_from_parquet(tmp_path: Path) -> None:
         frequencies = profile_one(KINDS[name].array(values + values[:1])).frequencies
         assert frequencies is not None
         union = union_type([frequencies.type_class, class_named("date"), class_named("uuid")])
-        table = through_parquet(frequencies_table("c", frequencies, union), tmp_path)
-        assert frequencies_of(table) == (frequencies if len(frequencies) else EMPTY)
+        table = through_parquet(build_frequencies_table("c", frequencies, union), tmp_path)
+        assert parse_frequencies(table) == (frequencies if len(frequencies) else EMPTY)
         query = 'select count(*), sum(frequency)::bigint from read_parquet(?) where "column" = ?'
         found = duckdb.execute(query, [str(tmp_path / "t.parquet"), "c"]).fetchone()
         assert found == (len(frequencies), sum(frequencies.counts.to_pylist()) or None)
@@ -185,7 +185,7 @@ def test_long_lists_repeat_their_path_in_pieces() -> None:
     """More than a million rows: the path is on each of them."""
     count = (1 << 20) + 5
     frequencies = Frequencies(pa.array(range(count)), pa.repeat(pa.scalar(1), count))
-    table = frequencies_table("c", frequencies, union_type([frequencies.type_class]))
+    table = build_frequencies_table("c", frequencies, union_type([frequencies.type_class]))
     assert len(table) == count
     assert table["column"].null_count == 0
     assert table["column"][count - 1].as_py() == "c"
@@ -204,19 +204,19 @@ def test_histograms_come_back(tmp_path: Path) -> None:
     """With their lattice, whatever their lengths; one column can be read alone."""
     histograms = all_histograms()
     assert len(histograms) >= 10
-    table = histograms_table(histograms)
+    table = build_histograms_table(histograms)
     assert table.num_rows == max(np.count_nonzero(histogram.counts) for histogram in histograms.values())
-    assert histograms_of(table) == histograms
-    assert histograms_of(through_parquet(table, tmp_path)) == histograms
+    assert parse_histograms(table) == histograms
+    assert parse_histograms(through_parquet(table, tmp_path)) == histograms
     one = pq.read_table(tmp_path / "t.parquet", columns=["x.date32"])
-    assert histograms_of(one) == {"x.date32": histograms["x.date32"]}
-    assert histograms_of(through_parquet(histograms_table({}), tmp_path)) == {}
+    assert parse_histograms(one) == {"x.date32": histograms["x.date32"]}
+    assert parse_histograms(through_parquet(build_histograms_table({}), tmp_path)) == {}
 
 
 def test_other_engines_read_histograms(tmp_path: Path) -> None:
     """One column of struct(minimum, frequency) per column, padded with nulls."""
     histograms = all_histograms()
-    pq.write_table(histograms_table(histograms), tmp_path / "h.parquet")
+    pq.write_table(build_histograms_table(histograms), tmp_path / "h.parquet")
     query = 'select count(h), sum(h.frequency)::bigint, min(h.minimum)::varchar from \
         (select "x.date32" as h from read_parquet(?))'
     found = duckdb.execute(query, [str(tmp_path / "h.parquet")]).fetchone()
@@ -227,11 +227,11 @@ def test_histogram_column_without_its_lattice() -> None:
     """A file that lost the metadata is corrupt, not empty."""
     table = pa.table({"c": pa.array([{"minimum": 1, "frequency": 1}])})
     with pytest.raises(CorruptionError, match="'c' has no metadata"):
-        histograms_of(table)
+        parse_histograms(table)
 
 
 def test_statistics_of_uuids_alone_come_back(tmp_path: Path) -> None:
     """Where no column has percentiles, the lists are all null, and Arrow cannot flatten those of extension types."""
     found = told([profile_one(KINDS["uuid"].array([b"0123456789abcdef", None, b"fedcba9876543210"])).statistics])
     assert found[0].type == "uuid"
-    assert statistics_rows(through_parquet(statistics_table(found), tmp_path)) == found
+    assert parse_statistics_rows(through_parquet(build_statistics_table(found), tmp_path)) == found

@@ -11,9 +11,9 @@ import pytest
 
 from metastore_assets.errors import ConfigError
 from metastore_assets.statistics.user_defined import shipped
-from metastore_assets.statistics.user_defined.laws import counterexample, same
-from metastore_assets.statistics.user_defined.loading import Loaded, load, loaded
-from metastore_assets.statistics.user_defined.results import Result, result_columns, results_of
+from metastore_assets.statistics.user_defined.laws import find_counterexample, same
+from metastore_assets.statistics.user_defined.loading import LoadedStatistic, load_for_class, load_statistic
+from metastore_assets.statistics.user_defined.results import UserResult, build_result_columns, read_results
 from metastore_assets.values.types import type_class
 from tests.pipeline import user_statistics as own
 
@@ -22,7 +22,7 @@ SHIPPED = [shipped.Benford, shipped.StringPatterns, shipped.LongestCommonPrefix,
 
 @pytest.mark.parametrize("cls", [*SHIPPED, own.Parities, own.Letters, own.MostFrequent])
 def test_these_keep_all_laws(cls: Any) -> None:
-    assert counterexample(cls(), tries=60) is None
+    assert find_counterexample(cls(), tries=60) is None
 
 
 class Minus(own.Parities):
@@ -106,7 +106,7 @@ class Text(own.Parities):
     ],
 )
 def test_a_broken_law_is_found_with_the_data(cls: Any, law: str) -> None:
-    found = counterexample(cls())
+    found = find_counterexample(cls())
     assert found is not None
     assert any(part in found.law for part in law.split("|")), found
     assert found.expected != found.found
@@ -152,7 +152,7 @@ def test_the_digest_is_of_the_code_alone() -> None:
     """Not of comments and layout; a class that it derives from counts."""
 
     def source(cls: Any) -> str:
-        return Loaded("x", cls()).source
+        return LoadedStatistic("x", cls()).source
 
     assert source(own.Parities) == source(own.Parities)
     assert source(shipped.Benford) == source(shipped.OutsideFences)  # of which only revisions count
@@ -162,7 +162,7 @@ def test_the_digest_is_of_the_code_alone() -> None:
 def test_two_of_one_name_are_refused() -> None:
     twice = ("tests.pipeline.user_statistics:Parities", f"{__name__}:Minus")
     with pytest.raises(ConfigError, match="have the same name, 'parities': give one of them another"):
-        loaded(twice, type_class(pa.int64()))
+        load_for_class(twice, type_class(pa.int64()))
 
 
 def test_types_are_chosen_by_name_and_group() -> None:
@@ -185,23 +185,23 @@ def test_types_are_chosen_by_name_and_group() -> None:
 @pytest.mark.parametrize("key", ["name", "revision", "types", "result", "guarantee"])
 def test_what_is_declared_wrongly_is_told(monkeypatch: pytest.MonkeyPatch, key: str) -> None:
     monkeypatch.setattr(own.MostFrequent, key, ("no class",) if key == "types" else "a b@")
-    load.cache_clear()
+    load_statistic.cache_clear()
     try:
         with pytest.raises(ConfigError, match=rf"statistic 'tests.pipeline.user_statistics:MostFrequent': {key}"):
-            load("tests.pipeline.user_statistics:MostFrequent")
+            load_statistic("tests.pipeline.user_statistics:MostFrequent")
     finally:
-        load.cache_clear()
+        load_statistic.cache_clear()
 
 
 def test_results_are_columns_of_statistics() -> None:
     rows = [
-        {"a": Result(pa.array([1]), "exact"), "b": Result(pa.array([["x"]]), "estimate")},
+        {"a": UserResult(pa.array([1]), "exact"), "b": UserResult(pa.array([["x"]]), "estimate")},
         {},
-        {"a": Result(pa.nulls(1, pa.int64()), "absent", "because")},
+        {"a": UserResult(pa.nulls(1, pa.int64()), "absent", "because")},
     ]
-    table = pa.table(result_columns(rows)).append_column("other", pa.array([1, 2, 3]))
-    assert results_of(table, ["other"]) == rows
-    assert results_of(table.slice(1), ["other"]) == rows[1:]
+    table = pa.table(build_result_columns(rows)).append_column("other", pa.array([1, 2, 3]))
+    assert read_results(table, ["other"]) == rows
+    assert read_results(table.slice(1), ["other"]) == rows[1:]
 
 
 def test_floats_are_compared_up_to_rounding() -> None:

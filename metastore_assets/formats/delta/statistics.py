@@ -15,7 +15,7 @@ from metastore_assets.formats.bounds import FragmentBounds
 from metastore_assets.formats.delta.actions import AddedFile
 from metastore_assets.formats.values import constant
 from metastore_assets.iso8601 import TICKS, parse_date, parse_timestamp
-from metastore_assets.statistics.declared import Guarantee
+from metastore_assets.statistics.declaration import Guarantee
 
 _FOUR_DIGITS = re.compile(r"(?!0000)\d{4}-")
 _YEAR_10000 = 253_402_300_800

@@ -27,7 +27,7 @@ from metastore_assets.formats.readers.orc_tail import OrcTail, double, integer, 
 from metastore_assets.formats.readers.parquet import leaf_count, open_parquet
 from metastore_assets.formats.readers.reader import explained
 from metastore_assets.formats.schema_casting import FieldMatcher, cast_to_schema
-from metastore_assets.statistics.declared import Guarantee
+from metastore_assets.statistics.declaration import Guarantee
 from metastore_assets.storage.location import Location
 from metastore_assets.tasks.reading import read_all, told
 

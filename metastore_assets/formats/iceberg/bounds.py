@@ -11,7 +11,7 @@ from metastore_assets.formats.bounds import FragmentBounds
 from metastore_assets.formats.iceberg.manifests import FileEntry, Statistics
 from metastore_assets.formats.schema_casting import identity
 from metastore_assets.formats.values import Constant, constant, unscaled_decimal
-from metastore_assets.statistics.declared import Guarantee
+from metastore_assets.statistics.declaration import Guarantee
 
 _ABSENT: tuple[None, Guarantee] = (None, "absent")
 _FORMATS = {pa.int32(): ("<i",), pa.int64(): ("<q", "<i"), pa.float32(): ("<f",), pa.float64(): ("<d", "<f")}

@@ -28,14 +28,20 @@ from metastore_assets.pipeline.profiles.states_writer import (
     print_arrays,
 )
 from metastore_assets.statistics.column import ColumnStatistics
-from metastore_assets.statistics.derive import derived
+from metastore_assets.statistics.derive import profile_frequencies
+from metastore_assets.statistics.finalize import restrict_to_policy
+from metastore_assets.statistics.fingerprints import FingerprintCounts, fingerprint_frequencies
 from metastore_assets.statistics.histogram import Histogram
-from metastore_assets.statistics.membership import filter_of_list
-from metastore_assets.statistics.prints import Prints, prints_of_list
-from metastore_assets.statistics.states import KEPT, SKETCHES, histograms_of_states, state_rows, states_table
-from metastore_assets.statistics.told import as_kept
-from metastore_assets.statistics.union import as_union, union_of
-from metastore_assets.statistics.user_defined.states import states_of_list
+from metastore_assets.statistics.states import (
+    SKETCH_COLUMNS,
+    STATE_COLUMNS,
+    build_states_table,
+    decode_histograms,
+    read_state_rows,
+)
+from metastore_assets.statistics.union import cast_to_union, merge_unions
+from metastore_assets.statistics.user_defined.states import compute_states
+from metastore_assets.statistics.value_filter import build_filter_of_frequencies
 from metastore_assets.store.manifest import FragmentEntry, NodeEntry, ProfileFiles
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.values.leaves import LeafColumn
@@ -172,7 +178,7 @@ def _rewrite(store: ObjectStore, task: _Task) -> _Outcome:
     unlisted: dict[str, list[str]] = {files.name: [] for files in task.files}
     with StatesReader(store) as opened:
         schemas = [opened.schema(path) for path in wanted]
-        union = union_of(schema.field("minimum").type for schema in schemas)
+        union = merge_unions(schema.field("minimum").type for schema in schemas)
         lists = LISTS[0] in schemas[0].names
         prints = any(PRINTS[0] in schema.names for schema in schemas)
         filters = any(MEMBERSHIP in schema.names for schema in schemas)
@@ -192,7 +198,7 @@ def _in_union(table: pa.Table, union: pa.StructType) -> pa.Table:
     for at, name in enumerate(table.column_names):
         if name in ("minimum", "maximum", "percentiles", LISTS[0]) and table.num_rows:
             values = table[name].chunk(0)
-            own = _lists_in_union(values, union) if name == LISTS[0] else as_union(values, union)
+            own = _lists_in_union(values, union) if name == LISTS[0] else cast_to_union(values, union)
             table = table.set_column(at, name, own)
     return table
 
@@ -202,7 +208,7 @@ def _lists_in_union(lists: pa.ListArray, union: pa.StructType) -> pa.ListArray:
         return lists
     missing = lists.is_null()
     offsets = pc.add(lists.offsets, 0)  # a copy, for a mask goes with no slice of a buffer
-    return pa.ListArray.from_arrays(offsets, as_union(lists.values, union), mask=missing)
+    return pa.ListArray.from_arrays(offsets, cast_to_union(lists.values, union), mask=missing)
 
 
 def _without_lists(
@@ -213,7 +219,7 @@ def _without_lists(
 ) -> pa.Table:
     """The rows, of which those of some columns have states in place of lists; notes which in `unlisted`."""
     made: list[tuple[ColumnStatistics, Histogram | None]] = []
-    prints: list[Prints | None] = []
+    prints: list[FingerprintCounts | None] = []
     filters: list[bytes | None] = []
     order = list(range(table.num_rows))
     names = [*SECTION, "field_id", "frequencies", "type_class", "null_count", "distinct_sketch"]
@@ -225,21 +231,21 @@ def _without_lists(
             continue
         leaf, policy = turned[field_id]
         if sketch is None:
-            row, histogram = derived(leaf, policy, cls, null_count, list_at(table, at))
+            row, histogram = profile_frequencies(leaf, policy, cls, null_count, list_at(table, at))
         else:
-            one = table.select([*KEPT, *SKETCHES]).slice(at, 1).combine_chunks()
-            (row,) = state_rows(one, [(leaf.path, type_text(leaf.type))])
-            (histogram,) = histograms_of_states(one)
-            row = replace(row, user_states=states_of_list(policy, cls, list_at(table, at)))
+            one = table.select([*STATE_COLUMNS, *SKETCH_COLUMNS]).slice(at, 1).combine_chunks()
+            (row,) = read_state_rows(one, [(leaf.path, type_text(leaf.type))])
+            (histogram,) = decode_histograms(one)
+            row = replace(row, user_states=compute_states(policy, cls, list_at(table, at)))
         unlisted[section].append(field_id)
         order[at] = table.num_rows + len(made)
-        made.append((as_kept(row, policy), histogram))
-        prints.append(prints_of_list(list_at(table, at)) if policy.is_fingerprinted else None)
-        filters.append(filter_of_list(list_at(table, at)) if policy.has_value_filter else None)
+        made.append((restrict_to_policy(row, policy), histogram))
+        prints.append(fingerprint_frequencies(list_at(table, at)) if policy.is_fingerprinted else None)
+        filters.append(build_filter_of_frequencies(list_at(table, at)) if policy.has_value_filter else None)
         marks.append((section, row_count))
     if not made:
         return table
-    own = states_table([row for row, _ in made], [histogram for _, histogram in made], union)
+    own = build_states_table([row for row, _ in made], [histogram for _, histogram in made], union)
     for at, (name, values) in enumerate(zip(SECTION, zip(*marks, strict=True), strict=True)):
         own = own.add_column(at, name, pa.array(values))
     for name in LISTS:

@@ -20,8 +20,8 @@ from metastore_assets.pipeline.profiles.states_reader import StatesReader
 from metastore_assets.pipeline.profiles.states_writer import StatesWriter, value_union
 from metastore_assets.pipeline.profiles.stored_states import read_together
 from metastore_assets.statistics.merge import merge_states
-from metastore_assets.statistics.profile import all_null_statistics
-from metastore_assets.statistics.states import states_table
+from metastore_assets.statistics.profile import profile_all_null
+from metastore_assets.statistics.states import build_states_table
 from metastore_assets.store.manifest import NodeEntry, ProfileFiles
 from metastore_assets.store.objects import ObjectStore
 
@@ -191,8 +191,8 @@ def merged_states(
             names.append(part.name)
         tables.append(table)
     if not tables:
-        rows_ = [all_null_statistics(leaf, 0, policy) for leaf, policy in spec.leaves]
-        return 0, states_table(rows_, [None] * len(rows_), value_union(spec)), names
+        rows_ = [profile_all_null(leaf, 0, policy) for leaf, policy in spec.leaves]
+        return 0, build_states_table(rows_, [None] * len(rows_), value_union(spec)), names
     return row_count, merge_states(tables, [leaf.path for leaf, _ in spec.leaves]), names
 
 

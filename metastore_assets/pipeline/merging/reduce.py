@@ -37,13 +37,13 @@ from metastore_assets.pipeline.profiles.stored_states import read_states
 from metastore_assets.pipeline.value_counts.frequencies import SummedColumns, sum_columns
 from metastore_assets.pipeline.value_counts.frequency_sums import FrequencySum
 from metastore_assets.statistics.column import ColumnStatistics
-from metastore_assets.statistics.frequencies import FrequencyFacts
+from metastore_assets.statistics.current_schema import apply_schema
+from metastore_assets.statistics.finalize import apply_frequencies, finalize_statistics
+from metastore_assets.statistics.frequencies import FrequencySummary
 from metastore_assets.statistics.histogram import Histogram
-from metastore_assets.statistics.naming import as_named
 from metastore_assets.statistics.profile import ColumnProfile
-from metastore_assets.statistics.states import histograms_of_states, state_rows
-from metastore_assets.statistics.told import apply_facts, completed
-from metastore_assets.statistics.user_defined.telling import with_user_defined
+from metastore_assets.statistics.states import decode_histograms, read_state_rows
+from metastore_assets.statistics.user_defined.finalize import add_user_results
 from metastore_assets.store.manifest import NodeEntry, ProfileFiles
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.values.types import type_text
@@ -91,7 +91,7 @@ class _Completion:
     summed: SummedColumns
 
 
-TellLists: TypeAlias = Callable[[Sequence[ProfileFiles], Mapping[int, int]], Mapping[int, FrequencyFacts]]
+TellLists: TypeAlias = Callable[[Sequence[ProfileFiles], Mapping[int, int]], Mapping[int, FrequencySummary]]
 """Given the profiles that a group is made of, and by position of the columns listed about how many values they have,
 says what the table's lists tell of these columns."""
 
@@ -153,11 +153,11 @@ def _unpack(store: ObjectStore, spec: ProfileSpec, group: Group) -> tuple[str, P
     with StatesReader(store) as opened, FrequencyReader(opened, packed) as lists:
         row_count, states = read_states(opened, packed, spec)
         with ProfileWriter(store, group.folder, spec, row_count) as writer:
-            rows = zip(_rows(spec, states), spec.leaves, histograms_of_states(states), strict=True)
+            rows = zip(_rows(spec, states), spec.leaves, decode_histograms(states), strict=True)
             for row, (_, policy), histogram in rows:
                 frequencies = lists.read(row.field_id) if row.frequencies == "enumerated" else None
                 if policy.statistics and frequencies is not None:
-                    row = with_user_defined(row, policy, frequencies)
+                    row = add_user_results(row, policy, frequencies)
                 writer.add(ColumnProfile(row, frequencies, histogram))
     return group.key, writer.files
 
@@ -215,12 +215,12 @@ def _run(store: ObjectStore, spec: ProfileSpec, here: bool, merge: Merge) -> _Me
     sums = _sums(store, spec, group, wanted) if group.has_lists else ()
     if any(one.positions for one in sums) or (wanted and not group.has_lists):
         step = (
-            _Unlisted(row_count, rows, histograms_of_states(states))
+            _Unlisted(row_count, rows, decode_histograms(states))
             if here
             else write_states(store, group.folder, spec, row_count, states)
         )
         return _Merged(merge.number, step, entries, sums, {} if group.has_lists else wanted)
-    histograms = histograms_of_states(states)
+    histograms = decode_histograms(states)
     files = write_profile(store, group.folder, spec, row_count, rows, histograms, (), states=group.is_merged_on)
     return _Merged(merge.number, files, entries)
 
@@ -229,8 +229,8 @@ def _rows(spec: ProfileSpec, states: pa.Table) -> list[ColumnStatistics]:
     """The statistics that states amount to, under the names of now."""
     labels = [(leaf.path, type_text(leaf.type)) for leaf, _ in spec.leaves]
     return [
-        as_named(with_user_defined(completed(row), policy), position, leaf)
-        for position, (row, (leaf, policy)) in enumerate(zip(state_rows(states, labels), spec.leaves, strict=True))
+        apply_schema(add_user_results(finalize_statistics(row), policy), position, leaf)
+        for position, (row, (leaf, policy)) in enumerate(zip(read_state_rows(states, labels), spec.leaves, strict=True))
     ]
 
 
@@ -282,8 +282,10 @@ def _complete(store: ObjectStore, spec: ProfileSpec, task: _Completion) -> tuple
     if isinstance(own, ProfileFiles):
         with StatesReader(store) as opened:
             row_count, states = read_states(opened, own, spec)
-        own = _Unlisted(row_count, _rows(spec, states), histograms_of_states(states))
-    rows = [apply_facts(row, told[position]) if position in told else row for position, row in enumerate(own.rows)]
+        own = _Unlisted(row_count, _rows(spec, states), decode_histograms(states))
+    rows = [
+        apply_frequencies(row, told[position]) if position in told else row for position, row in enumerate(own.rows)
+    ]
     frequencies = tuple(name for _, name in task.summed.files)
     files = write_profile(
         store, group.folder, spec, own.row_count, rows, own.histograms, frequencies, states=group.is_merged_on

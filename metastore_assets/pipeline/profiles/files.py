@@ -27,9 +27,9 @@ from metastore_assets.statistics.frequencies import Frequencies
 from metastore_assets.statistics.histogram import Histogram
 from metastore_assets.statistics.profile import ColumnProfile
 from metastore_assets.statistics.tables import (
-    frequencies_table,
-    histograms_table,
-    statistics_table,
+    build_frequencies_table,
+    build_histograms_table,
+    build_statistics_table,
 )
 from metastore_assets.store.manifest import ProfileFiles
 from metastore_assets.store.objects import Lean, ObjectStore
@@ -54,7 +54,7 @@ class FrequencyWriter:
 
     def add(self, path: str, field_id: str, frequencies: Frequencies) -> None:
         """Append the values of one column."""
-        self._writer.write_section(field_id, frequencies_table(path, frequencies, self._union))
+        self._writer.write_section(field_id, build_frequencies_table(path, frequencies, self._union))
 
     def __enter__(self) -> FrequencyWriter:
         self._writer.__enter__()
@@ -130,7 +130,7 @@ def write_profile(
     path = write_statistics(store, f"{name}.statistics.parquet", row_count, statistics)
     files = ProfileFiles(path, f"{name}.histograms.parquet" if shown else "", frequencies)
     if shown:
-        table = histograms_table(shown)
+        table = build_histograms_table(shown)
         encodings = {f"{path}.frequency": "DELTA_BINARY_PACKED" for path in shown}
         kinds = {path: value_encoding(own.type_class) for path, own in shown.items()}
         encodings |= {f"{path}.minimum": encoding for path, encoding in kinds.items() if encoding}
@@ -162,7 +162,7 @@ def _merges(row: ColumnStatistics) -> bool:
 
 def write_statistics(store: ObjectStore, path: str, row_count: int, statistics: Sequence[ColumnStatistics]) -> str:
     """Write one `statistics` file; returns its path."""
-    table = statistics_table(statistics)
+    table = build_statistics_table(statistics)
     columns = encode_columns([(row.column, row.field_id) for row in statistics])
     table = table.replace_schema_metadata({ROW_COUNT: str(row_count), COLUMNS: columns})
     lean = Lean(long=() if table.num_rows <= _FEW_ROWS else None)

@@ -12,9 +12,9 @@ import pyarrow as pa
 
 from metastore_assets.errors import CorruptionError, ObjectNotFoundError, UnsupportedTypeError
 from metastore_assets.pipeline.profiles.states_writer import LISTS, MEMBERSHIP, PRINTS, SECTION
+from metastore_assets.statistics.fingerprints import FingerprintCounts
 from metastore_assets.statistics.frequencies import EMPTY, Frequencies
-from metastore_assets.statistics.prints import Prints
-from metastore_assets.statistics.union import from_union
+from metastore_assets.statistics.union import unpack_values
 from metastore_assets.store.manifest import ProfileFiles
 from metastore_assets.store.objects import ObjectStore
 
@@ -64,7 +64,7 @@ class StatesReader:
             group, at = place
             return list_at(self._group(files.states, group, LISTS), at)
 
-    def read_prints(self, files: ProfileFiles, field_id: str) -> Prints | None:
+    def read_prints(self, files: ProfileFiles, field_id: str) -> FingerprintCounts | None:
         """The fingerprints of one column of a packed profile; None when it has none."""
         with sound(self.store, files.states):
             place = self._section(files).prints.get(field_id)
@@ -73,7 +73,7 @@ class StatesReader:
             group, at = place
             columns = (self._group(files.states, group, PRINTS)[name].chunk(0) for name in PRINTS)
             prints, counts = (own.values.slice(own.offsets[at].as_py(), len(own[at])).to_numpy() for own in columns)
-            return Prints(prints, counts)
+            return FingerprintCounts(prints, counts)
 
     def read_filter(self, files: ProfileFiles, field_id: str) -> tuple[str, bytes] | None:
         """The filter of one column of a packed profile, and the class of its values; None when it has none."""
@@ -140,7 +140,7 @@ def list_at(table: pa.Table, at: int) -> Frequencies:
     start, stop = values.offsets[at].as_py(), values.offsets[at + 1].as_py()
     if start == stop:
         return EMPTY
-    own = from_union(values.values.slice(start, stop - start))
+    own = unpack_values(values.values.slice(start, stop - start))
     start, stop = counts.offsets[at].as_py(), counts.offsets[at + 1].as_py()
     return Frequencies(own, counts.values.slice(start, stop - start))
 

@@ -18,10 +18,10 @@ import pyarrow as pa
 
 from metastore_assets.pipeline.profile_spec import ProfileSpec
 from metastore_assets.statistics.column import ColumnStatistics
+from metastore_assets.statistics.fingerprints import FingerprintCounts
 from metastore_assets.statistics.frequencies import Frequencies
 from metastore_assets.statistics.histogram import Histogram
-from metastore_assets.statistics.prints import Prints
-from metastore_assets.statistics.states import SKETCHES, states_table
+from metastore_assets.statistics.states import SKETCH_COLUMNS, build_states_table
 from metastore_assets.statistics.union import pack_values, union_type
 from metastore_assets.store.manifest import ProfileFiles
 from metastore_assets.store.objects import Lean, ObjectStore
@@ -39,8 +39,8 @@ PRINTS = ("value_prints", "print_counts")
 """Columns of those of them that have fingerprints of values: ascending, and of how many rows each."""
 MEMBERSHIP = "membership"
 """Column of those that have filters of values."""
-_SKETCHES = [name for name, type_ in SKETCHES.items() if pa.types.is_binary(type_) or pa.types.is_nested(type_)]
-_LONG = ("fingerprint", *_SKETCHES, *LISTS, *PRINTS, MEMBERSHIP)
+_SKETCHES = [name for name, type_ in SKETCH_COLUMNS.items() if pa.types.is_binary(type_) or pa.types.is_nested(type_)]
+_LONG = ("multiset_hash", *_SKETCHES, *LISTS, *PRINTS, MEMBERSHIP)
 """Columns of many bytes; the others have a number per row, or few texts."""
 _GROUP_VALUES = 1 << 14
 _GROUP_ROWS = 256
@@ -86,7 +86,7 @@ def has_value_filters(spec: ProfileSpec) -> bool:
 def states_schema(union: pa.StructType, *, lists: bool, prints: bool = False, filters: bool = False) -> pa.Schema:
     """The columns of a file of states."""
     fields = [pa.field(name, type_) for name, type_ in zip(SECTION, (pa.string(), pa.int64()), strict=True)]
-    fields += states_table([], [], union).schema
+    fields += build_states_table([], [], union).schema
     if lists:
         fields += [pa.field(name, pa.list_(own)) for name, own in zip(LISTS, (union, pa.int64()), strict=True)]
     if prints:
@@ -145,7 +145,7 @@ class StatesWriter:
         row: ColumnStatistics,
         histogram: Histogram | None,
         frequencies: Frequencies | None,
-        prints: Prints | None = None,
+        prints: FingerprintCounts | None = None,
         membership: bytes | None = None,
         *,
         implied: bool = True,
@@ -212,7 +212,7 @@ class StatesWriter:
         self._writer.write_table(table, 2 * _GROUP_ROWS)
 
     def _table(self, columns: Sequence[_Column]) -> pa.Table:
-        table = states_table([own.row for own in columns], [own.histogram for own in columns], self._union)
+        table = build_states_table([own.row for own in columns], [own.histogram for own in columns], self._union)
         for at, (name, value) in enumerate(zip(SECTION, (self._sections[-1], self._row_count), strict=True)):
             table = table.add_column(at, name, pa.repeat(value, table.num_rows))
         if self._lists:
@@ -271,16 +271,16 @@ class _Column:
     row: ColumnStatistics
     histogram: Histogram | None
     frequencies: Frequencies | None
-    prints: Prints | None
+    prints: FingerprintCounts | None
     membership: bytes | None = None
 
 
-def print_arrays(prints: Sequence[Prints | None]) -> list[pa.Array]:
+def print_arrays(prints: Sequence[FingerprintCounts | None]) -> list[pa.Array]:
     """The columns `PRINTS`."""
     offsets = pa.array(np.cumsum([0, *(0 if own is None else len(own) for own in prints)], dtype=np.int32))
     missing = pa.array([own is None for own in prints], pa.bool_())
     held = [own for own in prints if own is not None]
-    parts = ([own.prints for own in held], [own.counts for own in held])
+    parts = ([own.fingerprints for own in held], [own.counts for own in held])
     arrays = [np.concatenate([np.zeros(0, np.int64), *own]) for own in parts]
     return [pa.ListArray.from_arrays(offsets, pa.array(own), mask=missing) for own in arrays]
 

@@ -15,12 +15,12 @@ from metastore_assets.statistics.frequencies import EMPTY, Frequencies
 from metastore_assets.statistics.hashing import hash_values
 from metastore_assets.statistics.histogram import Histogram
 from metastore_assets.statistics.tables import (
-    ListRows,
-    frequencies_of,
-    histograms_of,
-    list_rows,
-    statistics_rows,
-    summed,
+    ValueCountRows,
+    parse_frequencies,
+    parse_histograms,
+    parse_statistics_rows,
+    parse_value_counts,
+    sum_value_counts,
 )
 from metastore_assets.store.manifest import ProfileFiles
 from metastore_assets.store.objects import ObjectStore
@@ -50,7 +50,7 @@ def read_sketches(
         for field_id, cls, values, state, sketch in rows
         if sketch is None and values and cls is not None and state == "enumerated"
     }
-    lists = {field_id: summed(own) for field_id, own in read_lists(opened, files, list(bare)).items()}
+    lists = {field_id: sum_value_counts(own) for field_id, own in read_lists(opened, files, list(bare)).items()}
     made = {
         field_id: distinct_sketch(hash_values(own.values, class_named(bare[field_id]))[0])
         for field_id, own in lists.items()
@@ -71,7 +71,9 @@ def read_counts(opened: StatesReader, files: ProfileFiles) -> dict[str, tuple[st
         return {field_id: (cls, values, distinct) for field_id, cls, values, distinct in rows}
 
 
-def read_lists(opened: StatesReader, files: ProfileFiles, field_ids: Sequence[str]) -> Mapping[str, Sequence[ListRows]]:
+def read_lists(
+    opened: StatesReader, files: ProfileFiles, field_ids: Sequence[str]
+) -> Mapping[str, Sequence[ValueCountRows]]:
     """The values of some listed columns: for short lists. Raises CorruptionError."""
     if not field_ids:
         return {}
@@ -84,7 +86,7 @@ def read_statistics(store: ObjectStore, files: ProfileFiles) -> tuple[int, dict[
     with sound(store, files.statistics):
         table = store.read_parquet(files.statistics)
         row_count = int((table.schema.metadata or {})[ROW_COUNT.encode()])
-        return row_count, {row.field_id: row for row in statistics_rows(table)}
+        return row_count, {row.field_id: row for row in parse_statistics_rows(table)}
 
 
 def read_histograms(store: ObjectStore, files: ProfileFiles) -> dict[str, Histogram]:
@@ -92,7 +94,7 @@ def read_histograms(store: ObjectStore, files: ProfileFiles) -> dict[str, Histog
     if not files.histograms:
         return {}
     with sound(store, files.histograms):
-        return histograms_of(store.read_parquet(files.histograms))
+        return parse_histograms(store.read_parquet(files.histograms))
 
 
 class FrequencyReader:
@@ -120,10 +122,10 @@ class FrequencyReader:
         for path, part in self._parts:
             if field_id in part.sections:
                 with sound(self._store, path):
-                    return frequencies_of(part.read_section(field_id))
+                    return parse_frequencies(part.read_section(field_id))
         return None
 
-    def read_all(self, field_ids: Sequence[str]) -> dict[str, Sequence[ListRows]]:
+    def read_all(self, field_ids: Sequence[str]) -> dict[str, Sequence[ValueCountRows]]:
         """All values of some listed columns, read at once, in any order: for short lists."""
         if self._packed is not None:
             lists = {field_id: self.read(field_id) or EMPTY for field_id in field_ids}
@@ -134,7 +136,7 @@ class FrequencyReader:
                 own = part.read_sections([field_id for field_id in field_ids if field_id in part.sections])
             for field_id, table in own.items():
                 tables.setdefault(field_id, []).append(table)
-        return {field_id: [list_rows(part) for part in own] for field_id, own in tables.items()}
+        return {field_id: [parse_value_counts(part) for part in own] for field_id, own in tables.items()}
 
     def row_count(self, field_id: str) -> int:
         """Number of values listed for a column, of a profile that is not packed."""

@@ -20,24 +20,24 @@ from metastore_assets.pipeline.profiles.states_reader import StatesReader, sound
 from metastore_assets.pipeline.profiles.states_writer import ROW_COUNT, value_union
 from metastore_assets.pipeline.profiles.stored import read_lists
 from metastore_assets.statistics.column import ColumnStatistics
-from metastore_assets.statistics.derive import derived
-from metastore_assets.statistics.distinct import fingerprint_of_nulls
-from metastore_assets.statistics.histogram import Histogram, histogram_capacity, limited
-from metastore_assets.statistics.profile import all_null_statistics
+from metastore_assets.statistics.derive import profile_frequencies
+from metastore_assets.statistics.distinct import multiset_hash_of_nulls
+from metastore_assets.statistics.finalize import restrict_to_policy, unenumerated_state
+from metastore_assets.statistics.histogram import Histogram, histogram_capacity, limit_bins
+from metastore_assets.statistics.profile import profile_all_null
 from metastore_assets.statistics.states import (
-    KEPT,
-    OF_UNION,
-    SKETCHES,
-    histograms_of_states,
-    one_chunk,
-    state_rows,
-    states_schema,
-    states_table,
+    SKETCH_COLUMNS,
+    STATE_COLUMNS,
+    UNION_COLUMNS,
+    build_states_schema,
+    build_states_table,
+    combine_to_one_chunk,
+    decode_histograms,
+    read_state_rows,
 )
-from metastore_assets.statistics.tables import summed
-from metastore_assets.statistics.told import as_kept, unlisted_state
-from metastore_assets.statistics.union import as_union
-from metastore_assets.statistics.user_defined.states import keys_of, states_of_list, wanted_keys
+from metastore_assets.statistics.tables import sum_value_counts
+from metastore_assets.statistics.union import cast_to_union
+from metastore_assets.statistics.user_defined.states import compute_states, list_required_keys, list_state_keys
 from metastore_assets.store.manifest import ProfileFiles
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.values.leaves import LeafColumn
@@ -100,12 +100,16 @@ class _Profile:
         self._path = path = files.states or files.statistics
         self._union = union = value_union(spec)
         with sound(store, path):
-            read = opened.read(files, (*KEPT, *SKETCHES)) if files.states else _without_sketches(store, path)
+            read = (
+                opened.read(files, (*STATE_COLUMNS, *SKETCH_COLUMNS))
+                if files.states
+                else _without_sketches(store, path)
+            )
             self.row_count, table = read
-            for at, name in enumerate(KEPT):
-                if name in OF_UNION:
-                    table = table.set_column(at, name, as_union(table[name].combine_chunks(), union))
-            schema = states_schema(union)
+            for at, name in enumerate(STATE_COLUMNS):
+                if name in UNION_COLUMNS:
+                    table = table.set_column(at, name, cast_to_union(table[name].combine_chunks(), union))
+            schema = build_states_schema(union)
             # A cast asks Arrow's kernels for each column, also where there is nothing to do.
             self._table = table if table.schema.equals(schema) else table.cast(schema)
             held = [_Held(*row) for row in zip(*(table[name].to_pylist() for name in _Held._fields), strict=True)]
@@ -133,19 +137,19 @@ class _Profile:
                 continue
             order.append(table.num_rows + len(added))
             if place is None:
-                added.append((all_null_statistics(leaf, self.row_count, policy), None))
+                added.append((profile_all_null(leaf, self.row_count, policy), None))
                 continue
             if self.held[leaf.field_id].is_implied:
                 row, histogram = self._derived(leaf, policy, together.get(leaf.field_id, [self]))
             else:
                 row, histogram = self._stored(leaf, policy)
-            added.append((as_kept(row, policy), _limited(histogram, policy)))
+            added.append((restrict_to_policy(row, policy), _limited(histogram, policy)))
         if added:
-            more = states_table([row for row, _ in added], [histogram for _, histogram in added], self._union)
+            more = build_states_table([row for row, _ in added], [histogram for _, histogram in added], self._union)
             table = pa.concat_tables([table, more])
         if order != list(range(table.num_rows)):
             table = table.take(pa.array(order, pa.int64()))
-        return one_chunk(table)
+        return combine_to_one_chunk(table)
 
     def _silenced(self, field_ids: Set[str]) -> pa.Table:
         """The stored rows, some of them as of no values."""
@@ -155,11 +159,11 @@ class _Profile:
         silent = pc.is_in(table["field_id"], pa.array(sorted(field_ids), pa.string()))
         # Nulls are a part of fingerprints.
         of_nulls = [
-            fingerprint_of_nulls(own.null_count) if own.field_id in field_ids else None for own in self.held.values()
+            multiset_hash_of_nulls(own.null_count) if own.field_id in field_ids else None for own in self.held.values()
         ]
         for name, nothing in (
             ("value_count", pa.scalar(0, pa.int64())),
-            ("fingerprint", pa.array(of_nulls, pa.binary())),
+            ("multiset_hash", pa.array(of_nulls, pa.binary())),
         ):
             at = table.schema.get_field_index(name)
             table = table.set_column(at, table.schema.field(at), pc.if_else(silent, nothing, table[name]))
@@ -171,8 +175,8 @@ class _Profile:
         """What follows from the lists of a column in some profiles, of which this is the first; its own nulls."""
         held = [own.held[leaf.field_id] for own in profiles]
         assert held[0].type_class is not None
-        frequencies = summed([rows for own in profiles for rows in own._lists.get(leaf.field_id, ())])
-        row, histogram = derived(leaf, policy, held[0].type_class, held[0].null_count, frequencies)
+        frequencies = sum_value_counts([rows for own in profiles for rows in own._lists.get(leaf.field_id, ())])
+        row, histogram = profile_frequencies(leaf, policy, held[0].type_class, held[0].null_count, frequencies)
         distinct = [own.distinct_count or 0 for own in held]
         is_sound = max(distinct) <= (row.distinct_count or 0) <= sum(distinct)
         if not is_sound or row.value_count != sum(own.value_count for own in held):
@@ -190,21 +194,21 @@ class _Profile:
     def _stored(self, leaf: LeafColumn, policy: ResolvedPolicy) -> tuple[ColumnStatistics, Histogram | None]:
         """The stored row of a column, with the states of user-defined statistics that it lacks."""
         stored = self._table.slice(self._places[leaf.field_id], 1)
-        (row,) = state_rows(stored, [(leaf.path, type_text(leaf.type))])
-        (histogram,) = histograms_of_states(stored.combine_chunks())
+        (row,) = read_state_rows(stored, [(leaf.path, type_text(leaf.type))])
+        (histogram,) = decode_histograms(stored.combine_chunks())
         if self.held[leaf.field_id].lacks_states(policy):
             assert row.type_class is not None
-            states = states_of_list(policy, row.type_class, summed(self._lists.get(leaf.field_id, ())))
+            states = compute_states(policy, row.type_class, sum_value_counts(self._lists.get(leaf.field_id, ())))
             row = replace(row, user_states=states)
         return row, histogram
 
 
 def _without_sketches(store: ObjectStore, path: str) -> tuple[int, pa.Table]:
     """As `StatesReader.read`, from the statistics of a profile whose states follow from its lists."""
-    table = store.read_parquet(path, KEPT)
+    table = store.read_parquet(path, STATE_COLUMNS)
     row_count = int((table.schema.metadata or {})[ROW_COUNT.encode()])
-    table = one_chunk(table.select(list(KEPT)))
-    for name, type_ in SKETCHES.items():
+    table = combine_to_one_chunk(table.select(list(STATE_COLUMNS)))
+    for name, type_ in SKETCH_COLUMNS.items():
         table = table.append_column(name, pa.nulls(table.num_rows, type_))
     return row_count, table
 
@@ -242,17 +246,17 @@ class _Held(NamedTuple):
         if self.type_class is None:
             return True
         return (
-            (policy.is_enumerated or self.frequencies == unlisted_state(policy))
+            (policy.is_enumerated or self.frequencies == unenumerated_state(policy))
             and (policy.quantiles != "off" or self.quantile_minimum is None)
             and (self.histogram_capacity is None or self.histogram_capacity <= _capacity(policy))
-            and keys_of(self.user_states) == wanted_keys(policy, self.type_class)
+            and list_state_keys(self.user_states) == list_required_keys(policy, self.type_class)
         )
 
     def lacks_states(self, policy: ResolvedPolicy) -> bool:
         """Whether states of user-defined statistics are asked for that are not stored, and follow from the list."""
         if not policy.statistics or (self.frequencies != "enumerated" and self.value_count):
             return False
-        return not wanted_keys(policy, self.type_class) <= keys_of(self.user_states)
+        return not list_required_keys(policy, self.type_class) <= list_state_keys(self.user_states)
 
 
 def _capacity(policy: ResolvedPolicy) -> int:
@@ -262,4 +266,4 @@ def _capacity(policy: ResolvedPolicy) -> int:
 
 def _limited(histogram: Histogram | None, policy: ResolvedPolicy) -> Histogram | None:
     most = _capacity(policy)
-    return limited(histogram, most) if histogram is not None and most else None
+    return limit_bins(histogram, most) if histogram is not None and most else None

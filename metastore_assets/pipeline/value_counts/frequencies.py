@@ -19,8 +19,8 @@ from metastore_assets.pipeline.profiles.states_reader import StatesReader
 from metastore_assets.pipeline.profiles.stored import FrequencyReader
 from metastore_assets.pipeline.value_counts.frequency_exchange import summed_on_spark
 from metastore_assets.pipeline.value_counts.frequency_sums import FrequencySum, R, WriteSums, full_sums
-from metastore_assets.statistics.frequencies import Frequencies, FrequencyFacts, frequency_facts
-from metastore_assets.statistics.user_defined.telling import facts_with_results
+from metastore_assets.statistics.frequencies import Frequencies, FrequencySummary, summarize_frequencies
+from metastore_assets.statistics.user_defined.finalize import add_frequency_results
 from metastore_assets.store.manifest import ProfileFiles
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.values.types import type_class
@@ -30,7 +30,7 @@ from metastore_assets.values.types import type_class
 class SummedColumns:
     """The outcome for one profile."""
 
-    facts: dict[int, FrequencyFacts] = field(default_factory=dict)
+    facts: dict[int, FrequencySummary] = field(default_factory=dict)
     """What the full list of each column says, by position."""
     files: list[tuple[int, str]] = field(default_factory=list)
     """First position and path of each file written."""
@@ -39,7 +39,7 @@ class SummedColumns:
 @dataclass(frozen=True)
 class _Part:
     total: int
-    facts: Mapping[int, FrequencyFacts]
+    facts: Mapping[int, FrequencySummary]
     file: tuple[int, str]
 
 
@@ -123,10 +123,10 @@ def _write_sums(
     store: ObjectStore, folder: str, spec: ProfileSpec, total: int, lists: Iterable[tuple[int, Frequencies]]
 ) -> _Part:
     """Write the lists as a part of the frequencies of a profile."""
-    facts: dict[int, FrequencyFacts] = {}
+    facts: dict[int, FrequencySummary] = {}
     with FrequencyWriter(store, folder, spec) as writer:
         for position, whole in lists:
             leaf, policy = spec.leaves[position]
-            facts[position] = facts_with_results(frequency_facts(whole), policy, type_class(leaf.type), whole)
+            facts[position] = add_frequency_results(summarize_frequencies(whole), policy, type_class(leaf.type), whole)
             writer.add(leaf.path, leaf.field_id, whole)
     return _Part(total, facts, (min(facts), writer.path))

@@ -31,7 +31,7 @@ from metastore_assets.spark.tasks import (
     pack,
     results,
 )
-from metastore_assets.statistics.frequencies import EMPTY, cut, sum_frequencies
+from metastore_assets.statistics.frequencies import EMPTY, split_frequencies, sum_frequencies
 from metastore_assets.storage.io_counters import is_counting_io
 from metastore_assets.store.manifest import ProfileFiles
 from metastore_assets.store.objects import ObjectStore
@@ -129,7 +129,7 @@ def _partials(opened: StatesReader, spec: ProfileSpec, task: _MapTask) -> Iterat
                 if not present:
                     continue
                 whole = present[0] if len(present) == 1 else sum_frequencies((found, 1) for found in present)
-                pieces = cut(whole, task.splitters[position]) if position in task.splitters else [whole]
+                pieces = split_frequencies(whole, task.splitters[position]) if position in task.splitters else [whole]
                 for number, piece in enumerate(pieces):
                     if len(piece) or len(pieces) == 1:
                         for blob in blobs(piece):

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from metastore_assets.errors import CorruptionError, ObjectNotFoundError
 from metastore_assets.pipeline.profiles.states_writer import value_encodings
-from metastore_assets.statistics.tables import listed_table
+from metastore_assets.statistics.tables import build_value_counts_table
 from metastore_assets.statistics.union import union_type
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.parquet import parquet_errors
@@ -122,6 +122,8 @@ def _write(
         for leaf in leaves:
             # Where there are none, an empty section says that the column is listed.
             for own in chain([_NO_ROWS], rows(leaf)):
-                table = listed_table(leaf.path, own["value"].combine_chunks(), own["frequency"].combine_chunks(), union)
+                table = build_value_counts_table(
+                    leaf.path, own["value"].combine_chunks(), own["frequency"].combine_chunks(), union
+                )
                 writer.write_section(leaf.field_id, table.append_column("rank", own["rank"]) if ranked else table)
     return path

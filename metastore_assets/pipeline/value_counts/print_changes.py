@@ -24,8 +24,8 @@ import pyarrow as pa
 from metastore_assets.errors import CorruptionError
 from metastore_assets.pipeline.value_counts.print_values import PrintedColumn
 from metastore_assets.produce import View
-from metastore_assets.statistics.frequencies import EMPTY, Frequencies, frequencies_of_run, sum_frequencies
-from metastore_assets.statistics.prints import Numbers, Prints, prints_of
+from metastore_assets.statistics.fingerprints import FingerprintCounts, Numbers, fingerprint_values
+from metastore_assets.statistics.frequencies import EMPTY, Frequencies, run_to_frequencies, sum_frequencies
 from metastore_assets.statistics.runs import sum_counts
 from metastore_assets.value_counts import ListReader
 from metastore_assets.value_counts.printed import PRINTS
@@ -40,7 +40,7 @@ Find: TypeAlias = Callable[[Numbers], Frequencies]
 class Change:
     """What becomes of one column."""
 
-    prints: Prints
+    prints: FingerprintCounts
     """Ascending, with what is to be added to the sum of each; not zero."""
     values: Frequencies
     """What is to be added to the frequency of each value; not zero."""
@@ -60,8 +60,8 @@ class Known(Protocol):
 
 def change_of(
     column: PrintedColumn,
-    more: Prints,
-    less: Prints,
+    more: FingerprintCounts,
+    less: FingerprintCounts,
     known: Known,
     find_new: Find,
     find_old: Find,
@@ -71,7 +71,7 @@ def change_of(
     `find_new` looks in the fragments that came, `find_old` in those that stay. Raises CorruptionError where profiles,
     lists and values contradict each other.
     """
-    changed = np.union1d(more.prints, less.prints)
+    changed = np.union1d(more.fingerprints, less.fingerprints)
     gained, lost = more.counts_of(changed), less.counts_of(changed)
     before = known.totals(changed)
     totals = before + gained - lost
@@ -84,7 +84,7 @@ def change_of(
     new = find_new(changed[several & (gained > 0)])
     listed = known.values(changed[before >= 2])
     # How many listed values each of the changed fingerprints has.
-    places = np.searchsorted(changed, prints_of(listed, column.bits))
+    places = np.searchsorted(changed, fingerprint_values(listed, column.bits))
     shared = np.bincount(places, minlength=len(changed))
     unknown = several & (((before == 1) & (lost == 0)) | ((shared > 1) & (lost > 0)))
     kept = _kept(listed, places, several & ~unknown, lost)
@@ -109,7 +109,7 @@ class Published:
         """As of `Known`."""
         column = pa.repeat(pa.scalar(self.column.field_id), len(prints))
         found = self.view.groups(PRINTS, pa.table({"column": column, "print": prints}))
-        return Prints(found["print"].to_numpy(), found["frequency"].to_numpy()).counts_of(prints)
+        return FingerprintCounts(found["print"].to_numpy(), found["frequency"].to_numpy()).counts_of(prints)
 
     def values(self, prints: Numbers) -> Frequencies:
         """As of `Known`."""
@@ -131,7 +131,7 @@ class Nothing:
 def check_values(column: PrintedColumn, prints: Numbers, totals: Numbers, values: Frequencies) -> None:
     """Whether the values are those that the fingerprints were taken of."""
     found = np.zeros(len(prints), np.int64)
-    np.add.at(found, np.searchsorted(prints, prints_of(values, column.bits)), values.counts.to_numpy())
+    np.add.at(found, np.searchsorted(prints, fingerprint_values(values, column.bits)), values.counts.to_numpy())
     if (found != totals).any():
         raise CorruptionError(
             f"column {column.path!r}: the table's files have other values than the fingerprints that were taken of "
@@ -159,12 +159,12 @@ def _difference(now: Frequencies, before: Frequencies, type_class: str) -> Frequ
     cls = class_named(type_class)
     signs = [1 if own is now else -1 for own in parts]
     counts = np.concatenate([own.counts.to_numpy() * sign for own, sign in zip(parts, signs, strict=True)])
-    total = frequencies_of_run(
+    total = run_to_frequencies(
         sum_counts(physical_series(pa.concat_arrays([own.values for own in parts]), cls), counts), cls
     )
     changed = pa.array(total.counts.to_numpy() != 0)
     return Frequencies(total.values.filter(changed), total.counts.filter(changed))
 
 
-def _signed(prints: Numbers, counts: Numbers) -> Prints:
-    return Prints(prints, counts).part(counts != 0)
+def _signed(prints: Numbers, counts: Numbers) -> FingerprintCounts:
+    return FingerprintCounts(prints, counts).part(counts != 0)

@@ -28,7 +28,7 @@ from metastore_assets.spark.tasks import (
     results,
 )
 from metastore_assets.spark.versions import repartition_by_id
-from metastore_assets.statistics.prints import Prints, sum_prints
+from metastore_assets.statistics.fingerprints import FingerprintCounts, sum_fingerprints
 from metastore_assets.storage.io_counters import is_counting_io
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 R = TypeVar("R")
-WriteRange: TypeAlias = "Callable[[int, Prints], R]"
+WriteRange: TypeAlias = "Callable[[int, FingerprintCounts], R]"
 """Called with the number of a range, and the sums of all fingerprints in it."""
 _ROWS_PER_RANGE = 4_000_000
 """Values whose fingerprints one task adds up."""
@@ -46,7 +46,7 @@ _MOST_RANGES = 4096
 
 def exchanged_prints(
     spark: SparkSession,
-    read: Callable[[T], Prints],
+    read: Callable[[T], FingerprintCounts],
     tasks: Sequence[T],
     values: int,
     bits: int,
@@ -79,14 +79,16 @@ def _send(
         for batch in batches:
             for index in batch.column("id").to_pylist():
                 try:
-                    own: Prints = function(pickle.loads(packed[index]))
+                    own: FingerprintCounts = function(pickle.loads(packed[index]))
                 except MetastoreError as error:
                     yield _row(0, failure(error))
                     continue
-                ends = [0, *np.searchsorted(own.prints, bounds).tolist(), len(own)]
+                ends = [0, *np.searchsorted(own.fingerprints, bounds).tolist(), len(own)]
                 for number, (start, stop) in enumerate(pairwise(ends)):
                     if start < stop:
-                        yield _row(number, encoded(Prints(own.prints[start:stop], own.counts[start:stop])))
+                        yield _row(
+                            number, encoded(FingerprintCounts(own.fingerprints[start:stop], own.counts[start:stop]))
+                        )
         if counted:
             yield _row(0, count())
 
@@ -95,7 +97,7 @@ def _receive(write: bytes, counted: bool, batches: Iterable[pa.RecordBatch]) -> 
     """Reduce side: the sums of each range that arrives; what is no fingerprints is a result as it is."""
     begin_task()
     function = pickle.loads(write)
-    found: dict[int, list[Prints]] = {}
+    found: dict[int, list[FingerprintCounts]] = {}
     for batch in batches:
         for number, blob in zip(batch.column("range").to_pylist(), batch.column("blob"), strict=True):
             data = blob.as_buffer()
@@ -106,7 +108,7 @@ def _receive(write: bytes, counted: bool, batches: Iterable[pa.RecordBatch]) -> 
     with counting(counted) as count:
         for number in sorted(found):
             try:
-                outcome = pack(function(number, sum_prints(found.pop(number))))
+                outcome = pack(function(number, sum_fingerprints(found.pop(number))))
             except MetastoreError as error:
                 outcome = failure(error)
             yield blob_batch(outcome)
@@ -122,19 +124,19 @@ _MAGIC = b"PAR1"
 _SCHEMA = pa.schema({"print": pa.int64(), "count": pa.int64()})
 
 
-def encoded(prints: Prints) -> bytes:
+def encoded(prints: FingerprintCounts) -> bytes:
     """Fingerprints as bytes: their differences, packed, in a Parquet file of two columns."""
     sink = pa.BufferOutputStream()
     encodings = dict.fromkeys(_SCHEMA.names, "DELTA_BINARY_PACKED")
     with pq.ParquetWriter(
         sink, _SCHEMA, use_dictionary=False, compression="none", column_encoding=encodings, write_statistics=False
     ) as writer:
-        columns = [pa.array(prints.prints), pa.array(prints.counts)]
+        columns = [pa.array(prints.fingerprints), pa.array(prints.counts)]
         writer.write_table(pa.Table.from_arrays(columns, schema=_SCHEMA), row_group_size=max(1, len(prints)))
     return sink.getvalue().to_pybytes()
 
 
-def decoded(data: pa.Buffer) -> Prints:
+def decoded(data: pa.Buffer) -> FingerprintCounts:
     """The inverse of `encoded`."""
     table = pq.read_table(pa.BufferReader(data))
-    return Prints(*(table[name].to_numpy() for name in _SCHEMA.names))
+    return FingerprintCounts(*(table[name].to_numpy() for name in _SCHEMA.names))

@@ -16,21 +16,21 @@ from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.profiles.states_reader import StatesReader
 from metastore_assets.pipeline.profiles.stored import FrequencyReader
 from metastore_assets.spark.tasks import limit_threads, run_tasks
-from metastore_assets.statistics.frequencies import EMPTY, Frequencies, frequencies_of_run, sum_frequencies
-from metastore_assets.statistics.hashing import hash_values
-from metastore_assets.statistics.prints import (
+from metastore_assets.statistics.fingerprints import (
     EMPTY as NO_PRINTS,
 )
-from metastore_assets.statistics.prints import (
+from metastore_assets.statistics.fingerprints import (
+    FingerprintCounts,
     Numbers,
-    Prints,
-    narrowed,
-    prints_of,
-    prints_of_hashes,
-    prints_of_list,
-    sum_prints,
+    fingerprint_frequencies,
+    fingerprint_hashes,
+    fingerprint_values,
+    narrow_fingerprints,
+    sum_fingerprints,
 )
-from metastore_assets.statistics.runs import concatenated, count
+from metastore_assets.statistics.frequencies import EMPTY, Frequencies, run_to_frequencies, sum_frequencies
+from metastore_assets.statistics.hashing import hash_values
+from metastore_assets.statistics.runs import concatenate_series, count_values
 from metastore_assets.storage.corrupt_input import CORRUPTION_ERRORS, error_reason, is_unsupported
 from metastore_assets.storage.process_memory import run_with_memory_limit
 from metastore_assets.store.manifest import FragmentEntry, ProfileFiles
@@ -63,17 +63,17 @@ class PrintedColumn:
 
     def prints(self, hashes: np.ndarray) -> Numbers:
         """Fingerprints of values by the first of their hashes."""
-        return prints_of_hashes(hashes, self.bits)
+        return fingerprint_hashes(hashes, self.bits)
 
-    def narrowed(self, prints: Prints) -> Prints:
+    def narrowed(self, prints: FingerprintCounts) -> FingerprintCounts:
         """Stored fingerprints in the column's width."""
-        return narrowed(prints, self.bits)
+        return narrow_fingerprints(prints, self.bits)
 
     def within(self, own: Frequencies, prints: Numbers) -> Frequencies:
         """Those values of a list that have one of some ascending fingerprints."""
         if not len(own):
             return own
-        chosen = pa.array(is_among(prints_of(own, self.bits), prints))
+        chosen = pa.array(is_among(fingerprint_values(own, self.bits), prints))
         return Frequencies(own.values.filter(chosen), own.counts.filter(chosen))
 
 
@@ -86,7 +86,7 @@ def is_among(own: Numbers, prints: Numbers) -> np.ndarray:
     return found
 
 
-def read_prints(opened: StatesReader, files: ProfileFiles, field_id: str) -> Prints:
+def read_prints(opened: StatesReader, files: ProfileFiles, field_id: str) -> FingerprintCounts:
     """The fingerprints of a column in a profile, be they stored or made from its list; none where the profile was made
     without the column. Raises CorruptionError.
     """
@@ -96,7 +96,7 @@ def read_prints(opened: StatesReader, files: ProfileFiles, field_id: str) -> Pri
     with FrequencyReader(opened, files) as lists:
         own = lists.read(field_id)
     if own is not None:
-        return prints_of_list(own)
+        return fingerprint_frequencies(own)
     if files.states:
         names = ("field_id", "type_class", "value_count")
         _, states = opened.read(files, names)
@@ -109,10 +109,10 @@ def read_prints(opened: StatesReader, files: ProfileFiles, field_id: str) -> Pri
     return NO_PRINTS
 
 
-def sum_of_prints(store: ObjectStore, column: PrintedColumn, entries: Iterable[FragmentEntry]) -> Prints:
+def sum_of_prints(store: ObjectStore, column: PrintedColumn, entries: Iterable[FragmentEntry]) -> FingerprintCounts:
     """The fingerprints of a column in some fragments. Raises CorruptionError."""
     with StatesReader(store) as opened:
-        return sum_prints(column.narrowed(read_prints(opened, entry.files, column.field_id)) for entry in entries)
+        return sum_fingerprints(column.narrowed(read_prints(opened, entry.files, column.field_id)) for entry in entries)
 
 
 @dataclass(frozen=True)
@@ -154,7 +154,7 @@ def _holding(store: ObjectStore, column: PrintedColumn, prints: Numbers, lot: Se
     """Ids of the fragments that have one of the fingerprints. May run in a worker process."""
     with StatesReader(store) as opened:
         found = ((own, read_prints(opened, own.entry.files, column.field_id)) for own in lot)
-        return [own.entry.id for own, held in found if is_among(prints, column.narrowed(held).prints).any()]
+        return [own.entry.id for own, held in found if is_among(prints, column.narrowed(held).fingerprints).any()]
 
 
 def _alone(read: partial[Frequencies], source: Source) -> Frequencies:
@@ -192,4 +192,4 @@ def values_of_rows(column: PrintedColumn, prints: Numbers, fragment: Fragment) -
                 hashes, _ = hash_values(canonical_array(values, cls), cls)
                 found.append(values.filter(pl.Series(is_among(column.prints(hashes), prints))))
     kept = [own for own in found if len(own)]
-    return frequencies_of_run(count(concatenated(kept)), cls) if kept else EMPTY
+    return run_to_frequencies(count_values(concatenate_series(kept)), cls) if kept else EMPTY

@@ -32,9 +32,9 @@ from metastore_assets.produce import Delta, FlowState
 from metastore_assets.produce.loading import Loader
 from metastore_assets.produce.runs import Run
 from metastore_assets.spark.tasks import SparkExecutor
+from metastore_assets.statistics.fingerprints import EMPTY as NO_PRINTS
+from metastore_assets.statistics.fingerprints import FINGERPRINT_BITS, FingerprintCounts, Numbers
 from metastore_assets.statistics.frequencies import Frequencies
-from metastore_assets.statistics.prints import BITS, Numbers, Prints
-from metastore_assets.statistics.prints import EMPTY as NO_PRINTS
 from metastore_assets.store.manifest import FragmentEntry
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.value_counts import ListReader, Lists
@@ -50,7 +50,7 @@ from metastore_assets.value_counts.printed import (
 from metastore_assets.values.leaves import schema_leaves
 from metastore_assets.values.types import type_class
 
-TABLE_BITS = BITS
+TABLE_BITS = FINGERPRINT_BITS
 """Width of the fingerprints that a table's values are told apart by. Fewer make more work, and the same lists."""
 _MANY = 20_000_000
 """Values of a column whose fingerprints Spark's tasks add up, where all are new."""
@@ -152,12 +152,12 @@ class TablePrints:
             ranges = exchanged_prints(self._engine.session, read, lots, rows, column.bits, write)
         ranges.sort(key=lambda own: own.number)
         # There is no range where all values are null.
-        several = Prints(
-            np.concatenate([NO_PRINTS.prints, *(own.prints for own in ranges)]),
+        several = FingerprintCounts(
+            np.concatenate([NO_PRINTS.fingerprints, *(own.prints for own in ranges)]),
             np.concatenate([NO_PRINTS.counts, *(own.counts for own in ranges)]),
         )
-        values = find_values(self._engine, self._store, column, self._live, several.prints)
-        check_values(column, several.prints, several.counts, values)
+        values = find_values(self._engine, self._store, column, self._live, several.fingerprints)
+        check_values(column, several.fingerprints, several.counts, values)
         return _Load([run for own in ranges for run in own.runs], values, sum(own.rows for own in ranges))
 
     def _step(self, base: PrintedLists, wanted: Mapping[str, str]) -> tuple[dict[str, int], FlowState]:
@@ -210,11 +210,11 @@ class TablePrints:
         return change_of(column, more, less, known, find_new, find_old)
 
 
-def _write_range(loader: Loader, field_id: str, number: int, total: Prints) -> _Range:
+def _write_range(loader: Loader, field_id: str, number: int, total: FingerprintCounts) -> _Range:
     """Write the sums of a range of fingerprints. May run in a worker process."""
     several = total.part(total.counts >= 2)
     runs = loader.write(_batches(_print_tables(field_id, total)))
-    return _Range(number, runs, total.rows, several.prints, several.counts)
+    return _Range(number, runs, total.rows, several.fingerprints, several.counts)
 
 
 def _lots(entries: Sequence[FragmentEntry], rows: int) -> Iterator[list[FragmentEntry]]:
@@ -245,9 +245,9 @@ def printed_columns(spec: ProfileSpec, schema: pa.Schema) -> list[PrintedColumn]
     ]
 
 
-def _print_tables(field_id: str, prints: Prints) -> Iterator[pa.Table]:
+def _print_tables(field_id: str, prints: FingerprintCounts) -> Iterator[pa.Table]:
     for at in range(0, len(prints), _ROWS):
-        own, counts = prints.prints[at : at + _ROWS], prints.counts[at : at + _ROWS]
+        own, counts = prints.fingerprints[at : at + _ROWS], prints.counts[at : at + _ROWS]
         columns = [pa.repeat(pa.scalar(field_id), len(own)), pa.array(own), pa.array(counts)]
         yield pa.Table.from_arrays(columns, schema=PRINT_ROWS.schema)
 

@@ -21,8 +21,8 @@ from metastore_assets.pipeline.value_counts.prints import TablePrints
 from metastore_assets.produce import Dataflow, Delta, FlowState
 from metastore_assets.produce.runs import Run
 from metastore_assets.spark.tasks import SparkExecutor
-from metastore_assets.statistics.frequencies import EMPTY, FrequencyFacts, frequency_facts
-from metastore_assets.statistics.user_defined.telling import facts_with_results, follows_from_list
+from metastore_assets.statistics.frequencies import EMPTY, FrequencySummary, summarize_frequencies
+from metastore_assets.statistics.user_defined.finalize import add_frequency_results, needs_frequencies
 from metastore_assets.storage.io_counters import io_step
 from metastore_assets.store.manifest import FragmentEntry, ListFiles, ProfileFiles
 from metastore_assets.store.objects import ObjectStore
@@ -75,31 +75,31 @@ class TableLists:
         self._made: ListFiles | None = None
         self._now: Lists | None = None
 
-    def facts(self, whole: Sequence[ProfileFiles], listed: Mapping[int, int]) -> Mapping[int, FrequencyFacts]:
+    def facts(self, whole: Sequence[ProfileFiles], listed: Mapping[int, int]) -> Mapping[int, FrequencySummary]:
         """What the lists tell of columns, by position; `whole` are profiles whose lists add up to them, and `listed`
         is about how many values they have.
         """
         with io_step("lists"):
             return self._facts(whole, listed)
 
-    def _facts(self, whole: Sequence[ProfileFiles], listed: Mapping[int, int]) -> Mapping[int, FrequencyFacts]:
+    def _facts(self, whole: Sequence[ProfileFiles], listed: Mapping[int, int]) -> Mapping[int, FrequencySummary]:
         now = self._stepped(whole, listed)
         reader = ListReader(self._store, now)
         by_class: dict[str, dict[str, int]] = {}
-        told: dict[int, FrequencyFacts] = {}
+        told: dict[int, FrequencySummary] = {}
         for position in listed:
             leaf, _ = self._spec.leaves[position]
             if leaf.field_id in now.columns or leaf.field_id in now.printed.columns:
                 name = now.columns.get(leaf.field_id) or now.printed.columns[leaf.field_id]
                 by_class.setdefault(name, {})[leaf.field_id] = position
             else:
-                told[position] = frequency_facts(EMPTY)
+                told[position] = summarize_frequencies(EMPTY)
         for name, columns in by_class.items():
             for field_id, own in reader.facts(name, list(columns)).items():
                 _, policy = self._spec.leaves[columns[field_id]]
                 cls = class_named(name)
-                if policy.is_enumerated and follows_from_list(policy, cls):
-                    own = facts_with_results(own, policy, cls, reader.frequencies(field_id, name))
+                if policy.is_enumerated and needs_frequencies(policy, cls):
+                    own = add_frequency_results(own, policy, cls, reader.frequencies(field_id, name))
                 told[columns[field_id]] = own
         return told
 

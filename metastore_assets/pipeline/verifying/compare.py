@@ -17,15 +17,15 @@ from metastore_assets.pipeline.profiles.stored import FrequencyReader, read_hist
 from metastore_assets.pipeline.profiles.stored_states import read_states
 from metastore_assets.pipeline.value_counts.print_values import read_prints
 from metastore_assets.statistics.column import STATISTICS, ColumnStatistics
+from metastore_assets.statistics.current_schema import apply_schema
+from metastore_assets.statistics.finalize import finalize_statistics
+from metastore_assets.statistics.fingerprints import FingerprintCounts
 from metastore_assets.statistics.frequencies import EMPTY, Frequencies
 from metastore_assets.statistics.histogram import Histogram
-from metastore_assets.statistics.naming import as_named
-from metastore_assets.statistics.prints import Prints
-from metastore_assets.statistics.profile import all_null_statistics
-from metastore_assets.statistics.states import histograms_of_states, state_rows
-from metastore_assets.statistics.told import completed
-from metastore_assets.statistics.user_defined.results import Result
-from metastore_assets.statistics.user_defined.telling import with_user_defined
+from metastore_assets.statistics.profile import profile_all_null
+from metastore_assets.statistics.states import decode_histograms, read_state_rows
+from metastore_assets.statistics.user_defined.finalize import add_user_results
+from metastore_assets.statistics.user_defined.results import UserResult
 from metastore_assets.store.manifest import ProfileFiles
 from metastore_assets.value_counts import ListReader
 from metastore_assets.values.types import type_text
@@ -55,7 +55,7 @@ class ProfileView:
     rows: Mapping[str, ColumnStatistics]
     histograms: Mapping[str, Histogram]
     read_list: Callable[[str], Frequencies | None]
-    read_prints: Callable[[str], Prints] | None = None
+    read_prints: Callable[[str], FingerprintCounts] | None = None
     """Of a profile as merges read it."""
     is_table: bool = False
     """Whether it is of the table, whose lists have what is repeated."""
@@ -78,20 +78,20 @@ def opened(
         if merged:
             row_count, states = read_states(states_files, files, spec)
             labels = [(leaf.path, type_text(leaf.type)) for leaf, _ in spec.leaves]
-            told_rows = zip(state_rows(states, labels), spec.leaves, strict=True)
+            told_rows = zip(read_state_rows(states, labels), spec.leaves, strict=True)
             rows = {
-                row.field_id: as_named(with_user_defined(completed(row), policy), row.position, leaf)
+                row.field_id: apply_schema(add_user_results(finalize_statistics(row), policy), row.position, leaf)
                 for row, (leaf, policy) in told_rows
             }
-            found = zip(rows, histograms_of_states(states), strict=True)
+            found = zip(rows, decode_histograms(states), strict=True)
             histograms = {field_id: own for field_id, own in found if own is not None}
         else:
             row_count, told = read_statistics(states_files.store, files)
             # Files of partitions have the names and types that columns had when they were written.
             rows = {
-                leaf.field_id: as_named(told[leaf.field_id], position, leaf)
+                leaf.field_id: apply_schema(told[leaf.field_id], position, leaf)
                 if leaf.field_id in told
-                else all_null_statistics(leaf, row_count, policy)
+                else profile_all_null(leaf, row_count, policy)
                 for position, (leaf, policy) in enumerate(spec.leaves)
             }
             by_path = read_histograms(states_files.store, files)
@@ -140,7 +140,7 @@ def _compared(own: ColumnStatistics, other: ColumnStatistics) -> list[str]:
 
 
 def _user_defined_differences(column: str, own: ColumnStatistics, other: ColumnStatistics) -> Iterator[Difference]:
-    nothing = Result(pa.nulls(1), "absent")
+    nothing = UserResult(pa.nulls(1), "absent")
     for name in sorted(own.user_defined.keys() | other.user_defined.keys()):
         left, right = (row.user_defined.get(name, nothing) for row in (own, other))
         if "estimate" not in (left.guarantee, right.guarantee) and not _same(left.value.as_py(), right.value.as_py()):
@@ -203,7 +203,7 @@ def _same_bins(left: Histogram | None, right: Histogram | None) -> bool:
     return (left.exponent, left.first, left.counts.tolist()) == (right.exponent, right.first, right.counts.tolist())
 
 
-def _prints_text(prints: Prints) -> str:
+def _prints_text(prints: FingerprintCounts) -> str:
     return f"{len(prints):,} of {prints.rows:,} values"
 
 

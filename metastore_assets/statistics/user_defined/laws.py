@@ -16,14 +16,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from metastore_assets.statistics.runs import count
-from metastore_assets.statistics.user_defined.kinds import (
+from metastore_assets.statistics.runs import count_values
+from metastore_assets.statistics.user_defined.interface import (
     FrequencyStatistic,
     MergeableStatistic,
-    Retracting,
+    SupportsRetract,
     UserStatistic,
 )
-from metastore_assets.statistics.user_defined.states import Failed, guarded
+from metastore_assets.statistics.user_defined.states import UserCodeError, call_user_code
 from metastore_assets.values.physical import canonical_array, physical_series
 from metastore_assets.values.types import TypeClass, class_named
 
@@ -56,16 +56,16 @@ class Counterexample:
         }
 
 
-def classes_for(statistic: UserStatistic) -> list[TypeClass]:
+def list_tested_classes(statistic: UserStatistic) -> list[TypeClass]:
     """The type classes that it is tried on."""
     classes = [class_named(name) for name in (*_VALUES, *(f"decimal_{scale}" for scale in (0, 2, 38)))]
     others = [class_named(name) for name in statistic.types if name.startswith(("decimal_", "timestamp"))]
     return [cls for cls in dict.fromkeys([*classes, *others]) if statistic.is_for(cls)]
 
 
-def counterexample(statistic: UserStatistic, tries: int = TRIES, seed: int = 0) -> Counterexample | None:
+def find_counterexample(statistic: UserStatistic, tries: int = TRIES, seed: int = 0) -> Counterexample | None:
     """The first law that does not hold, on as little data as was tried; None where all hold."""
-    for cls in classes_for(statistic):
+    for cls in list_tested_classes(statistic):
         draw = random.Random(f"{seed}:{cls.name}")
         for number in range(tries):
             size = number * _MOST_ROWS // tries
@@ -98,7 +98,7 @@ def _laws(statistic: UserStatistic, cls: TypeClass, draw: random.Random, sets: S
             yield from _merging(statistic, draw, sets)
         elif isinstance(statistic, FrequencyStatistic):
             yield from _computing(statistic, cls, sets[0])
-    except Failed as error:
+    except UserCodeError as error:
         yield "its methods raise nothing, and return values of the types that it declares", "no error", str(error), sets
 
 
@@ -106,7 +106,7 @@ def _merging(statistic: MergeableStatistic, draw: random.Random, sets: Sequence[
     rows, others, more = sets
 
     def state(what: str, call: Callable[[], Any]) -> Any:
-        return guarded(what, statistic.state, call)[0].as_py()
+        return call_user_code(what, statistic.state, call)[0].as_py()
 
     def updated(held: Any, values: pa.Array, counts: Sequence[int] | None = None) -> Any:
         if not len(values):
@@ -121,7 +121,7 @@ def _merging(statistic: MergeableStatistic, draw: random.Random, sets: Sequence[
         return state("initial()", statistic.initial)
 
     a, b, c = (updated(initial(), own) for own in (rows, others, more))
-    guarded("finalize()", statistic.result, partial(statistic.finalize, a))
+    call_user_code("finalize()", statistic.result, partial(statistic.finalize, a))
     shuffled = rows.take(pa.array(draw.sample(range(len(rows)), len(rows)), pa.int64()))
     yield "the order of rows does not matter", a, updated(initial(), shuffled), [rows, shuffled]
     yield "merging with the initial state changes nothing", a, merged(a, initial()), [rows]
@@ -142,18 +142,18 @@ def _merging(statistic: MergeableStatistic, draw: random.Random, sets: Sequence[
     )
     statistic = type(statistic)()
     yield "nothing is kept in the object", a, updated(initial(), rows), [rows]
-    if isinstance(statistic, Retracting):
+    if isinstance(statistic, SupportsRetract):
         taken = state("retract()", partial(statistic.retract, merged(a, b), b))
         yield "what is merged can be retracted", a, taken, [rows, others]
 
 
 def _computing(statistic: FrequencyStatistic, cls: TypeClass, rows: pa.Array) -> Iterator[_Law]:
-    run = count(physical_series(rows, cls))
+    run = count_values(physical_series(rows, cls))
     values = canonical_array(run.values, cls) if len(run) else pa.nulls(0, cls.arrow)
     counts = pa.array(np.ones(0, np.int64) if run.counts is None else run.counts)
 
     def computed(own: FrequencyStatistic) -> Any:
-        return guarded("compute()", own.result, partial(own.compute, values, counts))[0].as_py()
+        return call_user_code("compute()", own.result, partial(own.compute, values, counts))[0].as_py()
 
     found = computed(statistic)
     yield "the same list comes to the same", found, computed(statistic), [rows]

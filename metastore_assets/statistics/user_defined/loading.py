@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from metastore_assets.errors import ConfigError, UnsupportedTypeError
 from metastore_assets.statistics.column import STATISTICS
-from metastore_assets.statistics.user_defined.kinds import GROUPS, MergeableStatistic, UserStatistic
+from metastore_assets.statistics.user_defined.interface import GROUPS, MergeableStatistic, UserStatistic
 from metastore_assets.values.types import TypeClass, class_named
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ _LAYOUT = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tok
 
 
 @dataclass(frozen=True)
-class Loaded:
+class LoadedStatistic:
     """A user-defined statistic."""
 
     reference: str
@@ -65,23 +65,23 @@ class Loaded:
         return digest.hexdigest()[:16]
 
 
-def loaded(references: tuple[str, ...], cls: TypeClass) -> tuple[Loaded, ...]:
+def load_for_class(references: tuple[str, ...], cls: TypeClass) -> tuple[LoadedStatistic, ...]:
     """Those of the statistics that are for columns of a class, in that order. Raises ConfigError."""
     return tuple(own for own in _all(references) if own.statistic.is_for(cls)) if references else ()
 
 
-def wanted(policy: ResolvedPolicy, type_class: str | None) -> tuple[Loaded, ...]:
+def load_for_policy(policy: ResolvedPolicy, type_class: str | None) -> tuple[LoadedStatistic, ...]:
     """Those that a column's policy asks for; none of a column without a class. Raises ConfigError."""
-    return loaded(policy.statistics, class_named(type_class)) if type_class is not None else ()
+    return load_for_class(policy.statistics, class_named(type_class)) if type_class is not None else ()
 
 
-def of_key(key: str) -> Loaded:
+def load_by_key(key: str) -> LoadedStatistic:
     """The statistic whose states have that key. Raises ConfigError."""
-    return load(key.rpartition("@")[0])
+    return load_statistic(key.rpartition("@")[0])
 
 
 @lru_cache(maxsize=256)
-def load(reference: str) -> Loaded:
+def load_statistic(reference: str) -> LoadedStatistic:
     """The statistic that `module:Class` names, checked. Raises ConfigError, which says what is wrong with it."""
     module_name, _, class_name = reference.partition(":")
     try:
@@ -105,14 +105,14 @@ def load(reference: str) -> Loaded:
         raise ConfigError(f"statistic {reference!r} cannot be made: {type(error).__name__}: {error}") from error
     if wrong := _wrong(statistic):
         raise ConfigError(f"statistic {reference!r}: {wrong}")
-    return Loaded(reference, statistic)
+    return LoadedStatistic(reference, statistic)
 
 
 @lru_cache(maxsize=256)
-def _all(references: tuple[str, ...]) -> tuple[Loaded, ...]:
-    found: dict[str, Loaded] = {}
+def _all(references: tuple[str, ...]) -> tuple[LoadedStatistic, ...]:
+    found: dict[str, LoadedStatistic] = {}
     for reference in dict.fromkeys(references):
-        own = load(reference)
+        own = load_statistic(reference)
         if own.name in found:
             raise ConfigError(
                 f"statistics {found[own.name].reference!r} and {reference!r} have the same name, {own.name!r}: "

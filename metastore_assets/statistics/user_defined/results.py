@@ -8,14 +8,14 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from metastore_assets.startup import pc
-from metastore_assets.statistics.declared import Guarantee
+from metastore_assets.statistics.declaration import Guarantee
 
 FIELDS = ("value", "guarantee", "reason")
 """Of the struct that a statistic has in its column of `statistics`; null where it is not for a row's column."""
 
 
 @dataclass(frozen=True)
-class Result:
+class UserResult:
     """Of one statistic, of one column. Travels between processes."""
 
     array: pa.Array
@@ -30,15 +30,15 @@ class Result:
         return self.array[0]
 
 
-def result_columns(rows: Sequence[Mapping[str, Result]]) -> dict[str, pa.StructArray]:
+def build_result_columns(rows: Sequence[Mapping[str, UserResult]]) -> dict[str, pa.StructArray]:
     """The columns of `statistics`, by name, in the order in which rows have the statistics."""
     names = dict.fromkeys(name for row in rows for name in row)
     return {name: _column([row.get(name) for row in rows]) for name in names}
 
 
-def results_of(table: pa.Table, known: Sequence[str]) -> list[dict[str, Result]]:
+def read_results(table: pa.Table, known: Sequence[str]) -> list[dict[str, UserResult]]:
     """By row of `statistics`, its user-defined statistics: those that none of the `known` columns is."""
-    rows: list[dict[str, Result]] = [{} for _ in range(table.num_rows)]
+    rows: list[dict[str, UserResult]] = [{} for _ in range(table.num_rows)]
     for field in table.schema:
         if field.name in known or not _is_result(field.type):
             continue
@@ -48,12 +48,12 @@ def results_of(table: pa.Table, known: Sequence[str]) -> list[dict[str, Result]]
         told = zip(valid, guarantees.to_pylist(), reasons.to_pylist(), strict=True)
         for at, (there, guarantee, reason) in enumerate(told):
             if there:
-                rows[at][field.name] = Result(values.slice(at, 1), guarantee, reason)
+                rows[at][field.name] = UserResult(values.slice(at, 1), guarantee, reason)
     return rows
 
 
-def told_results(table: pa.Table, known: Sequence[str]) -> dict[str, pa.Array]:
-    """The columns that `result_columns` makes of the rows of a table: those that are set in a row, by the first one."""
+def normalize_results(table: pa.Table, known: Sequence[str]) -> dict[str, pa.Array]:
+    """Return the columns of user-defined statistics that at least one row has, ordered by the first such row."""
     found: list[tuple[int, str, pa.Array]] = []
     for field in table.schema:
         if field.name not in known and _is_result(field.type):
@@ -67,7 +67,7 @@ def _is_result(type_: pa.DataType) -> bool:
     return pa.types.is_struct(type_) and tuple(field.name for field in type_) == FIELDS
 
 
-def _column(held: Sequence[Result | None]) -> pa.StructArray:
+def _column(held: Sequence[UserResult | None]) -> pa.StructArray:
     type_ = next(own.array.type for own in held if own is not None)
     arrays = [
         pa.concat_arrays([pa.nulls(1, type_) if own is None else own.array for own in held]),

@@ -15,8 +15,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from metastore_assets.statistics.frequencies import Frequencies, nan_frequency
-from metastore_assets.statistics.user_defined.kinds import FrequencyStatistic, MergeableStatistic
+from metastore_assets.statistics.frequencies import Frequencies, count_nan
+from metastore_assets.statistics.user_defined.interface import FrequencyStatistic, MergeableStatistic
 
 _DIGITS = 9
 _BENFORD = tuple(math.log10(1 + 1 / digit) for digit in range(1, _DIGITS + 1))
@@ -152,7 +152,7 @@ class OutsideFences(FrequencyStatistic):
 
     def compute(self, values: pa.Array, counts: pa.Int64Array) -> float | None:
         """Exactly: by the places of the fences among the values."""
-        if nan_frequency(Frequencies(values, counts)):
+        if count_nan(Frequencies(values, counts)):
             values, counts = values[:-1], counts[:-1]
         ends = np.cumsum(counts.to_numpy())
         if not len(ends):

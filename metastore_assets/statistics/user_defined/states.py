@@ -15,8 +15,13 @@ import pyarrow as pa
 
 from metastore_assets.errors import ConfigError
 from metastore_assets.statistics.frequencies import Frequencies
-from metastore_assets.statistics.user_defined.kinds import MergeableStatistic
-from metastore_assets.statistics.user_defined.loading import Loaded, loaded, of_key, wanted
+from metastore_assets.statistics.user_defined.interface import MergeableStatistic
+from metastore_assets.statistics.user_defined.loading import (
+    LoadedStatistic,
+    load_by_key,
+    load_for_class,
+    load_for_policy,
+)
 from metastore_assets.values.types import TypeClass, class_named
 
 if TYPE_CHECKING:
@@ -28,7 +33,7 @@ NOT_ALL = "it was not computed of all rows; `metastore refresh NAME --full` does
 
 
 @dataclass(frozen=True)
-class State:
+class StoredUserState:
     """Of one statistic."""
 
     value: Any
@@ -37,28 +42,30 @@ class State:
     """Why there is none."""
 
 
-class Failed(Exception):
+class UserCodeError(Exception):
     """Raised when a user's code raises, or returns what is not of the type that it declares: says so."""
 
 
-def guarded(what: str, type_: pa.DataType, call: Callable[[], Any]) -> pa.Array:
+def call_user_code(what: str, type_: pa.DataType, call: Callable[[], Any]) -> pa.Array:
     """What the call returns, as an array of one value of that type. Raises Failed."""
     try:
         found = call()
     except Exception as error:  # whatever it is, it ends nothing else
-        raise Failed(f"{what} raised {type(error).__name__}: {error}"[:_LONGEST]) from error
+        raise UserCodeError(f"{what} raised {type(error).__name__}: {error}"[:_LONGEST]) from error
     try:
         return pa.array([found.as_py() if isinstance(found, pa.Scalar) else found], type_)
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-        raise Failed(f"{what} returned {found!r:.100} ({type(found).__name__}), which is no {type_}") from error
+        raise UserCodeError(f"{what} returned {found!r:.100} ({type(found).__name__}), which is no {type_}") from error
 
 
-class Accumulator:
+class UserStateAccumulator:
     """Takes a column's values a block at a time, for those of some statistics that have states."""
 
     def __init__(self, references: tuple[str, ...], cls: TypeClass) -> None:
         self._statistics = {
-            own.key: own.statistic for own in loaded(references, cls) if isinstance(own.statistic, MergeableStatistic)
+            own.key: own.statistic
+            for own in load_for_class(references, cls)
+            if isinstance(own.statistic, MergeableStatistic)
         }
         self._states = {key: _attempt("initial()", own, own.initial) for key, own in self._statistics.items()}
 
@@ -74,16 +81,16 @@ class Accumulator:
 
     def states(self) -> bytes | None:
         """All states; None where there are none."""
-        return encode(self._states)
+        return encode_user_states(self._states)
 
 
-def encode(states: Mapping[str, State]) -> bytes | None:
+def encode_user_states(states: Mapping[str, StoredUserState]) -> bytes | None:
     """The states by key, each of its type; None of none."""
     if not states:
         return None
     arrays = []
     for key, own in states.items():
-        type_ = _mergeable(of_key(key)).state
+        type_ = _mergeable(load_by_key(key)).state
         value = pa.nulls(1, type_) if own.reason is not None else pa.array([own.value], type_)
         arrays.append(
             pa.StructArray.from_arrays([value, pa.array([own.reason], pa.string())], names=["state", "reason"])
@@ -95,55 +102,59 @@ def encode(states: Mapping[str, State]) -> bytes | None:
     return sink.getvalue().to_pybytes()
 
 
-def decode(data: bytes | None) -> dict[str, State]:
-    """The inverse of `encode`."""
+def decode_user_states(data: bytes | None) -> dict[str, StoredUserState]:
+    """The inverse of `encode_user_states`."""
     if data is None:
         return {}
     (row,) = pa.ipc.open_stream(data).read_all().to_pylist()
-    return {key: State(own["state"], own["reason"]) for key, own in row.items()}
+    return {key: StoredUserState(own["state"], own["reason"]) for key, own in row.items()}
 
 
-def merged(parts: Sequence[bytes | None]) -> bytes | None:
+def merge_user_states(parts: Sequence[bytes | None]) -> bytes | None:
     """The states of disjoint sets of rows together. A statistic that one of them has not is not known of all."""
     if all(part is None for part in parts):
         return None
-    held = [decode(part) for part in parts]
+    held = [decode_user_states(part) for part in parts]
     keys = sorted({key for own in held for key in own})
-    return encode({key: _merged(key, [own.get(key, State(None, NOT_ALL)) for own in held]) for key in keys})
+    return encode_user_states(
+        {key: _merged(key, [own.get(key, StoredUserState(None, NOT_ALL)) for own in held]) for key in keys}
+    )
 
 
-def kept(data: bytes | None, policy: ResolvedPolicy, type_class: str | None) -> bytes | None:
+def select_states(data: bytes | None, policy: ResolvedPolicy, type_class: str | None) -> bytes | None:
     """Of stored states those that a policy asks for."""
     if data is None:
         return None
-    keys = wanted_keys(policy, type_class)
-    return encode({key: own for key, own in decode(data).items() if key in keys})
+    keys = list_required_keys(policy, type_class)
+    return encode_user_states({key: own for key, own in decode_user_states(data).items() if key in keys})
 
 
-def keys_of(data: bytes | None) -> frozenset[str]:
+def list_state_keys(data: bytes | None) -> frozenset[str]:
     """The keys of stored states."""
     return frozenset() if data is None else frozenset(pa.ipc.open_stream(data).schema.names)
 
 
-def wanted_keys(policy: ResolvedPolicy, type_class: str | None) -> frozenset[str]:
+def list_required_keys(policy: ResolvedPolicy, type_class: str | None) -> frozenset[str]:
     """The keys of the states that a policy asks for of a column of that class."""
     if not policy.statistics:
         return frozenset()
-    return frozenset(own.key for own in wanted(policy, type_class) if isinstance(own.statistic, MergeableStatistic))
+    return frozenset(
+        own.key for own in load_for_policy(policy, type_class) if isinstance(own.statistic, MergeableStatistic)
+    )
 
 
-def states_of_list(policy: ResolvedPolicy, type_class: str, frequencies: Frequencies) -> bytes | None:
+def compute_states(policy: ResolvedPolicy, type_class: str, frequencies: Frequencies) -> bytes | None:
     """The states that a policy asks for, of the list of all values of a column."""
-    accumulator = Accumulator(policy.statistics, class_named(type_class))
+    accumulator = UserStateAccumulator(policy.statistics, class_named(type_class))
     accumulator.add(frequencies.values, frequencies.counts)
     return accumulator.states()
 
 
-def _merged(key: str, states: Sequence[State]) -> State:
+def _merged(key: str, states: Sequence[StoredUserState]) -> StoredUserState:
     reasons = [own.reason for own in states if own.reason is not None]
     if reasons:
-        return State(None, min(reasons))
-    statistic, total = _mergeable(of_key(key)), states[0]
+        return StoredUserState(None, min(reasons))
+    statistic, total = _mergeable(load_by_key(key)), states[0]
     for own in states[1:]:
         total = _attempt("merge()", statistic, partial(statistic.merge, total.value, own.value))
         if total.reason is not None:
@@ -151,15 +162,15 @@ def _merged(key: str, states: Sequence[State]) -> State:
     return total
 
 
-def _attempt(what: str, statistic: MergeableStatistic, call: Callable[[], Any]) -> State:
+def _attempt(what: str, statistic: MergeableStatistic, call: Callable[[], Any]) -> StoredUserState:
     try:
         # Through its Arrow type and back: what is stored is what is merged.
-        return State(guarded(what, statistic.state, call)[0].as_py())
-    except Failed as error:
-        return State(None, str(error))
+        return StoredUserState(call_user_code(what, statistic.state, call)[0].as_py())
+    except UserCodeError as error:
+        return StoredUserState(None, str(error))
 
 
-def _mergeable(own: Loaded) -> MergeableStatistic:
+def _mergeable(own: LoadedStatistic) -> MergeableStatistic:
     if not isinstance(own.statistic, MergeableStatistic):
         raise ConfigError(f"statistic {own.reference!r} has no states any more: give it a new revision")
     return own.statistic

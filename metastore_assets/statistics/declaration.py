@@ -11,11 +11,11 @@ import pyarrow as pa
 Guarantee = Literal["exact", "bound", "estimate", "absent"]
 """`exact`; `bound`: the true value is no further out; `estimate`; `absent`: not known, which never means zero."""
 
-Kind = Literal["place", "count", "measure", "flag", "text", "bytes", "sum", "value", "percentiles"]
+StatisticKind = Literal["place", "count", "measure", "flag", "text", "bytes", "sum", "value", "percentiles"]
 """`count`: an integer. `measure`: a float. `sum`: an exact number as text. `value`: one of the column's own values, of
 the typed union; `percentiles`: a list of (fraction, such a value)."""
 
-Merge = Literal["named", "derived", "sum", "sum of lengths", "least", "greatest", "together"]
+MergeRule = Literal["named", "derived", "sum", "sum of lengths", "least", "greatest", "together"]
 """How the numbers of disjoint sets of rows make that of all of them.
 
 `named`: they do not, it follows from the schema that the table has now. `derived`: nor do these, which follow from
@@ -24,7 +24,7 @@ with values has null; `sum of lengths`: likewise, of lists and maps too; `least`
 and maps too. `together`: only along with others, in `merge.py`.
 """
 
-ARROW: Mapping[Kind, pa.DataType] = {
+ARROW_TYPES: Mapping[StatisticKind, pa.DataType] = {
     "place": pa.int32(),
     "count": pa.int64(),
     "measure": pa.float64(),
@@ -41,15 +41,15 @@ _KEY = "statistic"
 
 
 @dataclass(frozen=True)
-class Statistic:
+class StatisticColumn:
     """A column of the file `statistics`, but for its values."""
 
     name: str
-    kind: Kind
+    kind: StatisticKind
     label: str
     """What it is called where people read it."""
-    merge: Merge
-    is_told: bool
+    merge: MergeRule
+    is_reported: bool
     """Whether JSON has it: what serves merging and identity alone is left out."""
 
     @property
@@ -58,11 +58,15 @@ class Statistic:
         return self.merge not in ("named", "derived")
 
 
-def declare(kind: Kind, label: str, merge: Merge, *, told: bool = True) -> Mapping[str, Any]:
+def declare_statistic(kind: StatisticKind, label: str, merge: MergeRule, *, told: bool = True) -> Mapping[str, Any]:
     """The metadata of a dataclass field that is a statistic."""
     return {_KEY: (kind, label, merge, told)}
 
 
-def declared(row: type) -> dict[str, Statistic]:
+def list_declared(row: type) -> dict[str, StatisticColumn]:
     """The statistics that the fields of a dataclass declare, by name, in the order of the file."""
-    return {field.name: Statistic(field.name, *field.metadata[_KEY]) for field in fields(row) if _KEY in field.metadata}
+    return {
+        field.name: StatisticColumn(field.name, *field.metadata[_KEY])
+        for field in fields(row)
+        if _KEY in field.metadata
+    }

@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from metastore_assets.statistics.membership import (
-    MOST_SLICING,
+from metastore_assets.statistics.value_filter import (
+    MAX_SLICE_BITS,
     Words,
     bits_for,
-    cells_of,
-    cells_of_filters,
-    filter_of,
+    build_filter,
+    build_filter_slice,
+    parse_filters,
 )
 
 HASHES = st.lists(
@@ -26,12 +26,12 @@ def words(hashes: list[int]) -> Words:
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.lists(HASHES, min_size=1, max_size=6), st.integers(0, MOST_SLICING), st.integers(0, 2**64 - 1))
+@given(st.lists(HASHES, min_size=1, max_size=6), st.integers(0, MAX_SLICE_BITS), st.integers(0, 2**64 - 1))
 def test_a_filter_is_the_set_of_the_beginnings(sets: list[list[int]], slicing: int, other: int) -> None:
     """Python's sets of the same beginnings say the same, of the whole and of every slice."""
-    kept = [None if number % 4 == 3 else filter_of(words(own)) for number, own in enumerate(sets)]
+    kept = [None if number % 4 == 3 else build_filter(words(own)) for number, own in enumerate(sets)]
     lengths = [0 if own is None else bits_for(len(set(each))) for own, each in zip(kept, sets, strict=True)]
-    whole = cells_of_filters(kept)
+    whole = parse_filters(kept)
     assert whole.bits.tolist() == lengths
     places, prefixes = whole.prefixes()
     begun = [
@@ -43,7 +43,7 @@ def test_a_filter_is_the_set_of_the_beginnings(sets: list[list[int]], slicing: i
     for hash_ in [other, *(hash_ for own in sets for hash_ in own)]:
         slice_ = hash_ >> (64 - slicing)
         mask = (prefixes >> np.uint64(64 - slicing)) == np.uint64(slice_) if slicing else slice(None)
-        cells = cells_of(places[mask], prefixes[mask], whole.bits, slicing, slice_)
+        cells = build_filter_slice(places[mask], prefixes[mask], whole.bits, slicing, slice_)
         expected = [not length or hash_ >> (64 - length) in own for own, length in zip(begun, lengths, strict=True)]
         assert whole.may_hold([hash_]).tolist() == cells.may_hold([hash_]).tolist() == expected
         own_places, own_prefixes = cells.prefixes()
@@ -57,15 +57,15 @@ def test_a_filter_is_the_set_of_the_beginnings(sets: list[list[int]], slicing: i
 @pytest.mark.parametrize("count", [1_000, 1_024, 1_025, 40_000, 65_536])
 def test_few_bits_and_few_mistakes(count: int) -> None:
     draw = np.random.default_rng(count)
-    kept = filter_of(draw.integers(0, 2**64, count, dtype=np.uint64))
+    kept = build_filter(draw.integers(0, 2**64, count, dtype=np.uint64))
     assert 8 * len(kept) / count <= 10.1  # nine bytes say how long it is
-    cells = cells_of_filters([kept])
+    cells = parse_filters([kept])
     asked = draw.integers(0, 2**64, 4_000, dtype=np.uint64).tolist()  # 1/128, and four deviations of so many draws
     assert np.mean([cells.may_hold([hash_])[0] for hash_ in asked]) < 0.0115
 
 
 def test_what_is_no_filter_is_refused() -> None:
-    kept = filter_of(np.array([1, 2, 3], np.uint64))
+    kept = build_filter(np.array([1, 2, 3], np.uint64))
     for damaged in (b"\x00" + kept[1:], kept[:5] + b"\xff" + kept[6:], bytes([70]) + kept[1:]):
         with pytest.raises(ValueError, match="makes no sense"):
-            cells_of_filters([kept, damaged])
+            parse_filters([kept, damaged])

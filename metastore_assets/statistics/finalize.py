@@ -10,10 +10,10 @@ import pyarrow as pa
 
 from metastore_assets.statistics.column import ColumnStatistics, FrequencyState
 from metastore_assets.statistics.distinct import estimate_distinct
-from metastore_assets.statistics.frequencies import Frequencies, FrequencyFacts, frequency_facts
+from metastore_assets.statistics.frequencies import Frequencies, FrequencySummary, summarize_frequencies
 from metastore_assets.statistics.moments import decode_moments, moment_facts
-from metastore_assets.statistics.quantiles import estimated_percentiles
-from metastore_assets.statistics.user_defined.states import kept
+from metastore_assets.statistics.quantiles import estimate_percentiles
+from metastore_assets.statistics.user_defined.states import select_states
 from metastore_assets.values.physical import physical_value
 from metastore_assets.values.types import TypeClass, class_named
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from metastore_assets.config import ResolvedPolicy
 
 
-def completed(row: ColumnStatistics) -> ColumnStatistics:
+def finalize_statistics(row: ColumnStatistics) -> ColumnStatistics:
     """A row from a table of states with the numbers that follow from them: sum, mean, …, percentiles."""
     if row.type_class is None:
         return replace(row, mean_length=_mean_length(row))
@@ -32,30 +32,30 @@ def completed(row: ColumnStatistics) -> ColumnStatistics:
         row = replace(row, **vars(moment_facts(moments, scale=None if cls.kind == "float" else cls.scale)))
     if row.percentiles is not None:
         return row
-    implied = implied_frequencies(row)
+    implied = derive_frequencies(row)
     if implied is not None:
-        percentiles = frequency_facts(implied).percentiles
+        percentiles = summarize_frequencies(implied).percentiles
         return replace(row, percentiles=percentiles, percentiles_guarantee="exact")
     if row.quantile_sketch is None or row.minimum is None or row.maximum is None:
         return row
     infinities = (0, 0) if moments is None else moments.infinities
-    percentiles = estimated_percentiles(row.quantile_sketch, cls, infinities, row.minimum, row.maximum)
+    percentiles = estimate_percentiles(row.quantile_sketch, cls, infinities, row.minimum, row.maximum)
     return replace(row, percentiles=percentiles, percentiles_guarantee="estimate")
 
 
-def as_kept(row: ColumnStatistics, policy: ResolvedPolicy) -> ColumnStatistics:
+def restrict_to_policy(row: ColumnStatistics, policy: ResolvedPolicy) -> ColumnStatistics:
     """`row` without what its policy does not keep, though it was profiled under another that kept more.
 
     Where no values are listed, what followed from all of them (distinct and duplicate values, percentiles) becomes
     what the sketches estimate: no more than is known of rows whose values were never sorted.
     """
     if row.user_states is not None:
-        row = replace(row, user_states=kept(row.user_states, policy, row.type_class))
+        row = replace(row, user_states=select_states(row.user_states, policy, row.type_class))
     if policy.quantiles == "off" and row.quantile_sketch is not None:
         row = replace(row, quantile_sketch=None)
     if policy.is_enumerated or row.type_class is None:
         return row
-    state: FrequencyState = unlisted_state(policy)
+    state: FrequencyState = unenumerated_state(policy)
     if not row.value_count:
         return replace(row, frequencies=state)
     cls = class_named(row.type_class)
@@ -71,18 +71,18 @@ def as_kept(row: ColumnStatistics, policy: ResolvedPolicy) -> ColumnStatistics:
         percentiles_guarantee="absent",
         frequencies=state,
     )
-    implied = implied_frequencies(row)
-    return completed(row) if implied is None else apply_facts(row, frequency_facts(implied))
+    implied = derive_frequencies(row)
+    return finalize_statistics(row) if implied is None else apply_frequencies(row, summarize_frequencies(implied))
 
 
-def unlisted_state(policy: ResolvedPolicy) -> FrequencyState:
+def unenumerated_state(policy: ResolvedPolicy) -> FrequencyState:
     """What `frequencies` is of a column whose values its policy does not list."""
     if policy.is_fingerprinted:
         return "repeated"
     return "off" if policy.frequencies == "off" else "estimated"
 
 
-def apply_facts(merged: ColumnStatistics, facts: FrequencyFacts) -> ColumnStatistics:
+def apply_frequencies(merged: ColumnStatistics, facts: FrequencySummary) -> ColumnStatistics:
     """`merged` with what the full list of frequencies says, which makes distinct, duplicates and percentiles exact.
 
     Percentiles stay what they are where the facts have none.
@@ -106,7 +106,7 @@ def _most_distinct(row: ColumnStatistics, cls: TypeClass) -> int:
     return min(row.value_count, int(physical_value(row.maximum) - physical_value(row.minimum)) + 1)
 
 
-def implied_frequencies(row: ColumnStatistics) -> Frequencies | None:
+def derive_frequencies(row: ColumnStatistics) -> Frequencies | None:
     """The frequencies of all values where exact numbers determine them: of booleans, a constant, nothing but NaN."""
     if row.type_class is None:
         return None

@@ -16,22 +16,27 @@ from metastore_assets.statistics.blocks import Block, listed_block, passing_bloc
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.distinct import (
     EMPTY_SKETCH,
-    add_fingerprints,
+    add_multiset_hashes,
     distinct_sketch,
     estimate_distinct,
-    fingerprint,
-    fingerprint_of_nulls,
     merge_distinct_sketches,
+    multiset_hash,
+    multiset_hash_of_nulls,
 )
+from metastore_assets.statistics.fingerprints import EMPTY, FingerprintCounter, FingerprintCounts
 from metastore_assets.statistics.frequencies import PERCENTS, Frequencies, Percentiles, nearest_ranks
 from metastore_assets.statistics.hashing import Words
-from metastore_assets.statistics.histogram import Histogram, histogram_capacity, histogram_of, merge_histograms
-from metastore_assets.statistics.membership import filter_of
+from metastore_assets.statistics.histogram import (
+    Histogram,
+    build_histogram_of_values,
+    histogram_capacity,
+    merge_histograms,
+)
 from metastore_assets.statistics.moments import Moments, encode_moments, merge_moments, moment_facts, moments_of
-from metastore_assets.statistics.prints import EMPTY, PrintCounter, Prints
 from metastore_assets.statistics.quantiles import build_quantile_sketch, merge_quantile_sketches
 from metastore_assets.statistics.runs import BLOCK, SortedValues
-from metastore_assets.statistics.user_defined.states import Accumulator
+from metastore_assets.statistics.user_defined.states import UserStateAccumulator
+from metastore_assets.statistics.value_filter import build_filter
 from metastore_assets.values.bounds import lower_bound, upper_bound
 from metastore_assets.values.physical import order_key, storage
 from metastore_assets.values.types import TypeClass
@@ -70,7 +75,7 @@ class _Lengths:
 
 
 @dataclass
-class Describer:
+class ColumnProfiler:
     """Takes a column's values, and says what they amount to: either with `add` the frequencies of all of them, in
     blocks of ascending values; or with `pass_by` values as they come. What needs them all together, sorted (distinct
     and duplicate values, percentiles), `finish` tells only after `add`; all else is the same.
@@ -94,18 +99,18 @@ class Describer:
     _percentiles: list[pa.Scalar] = field(default_factory=list)
     _lengths: _Lengths = field(default_factory=_Lengths)
     _sketches: Fold[bytes] = field(default_factory=lambda: Fold(merge_distinct_sketches))
-    _prints: Fold[bytes] = field(default_factory=lambda: Fold(add_fingerprints))
+    _prints: Fold[bytes] = field(default_factory=lambda: Fold(add_multiset_hashes))
     _moments: Fold[Moments] = field(default_factory=lambda: Fold(merge_moments))
     _digests: Fold[bytes] = field(default_factory=lambda: Fold(merge_quantile_sketches))
     _histograms: Fold[Histogram] = field(default_factory=lambda: Fold(merge_histograms))
-    _printed: PrintCounter | None = None
+    _printed: FingerprintCounter | None = None
     """Of values in passing, where fingerprints are kept of them."""
     _members: list[Words] = field(default_factory=list)
     """Hashes of the values, where a filter is to be made of them."""
-    _user_defined: Accumulator = field(init=False)
+    _user_defined: UserStateAccumulator = field(init=False)
 
     def __post_init__(self) -> None:
-        self._user_defined = Accumulator(self.policy.statistics, self.cls)
+        self._user_defined = UserStateAccumulator(self.policy.statistics, self.cls)
 
     def add(self, block: Frequencies) -> None:
         """Take the next block. Raises UnsupportedTypeError for text that is not UTF-8."""
@@ -124,7 +129,7 @@ class Describer:
         Numbers are put in order a block at a time, which moments and digests are made of; nothing else is.
         """
         if self._printed is None and self.policy.frequencies == "repeated":
-            self._printed = PrintCounter()
+            self._printed = FingerprintCounter()
         for start in range(0, len(run), BLOCK):
             block = passing_block(run.part(start, min(start + BLOCK, len(run))), self.cls)
             self.passed_by += int(block.counts.sum())
@@ -134,13 +139,13 @@ class Describer:
             if len(block):
                 self._take(block)
 
-    def prints(self) -> Prints:
+    def prints(self) -> FingerprintCounts:
         """The fingerprints of values that were passed by, where the policy keeps them."""
         return EMPTY if self._printed is None else self._printed.total()
 
     def membership(self) -> bytes | None:
         """The filter of the values that were taken, where the policy keeps one and there is a value."""
-        return filter_of(np.concatenate(self._members)) if self._members else None
+        return build_filter(np.concatenate(self._members)) if self._members else None
 
     def estimated_distinct(self) -> int:
         """About how many distinct values were taken."""
@@ -150,11 +155,11 @@ class Describer:
     def finish(self, row: ColumnStatistics, width: int) -> ColumnStatistics:
         """`row`, which has the counts of values and nulls, with all the rest. `width`: bytes of a value, if fixed."""
         cls, has_lengths = self.cls, self.cls.name in ("string", "binary")
-        self._prints.add(fingerprint_of_nulls(row.null_count))
+        self._prints.add(multiset_hash_of_nulls(row.null_count))
         told: dict[str, Any] = {
             "nan_count": self._nans if cls.kind == "float" else None,
             "distinct_sketch": self._sketches.total() or EMPTY_SKETCH,
-            "fingerprint": self._prints.total(),
+            "multiset_hash": self._prints.total(),
             "true_count": self._trues if cls.kind == "boolean" else None,
             "total_bytes": self._lengths.bytes if has_lengths else row.value_count * width,
             "quantile_sketch": self._digests.total(),
@@ -190,7 +195,7 @@ class Describer:
         """Count what NaN has a part in, and the rest of the block."""
         hashes = block.hashes()
         self._sketches.add(distinct_sketch(hashes[0]))
-        self._prints.add(fingerprint(hashes, block.counts))
+        self._prints.add(multiset_hash(hashes, block.counts))
         if self._printed is not None:
             self._printed.add(hashes[0], block.counts)
         if self.policy.has_value_filter:
@@ -228,7 +233,9 @@ class Describer:
             else:
                 self._digests.add(build_quantile_sketch(points, counts))
         if self.policy.histogram != "off":
-            self._histograms.add(histogram_of(values, counts, self.cls, histogram_capacity(self.policy.histogram)))
+            self._histograms.add(
+                build_histogram_of_values(values, counts, self.cls, histogram_capacity(self.policy.histogram))
+            )
 
     def _widen(self, least: pa.Scalar, greatest: pa.Scalar) -> None:
         if self._least is None or order_key(least) < order_key(self._least):

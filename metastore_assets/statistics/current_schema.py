@@ -9,12 +9,12 @@ from pyarrow import types as t
 
 from metastore_assets.startup import pc
 from metastore_assets.statistics.column import STATISTICS, ColumnStatistics
-from metastore_assets.statistics.declared import ARROW
+from metastore_assets.statistics.declaration import ARROW_TYPES
 from metastore_assets.values.leaves import LeafColumn, plain_type
 from metastore_assets.values.types import type_class, type_text
 
 
-def as_named(row: ColumnStatistics, position: int, leaf: LeafColumn) -> ColumnStatistics:
+def apply_schema(row: ColumnStatistics, position: int, leaf: LeafColumn) -> ColumnStatistics:
     """`row` as the statistics of a leaf column that may have been renamed, moved or widened since."""
     told = {"position": position, "column": leaf.path, "field_id": leaf.field_id, "type": type_text(leaf.type)}
     if row.total_bytes is not None and (width := value_width(leaf.type)):
@@ -25,15 +25,15 @@ def as_named(row: ColumnStatistics, position: int, leaf: LeafColumn) -> ColumnSt
     return replace(row, **told)  # type: ignore[arg-type]
 
 
-NAMED = tuple(name for name, own in STATISTICS.items() if own.merge == "named")
+SCHEMA_COLUMNS = tuple(name for name, own in STATISTICS.items() if own.merge == "named")
 """The statistics that follow from the schema that the table has now."""
 
 
-def named_table(table: pa.Table, position: int, leaf: LeafColumn) -> pa.Table:
-    """Rows of `statistics` that are all of one leaf column, as `as_named` has them. What is NAMED may be missing."""
+def apply_schema_to_table(table: pa.Table, position: int, leaf: LeafColumn) -> pa.Table:
+    """Rows of `statistics` that are all of one leaf column, as `apply_schema` has them; columns may be missing."""
     named = {"position": position, "column": leaf.path, "field_id": leaf.field_id, "type": type_text(leaf.type)}
     arrays = {
-        name: pa.repeat(pa.scalar(told, ARROW[STATISTICS[name].kind]), len(table)) for name, told in named.items()
+        name: pa.repeat(pa.scalar(told, ARROW_TYPES[STATISTICS[name].kind]), len(table)) for name, told in named.items()
     }
     arrays |= {name: table[name] for name in table.column_names if name not in named}
     known = table["total_bytes"]

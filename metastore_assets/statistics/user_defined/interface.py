@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
 import pyarrow as pa
 
-from metastore_assets.statistics.declared import Guarantee
+from metastore_assets.statistics.declaration import Guarantee
 from metastore_assets.values.types import TypeClass
 
 Route = Literal["merge", "subtract", "frequencies"]
@@ -52,7 +52,7 @@ class UserStatistic(ABC):
 
 
 @runtime_checkable
-class Retracting(Protocol):
+class SupportsRetract(Protocol):
     """What a mergeable statistic may have besides, where merging has an inverse."""
 
     def retract(self, whole: Any, part: Any) -> Any:
@@ -92,7 +92,7 @@ class MergeableStatistic(UserStatistic):
     @property
     def route(self) -> Route:
         """`subtract` where it also has the method `retract`, else `merge`."""
-        return "subtract" if isinstance(self, Retracting) else "merge"
+        return "subtract" if isinstance(self, SupportsRetract) else "merge"
 
 
 class FrequencyStatistic(UserStatistic):

@@ -26,18 +26,18 @@ from metastore_assets.statistics.frequencies import Frequencies
 from metastore_assets.statistics.hashing import hash_values
 
 Words = npt.NDArray[np.uint64]
-Places = npt.NDArray[np.int64]
+FilterIndices = npt.NDArray[np.int64]
 
 LEAST_BITS = 18
 """No beginning is shorter: whatever the filter, slices begin where buckets do."""
 _LOWER = 8
 _MISTAKES = 7
-MOST_SLICING = LEAST_BITS - _LOWER
+MAX_SLICE_BITS = LEAST_BITS - _LOWER
 _WORD = 64
 
 
 @dataclass(frozen=True)
-class Cells:
+class FilterSlice:
     """Of some filters, in their order, what they have of one slice. A filter that there is not has null."""
 
     bits: npt.NDArray[np.int64]
@@ -85,7 +85,7 @@ class Cells:
         found[at] = held
         return found
 
-    def prefixes(self) -> tuple[Places, Words]:
+    def prefixes(self) -> tuple[FilterIndices, Words]:
         """The place of the filter of each beginning, ascending, and the beginning as the upper end of a hash."""
         data, starts = _data(self.upper)
         ones = np.flatnonzero(np.unpackbits(data))
@@ -96,7 +96,9 @@ class Cells:
         return places, prints << (np.uint64(_WORD) - self.bits[places].astype(np.uint64))
 
 
-def cells_of(places: Places, prefixes: Words, bits: npt.NDArray[np.int64], slicing: int = 0, slice_: int = 0) -> Cells:
+def build_filter_slice(
+    places: FilterIndices, prefixes: Words, bits: npt.NDArray[np.int64], slicing: int = 0, slice_: int = 0
+) -> FilterSlice:
     """The cells of filters, with beginnings of those lengths, from the places of the filters and hashes in the slice,
     ascending by both."""
     shift = np.uint64(_WORD) - bits[places].astype(np.uint64)
@@ -109,12 +111,12 @@ def cells_of(places: Places, prefixes: Words, bits: npt.NDArray[np.int64], slici
     sizes = np.where(known, (1 << np.maximum(bits - _LOWER - slicing, 0)) + counts, 0)
     starts = np.concatenate([[0], np.cumsum((sizes + 7) // 8)])
     firsts = np.concatenate([[0], np.cumsum(counts)])
-    cells = Cells(bits, _binary(b"", starts * 0, known), _binary(b"", starts * 0, known), slicing, slice_)
+    cells = FilterSlice(bits, _binary(b"", starts * 0, known), _binary(b"", starts * 0, known), slicing, slice_)
     buckets = (prints >> np.uint64(_LOWER)).astype(np.int64) - cells._buckets[places]
     unary = np.zeros(8 * int(starts[-1]), np.uint8)
     unary[8 * starts[places] + buckets + np.arange(len(prints)) - firsts[places]] = 1
     upper = _binary(np.packbits(unary).tobytes(), starts, known)
-    return Cells(bits, upper, _binary(prints.astype(np.uint8).tobytes(), firsts, known), slicing, slice_)
+    return FilterSlice(bits, upper, _binary(prints.astype(np.uint8).tobytes(), firsts, known), slicing, slice_)
 
 
 def bits_for(count: int) -> int:
@@ -122,21 +124,21 @@ def bits_for(count: int) -> int:
     return max(LEAST_BITS, _MISTAKES + max(0, count - 1).bit_length())
 
 
-def filter_of(hashes: Words) -> bytes:
+def build_filter(hashes: Words) -> bytes:
     """The filter of the values with these hashes, in any order, as it is kept with a profile."""
     prefixes = np.unique(hashes)
     bits = bits_for(len(prefixes))
-    cells = cells_of(np.zeros(len(prefixes), np.int64), prefixes, np.array([bits]))
+    cells = build_filter_slice(np.zeros(len(prefixes), np.int64), prefixes, np.array([bits]))
     upper, lower = cells.upper[0].as_py(), cells.lower[0].as_py()
     return bytes([bits]) + len(upper).to_bytes(8, "little") + upper + lower
 
 
-def filter_of_list(frequencies: Frequencies) -> bytes | None:
+def build_filter_of_frequencies(frequencies: Frequencies) -> bytes | None:
     """The filter of the values of a list; None of none."""
-    return filter_of(hash_values(frequencies.values, frequencies.type_class)[0]) if len(frequencies) else None
+    return build_filter(hash_values(frequencies.values, frequencies.type_class)[0]) if len(frequencies) else None
 
 
-def cells_of_filters(filters: list[bytes | None]) -> Cells:
+def parse_filters(filters: list[bytes | None]) -> FilterSlice:
     """Filters as they are kept with profiles, whole. Raises ValueError for what is none."""
     bits = [0 if own is None else own[0] for own in filters]
     ends = [0 if own is None else 9 + int.from_bytes(own[1:9], "little") for own in filters]
@@ -145,17 +147,17 @@ def cells_of_filters(filters: list[bytes | None]) -> Cells:
             raise ValueError("a filter of values makes no sense")
     upper = [None if own is None else own[9:end] for own, end in zip(filters, ends, strict=True)]
     lower = [None if own is None else own[end:] for own, end in zip(filters, ends, strict=True)]
-    return Cells(np.array(bits, np.int64), pa.array(upper, pa.binary()), pa.array(lower, pa.binary()))
+    return FilterSlice(np.array(bits, np.int64), pa.array(upper, pa.binary()), pa.array(lower, pa.binary()))
 
 
-def _data(cells: pa.BinaryArray) -> tuple[npt.NDArray[np.uint8], Places]:
+def _data(cells: pa.BinaryArray) -> tuple[npt.NDArray[np.uint8], FilterIndices]:
     """The bytes of all cells, one after the other, and where each begins, and the last one ends."""
     offsets = np.frombuffer(cells.buffers()[1], np.int32, len(cells) + 1, 4 * cells.offset).astype(np.int64)
     whole = np.frombuffer(cells.buffers()[2] or b"", np.uint8)
     return whole[offsets[0] : offsets[-1]], offsets - offsets[0]
 
 
-def _binary(data: bytes, offsets: Places, known: npt.NDArray[np.bool_]) -> pa.BinaryArray:
+def _binary(data: bytes, offsets: FilterIndices, known: npt.NDArray[np.bool_]) -> pa.BinaryArray:
     buffers = [None, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(data)]
     whole = pa.Array.from_buffers(pa.binary(), len(known), buffers)
     return whole if known.all() else _masked(whole, known)
