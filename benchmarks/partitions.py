@@ -32,7 +32,7 @@ from metastore_assets.storage.io_counters import count_io
 from metastore_assets.store.manifest import PartitionEntry, ProfileFiles, Version
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.versions import VersionStore
-from metastore_assets.values.types import schema_leaves
+from metastore_assets.values.leaf_columns import schema_leaves
 
 PARTITIONS = 1_000
 COLUMNS = 100

@@ -36,7 +36,7 @@ from metastore_assets.store.backend import Input
 from metastore_assets.store.manifest import ProfileFiles
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.prefetch import FetchedRanges
-from metastore_assets.values.types import schema_leaves
+from metastore_assets.values.leaf_columns import schema_leaves
 
 MB = 1 << 20
 ROWS = 5000

@@ -20,7 +20,7 @@ from metastore_assets.pipeline.outcome import Progress
 from metastore_assets.pipeline.refresh import refresh
 from metastore_assets.spark.versions import require_pyspark
 from metastore_assets.storage.temporary_folders import TemporaryFolder
-from metastore_assets.values.leaves import plain_array
+from metastore_assets.values.leaf_columns import plain_array
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

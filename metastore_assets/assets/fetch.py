@@ -9,8 +9,8 @@ from metastore_assets.assets.metadata import Metadata, fitting_schema
 from metastore_assets.assets.secrets import telling_no_secrets
 from metastore_assets.config import MetastoreConfig, TableConfig
 from metastore_assets.errors import ConfigError, MetastoreError, PartitionNotFoundError
+from metastore_assets.expressions.partition_patterns import resolve_partition
 from metastore_assets.formats import MetadataCache, SnapshotReference, open_table_format
-from metastore_assets.formats.partition_choice import one_partition
 from metastore_assets.lookup import Metastore
 from metastore_assets.pipeline.refresh import refresh as bring_up_to_date
 from metastore_assets.resources.configuration import ConfigLike, Configuration
@@ -81,7 +81,7 @@ def _metadata(config: MetastoreConfig, table: TableConfig, partition: str | None
         rows = {entry.key: entry.row_count for entry in lookup.partitions()}
         try:
             found["dagster/partition_row_count"] = MetadataValue.int(
-                rows[one_partition(table.name, partition, list(rows))]
+                rows[resolve_partition(table.name, partition, list(rows))]
             )
         except PartitionNotFoundError as error:
             # It may have no rows, and it may be misspelt.

@@ -26,7 +26,8 @@ from metastore_assets.report.markdown import literal_markdown
 from metastore_assets.report.picture import SMALL_COLUMNS, ColumnPicture, fitting, fitting_picture, small_picture
 from metastore_assets.report.text import number, result, short, type_name
 from metastore_assets.statistics.column import STATISTICS, ColumnStatistics
-from metastore_assets.values.types import leaf_columns, type_text
+from metastore_assets.values.leaf_columns import leaf_columns
+from metastore_assets.values.types import type_text
 
 Metadata = Mapping[str, MetadataValue]  # type: ignore[type-arg]
 

@@ -20,7 +20,7 @@ from dagster import (
 )
 
 from metastore_assets.errors import ConfigError
-from metastore_assets.formats.partition_keys import decode_partition_key
+from metastore_assets.expressions.partition_keys import decode_partition_key
 
 _FORMATS = ("%Y-%m-%d", "%Y-%m", "%Y-%m-%d-%H", "%Y-%m-%d %H:%M:%S", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%d %H:%M", "%Y")
 """How formats write the start of an hour, a day, a month or a year: Iceberg's transforms, and columns of dates."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from fnmatch import fnmatchcase
 from typing import Any, TypeAlias
 
 from metastore_assets.checks import of_columns, of_tables, of_values
@@ -25,6 +24,7 @@ from metastore_assets.errors import (
     ObjectNotFoundError,
     VersionNotFoundError,
 )
+from metastore_assets.expressions.wildcards import matches_wildcards
 from metastore_assets.lookup import Table
 from metastore_assets.messages import close_names, near_names
 from metastore_assets.report.text import plural
@@ -114,7 +114,7 @@ class _Partitions:
         every = [entry.key for entry in table.partitions()]
         known, found, missing = set(every), set(), None
         for pattern in own.check.partitions:
-            fitting = {pattern} & known or {key for key in every if fnmatchcase(key, pattern)}
+            fitting = {pattern} & known or {key for key in every if matches_wildcards(key, pattern)}
             if not fitting and pattern != "*":
                 missing = f"no partition fits {pattern!r} in version {table.version.number}{near_names(pattern, every)}"
             found |= fitting

@@ -14,7 +14,7 @@ from metastore_assets.errors import MetastoreError, SnapshotNotFoundError, Store
 from metastore_assets.report.text import number, plural
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.store.manifest import FragmentEntry, Version
-from metastore_assets.values.leaves import schema_leaves
+from metastore_assets.values.leaf_columns import schema_leaves
 from metastore_assets.values.physical import order_key
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ import pyarrow as pa
 from metastore_assets.errors import NotKeptError, VersionNotFoundError
 from metastore_assets.lookup import Metastore, Table, TextValue
 from metastore_assets.statistics.column import ColumnStatistics
-from metastore_assets.values.leaves import schema_leaves
+from metastore_assets.values.leaf_columns import schema_leaves
 
 if TYPE_CHECKING:
     from metastore_assets.config.check_settings import Against, Literally

@@ -97,9 +97,9 @@ def partition_of(table: Table, text: str | None) -> str | None:
     """The key of the one partition that is meant; None for the whole table. Raises PartitionNotFoundError."""
     if text is None or table.find_partition(text) is not None:
         return text
-    from metastore_assets.formats.partition_choice import one_partition
+    from metastore_assets.expressions.partition_patterns import resolve_partition
 
-    return one_partition(table.version.table, text, [entry.key for entry in table.partitions()])
+    return resolve_partition(table.version.table, text, [entry.key for entry in table.partitions()])
 
 
 def column_answer(table: Table | FilteredView, column: str, partition: str | None) -> Answer:

@@ -44,12 +44,12 @@ def asked(
     predicate = table.predicate(where)
 
     from metastore_assets.report import text
-    from metastore_assets.scan import scoped
+    from metastore_assets.scan import filter_table
 
     with watching() as watcher, LazySpark(config.spark, watcher) as spark:
-        scope = scoped(table, predicate)
+        scope = filter_table(table, predicate)
         if scope.scope.cut:  # else nobody has to be asked where the table is
-            scope = scoped(table, predicate, table_of(config, name), spark)
+            scope = filter_table(table, predicate, table_of(config, name), spark)
         yield scope, key
         watcher.hide()
     cost = scope.cost

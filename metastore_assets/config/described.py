@@ -124,7 +124,7 @@ class DescribedConfig(ConfigModel):
         """All checks of the table and of its columns, in the order of the configuration."""
         return named_checks(self.checks, {column: policy.checks for column, policy in self.columns.items()})
 
-    def policy(self, column: str, known_as: Sequence[Sequence[str]] | None = None) -> ColumnPolicy:
+    def policy(self, column: str, aliases: Sequence[Sequence[str]] | None = None) -> ColumnPolicy:
         """Return the policy of a column: its own keys over those of `default` over the built-in ones.
 
         A column is hidden, too, where the name of a column that it is inside of hides that; and where another path that
@@ -133,7 +133,7 @@ class DescribedConfig(ConfigModel):
 
         Args:
             column: The dotted path of the column.
-            known_as: `LeafColumn.known_as`. Without a schema it is not known; then the column is taken to be inside of
+            aliases: `LeafColumn.aliases`. Without a schema it is not known; then the column is taken to be inside of
                 every configured name that its path begins with, up to a dot.
         """
         policy = self.columns.get("default") or _built_in()
@@ -142,9 +142,9 @@ class DescribedConfig(ConfigModel):
         own = self.columns.get(column) if column != "default" else None
         if own is not None:
             policy = policy.model_copy(update={key: getattr(own, key) for key in own.model_fields_set - {"checks"}})
-        if known_as is None:
-            known_as = [(name,) for name in self.columns if column == name or column.startswith(f"{name}.")]
-        if any(self._is_hidden(names) for names in known_as):
+        if aliases is None:
+            aliases = [(name,) for name in self.columns if column == name or column.startswith(f"{name}.")]
+        if any(self._is_hidden(names) for names in aliases):
             policy = policy.model_copy(update={"values": "hidden"})
         # Every list of all values gives ranks; by partition it is kept beside it.
         if policy.enumerating_key and policy.frequencies == "auto":

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
-from fnmatch import fnmatchcase
 from typing import Any, ClassVar, Literal
 
 from pydantic import (
@@ -19,6 +18,7 @@ from metastore_assets.config.described import CatalogConfig, DescribedConfig, as
 from metastore_assets.config.loading import name_of
 from metastore_assets.config.variables import has_reference
 from metastore_assets.errors import ConfigError, PredicateError
+from metastore_assets.expressions.wildcards import matches_any_pattern
 from metastore_assets.messages import listed
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,99}")
@@ -96,7 +96,7 @@ class TableConfig(DescribedConfig):
     @classmethod
     def _parses(cls, value: Any) -> Any:
         if isinstance(value, str):
-            from metastore_assets.expressions.sql import parse_sql  # the parser takes 90 ms to be imported
+            from metastore_assets.expressions.sql_parser import parse_sql  # the parser takes 90 ms to be imported
 
             try:
                 parse_sql(value)
@@ -208,9 +208,8 @@ class DatabaseConfig(DescribedConfig):
 
     def includes(self, table: str) -> bool:
         """Whether a table of that name in the database is meant. Case does not count."""
-        name = table.lower()
-        fits = [any(fnmatchcase(name, pattern.lower()) for pattern in given) for given in (self.only, self.exclude)]
-        return (fits[0] or not self.only) and not fits[1]
+        is_included = not self.only or matches_any_pattern(table, self.only, ignore_case=True)
+        return is_included and not matches_any_pattern(table, self.exclude, ignore_case=True)
 
     def table(self, table: str) -> TableConfig:
         """One of its tables, by its name there. Raises ConfigError where no name can be made of that."""

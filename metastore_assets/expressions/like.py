@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 from metastore_assets.errors import PredicateError
-from metastore_assets.expressions.tree import Column, Compare, Constant, IsNull, Like, Predicate
+from metastore_assets.expressions.predicates import Column, Comparison, Constant, IsNull, Like, Predicate
 
 _WILD = ("%", "_")
 
@@ -17,7 +17,7 @@ def like_of(column: Column, pattern: str, escape: str | None, negated: bool) -> 
     prefix = "".join(token[-1] for token in tokens[:plain])
     if plain == len(tokens):
         text = pa.array([_bytes(prefix)], pa.large_binary()).view(pa.large_string())[0]
-        return Compare(column, "!=" if negated else "=", text)
+        return Comparison(column, "!=" if negated else "=", text)
     rest = tokens[plain:]
     if all(token == "%" for token in rest):
         if prefix:

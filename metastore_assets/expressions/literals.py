@@ -40,7 +40,7 @@ _FORMS = {
 }
 
 
-def literal(value: object, cls: TypeClass, subject: str) -> pa.Scalar:
+def to_literal(value: object, cls: TypeClass, subject: str) -> pa.Scalar:
     """A value of Python or numpy, or an Arrow scalar, as a scalar of a class. `subject` is named in messages.
 
     Integers, floats, `Decimal`, `str`, `bytes`, `bool`, `uuid.UUID`, and `date`, `time` and `datetime` (those of pandas
@@ -53,7 +53,7 @@ def literal(value: object, cls: TypeClass, subject: str) -> pa.Scalar:
         raise LiteralError(f"{value!r} is no value of {subject}: {_why(error, cls)}") from error
 
 
-def literal_of_text(text: str, cls: TypeClass, subject: str) -> pa.Scalar:
+def parse_literal(text: str, cls: TypeClass, subject: str) -> pa.Scalar:
     """The value that a text stands for, as a scalar of a class. Raises LiteralError."""
     try:
         return _scalar(_parsed(text, cls), cls)
@@ -61,14 +61,14 @@ def literal_of_text(text: str, cls: TypeClass, subject: str) -> pa.Scalar:
         raise LiteralError(f"{text!r} is no value of {subject}: {_why(error, cls)}") from error
 
 
-def form_of(cls: TypeClass) -> str:
+def expected_form(cls: TypeClass) -> str:
     """How values of a class are written, for people."""
     return _FORMS[cls.name if cls.name in _FORMS else cls.name.partition("_")[0]]
 
 
 def _why(error: Exception, cls: TypeClass) -> str:
     told = f" ({error})" if isinstance(error, _UnfitError) else ""
-    return f"give {form_of(cls)}{told}"
+    return f"give {expected_form(cls)}{told}"
 
 
 class _UnfitError(ValueError):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from metastore_assets.errors import ConfigError, TableFormatError, TableNotFoundError
+from metastore_assets.expressions.partition_keys import UNPARTITIONED, decode_partition_key, encode_partition_key
 from metastore_assets.extras import extra
 from metastore_assets.formats import delta, hudi, iceberg
 from metastore_assets.formats.base import (
@@ -18,7 +19,6 @@ from metastore_assets.formats.base import (
 )
 from metastore_assets.formats.hidden import HidingFormat
 from metastore_assets.formats.metadata_cache import MetadataCache
-from metastore_assets.formats.partition_keys import UNPARTITIONED, decode_partition_key, encode_partition_key
 from metastore_assets.storage.location import Location
 from metastore_assets.storage.location_policy import LocationPolicy, table_location
 from metastore_assets.tasks.running import Runner, run_in_children

@@ -19,9 +19,9 @@ import pyarrow as pa
 from pyarrow import types as t
 
 from metastore_assets.errors import LiteralError, PartitionNotFoundError
+from metastore_assets.expressions.partition_keys import NULL_VALUE, decode_partition_key, encode_partition_key
+from metastore_assets.expressions.partition_patterns import split_column_patterns
 from metastore_assets.formats.base import Snapshot
-from metastore_assets.formats.partition_choice import column_texts
-from metastore_assets.formats.partition_keys import NULL_VALUE, decode_partition_key, encode_partition_key
 from metastore_assets.iso8601 import parse_date, parse_time, parse_timestamp
 from metastore_assets.messages import close_names
 
@@ -108,7 +108,7 @@ class PartitionRanges:
             raise PartitionNotFoundError(
                 f"table {self._table!r} has no partitions to choose from with {option} {text!r}: it is not partitioned"
             )
-        named = column_texts(text, self._columns)
+        named = split_column_patterns(text, self._columns)
         if not named and len(self._columns) > 1:
             form = encode_partition_key([(name, "…") for name in self._columns]).replace("%E2%80%A6", "…")
             near = close_names(text.partition("=")[0], self._columns, "") if "=" in text else ""

@@ -18,7 +18,7 @@ from metastore_assets.statistics.tables import parse_statistics_rows
 from metastore_assets.store.manifest import Version
 from metastore_assets.store.versions import VersionStore
 from metastore_assets.values.json import value_json
-from metastore_assets.values.leaves import schema_leaves
+from metastore_assets.values.leaf_columns import schema_leaves
 
 _TEXT = pa.string()
 _PERCENTILES = pa.list_(pa.struct([("fraction", pa.float64()), ("value", _TEXT)]))

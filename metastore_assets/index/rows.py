@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from metastore_assets.errors import UnsupportedTypeError
 from metastore_assets.statistics.union import cast_to_union, merge_unions
-from metastore_assets.values.bounds import lower_bound, upper_bound
+from metastore_assets.values.truncation import truncate_lower, truncate_upper
 from metastore_assets.values.types import TypeClass, class_named
 
 LONGEST = 64
@@ -118,7 +118,7 @@ def all_null(fragments: pa.Table, union: pa.StructType) -> pa.Table:
 
 def shortened(table: pa.Table) -> pa.Table:
     """The same rows with no value longer than LONGEST: where one was, it is a bound, and not exact."""
-    for side, bound in (("minimum", lower_bound), ("maximum", upper_bound)):
+    for side, bound in (("minimum", truncate_lower), ("maximum", truncate_upper)):
         values: pa.StructArray = table[side].combine_chunks()
         exact = table[f"{side}_exact"].combine_chunks()
         for field in values.type:

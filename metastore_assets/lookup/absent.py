@@ -8,7 +8,7 @@ from metastore_assets.config import ResolvedPolicy
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.profile import HIDDEN_REASON, profile_all_null
 from metastore_assets.store.manifest import Decision
-from metastore_assets.values.leaves import LeafColumn
+from metastore_assets.values.leaf_columns import LeafColumn
 
 
 def row_of_nulls(

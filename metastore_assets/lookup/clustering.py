@@ -11,8 +11,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from metastore_assets.expressions.counts import ordered
-from metastore_assets.expressions.tree import Column
+from metastore_assets.expressions.predicates import Column
+from metastore_assets.expressions.row_bounds import order_comparable
 from metastore_assets.index import IndexReader
 from metastore_assets.lookup.prune import column_bounds
 from metastore_assets.statistics.column import ColumnStatistics
@@ -63,7 +63,7 @@ def _column(index: IndexReader, row: ColumnStatistics, counts: npt.NDArray[np.in
     if not known.any():
         return unknown
     mask = pa.array(known)
-    sides = [ordered(side.filter(mask), cls) for side in (own.minimum, own.maximum)]
+    sides = [order_comparable(side.filter(mask), cls) for side in (own.minimum, own.maximum)]
     places = pc.rank(pa.concat_arrays(sides), tiebreaker="dense").to_numpy().astype(np.int64)
     starts, ends = np.split(places, 2)
     first, last = np.sort(starts), np.sort(ends)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from metastore_assets.expressions.counts import Flags, Integers, RowBounds
+from metastore_assets.expressions.row_bounds import Int64Array, Mask, RowBounds
 
 
-def enough(bounds: RowBounds, sizes: Integers, limit: int) -> Flags:
+def enough(bounds: RowBounds, sizes: Int64Array, limit: int) -> Mask:
     """Which sets of rows have `limit` rows between them for sure: as few sets as that takes, of these the smallest.
 
     All that may have any where it is not sure that there are so many. `sizes`: bytes of each set.

@@ -15,12 +15,12 @@ import numpy as np
 import pyarrow as pa
 
 from metastore_assets.errors import NotKeptError
-from metastore_assets.expressions.tree import (
+from metastore_assets.expressions.predicates import (
     And,
     Column,
-    Compare,
+    Comparison,
     Constant,
-    IsIn,
+    In,
     IsNaN,
     IsNull,
     Leaf,
@@ -32,8 +32,8 @@ from metastore_assets.expressions.tree import (
 from metastore_assets.lookup.answers import Count
 from metastore_assets.statistics.column import ColumnStatistics, Guarantee
 from metastore_assets.statistics.histogram import Histogram
-from metastore_assets.values.bounds import next_bytes
 from metastore_assets.values.physical import order_key, physical_value
+from metastore_assets.values.truncation import prefix_successor
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ def _of(predicate: Predicate, rows: int, known: Callable[[Column], ColumnKnowled
     if isinstance(predicate, Or):
         parts = [_of(child, rows, known).complement(rows) for child in predicate.children]
         return _all(parts, rows).complement(rows)
-    if isinstance(predicate, Compare) and predicate.operator != "!=":
+    if isinstance(predicate, Comparison) and predicate.operator != "!=":
         return _interval([predicate], known(predicate.column))
     return _leaf(predicate, known(predicate.column))
 
@@ -120,19 +120,19 @@ def _all(parts: Sequence[_Rows], rows: int) -> _Rows:
     return _Rows(least, min(part.most for part in parts), share * rows).within(rows)
 
 
-def _intervals(children: Sequence[Predicate]) -> tuple[dict[Column, list[Compare]], list[Predicate]]:
+def _intervals(children: Sequence[Predicate]) -> tuple[dict[Column, list[Comparison]], list[Predicate]]:
     """The comparisons that say from where to where a column's values go, by column, and all else."""
-    found: dict[Column, list[Compare]] = {}
+    found: dict[Column, list[Comparison]] = {}
     others: list[Predicate] = []
     for child in children:
-        if isinstance(child, Compare) and child.operator != "!=":
+        if isinstance(child, Comparison) and child.operator != "!=":
             found.setdefault(child.column, []).append(child)
         else:
             others.append(child)
     return found, others
 
 
-def _interval(own: Sequence[Compare], known: ColumnKnowledge) -> _Rows:
+def _interval(own: Sequence[Comparison], known: ColumnKnowledge) -> _Rows:
     """Of the values that several comparisons of one column leave."""
     lows = [(order_key(one.value), one.operator == ">", one) for one in own if one.operator in (">", ">=", "=")]
     highs = [(order_key(one.value), one.operator != "<", one) for one in own if one.operator in ("<", "<=", "=")]
@@ -224,9 +224,9 @@ def _leaf(leaf: Leaf, known: ColumnKnowledge) -> _Rows:
         unknown = row.nan_count is None
         found = _Rows(0 if unknown else nans, values if unknown else nans, nans)
         return found.complement(values) if leaf.negated else found.within(rows)
-    if isinstance(leaf, Compare):
+    if isinstance(leaf, Comparison):
         return _equal(leaf.value, known).complement(values)
-    if isinstance(leaf, IsIn):
+    if isinstance(leaf, In):
         parts = [_equal(value, known) for value in leaf.values]
         found = _Rows(
             sum(own.least for own in parts), sum(own.most for own in parts), sum(own.about for own in parts)
@@ -239,7 +239,7 @@ def _leaf(leaf: Leaf, known: ColumnKnowledge) -> _Rows:
 def _like(leaf: Like, known: ColumnKnowledge) -> _Rows:
     values = known.row.value_count
     try:
-        prefix, end = leaf.prefix.decode(), next_bytes(leaf.prefix)
+        prefix, end = leaf.prefix.decode(), prefix_successor(leaf.prefix)
         following = None if end is None else end.decode()
     except UnicodeDecodeError:
         return _Rows(0, values, values / 2)

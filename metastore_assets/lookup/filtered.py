@@ -19,7 +19,7 @@ from metastore_assets.startup import pc
 from metastore_assets.statistics.histogram import Histogram
 from metastore_assets.store.manifest import Version
 from metastore_assets.store.objects import ObjectStore
-from metastore_assets.values.leaves import LeafColumn
+from metastore_assets.values.leaf_columns import LeafColumn
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from metastore_assets.config import TableConfig
-    from metastore_assets.expressions.tree import Column, Leaf, Predicate
+    from metastore_assets.expressions.predicates import Column, Leaf, Predicate
     from metastore_assets.index import IndexReader
     from metastore_assets.index.membership import MembershipReader
     from metastore_assets.lookup.clustering import ColumnClustering
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 _IN_CATALOG = "catalog://"
 _SCAN = "metastore_assets.scan"
-_RECORDED = "metastore_assets.scan.recorded"
+_RECORDED = "metastore_assets.scan.recorded_location"
 """What reads tables stands above lookups, and is not imported before it is asked for."""
 _MOST_LOOKED_FOR = 128
 """Values of one `in` that are looked for in filters: of so many, 63 % of those that have none take one for there."""
@@ -77,7 +77,7 @@ class FilteredAnswers:
 
         Raises PredicateError, ColumnNotFoundError, LiteralError.
         """
-        from metastore_assets.expressions.typed import parse_predicate  # the statistics of columns do without
+        from metastore_assets.expressions.binding import parse_predicate  # the statistics of columns do without
 
         return parse_predicate(where, self._version.table, self._leaves)
 
@@ -145,7 +145,7 @@ class FilteredAnswers:
         given = None if spark is None else lambda: spark
         may = read or any(one is not None for one in (table, spark, storage_options))
         own = self.table_config(table, storage_options) if may else None
-        return cast("FilteredView", scan.scoped(self, self.predicate(where), own, given))
+        return cast("FilteredView", scan.filter_table(self, self.predicate(where), own, given))
 
     def count(
         self,
@@ -212,7 +212,7 @@ class FilteredAnswers:
             raise ConfigError(
                 f"table {name!r} {where}: give its configuration, as in `table=load_config().table({name!r})`"
             )
-        recorded_table = import_module(_RECORDED).recorded_table
+        recorded_table = import_module(_RECORDED).recorded_table_config
         confirmed = (*self.table_locations, *(() if table is None else (table,)))
         return cast("TableConfig", recorded_table(self._version, uri, confirmed, storage_options or {}))
 
@@ -221,7 +221,7 @@ class FilteredAnswers:
 
     def _by_partition(self, leaf: Leaf) -> Mapping[str, int] | None:
         """How many rows of each partition a leaf is true of, of columns with values by partition."""
-        from metastore_assets.expressions.tree import equal_values
+        from metastore_assets.expressions.predicates import equal_values
 
         values = equal_values(leaf)
         if not values or leaf.column.field_id not in self._kept_by_partition:
@@ -238,7 +238,7 @@ class FilteredAnswers:
 
     def _may_hold(self, leaf: Leaf) -> npt.NDArray[np.bool_] | None:
         """Which fragments, in the order of the index, may hold a value of a leaf, of columns with filters."""
-        from metastore_assets.expressions.tree import array_of, equal_values
+        from metastore_assets.expressions.predicates import array_of, equal_values
         from metastore_assets.statistics.hashing import hash_values
 
         kept = self._version.membership

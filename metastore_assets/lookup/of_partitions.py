@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
-from fnmatch import fnmatchcase
 from urllib.parse import unquote
 
 import numpy as np
@@ -11,13 +10,14 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from metastore_assets.caching import lock_free_cached_property
+from metastore_assets.expressions.wildcards import matches_wildcards
 from metastore_assets.lookup.profile_files import Profile
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.current_schema import SCHEMA_COLUMNS, apply_schema_to_table
 from metastore_assets.statistics.tables import build_statistics_table
 from metastore_assets.store.manifest import OwnStatistics, PartitionFiles
 from metastore_assets.store.objects import ObjectStore
-from metastore_assets.values.leaves import LeafColumn
+from metastore_assets.values.leaf_columns import LeafColumn
 
 ALL = ("*", "all")
 """What stands for all partitions. `all` is also the key of the only one of a table without partition columns."""
@@ -137,5 +137,7 @@ def _fits(key: str, text: str) -> bool:
     parts = key.split("/")
     readable = [unquote(part) for part in parts]
     return all(
-        any(fnmatchcase(own, pattern) for own in (*parts, *readable)) for pattern in text.split("/") if "=" in pattern
-    ) and ("=" in text or fnmatchcase(key, text))
+        any(matches_wildcards(own, pattern) for own in (*parts, *readable))
+        for pattern in text.split("/")
+        if "=" in pattern
+    ) and ("=" in text or matches_wildcards(key, text))

@@ -11,7 +11,7 @@ from metastore_assets.lookup.as_of import VersionChoice, find_version
 from metastore_assets.startup import pc
 from metastore_assets.store.manifest import Version
 from metastore_assets.store.objects import ObjectStore
-from metastore_assets.values.leaves import LeafColumn
+from metastore_assets.values.leaf_columns import LeafColumn
 
 if TYPE_CHECKING:
     from metastore_assets.history import HistoryPoint

@@ -33,7 +33,7 @@ from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.parquet import parquet_errors
 from metastore_assets.store.sections import SectionReader
 from metastore_assets.store.shared_parquet import SharedParquet
-from metastore_assets.values.leaves import LeafColumn
+from metastore_assets.values.leaf_columns import LeafColumn
 
 _COLUMNS = b"metastore.columns"
 """Metadata key of `statistics`: path and field id of each row, as JSON, deflated, in base 64."""

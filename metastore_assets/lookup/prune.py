@@ -11,10 +11,25 @@ import pyarrow as pa
 
 from metastore_assets.caching import lock_free_cached_property
 from metastore_assets.errors import CorruptionError
-from metastore_assets.expressions.counts import ColumnBounds, Integers, RowBounds, all_of, leaf_rows, true_rows
-from metastore_assets.expressions.reasons import statistics_of, told_value
-from metastore_assets.expressions.text import short_text, text_of
-from metastore_assets.expressions.tree import Column, Leaf, Predicate, columns_of, conjuncts, equal_values, leaves
+from metastore_assets.expressions.elimination import eliminating_statistics, eliminating_value
+from metastore_assets.expressions.predicates import (
+    Column,
+    Leaf,
+    Predicate,
+    conjuncts,
+    equal_values,
+    leaves,
+    referenced_columns,
+)
+from metastore_assets.expressions.row_bounds import (
+    ColumnBounds,
+    Int64Array,
+    RowBounds,
+    bound_conjunction,
+    bound_leaf_rows,
+    bound_matching_rows,
+)
+from metastore_assets.expressions.sql_text import to_short_sql, to_sql
 from metastore_assets.index import IndexColumn, IndexReader
 from metastore_assets.lookup.buckets import buckets_of, partitions_with
 from metastore_assets.lookup.enough import enough
@@ -50,22 +65,24 @@ class Pruning:
         self._index = index
         with count_io() as meter:
             self._fragments = index.fragments()
-            self._row_counts: Integers = self._fragments["row_count"].to_numpy()
-            self._sizes: Integers = self._fragments["bytes"].to_numpy()
+            self._row_counts: Int64Array = self._fragments["row_count"].to_numpy()
+            self._sizes: Int64Array = self._fragments["bytes"].to_numpy()
             self._columns = {
                 column.field_id: unknown_bounds(column, self._row_counts)
                 if column.field_id in unknown
                 else column_bounds(index.column(column.field_id, column.cls), column, self._row_counts)
-                for column in columns_of(predicate)
+                for column in referenced_columns(predicate)
             }
             known = [leaf for leaf in leaves(predicate) if leaf.column.field_id not in unknown]
             self._caps = {leaf: cap for leaf in known if (cap := self._cap(leaf, by_partition)) is not None}
             self._filters = {leaf: own for leaf in known if (own := self._filter(leaf, may_hold)) is not None}
             caps = self._with_filters()
-            self._parts = [true_rows(part, self._row_counts, self._columns, caps) for part in conjuncts(predicate)]
+            self._parts = [
+                bound_matching_rows(part, self._row_counts, self._columns, caps) for part in conjuncts(predicate)
+            ]
         read = meter.counts().read
         self.cost = Cost(len(read.files), read.bytes)
-        self.bounds: RowBounds = all_of(self._parts, self._row_counts)
+        self.bounds: RowBounds = bound_conjunction(self._parts, self._row_counts)
         """Of each fragment, in the order of the index, how many of its rows the predicate is true of."""
 
     @lock_free_cached_property
@@ -105,7 +122,7 @@ class Pruning:
         return dict(zip(ids, zip(*(own.tolist() for own in columns), strict=True), strict=True))
 
     @property
-    def row_counts(self) -> Integers:
+    def row_counts(self) -> Int64Array:
         """Live rows of each fragment, in the order of the index."""
         return self._row_counts
 
@@ -144,7 +161,7 @@ class Pruning:
             names, places, counts = np.unique(statistics, return_inverse=True, return_counts=True)
             sizes = np.bincount(places, self._sizes[out], len(names)).astype(np.int64)
             rows = zip(names.tolist(), counts.tolist(), sizes.tolist(), strict=True)
-            own = [Receipt(short_text(part), *row) for row in rows]
+            own = [Receipt(to_short_sql(part), *row) for row in rows]
             found += sorted(own, key=lambda row: (-row.fragments, row.statistic))
         if len(spare := self._spare):
             found.append(Receipt(f"limit {self.limit}", "row_count", len(spare), int(self._sizes[spare].sum())))
@@ -154,9 +171,9 @@ class Pruning:
         """The fragments that need not be read, by conjunct, then in the order of the index."""
         paths = self._index.fragments(("path",))["path"].to_pylist()
         for part, out, statistics in self._eliminated():
-            text = short_text(part)
+            text = to_short_sql(part)
             for at, statistic in zip(out.tolist(), statistics.tolist(), strict=True):
-                yield Elimination(paths[at], text, statistic, told_value(part, self._columns, statistic, at))
+                yield Elimination(paths[at], text, statistic, eliminating_value(part, self._columns, statistic, at))
         for at in self._spare.tolist():
             yield Elimination(paths[at], f"limit {self.limit}", "row_count", str(self._row_counts[at]))
 
@@ -165,7 +182,7 @@ class Pruning:
         return {
             "version": self.version.number,
             "snapshot": self.version.snapshot,
-            "predicate": text_of(self.predicate),
+            "predicate": to_sql(self.predicate),
             **({} if self.limit is None else {"limit": self.limit}),
             "fragments": self.paths,
             "fragments_total": self.fragments_total,
@@ -182,18 +199,22 @@ class Pruning:
         """The places of the fragments that may have rows and that the limit can do without."""
         return np.flatnonzero((self.bounds.most > 0) & ~self.kept)
 
-    def _eliminated(self) -> Iterator[tuple[Predicate, Integers, npt.NDArray[np.str_]]]:
+    def _eliminated(self) -> Iterator[tuple[Predicate, Int64Array, npt.NDArray[np.str_]]]:
         """By conjunct: the places of the fragments that it is the first to eliminate, and by what statistic each."""
         left = self._row_counts >= 0
         for part, bounds in zip(conjuncts(self.predicate), self._parts, strict=True):
             out = np.flatnonzero(left & (bounds.most == 0))
             if len(out):
                 left[out] = False
-                yield part, out, statistics_of(part, self._columns, self._row_counts, self._caps, self._filters)[out]
+                yield (
+                    part,
+                    out,
+                    eliminating_statistics(part, self._columns, self._row_counts, self._caps, self._filters)[out],
+                )
 
-    def _cap(self, leaf: Leaf, by_partition: ByPartition) -> Integers | None:
+    def _cap(self, leaf: Leaf, by_partition: ByPartition) -> Int64Array | None:
         """At most so many rows of each fragment a leaf is true of, as its partition tells, where bounds leave some."""
-        if (leaf_rows(leaf, self._columns[leaf.column.field_id]).most > 0).sum() < 2:
+        if (bound_leaf_rows(leaf, self._columns[leaf.column.field_id]).most > 0).sum() < 2:
             return None
         found, buckets = by_partition(leaf), self._buckets(leaf)
         if found is None and not buckets:
@@ -207,12 +228,12 @@ class Pruning:
 
     def _filter(self, leaf: Leaf, may_hold: MayHold) -> npt.NDArray[np.bool_] | None:
         """Which fragments may hold a leaf's values, where bounds and partitions leave some."""
-        left = leaf_rows(leaf, self._columns[leaf.column.field_id]).most
+        left = bound_leaf_rows(leaf, self._columns[leaf.column.field_id]).most
         if leaf in self._caps:
             left = np.minimum(left, self._caps[leaf])
         return may_hold(leaf) if (left > 0).sum() >= 2 else None
 
-    def _with_filters(self) -> dict[Leaf, Integers]:
+    def _with_filters(self) -> dict[Leaf, Int64Array]:
         """What caps the rows that a leaf is true of, by partitions and by filters."""
         caps = dict(self._caps)
         for leaf, own in self._filters.items():
@@ -233,7 +254,7 @@ class Pruning:
         return [(name, own) for name, own in found if own is not None]
 
 
-def column_bounds(own: IndexColumn, column: Column, rows: Integers) -> ColumnBounds:
+def column_bounds(own: IndexColumn, column: Column, rows: Int64Array) -> ColumnBounds:
     """What the index has of a column as bounds."""
     nulls = _known(own.null_count, rows)
     if column.cls is not None and column.cls.kind == "float":
@@ -243,7 +264,7 @@ def column_bounds(own: IndexColumn, column: Column, rows: Integers) -> ColumnBou
     return ColumnBounds(rows, nulls, nans, _one(own.minimum), _one(own.maximum))
 
 
-def unknown_bounds(column: Column, rows: Integers) -> ColumnBounds:
+def unknown_bounds(column: Column, rows: Int64Array) -> ColumnBounds:
     """Of a column that nothing is known of."""
     anything, nothing = RowBounds(np.zeros_like(rows), rows), pa.nulls(len(rows), _arrow(column))
     nans = anything if column.cls is not None and column.cls.kind == "float" else RowBounds(*(np.zeros_like(rows),) * 2)
@@ -254,7 +275,7 @@ def _arrow(column: Column) -> pa.DataType:
     return pa.null() if column.cls is None else column.cls.arrow
 
 
-def _known(counts: pa.ChunkedArray, most: Integers) -> RowBounds:
+def _known(counts: pa.ChunkedArray, most: Int64Array) -> RowBounds:
     known = counts.is_valid().to_numpy()
     exact = counts.fill_null(0).to_numpy()
     return RowBounds(np.where(known, exact, 0), np.where(known, exact, most))

@@ -20,7 +20,7 @@ from metastore_assets.statistics.spread import Spread
 from metastore_assets.store.manifest import PartitionEntry, Version
 
 if TYPE_CHECKING:
-    from metastore_assets.expressions.tree import Predicate
+    from metastore_assets.expressions.predicates import Predicate
     from metastore_assets.lookup.scope import Scope
     from metastore_assets.lookup.table import Table
     from metastore_assets.value_counts import ListReader

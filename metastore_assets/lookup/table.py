@@ -26,7 +26,7 @@ from metastore_assets.store.manifest import OwnStatistics, PartitionEntry, Profi
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.stored_entries import find_partition
 from metastore_assets.store.versions import VersionStore
-from metastore_assets.values.leaves import LeafColumn, schema_leaves
+from metastore_assets.values.leaf_columns import LeafColumn, schema_leaves
 
 _OPEN_PROFILES = 32
 _FEW = 4

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from metastore_assets.errors import CorruptionError, LiteralError, NotKeptError
-from metastore_assets.expressions.literals import literal, literal_of_text
+from metastore_assets.expressions.literals import parse_literal, to_literal
 from metastore_assets.lookup.answers import AsOf, Count, Quantile
 from metastore_assets.lookup.ordered import ListedValues, Method, Ordered, SketchedValues, StoredValues, quantile
 from metastore_assets.lookup.profile_files import Profile
@@ -85,8 +85,8 @@ class ColumnValues:
     def literal(self, value: object) -> pa.Scalar:
         """A value that is asked about. Raises LiteralError, NotKeptError where the column has no values of its own."""
         if isinstance(value, TextValue):
-            return literal_of_text(value.text, self._class(), self._subject)
-        return literal(value, self._class(), self._subject)
+            return parse_literal(value.text, self._class(), self._subject)
+        return to_literal(value, self._class(), self._subject)
 
     def top(self, n: int) -> list[tuple[pa.Scalar, int]]:
         """The n most frequent values with their frequencies. Raises NotKeptError, CorruptionError."""

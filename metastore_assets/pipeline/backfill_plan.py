@@ -13,10 +13,10 @@ from itertools import chain
 from typing import Literal
 
 from metastore_assets.errors import ColumnNotFoundError, PartitionNotFoundError
+from metastore_assets.expressions.partition_filter import PartitionFilter
+from metastore_assets.expressions.partition_keys import decode_partition_key
+from metastore_assets.expressions.partition_patterns import match_partitions, resolve_partition_keys
 from metastore_assets.formats.base import Fragment, Snapshot
-from metastore_assets.formats.partition_choice import chosen_partitions, named_partitions
-from metastore_assets.formats.partition_filter import PartitionFilter
-from metastore_assets.formats.partition_keys import decode_partition_key
 from metastore_assets.formats.partition_ranges import PartitionRanges
 from metastore_assets.messages import close_names
 from metastore_assets.pipeline.column_spec import digest
@@ -37,7 +37,7 @@ class Choice:
 
     mode: Mode = "outdated"
     partitions: tuple[str, ...] = ()
-    """Keys or patterns, see `chosen_partitions`."""
+    """Keys or patterns, see `match_partitions`."""
     keys: tuple[str, ...] | None = None
     """Keys from a list, which may be empty; None where there is no list."""
     first: str | None = None
@@ -71,8 +71,8 @@ class Choice:
             between = _where(table, self.where, between, snapshot)
         if not self.partitions and self.keys is None:
             return between
-        named = chosen_partitions(table, self.partitions, ranges.keys)
-        named |= named_partitions(table, self.keys or (), ranges.keys)
+        named = match_partitions(table, self.partitions, ranges.keys)
+        named |= resolve_partition_keys(table, self.keys or (), ranges.keys)
         found = tuple(key for key in between if key in named)
         if named and not found:
             raise PartitionNotFoundError(
@@ -92,7 +92,7 @@ def _where(table: str, where: str, keys: Sequence[str], snapshot: Snapshot) -> t
             + (close_names(unknown[0], known, "; it is partitioned by {}") or "; it is not partitioned")
         )
     bound = condition.bind(table, {name: snapshot.partition_type(name) for name in known})
-    found = tuple(key for key in keys if bound.keeps(items[key]))
+    found = tuple(key for key in keys if bound.may_match(items[key]))
     if not found:
         raise PartitionNotFoundError(f"table {table!r}: --where {where!r} is true of none of {len(keys):,} partitions")
     return found

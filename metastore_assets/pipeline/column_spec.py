@@ -21,9 +21,8 @@ from metastore_assets.statistics.histogram import histogram_capacity
 from metastore_assets.statistics.keyed_hashing import key_id
 from metastore_assets.statistics.user_defined.interface import MergeableStatistic
 from metastore_assets.statistics.user_defined.loading import load_for_class
-from metastore_assets.values.leaves import LeafColumn
-from metastore_assets.values.types import signature as class_signature
-from metastore_assets.values.types import type_class
+from metastore_assets.values.leaf_columns import LeafColumn
+from metastore_assets.values.types import type_class, type_fingerprint
 
 STATISTICS_VERSION = "3"
 FREQUENCIES_VERSION = "1"
@@ -173,7 +172,7 @@ def column_spec(position: int, leaves: Iterable[tuple[LeafColumn, ResolvedPolicy
     """What is wanted of a top-level column, whose first leaf is at that position in the table."""
     own = list(leaves)
     valued = [(leaf.field_id, policy) for leaf, policy in own if policy.values == "shown" and _has_values(leaf)]
-    kinds = [f"{leaf.field_id}:{class_signature(leaf.type)}{_hidden(policy)}" for leaf, policy in own]
+    kinds = [f"{leaf.field_id}:{type_fingerprint(leaf.type)}{_hidden(policy)}" for leaf, policy in own]
     states = {
         leaf: "prints" if policy.is_fingerprinted else policy.frequencies
         for leaf, policy in valued

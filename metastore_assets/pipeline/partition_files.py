@@ -12,7 +12,7 @@ from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.tables import parse_statistics_rows
 from metastore_assets.store.manifest import OwnStatistics, PartitionEntry, PartitionFiles, Version
 from metastore_assets.store.objects import ObjectStore
-from metastore_assets.values.leaves import schema_leaves
+from metastore_assets.values.leaf_columns import schema_leaves
 
 _FILES_PER_TASK = 64
 _CHEAPER = 10

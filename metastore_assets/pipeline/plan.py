@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
+from metastore_assets.expressions.partition_patterns import match_partitions
 from metastore_assets.formats.base import Fragment, Snapshot
-from metastore_assets.formats.partition_choice import chosen_partitions
 from metastore_assets.pipeline.column_spec import digest
 from metastore_assets.pipeline.profile_spec import ProfileSpec, ProfileSpecs, SpecCompatibility, field_identity
 from metastore_assets.store.manifest import FragmentEntry, PartitionEntry, Version
@@ -132,7 +132,7 @@ def make_plan(
 
     `stored` are the profiles there are: of the published version, of fragments that left the table earlier, and of
     attempts that did not publish; `specs` tells by profile spec id what each of them holds. With `full` every fragment
-    is read again; `partitions` names partitions, by key or pattern (see `chosen_partitions`), whose fragments are read
+    is read again; `partitions` names partitions, by key or pattern (see `match_partitions`), whose fragments are read
     again whatever is stored. But none is that has a profile among the `fresh` ones: those were made for the same
     request, by a plan that could not be carried out.
 
@@ -145,7 +145,7 @@ def make_plan(
     by_key: dict[str, list[Fragment]] = {}
     for fragment in snapshot.fragments:
         by_key.setdefault(fragment.partition_key, []).append(fragment)
-    named = chosen_partitions(table, partitions, by_key)
+    named = match_partitions(table, partitions, by_key)
     forced = set(by_key) if full else named
     done = _usable(fresh, known, snapshot, set())
     reused = {**done, **_usable(stored, known, snapshot, forced)}

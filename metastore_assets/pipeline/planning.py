@@ -19,7 +19,7 @@ from metastore_assets.pipeline.profile_spec import ProfileSpec, ProfileSpecs, fi
 from metastore_assets.pipeline.profiles.states_reader import sound
 from metastore_assets.store.manifest import FragmentEntry, Version
 from metastore_assets.store.versions import VersionStore
-from metastore_assets.values.leaves import LeafColumn, schema_leaves
+from metastore_assets.values.leaf_columns import LeafColumn, schema_leaves
 
 
 def memory_of(versions: VersionStore, *, full: bool) -> MetadataCache:

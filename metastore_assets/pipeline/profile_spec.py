@@ -11,13 +11,13 @@ import pyarrow as pa
 
 from metastore_assets.config import CardinalityMode, ResolvedPolicy, TableConfig
 from metastore_assets.errors import ConfigError, UnsupportedTypeError
+from metastore_assets.expressions.partition_filter import PartitionFilter
 from metastore_assets.formats.base import FIELD_ID, INITIAL_DEFAULT
-from metastore_assets.formats.partition_filter import PartitionFilter
 from metastore_assets.pipeline.column_spec import ColumnSpec, column_spec, digest, parse_column_spec
 from metastore_assets.statistics.keyed_hashing import column_key
 from metastore_assets.statistics.user_defined.interface import FrequencyStatistic
 from metastore_assets.statistics.user_defined.loading import load_for_class
-from metastore_assets.values.leaves import LeafColumn, schema_leaves
+from metastore_assets.values.leaf_columns import LeafColumn, schema_leaves
 from metastore_assets.values.types import type_class
 
 _MERGE_VERSION = "4"
@@ -153,7 +153,7 @@ def table_profile_spec(
     cut += [json.dumps({"by_partition": spread})] if spread else []
     defaulted = frozenset(field_identity(field) for field in schema if INITIAL_DEFAULT in (field.metadata or {}))
     id_ = digest([_MERGE_VERSION, json.dumps(column_specs), *partitions, *cut])
-    open_ = frozenset(leaf.field_id for leaf, _ in leaves if table.policy(leaf.path, leaf.known_as).is_undecided)
+    open_ = frozenset(leaf.field_id for leaf, _ in leaves if table.policy(leaf.path, leaf.aliases).is_undecided)
     return ProfileSpec(id_, column_specs, tuple(leaves), owners, defaulted, open_)
 
 
@@ -165,7 +165,7 @@ def _meant(partitions: str | Mapping[str, tuple[str, ...]]) -> str:
 
 
 def _policy(table: TableConfig, leaf: LeafColumn, resolved: Mapping[str, CardinalityMode]) -> ResolvedPolicy:
-    policy = table.policy(leaf.path, leaf.known_as)
+    policy = table.policy(leaf.path, leaf.aliases)
     if policy.values == "hidden" and table.hidden_key is not None:
         policy = policy.with_hash_key(column_key(table.hidden_key, table.name, leaf.field_id))
     if not policy.is_undecided or leaf.field_id not in resolved:

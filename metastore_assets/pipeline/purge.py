@@ -27,7 +27,7 @@ from metastore_assets.store.objects import ObjectInfo
 from metastore_assets.store.pending import PendingFiles, list_pending
 from metastore_assets.store.versions import HISTORY, VersionStore
 from metastore_assets.value_counts import read_lists, rewritten, write_lists
-from metastore_assets.values.leaves import schema_leaves
+from metastore_assets.values.leaf_columns import schema_leaves
 
 _ATTEMPTS = 5
 BEYOND = (

@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from metastore_assets.lookup.answers import ExactCount
-from metastore_assets.scan.counting import count
-from metastore_assets.scan.frames import scan
-from metastore_assets.scan.scoped import scoped
+from metastore_assets.scan.dataframe import scan
+from metastore_assets.scan.exact_count import count
+from metastore_assets.scan.filtered_view import filter_table
 from metastore_assets.spark.versions import require_pyspark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["ExactCount", "count", "register", "scan", "scoped"]
+__all__ = ["ExactCount", "count", "filter_table", "register", "scan"]
 
 
 def register(spark: SparkSession) -> None:
@@ -22,6 +22,6 @@ def register(spark: SparkSession) -> None:
     Raises ConfigError for PySpark before 4.0, which has no data sources in Python.
     """
     require_pyspark((4, 0), 'the data source "metastore"')
-    from metastore_assets.scan.source import MetastoreSource  # which takes Spark's own modules
+    from metastore_assets.scan.spark_source import MetastoreSource  # which takes Spark's own modules
 
     spark.dataSource.register(MetastoreSource)

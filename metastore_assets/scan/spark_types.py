@@ -9,7 +9,7 @@ from pyarrow import types as t
 
 from metastore_assets.config import TableConfig
 from metastore_assets.errors import UnsupportedTypeError
-from metastore_assets.values.leaves import plain_array, plain_type
+from metastore_assets.values.leaf_columns import plain_array, plain_type
 
 
 def spark_arrow_type(table: TableConfig, field: pa.Field) -> pa.DataType:

@@ -13,7 +13,7 @@ from metastore_assets.history import read_history
 from metastore_assets.history.rows import OF_VERSIONS, SCHEMA, of_version, record
 from metastore_assets.lookup import Metastore, Table
 from metastore_assets.sql.columns import BINS, LISTED, bins_of_column, listed_values
-from metastore_assets.values.leaves import schema_leaves
+from metastore_assets.values.leaf_columns import schema_leaves
 
 _PORTION = 5_000
 """Records that become Arrow at a time."""

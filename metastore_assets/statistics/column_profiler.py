@@ -37,8 +37,8 @@ from metastore_assets.statistics.quantiles import build_quantile_sketch, merge_q
 from metastore_assets.statistics.runs import BLOCK, SortedValues
 from metastore_assets.statistics.user_defined.states import UserStateAccumulator
 from metastore_assets.statistics.value_filter import build_filter
-from metastore_assets.values.bounds import lower_bound, upper_bound
 from metastore_assets.values.physical import order_key, storage
+from metastore_assets.values.truncation import truncate_lower, truncate_upper
 from metastore_assets.values.types import TypeClass
 
 State = TypeVar("State")
@@ -267,8 +267,8 @@ class ColumnProfiler:
         least, greatest = self._least, self._greatest
         minimum_exact = maximum_exact = True
         if least is not None and greatest is not None and self.cls.name in ("string", "binary"):
-            least, minimum_exact = lower_bound(least.as_buffer().to_pybytes(), self.cls)
-            greatest, maximum_exact = upper_bound(greatest.as_buffer().to_pybytes(), self.cls)
+            least, minimum_exact = truncate_lower(least.as_buffer().to_pybytes(), self.cls)
+            greatest, maximum_exact = truncate_upper(greatest.as_buffer().to_pybytes(), self.cls)
         return {
             "minimum": least,
             "maximum": greatest,

@@ -10,7 +10,7 @@ from pyarrow import types as t
 from metastore_assets.startup import pc
 from metastore_assets.statistics.column import STATISTICS, ColumnStatistics
 from metastore_assets.statistics.declaration import ARROW_TYPES
-from metastore_assets.values.leaves import LeafColumn, plain_type
+from metastore_assets.values.leaf_columns import LeafColumn, plain_type
 from metastore_assets.values.types import type_class, type_text
 
 

@@ -8,7 +8,7 @@ from metastore_assets.statistics.column_profiler import ColumnProfiler
 from metastore_assets.statistics.current_schema import value_width
 from metastore_assets.statistics.frequencies import Frequencies, count_nan
 from metastore_assets.statistics.histogram import Histogram
-from metastore_assets.values.leaves import LeafColumn
+from metastore_assets.values.leaf_columns import LeafColumn
 from metastore_assets.values.types import class_named, type_text
 
 

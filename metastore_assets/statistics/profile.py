@@ -23,7 +23,7 @@ from metastore_assets.statistics.hidden import HiddenValues
 from metastore_assets.statistics.histogram import Histogram
 from metastore_assets.statistics.runs import SortedValues, count_dense, is_mostly_distinct
 from metastore_assets.statistics.user_defined.finalize import add_user_results
-from metastore_assets.values.leaves import (
+from metastore_assets.values.leaf_columns import (
     LeafColumn,
     is_list,
     leaf_columns,

@@ -11,20 +11,7 @@ import pyarrow as pa
 from pyarrow import types as t
 
 from metastore_assets.errors import UnsupportedTypeError
-from metastore_assets.values.leaves import LeafColumn, leaf_columns, plain_type, schema_leaves, split_leaves
-
-__all__ = [
-    "LeafColumn",
-    "TypeClass",
-    "class_named",
-    "classes_of",
-    "leaf_columns",
-    "plain_type",
-    "schema_leaves",
-    "signature",
-    "split_leaves",
-    "type_class",
-]
+from metastore_assets.values.leaf_columns import plain_type
 
 DECIMAL_DIGITS = 38
 
@@ -140,7 +127,7 @@ def class_named(name: str) -> TypeClass:
     raise UnsupportedTypeError(f"{name!r} is no type class")
 
 
-def signature(type: pa.DataType) -> str:
+def type_fingerprint(type: pa.DataType) -> str:
     """What a stored profile of a column of `type` depends on: profiles of equal signatures merge.
 
     The class name; for containers and types without a class the Arrow type as text.

@@ -27,7 +27,7 @@ tables:
   - {{name: sales, uri: ./sales, checks: [complete]}}
 """
 _ONLY_WITH = {
-    "metastore_assets.scan.source": "pyspark.sql.datasource",
+    "metastore_assets.scan.spark_source": "pyspark.sql.datasource",
     "metastore_assets.spark.local_channel": "pyspark.sql.connect.local_server",
 }
 """Modules that need a module which older versions of a package lack."""

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from metastore_assets.assets.partition_mapping import TablePartitions
 from metastore_assets.errors import ConfigError
-from metastore_assets.formats.partition_keys import encode_partition_key
+from metastore_assets.expressions.partition_keys import encode_partition_key
 
 START, END = date(2023, 11, 1), date(2024, 4, 1)
 DAILY = DailyPartitionsDefinition("2023-11-01", end_date="2024-04-01")

@@ -15,9 +15,9 @@ import pyarrow.dataset as ds
 import pytest
 from hypothesis import given
 
-from metastore_assets.expressions.rows import matches
-from metastore_assets.expressions.typed import parse_predicate
-from metastore_assets.values.leaves import schema_leaves
+from metastore_assets.expressions.binding import parse_predicate
+from metastore_assets.expressions.row_filter import matches
+from metastore_assets.values.leaf_columns import schema_leaves
 
 VALUES = [0.0, 1.0, -1.5, 0.1, 88.001144, 9.007199e15, 2.0**53 + 2, 1e-45, 3.4e38, math.inf, -math.inf, math.nan]
 OPERATORS: list[Callable[[Any, Any], Any]] = [

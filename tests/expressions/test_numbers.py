@@ -8,10 +8,10 @@ import pyarrow as pa
 import pytest
 
 from metastore_assets.errors import LiteralError
-from metastore_assets.expressions.literals import literal, literal_of_text
-from metastore_assets.expressions.tree import Compare
-from metastore_assets.expressions.typed import parse_predicate
-from metastore_assets.values.leaves import schema_leaves
+from metastore_assets.expressions.binding import parse_predicate
+from metastore_assets.expressions.literals import parse_literal, to_literal
+from metastore_assets.expressions.predicates import Comparison
+from metastore_assets.values.leaf_columns import schema_leaves
 from metastore_assets.values.types import type_class
 
 SCHEMA = pa.schema([("n", pa.int64()), ("price", pa.decimal128(10, 2)), ("wide", pa.decimal128(38, 0))])
@@ -49,7 +49,7 @@ def test_all_digits_count(sign: str) -> None:
     """Of a literal with a sign too: Python rounds what is calculated with decimals to 28."""
     digits = "12345678901234567890123456789012345678"
     predicate = parse_predicate(f"wide = {sign}{digits}", "t", LEAVES)
-    assert isinstance(predicate, Compare)
+    assert isinstance(predicate, Comparison)
     assert str(predicate.value) == f"{'-' if sign == '-' else ''}{digits}"
 
 
@@ -59,6 +59,6 @@ def test_they_are_no_literals(text: str) -> None:
     for type_ in (pa.int64(), pa.decimal128(10, 2)):
         cls = type_class(type_)
         with pytest.raises(LiteralError, match="is no value of column 'n'"):
-            literal_of_text(text, cls, "column 'n'")
+            parse_literal(text, cls, "column 'n'")
         with pytest.raises(LiteralError, match="is no value of column 'n'"):
-            literal(Decimal(text), cls, "column 'n'")
+            to_literal(Decimal(text), cls, "column 'n'")

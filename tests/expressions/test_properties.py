@@ -12,13 +12,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from metastore_assets.expressions.counts import ColumnBounds, RowBounds, true_rows
-from metastore_assets.expressions.reasons import statistics_of
-from metastore_assets.expressions.rows import matches
-from metastore_assets.expressions.text import text_of
-from metastore_assets.expressions.tree import columns_of
-from metastore_assets.expressions.typed import parse_predicate
-from metastore_assets.values.leaves import schema_leaves
+from metastore_assets.expressions.binding import parse_predicate
+from metastore_assets.expressions.elimination import eliminating_statistics
+from metastore_assets.expressions.predicates import referenced_columns
+from metastore_assets.expressions.row_bounds import ColumnBounds, RowBounds, bound_matching_rows
+from metastore_assets.expressions.row_filter import matches
+from metastore_assets.expressions.sql_text import to_sql
+from metastore_assets.values.leaf_columns import schema_leaves
 from metastore_assets.values.types import TypeClass, class_named
 from tests.expressions.model import holds, plain, predicates, rows_of, schema, sql, table_of
 
@@ -39,14 +39,15 @@ def check_bounds(node: tuple[Any, ...], sets: list[list[dict[str, Any]]], blur: 
     predicate = parse_predicate(sql(node), "t", LEAVES)
     counts = np.array([len(own) for own in sets], np.int64)
     columns = {
-        column.field_id: bounds_of(column.path, column.cls, sets, counts, blur) for column in columns_of(predicate)
+        column.field_id: bounds_of(column.path, column.cls, sets, counts, blur)
+        for column in referenced_columns(predicate)
     }
-    found = true_rows(predicate, counts, columns)
+    found = bound_matching_rows(predicate, counts, columns)
     true = [sum(holds(node, row) is True for row in plain(own)) for own in sets]
     assert (found.least <= true).all(), (sql(node), found, true)
     assert (found.most >= true).all(), (sql(node), found, true)
     assert (found.most <= counts).all()
-    assert len(statistics_of(predicate, columns, counts, {})) == len(sets)
+    assert len(eliminating_statistics(predicate, columns, counts, {})) == len(sets)
 
 
 def bounds_of(
@@ -136,13 +137,13 @@ def test_values_that_python_has_not_travel() -> None:
     predicate = parse_predicate(where, "t", leaves)
     again = pickle.loads(pickle.dumps(predicate))
     assert again == predicate
-    assert text_of(again) == text_of(predicate)
-    assert ".123456789" in text_of(again)
-    assert "200000-01-01" in text_of(again)
+    assert to_sql(again) == to_sql(predicate)
+    assert ".123456789" in to_sql(again)
+    assert "200000-01-01" in to_sql(again)
 
 
 @RELAXED
 @given(predicates())
 def test_its_text_parses_to_the_same_predicate(node: tuple[Any, ...]) -> None:
     predicate = parse_predicate(sql(node), "t", LEAVES)
-    assert parse_predicate(text_of(predicate), "t", LEAVES) == predicate
+    assert parse_predicate(to_sql(predicate), "t", LEAVES) == predicate

@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 
 from metastore_assets.config import TableConfig
 from metastore_assets.errors import LiteralError, MetastoreError, PartitionNotFoundError
+from metastore_assets.expressions.partition_keys import NULL_VALUE, encode_partition_key
 from metastore_assets.formats import open_table_format
 from metastore_assets.formats.base import Fragment, Snapshot
-from metastore_assets.formats.partition_keys import NULL_VALUE, encode_partition_key
 from metastore_assets.formats.partition_ranges import PartitionRanges
 from metastore_assets.formats.values import constant, value_text
 

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from metastore_assets.errors import SnapshotNotFoundError
+from metastore_assets.expressions.partition_filter import PartitionFilter
 from metastore_assets.formats.bounds import column_path
-from metastore_assets.formats.partition_filter import PartitionFilter
 from metastore_assets.formats.time_travel import not_found, parse_timestamp
 from metastore_assets.storage.location_policy import PathMapping, path_without_origin
 
@@ -53,18 +53,18 @@ def test_the_path_of_a_location_is_what_is_left_without_scheme_and_authority() -
 def test_a_filter_keeps_what_fits_one_pattern_of_each_column() -> None:
     filter_ = PartitionFilter.of({"day": ("2024-01-*", "2023-12-31"), "country": ("FR",)})
     keep = filter_.bind("t", {})
-    assert keep.keeps([("day", "2024-01-05"), ("country", "FR")])
-    assert keep.keeps([("day", "2023-12-31")])
-    assert keep.keeps([("hour", "1")])
-    assert not keep.keeps([("day", "2024-02-01")])
-    assert not keep.keeps([("day", "2024-01-05"), ("country", "fr")])
+    assert keep.may_match([("day", "2024-01-05"), ("country", "FR")])
+    assert keep.may_match([("day", "2023-12-31")])
+    assert keep.may_match([("hour", "1")])
+    assert not keep.may_match([("day", "2024-02-01")])
+    assert not keep.may_match([("day", "2024-01-05"), ("country", "fr")])
     assert filter_.unknown(["day"]) == ["country"]
-    assert PartitionFilter().bind("t", {}).keeps([("day", None)])
+    assert PartitionFilter().bind("t", {}).may_match([("day", None)])
 
 
 def test_null_is_only_meant_by_its_own_name() -> None:
-    assert not PartitionFilter.of({"day": ("*",)}).bind("t", {}).keeps([("day", None)])
-    assert PartitionFilter.of({"day": ("__HIVE_DEFAULT_PARTITION__",)}).bind("t", {}).keeps([("day", None)])
+    assert not PartitionFilter.of({"day": ("*",)}).bind("t", {}).may_match([("day", None)])
+    assert PartitionFilter.of({"day": ("__HIVE_DEFAULT_PARTITION__",)}).bind("t", {}).may_match([("day", None)])
 
 
 @given(
@@ -78,7 +78,7 @@ def test_what_the_first_columns_rule_out_no_further_column_brings_back(
 ) -> None:
     """So a folder may be skipped as soon as its own name does not fit."""
     keep = PartitionFilter.of(patterns).bind("t", {})
-    kept = [keep.keeps(items[:depth]) for depth in range(len(items) + 1)]
+    kept = [keep.may_match(items[:depth]) for depth in range(len(items) + 1)]
     assert kept == sorted(kept, reverse=True)
 
 

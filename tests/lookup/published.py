@@ -25,7 +25,7 @@ from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.versions import VersionStore
 from metastore_assets.value_counts import Lists, write_lists
 from metastore_assets.value_counts.graph import delta_name, rows_of
-from metastore_assets.values.types import schema_leaves
+from metastore_assets.values.leaf_columns import schema_leaves
 
 
 def profiles_of(config: TableConfig, rows: pa.Table) -> list[ColumnProfile]:

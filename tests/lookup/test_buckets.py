@@ -30,7 +30,7 @@ from pyiceberg.types import (
 )
 
 from metastore_assets.config import MetastoreConfig, TableConfig
-from metastore_assets.expressions.literals import literal
+from metastore_assets.expressions.literals import to_literal
 from metastore_assets.lookup import open_table
 from metastore_assets.lookup.buckets import buckets_of
 from metastore_assets.pipeline.refresh import refresh
@@ -61,7 +61,7 @@ def test_a_bucket_is_that_of_the_specification(type_: IcebergType, arrow: pa.Dat
     bucket = BucketTransform(16).transform(type_)
     cls = type_class(arrow)
     for value in values:
-        scalar = literal(value, cls, "it")
+        scalar = to_literal(value, cls, "it")
         given = (
             value if not isinstance(type_, TimestampType | TimestamptzType | DateType | TimeType) else _ticks(scalar)
         )

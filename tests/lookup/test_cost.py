@@ -17,7 +17,7 @@ from metastore_assets.pipeline.profiles.files import write_statistics
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.store.manifest import ProfileFiles
 from metastore_assets.store.objects import ObjectStore
-from metastore_assets.values.leaves import LeafColumn
+from metastore_assets.values.leaf_columns import LeafColumn
 from tests.lookup.published import publish
 from tests.statistics.columns import profile_one
 

@@ -8,7 +8,7 @@ import hypothesis.strategies as st
 import numpy as np
 from hypothesis import given
 
-from metastore_assets.expressions.counts import RowBounds
+from metastore_assets.expressions.row_bounds import RowBounds
 from metastore_assets.lookup.enough import enough
 
 SETS = st.lists(

@@ -13,7 +13,7 @@ import pytest
 
 from metastore_assets.config import MetastoreConfig
 from metastore_assets.errors import ColumnNotFoundError, PartitionNotFoundError
-from metastore_assets.expressions import sql
+from metastore_assets.expressions import sql_parser
 from metastore_assets.lookup import open_table
 from metastore_assets.pipeline.backfill import plan_backfill
 from metastore_assets.pipeline.backfill_plan import Choice
@@ -38,7 +38,7 @@ def test_a_window_moves_with_the_days(tmp_path: Path) -> None:
     config = table_of_days(tmp_path, partitions="day >= current_date - 2")
     seen = []
     for day in (5, 5, 6):
-        with patch.object(sql, "today", lambda day=day: date(2024, 1, day)):
+        with patch.object(sql_parser, "today", lambda day=day: date(2024, 1, day)):
             result = refresh(config, config.tables[0], no_spark)
             seen.append([own.key[-2:] for own in open_table(config.root, "t").partitions()])
             assert result.published == (len(seen) != 2)

@@ -16,8 +16,8 @@ from hypothesis import HealthCheck, given, seed, settings
 from metastore_assets.config import MetastoreConfig, TableConfig
 from metastore_assets.lookup import open_table
 from metastore_assets.pipeline.refresh import refresh
-from metastore_assets.scan.choosing import choose
-from metastore_assets.scan.reading import matching_rows
+from metastore_assets.scan.matching_rows import matching_rows
+from metastore_assets.scan.scan_plan import plan_scan
 from tests.expressions.model import holds, plain, predicates, rows_of, sql, table_of
 
 QUIET = list(HealthCheck)
@@ -64,7 +64,7 @@ def check(folder: Path, number: int, pairs: int) -> int:
     for node in asked:
         where = sql(node)
         wanted = Counter(row["n"] for row in every if holds(node, row) is True)
-        chosen = choose(lookup, own, where, "version")
+        chosen = plan_scan(lookup, own, where, "version")
         found: Counter[int] = Counter()
         for filter_, held in ((None, chosen.whole), (chosen.filter, chosen.unresolved)):
             for fragment in held:

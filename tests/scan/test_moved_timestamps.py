@@ -15,7 +15,7 @@ from deltalake import DeltaTable, write_deltalake
 from metastore_assets.config import MetastoreConfig
 from metastore_assets.lookup import open_table
 from metastore_assets.pipeline.refresh import refresh
-from metastore_assets.values.leaves import schema_leaves
+from metastore_assets.values.leaf_columns import schema_leaves
 
 NANOSECONDS = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
 NAMES = [('a"b', "c"), ("it's", "x`y"), ("q", '"c"'), ("s", "t.u")]

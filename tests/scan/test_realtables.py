@@ -11,8 +11,8 @@ import pytest
 from metastore_assets.config import TableConfig
 from metastore_assets.formats import open_table_format
 from metastore_assets.lookup import Table
-from metastore_assets.scan.choosing import choose, told_by_format
-from metastore_assets.scan.reading import matching_rows
+from metastore_assets.scan.matching_rows import matching_rows
+from metastore_assets.scan.scan_plan import bound_by_format, plan_scan
 from scripts.realtables.tables import real_tables
 from tests.scan.realtables import REFUSED, Question, check_table, keys, order
 
@@ -23,7 +23,7 @@ _FEW = 53
 def check_one(name: str, lookup: Table, table: TableConfig, rows: list[list[Any]], question: Question) -> None:
     wanted = Counter(repr([order(key) for key in row]) for row in rows if question.holds(row[question.column]))
     told = (name, question.where)
-    chosen = choose(lookup, table, question.where, "now")
+    chosen = plan_scan(lookup, table, question.where, "now")
     places = list(range(len(chosen.snapshot.schema)))
     found: Counter[str] = Counter()
     for own, fragments in ((None, chosen.whole), (chosen.filter, chosen.unresolved)):
@@ -35,7 +35,7 @@ def check_one(name: str, lookup: Table, table: TableConfig, rows: list[list[Any]
     total = wanted.total()
     if chosen.snapshot.format != "files":
         table_format = open_table_format(table)
-        told_of = told_by_format(table_format, chosen.snapshot, chosen.snapshot.fragments, chosen.filter.predicate)
+        told_of = bound_by_format(table_format, chosen.snapshot, chosen.snapshot.fragments, chosen.filter.predicate)
         if len(told_of) == len(chosen.snapshot.fragments):
             assert sum(own[1] for own in told_of.values()) <= total <= sum(own[2] for own in told_of.values()), told
     bounds, about = lookup.prune(question.where).rows, lookup.estimate(question.where)

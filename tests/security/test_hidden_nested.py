@@ -19,7 +19,7 @@ from metastore_assets.formats import open_table_format
 from metastore_assets.lookup import Metastore
 from metastore_assets.pipeline.profile_spec import table_profile_spec
 from metastore_assets.pipeline.refresh import refresh
-from metastore_assets.values.leaves import children, schema_leaves
+from metastore_assets.values.leaf_columns import children, schema_leaves
 from tests.robustness.support import no_spark
 from tests.security.searching import files_with
 

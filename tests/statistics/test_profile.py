@@ -16,7 +16,7 @@ from metastore_assets.config import ColumnPolicy
 from metastore_assets.statistics import profile as profile_module
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.profile import profile_all_null
-from metastore_assets.values.leaves import leaf_columns
+from metastore_assets.values.leaf_columns import leaf_columns
 from metastore_assets.values.types import class_named
 from tests.statistics.columns import FINITE, KINDS, TICKS, Kind, profile, profile_one, rows, share
 from tests.statistics.oracle import FRACTIONS, Facts, plain, root, rounded, shape

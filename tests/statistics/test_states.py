@@ -21,7 +21,8 @@ from metastore_assets.statistics.merge import merge_states
 from metastore_assets.statistics.profile import ColumnProfile
 from metastore_assets.statistics.states import build_states_table, decode_histograms, read_state_rows
 from metastore_assets.statistics.union import union_type
-from metastore_assets.values.types import class_named, leaf_columns
+from metastore_assets.values.leaf_columns import leaf_columns
+from metastore_assets.values.types import class_named
 from tests.statistics.columns import KINDS, profile_one, rows, share
 
 UNION = union_type(class_named(kind.type_class) for kind in KINDS.values())

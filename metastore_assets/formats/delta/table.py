@@ -17,6 +17,8 @@ import pyarrow as pa
 
 from metastore_assets.config import TableConfig
 from metastore_assets.errors import TableFormatError, TableNotFoundError
+from metastore_assets.expressions.partition_filter import PartitionFilter
+from metastore_assets.expressions.partition_keys import encode_partition_key
 from metastore_assets.formats.base import DerivedColumn, Fragment, HistoryChange, Snapshot, SnapshotReference
 from metastore_assets.formats.bounds import FragmentBounds, bounds_table, column_path, constant_bounds
 from metastore_assets.formats.deletion_vectors import DeletionVector
@@ -31,8 +33,6 @@ from metastore_assets.formats.delta.statistics import file_bounds, physical_name
 from metastore_assets.formats.delta.values import partition_value
 from metastore_assets.formats.metadata_cache import MetadataCache
 from metastore_assets.formats.metadata_json import parse_json
-from metastore_assets.formats.partition_filter import PartitionFilter
-from metastore_assets.formats.partition_keys import encode_partition_key
 from metastore_assets.formats.readers.parquet import ParquetColumns
 from metastore_assets.formats.readers.reader import FileFragmentReader, explained
 from metastore_assets.formats.schema_casting import FieldMatcher, identity
@@ -227,7 +227,7 @@ class _Table:
         values = [partition_value(text, field.type) for field, text in zip(fields, texts, strict=True)]
         items = [(field.name, value_text(value)) for field, value in zip(fields, values, strict=True)]
         by_identity = {identity(field): value for field, value in zip(fields, values, strict=True)}
-        return by_identity, encode_partition_key(items) if self._filter.keeps(items) else None
+        return by_identity, encode_partition_key(items) if self._filter.may_match(items) else None
 
     def _fragment(self, add: AddedFile, values: dict[str, Constant], key: str) -> Fragment:
         if add.path.startswith("/") or _ABSOLUTE.match(add.path):

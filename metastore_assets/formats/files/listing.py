@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from metastore_assets.errors import TableFormatError
+from metastore_assets.expressions.partition_filter import BoundPartitionFilter
 from metastore_assets.formats.files.foreign import ADVICE, kind_of_file
 from metastore_assets.formats.files.ignored_files import is_leftover, is_leftover_folder
 from metastore_assets.formats.files.neighbours import Formats, Neighbours
 from metastore_assets.formats.files.streaming_sink import LOG, committed_paths
 from metastore_assets.formats.files.templates import Folders, Items, texts
 from metastore_assets.formats.metadata_cache import MetadataCache, cache_key
-from metastore_assets.formats.partition_filter import BoundPartitionFilter
 from metastore_assets.storage.compression import SUFFIXES
 from metastore_assets.storage.location import Location, StoredFile
 from metastore_assets.storage.location_policy import LocationPolicy
@@ -77,7 +77,7 @@ def list_files(
     def leads(path: str) -> bool:
         if is_leftover_folder(path.rpartition("/")[2]) or not folders.leads(path.split("/")):
             return False
-        return filter_ is None or filter_.keeps(texts(_items(location, folders, path, path.split("/"))))
+        return filter_ is None or filter_.may_match(texts(_items(location, folders, path, path.split("/"))))
 
     def holds(path: str) -> bool:
         above, _, name = path.rpartition("/")
@@ -142,7 +142,7 @@ def data_files(
         stem, compression = _strip(name, SUFFIXES)
         suffix = next((suffix for suffix in _KINDS if stem.endswith(suffix)), "")
         partition = partitions[stored.path.rpartition("/")[0]]
-        if not filter_.keeps(texts(partition)):
+        if not filter_.may_match(texts(partition)):
             continue
         if stored.path and not suffix:
             _check_suffix(location, stored.path, stem)

@@ -18,6 +18,8 @@ from metastore_assets.errors import (
     TableFormatError,
     TableNotFoundError,
 )
+from metastore_assets.expressions.partition_filter import BoundPartitionFilter, PartitionFilter
+from metastore_assets.expressions.partition_keys import encode_partition_key
 from metastore_assets.formats.base import Fragment, HistoryChange, Snapshot, SnapshotReference
 from metastore_assets.formats.bounds import bounds_table
 from metastore_assets.formats.files.csv.options import OPTIONS as CSV_OPTIONS
@@ -26,8 +28,6 @@ from metastore_assets.formats.files.listing import READABLE, DataFile, data_file
 from metastore_assets.formats.files.neighbours import Formats, Neighbours
 from metastore_assets.formats.files.templates import Folders, HiveFolders, Items, Template, texts
 from metastore_assets.formats.metadata_cache import MetadataCache
-from metastore_assets.formats.partition_filter import BoundPartitionFilter, PartitionFilter
-from metastore_assets.formats.partition_keys import encode_partition_key
 from metastore_assets.messages import close_names
 from metastore_assets.storage.listing import StoredFile
 from metastore_assets.storage.location_policy import LocationPolicy, table_location
@@ -168,7 +168,7 @@ class FilesFormat:
 
     def _listed_by(self) -> BoundPartitionFilter | None:
         """Which folders are listed, before it is known which partition columns there are; None where all are."""
-        if not self._filter.leaves_out:
+        if not self._filter.excludes_partitions:
             return None
         if self._folders.types:
             return None if self._filter.unknown(self._folders.types) else self._bound(self._folders.types)
@@ -203,7 +203,7 @@ class FilesFormat:
             neighbours.check(anew=anew)
             files = data_files(location, found, self._folders, self._bind, self._cache, self._kind)
         if not files:
-            left = " in the partitions that are meant" if self._filter.leaves_out else ""
+            left = " in the partitions that are meant" if self._filter.excludes_partitions else ""
             raise TableNotFoundError(f"{location.uri} holds no table: there are no data files{left}")
         kinds = {file.kind: file for file in files}
         if self._kind is not None and (others := kinds.keys() - {self._kind}):

@@ -12,7 +12,7 @@ from urllib.parse import unquote_to_bytes
 import pyarrow as pa
 
 from metastore_assets.errors import ConfigError
-from metastore_assets.formats.partition_keys import NULL_VALUE
+from metastore_assets.expressions.partition_keys import NULL_VALUE
 from metastore_assets.formats.values import Constant, constant
 
 Value = str | int | date | None

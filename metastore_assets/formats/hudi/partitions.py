@@ -10,7 +10,7 @@ from urllib.parse import unquote
 import pyarrow as pa
 
 from metastore_assets.errors import TableFormatError
-from metastore_assets.formats.partition_keys import NULL_VALUE
+from metastore_assets.expressions.partition_keys import NULL_VALUE
 
 PATH_COLUMN = "_hoodie_partition_path"
 """Stands for the partition columns of old tables, which do not say what theirs are."""
@@ -137,7 +137,7 @@ def partition_types(
     types = {column: value_type(paths, column, schema) for column in columns}
     typed = {column for column, type_ in types.items() if not pa.types.is_string(type_)}
     if typed:
-        from metastore_assets.expressions.partitions import is_partition_value  # most columns are texts
+        from metastore_assets.expressions.partition_condition import is_partition_value  # most columns are texts
 
         for path in partitions:
             texts = dict(paths.items(path))

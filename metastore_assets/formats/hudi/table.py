@@ -10,6 +10,8 @@ import pyarrow as pa
 
 from metastore_assets.config import TableConfig
 from metastore_assets.errors import ConfigError, TableFormatError, TableNotFoundError
+from metastore_assets.expressions.partition_filter import PartitionFilter
+from metastore_assets.expressions.partition_keys import encode_partition_key
 from metastore_assets.formats.base import (
     DerivedColumn,
     Fragment,
@@ -38,8 +40,6 @@ from metastore_assets.formats.hudi.schema import (
 from metastore_assets.formats.hudi.slices import FileSlice, file_slices
 from metastore_assets.formats.hudi.timeline import Instant, State, Timeline, flag, load_timeline
 from metastore_assets.formats.metadata_cache import MetadataCache
-from metastore_assets.formats.partition_filter import PartitionFilter
-from metastore_assets.formats.partition_keys import encode_partition_key
 from metastore_assets.storage.corrupt_input import CORRUPTION_ERRORS, unreadable_error
 from metastore_assets.storage.io_counters import IoCountingThreadPool
 from metastore_assets.storage.location import Location
@@ -163,10 +163,10 @@ class HudiFormat:
         return self._keeps(paths, types or dict.fromkeys(paths.columns, pa.string()))
 
     def _keeps(self, paths: PartitionPaths, types: Mapping[str, pa.DataType]) -> Callable[[str], bool]:
-        if not self._filter.leaves_out:
+        if not self._filter.excludes_partitions:
             return lambda path: True
         bound = self._filter.bind(self._location.uri, types)
-        return lru_cache(maxsize=None)(lambda path: bound.keeps(paths.items(path)))
+        return lru_cache(maxsize=None)(lambda path: bound.may_match(paths.items(path)))
 
     def _check_filter(self, columns: Sequence[str]) -> None:
         if unknown := self._filter.unknown(columns):

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from metastore_assets.expressions.partition_keys import encode_partition_key
 from metastore_assets.formats.base import DerivedColumn
 from metastore_assets.formats.iceberg.bounds import decoded
 from metastore_assets.formats.iceberg.metadata import PartitionField, TableMetadata
 from metastore_assets.formats.iceberg.schema import fields_by_id, primitive_type
-from metastore_assets.formats.partition_keys import encode_partition_key
 from metastore_assets.formats.values import Constant, constant, unscaled_decimal, value_text
 from metastore_assets.iso8601 import date_text, timestamp_text
 

@@ -12,6 +12,7 @@ from typing import Any, cast
 import pyarrow as pa
 
 from metastore_assets.errors import TableFormatError
+from metastore_assets.expressions.partition_filter import PartitionFilter
 from metastore_assets.formats.base import Fragment
 from metastore_assets.formats.iceberg.delete_files import PositionDeletes
 from metastore_assets.formats.iceberg.deletes import DeleteIndex, Deletes
@@ -33,7 +34,6 @@ from metastore_assets.formats.iceberg.partitions import Partitions
 from metastore_assets.formats.iceberg.schema import arrow_field, fields_by_id
 from metastore_assets.formats.iceberg.states import State
 from metastore_assets.formats.metadata_cache import MetadataCache
-from metastore_assets.formats.partition_filter import PartitionFilter
 from metastore_assets.formats.readers.columns import KINDS
 from metastore_assets.storage.corrupt_input import metadata_errors
 from metastore_assets.tasks.reading import read_all, read_one, told
@@ -159,10 +159,10 @@ class Planner:
             for field, (lower, upper, is_mixed) in zip(spec, manifest.partitions, strict=False)
             if lower is not None and lower == upper and not is_mixed and field.transform != "void"
         ]
-        return self._filter.keeps(item for item in items if item is not None)
+        return self._filter.may_match(item for item in items if item is not None)
 
     def _keeps(self, entry: FileEntry) -> bool:
-        return self._filter.keeps(self.partitions.partition(entry.spec_id, entry.partition).items)
+        return self._filter.may_match(self.partitions.partition(entry.spec_id, entry.partition).items)
 
     def _check(self, entry: FileEntry) -> None:
         if entry.is_encrypted:

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from metastore_assets.config import TableConfig
 from metastore_assets.errors import MetastoreError, TableFormatError, TableNotFoundError
+from metastore_assets.expressions.partition_filter import PartitionFilter
 from metastore_assets.formats.base import HistoryChange, Snapshot, SnapshotReference
 from metastore_assets.formats.bounds import FragmentBounds, bounds_table, column_path
 from metastore_assets.formats.iceberg.bounds import fragment_bounds
@@ -21,7 +22,6 @@ from metastore_assets.formats.iceberg.plan import Planner
 from metastore_assets.formats.iceberg.schema import arrow_schema
 from metastore_assets.formats.iceberg.states import State, history_change_since, resolve_state
 from metastore_assets.formats.metadata_cache import MetadataCache, cache_key
-from metastore_assets.formats.partition_filter import PartitionFilter
 from metastore_assets.storage.corrupt_input import CORRUPTION_ERRORS, metadata_errors, unreadable_error
 from metastore_assets.storage.listing import StoredFile
 from metastore_assets.storage.location import Location

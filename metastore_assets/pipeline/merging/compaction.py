@@ -44,7 +44,7 @@ from metastore_assets.statistics.user_defined.states import compute_states
 from metastore_assets.statistics.value_filter import build_filter_of_frequencies
 from metastore_assets.store.manifest import FragmentEntry, NodeEntry, ProfileFiles
 from metastore_assets.store.objects import ObjectStore
-from metastore_assets.values.leaves import LeafColumn
+from metastore_assets.values.leaf_columns import LeafColumn
 from metastore_assets.values.types import type_text
 
 Entry = TypeVar("Entry", FragmentEntry, NodeEntry)

@@ -40,7 +40,7 @@ from metastore_assets.statistics.union import cast_to_union
 from metastore_assets.statistics.user_defined.states import compute_states, list_required_keys, list_state_keys
 from metastore_assets.store.manifest import ProfileFiles
 from metastore_assets.store.objects import ObjectStore
-from metastore_assets.values.leaves import LeafColumn
+from metastore_assets.values.leaf_columns import LeafColumn
 from metastore_assets.values.types import type_text
 
 _TOGETHER = 1 << 16

@@ -14,7 +14,7 @@ from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.versions import VersionStore
 from metastore_assets.value_counts import Lists, read_lists, write_lists
 from metastore_assets.value_counts.printed import printed_flow
-from metastore_assets.values.leaves import schema_leaves
+from metastore_assets.values.leaf_columns import schema_leaves
 
 _ATTEMPTS = 5
 

@@ -17,7 +17,7 @@ from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.parquet import parquet_errors
 from metastore_assets.store.sections import SectionReader, SectionWriter
 from metastore_assets.value_counts import ListReader, Lists
-from metastore_assets.values.leaves import LeafColumn
+from metastore_assets.values.leaf_columns import LeafColumn
 from metastore_assets.values.types import class_named
 
 _FOLDER = "table"

@@ -36,7 +36,7 @@ from metastore_assets.storage.process_memory import run_with_memory_limit
 from metastore_assets.store.manifest import FragmentEntry, ProfileFiles
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.tasks.reading import read_all
-from metastore_assets.values.leaves import split_leaves
+from metastore_assets.values.leaf_columns import split_leaves
 from metastore_assets.values.physical import canonical_array, physical_series
 from metastore_assets.values.types import class_named
 

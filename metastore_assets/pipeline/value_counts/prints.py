@@ -47,7 +47,7 @@ from metastore_assets.value_counts.printed import (
     printed_flow,
     printed_table,
 )
-from metastore_assets.values.leaves import schema_leaves
+from metastore_assets.values.leaf_columns import schema_leaves
 from metastore_assets.values.types import type_class
 
 TABLE_BITS = FINGERPRINT_BITS

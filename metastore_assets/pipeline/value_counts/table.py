@@ -28,7 +28,7 @@ from metastore_assets.store.manifest import FragmentEntry, ListFiles, ProfileFil
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.value_counts import Built, Cut, ListReader, Lists, list_flow, read_lists, write_lists
 from metastore_assets.value_counts.graph import delta_name, rows_of
-from metastore_assets.values.leaves import schema_leaves
+from metastore_assets.values.leaf_columns import schema_leaves
 from metastore_assets.values.types import class_named, type_class
 
 _MANY = 20_000_000

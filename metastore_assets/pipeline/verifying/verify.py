@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 from metastore_assets.config import MetastoreConfig, TableConfig
 from metastore_assets.errors import MetastoreError, VersionNotFoundError
+from metastore_assets.expressions.partition_patterns import match_partitions
 from metastore_assets.formats import MetadataCache, open_table_format
 from metastore_assets.formats.base import Fragment, Snapshot
-from metastore_assets.formats.partition_choice import chosen_partitions
 from metastore_assets.pipeline.assemble import next_version
 from metastore_assets.pipeline.auto_policies import recorded_resolutions
 from metastore_assets.pipeline.engine import Engine
@@ -182,7 +182,7 @@ def _chosen(version: Version, snapshot: Snapshot, partitions: Collection[str]) -
     for entry in version.fragments:
         if entry.retired is None:
             members.setdefault(entry.partition_key, []).append(entry.id)
-    keys = chosen_partitions(version.table, partitions, members) if partitions else set(members)
+    keys = match_partitions(version.table, partitions, members) if partitions else set(members)
     complete = {key: [there[own] for own in members[key]] for key in keys if all(own in there for own in members[key])}
     return complete, len(keys) - len(complete)
 

@@ -46,8 +46,8 @@ from pyiceberg.types import (
 
 from metastore_assets.config import TableConfig
 from metastore_assets.errors import TableFormatError
+from metastore_assets.expressions.partition_keys import decode_partition_key
 from metastore_assets.formats import Snapshot, open_table_format
-from metastore_assets.formats.partition_keys import decode_partition_key
 from tests.formats.iceberg.writer import IcebergWriter, column
 from tests.formats.oracle import read_columns
 

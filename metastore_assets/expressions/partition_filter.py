@@ -5,16 +5,16 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from metastore_assets.formats.partition_keys import NULL_VALUE
+from metastore_assets.expressions.partition_keys import NULL_VALUE
+from metastore_assets.expressions.wildcards import matches_any_pattern
 
 if TYPE_CHECKING:
-    from metastore_assets.expressions.partitions import PartitionCondition
-    from metastore_assets.expressions.syntax import Syntax
+    from metastore_assets.expressions.partition_condition import PartitionCondition
+    from metastore_assets.expressions.unbound import UnboundPredicate
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class PartitionFilter:
 
     patterns: tuple[tuple[str, tuple[str, ...]], ...] = ()
     """By column, patterns of which its value must fit one."""
-    condition: Syntax | None = None
+    condition: UnboundPredicate | None = None
     """What has to be true of the values. What day it is was asked when it was parsed."""
 
     @classmethod
@@ -31,12 +31,12 @@ class PartitionFilter:
         """From a configuration's `partitions`. Raises PredicateError for a condition that does not parse."""
         if not isinstance(partitions, str):
             return cls(tuple(sorted(partitions.items())))
-        from metastore_assets.expressions.sql import parse_sql  # the parser takes 90 ms to be imported
+        from metastore_assets.expressions.sql_parser import parse_sql  # the parser takes 90 ms to be imported
 
         return cls(condition=parse_sql(partitions))
 
     @property
-    def leaves_out(self) -> bool:
+    def excludes_partitions(self) -> bool:
         """Whether there may be partitions that are not meant."""
         return bool(self.patterns) or self.condition is not None
 
@@ -45,9 +45,9 @@ class PartitionFilter:
         """The columns that it names, as it spells them."""
         named = [column for column, _ in self.patterns]
         if self.condition is not None:
-            from metastore_assets.expressions.partitions import columns_named  # most tables are without
+            from metastore_assets.expressions.partition_condition import referenced_names  # most tables are without
 
-            named += columns_named(self.condition)
+            named += referenced_names(self.condition)
         return tuple(dict.fromkeys(named))
 
     def unknown(self, columns: Collection[str]) -> list[str]:
@@ -69,7 +69,7 @@ class PartitionFilter:
         patterns = tuple((_resolved(column, types) or column, fitting) for column, fitting in self.patterns)
         if self.condition is None:
             return BoundPartitionFilter(patterns)
-        from metastore_assets.expressions.partitions import PartitionCondition  # most tables are without
+        from metastore_assets.expressions.partition_condition import PartitionCondition  # most tables are without
 
         return BoundPartitionFilter(patterns, PartitionCondition(self.condition, table, types))
 
@@ -81,23 +81,25 @@ class BoundPartitionFilter:
     patterns: tuple[tuple[str, tuple[str, ...]], ...] = ()
     condition: PartitionCondition | None = None
 
-    def keeps(self, items: Iterable[tuple[str, str | None]]) -> bool:
+    def may_match(self, items: Iterable[tuple[str, str | None]]) -> bool:
         """Whether a partition with these (column, value) pairs may be meant; columns not yet known do not decide.
 
         Values are texts as in partition keys. In patterns `*`, `?` and `[…]` are wildcards; null is
         `__HIVE_DEFAULT_PARTITION__`, which no wildcard fits.
         """
         values = dict(items)
-        if self.condition is not None and not self.condition.may_hold(values):
+        if self.condition is not None and not self.condition.may_match(values):
             return False
-        return all(fits_one(values[column], patterns) for column, patterns in self.patterns if column in values)
+        return all(
+            matches_value_patterns(values[column], patterns) for column, patterns in self.patterns if column in values
+        )
 
 
-def fits_one(value: str | None, patterns: Iterable[str]) -> bool:
+def matches_value_patterns(value: str | None, patterns: Iterable[str]) -> bool:
     """Return whether a value fits one of the patterns. Null fits `__HIVE_DEFAULT_PARTITION__` alone."""
     if value is None:
         return NULL_VALUE in patterns
-    return any(fnmatchcase(value, pattern) for pattern in patterns)
+    return matches_any_pattern(value, patterns)
 
 
 def _resolved(name: str, columns: Collection[str]) -> str | None:

@@ -32,11 +32,11 @@ from metastore_assets.store.manifest import FragmentEntry
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.value_counts import ListReader
 
-MOST_ROWS = 20_000_000
+MAX_FINGERPRINTED_ROWS = 20_000_000
 """Of more rows fingerprints are not read, some four bytes of each: distinct values are an estimate then."""
 
 
-class ScopePrints:
+class FingerprintedValues:
     """The fingerprints of what is chosen of a version as a whole. Safe to share."""
 
     def __init__(
@@ -58,7 +58,7 @@ class ScopePrints:
         if implied is not None:
             return _repeated(implied)
         lists = self._lists()
-        if row.value_count > MOST_ROWS or row.type_class is None or row.field_id not in lists.columns:
+        if row.value_count > MAX_FINGERPRINTED_ROWS or row.type_class is None or row.field_id not in lists.columns:
             return None
         bits = lists.print_bits
         with StatesReader(self._store) as opened:

@@ -9,11 +9,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from metastore_assets.expressions.tree import (
+from metastore_assets.expressions.predicates import (
     And,
     Column,
     Constant,
-    IsIn,
+    In,
     IsNaN,
     IsNull,
     Leaf,
@@ -21,9 +21,9 @@ from metastore_assets.expressions.tree import (
     Or,
     Predicate,
     array_of,
-    columns_of,
+    referenced_columns,
 )
-from metastore_assets.values.leaves import logical_nulls, plain_array, schema_leaves, split_leaves
+from metastore_assets.values.leaf_columns import logical_nulls, plain_array, schema_leaves, split_leaves
 from metastore_assets.values.physical import canonical, comparable, storage
 from metastore_assets.values.types import TypeClass
 
@@ -32,7 +32,7 @@ Mask = npt.NDArray[np.bool_]
 
 def fields_of(predicate: Predicate, schema: pa.Schema) -> list[int]:
     """The places in a table's schema of the top-level columns that a predicate is about, ascending."""
-    wanted = {column.field_id for column in columns_of(predicate)}
+    wanted = {column.field_id for column in referenced_columns(predicate)}
     leaves = schema_leaves(schema)
     return [at for at, own in enumerate(leaves) if any(leaf.field_id in wanted for leaf in own)]
 
@@ -48,7 +48,7 @@ class RowFilter:
 
     def mask(self, columns: Mapping[int, pa.Array], rows: int) -> Mask:
         """True for the rows that the predicate is true of. `columns` has the `fields` by place, each of `rows` rows."""
-        wanted = {column.field_id for column in columns_of(self.predicate)}
+        wanted = {column.field_id for column in referenced_columns(self.predicate)}
         leaves = schema_leaves(self.schema)
         arrays: dict[str, pa.Array] = {}
         for at in self.fields:
@@ -93,7 +93,7 @@ def leaf_mask(leaf: Leaf, array: pa.Array) -> Mask:
     if isinstance(leaf, Like):
         return valid & (_like(leaf, values) != leaf.negated)
     own = _ordered(values, cls)
-    if isinstance(leaf, IsIn):
+    if isinstance(leaf, In):
         return valid & (_numpy(pc.is_in(own, value_set=_ordered(leaf.values, cls))) != leaf.negated)
     decided = _numpy(_OPERATORS[leaf.operator](own, _ordered(array_of([leaf.value]), cls)[0]))
     if leaf.operator in (">", ">="):

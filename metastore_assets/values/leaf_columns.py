@@ -28,7 +28,7 @@ class LeafColumn:
     type: pa.DataType
     repeated: bool = False
     """Below a list or a map: its rows are elements, and a table row may have none or many of them."""
-    known_as: tuple[tuple[str, ...], ...] = field(default=(), compare=False, repr=False)
+    aliases: tuple[tuple[str, ...], ...] = field(default=(), compare=False, repr=False)
     """Of each struct, list and map that it is inside of, outermost first, and at last of itself: the path, and what
     that is or may become when other columns come or go (the dotted names, and those in backticks).
 
@@ -105,14 +105,14 @@ def schema_leaves(fields: Iterable[pa.Field]) -> list[list[LeafColumn]]:
     result = []
     for leaves in found:
         row: list[LeafColumn] = []
-        known_as: list[tuple[str, ...]] = []
+        aliases: list[tuple[str, ...]] = []
         for names, leaf in leaves:
             path = ".".join(names)
             dotted, quoted = path, ".".join(map(quoted_name, names))
             path = _numbered(dotted if plain[dotted] == 1 else quoted, taken)
             # Depth first: what came before at this depth or below is none that this one is inside of.
-            known_as = [*known_as[: len(names) - 1], (path, dotted, quoted)]
-            row.append(replace(leaf, path=path, field_id=_numbered(leaf.field_id, taken_ids), known_as=tuple(known_as)))
+            aliases = [*aliases[: len(names) - 1], (path, dotted, quoted)]
+            row.append(replace(leaf, path=path, field_id=_numbered(leaf.field_id, taken_ids), aliases=tuple(aliases)))
         result.append(row)
     return result
 

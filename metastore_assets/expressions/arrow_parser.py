@@ -9,30 +9,29 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any as AnyValue
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from metastore_assets.errors import PredicateError
-from metastore_assets.expressions.syntax import (
-    MIRRORED,
-    All,
-    Any,
-    ArrowValue,
-    Comparison,
-    Flag,
-    Likeness,
+from metastore_assets.expressions.unbound import (
+    COMMUTED,
+    ArrowLiteral,
+    BooleanColumn,
+    BooleanLiteral,
+    ColumnName,
     Literal,
-    Membership,
-    Name,
-    NaNTest,
     Not,
-    NullTest,
     Operator,
-    Syntax,
-    Truth,
+    UnboundAnd,
+    UnboundComparison,
+    UnboundIn,
+    UnboundIsNaN,
+    UnboundIsNull,
+    UnboundLike,
+    UnboundOr,
+    UnboundPredicate,
 )
 
 _LINE = re.compile(r"(call|end|field_ref|nested_field_ref|options|literal): '([^'\n]*)'")
@@ -48,17 +47,17 @@ _MARK = "-- schema metadata --"
 _MATCH, _SKIP = 0, 1
 """What `is_in` makes of nulls in the values: equal to null, or not there."""
 
-Argument: TypeAlias = "Name | Literal | _Call"
+Argument: TypeAlias = "ColumnName | Literal | _Call"
 
 
 class _Call:
-    def __init__(self, function: str, arguments: Sequence[Argument], options: Mapping[str, AnyValue]) -> None:
+    def __init__(self, function: str, arguments: Sequence[Argument], options: Mapping[str, Any]) -> None:
         self.function = function
         self.arguments = arguments
         self.options = options
 
 
-def parse_arrow(expression: pc.Expression) -> Syntax:
+def parse_arrow(expression: pc.Expression) -> UnboundPredicate:
     """What an expression says. Raises PredicateError for one that cannot be taken apart without doubt."""
     try:
         data = expression.__reduce__()[1][0]
@@ -93,21 +92,21 @@ class _Reader:
     def argument(self) -> Argument:
         kind, value = self._next()
         if kind == "field_ref":
-            return Name((value,))
+            return ColumnName((value,))
         if kind == "nested_field_ref":
             parts = [self._next() for _ in range(int(value))]
             if any(own != "field_ref" for own, _ in parts):
                 raise _doubtful(self._whole)  # a field by its place
-            return Name(tuple(part for _, part in parts))
+            return ColumnName(tuple(part for _, part in parts))
         if kind == "literal":
             scalar = self._batch.column(int(value))[0]
             if not scalar.is_valid:
-                return Truth(None)
-            return Truth(scalar.as_py()) if pa.types.is_boolean(scalar.type) else ArrowValue(scalar)
+                return BooleanLiteral(None)
+            return BooleanLiteral(scalar.as_py()) if pa.types.is_boolean(scalar.type) else ArrowLiteral(scalar)
         if kind != "call":
             raise _doubtful(self._whole)
         arguments: list[Argument] = []
-        options: Mapping[str, AnyValue] = {}
+        options: Mapping[str, Any] = {}
         while self._lines[self._at][0] not in ("end", "options"):
             arguments.append(self.argument())
         kind, own = self._next()
@@ -126,10 +125,10 @@ class _Reader:
         return self._lines[self._at - 1]
 
 
-def _predicate(node: Argument, whole: pc.Expression) -> Syntax:
-    if isinstance(node, Name):
-        return Flag(node)
-    if isinstance(node, Truth):
+def _predicate(node: Argument, whole: pc.Expression) -> UnboundPredicate:
+    if isinstance(node, ColumnName):
+        return BooleanColumn(node)
+    if isinstance(node, BooleanLiteral):
         return node
     if not isinstance(node, _Call):
         raise _refused(whole)
@@ -139,66 +138,68 @@ def _predicate(node: Argument, whole: pc.Expression) -> Syntax:
         children = tuple(_predicate(own, whole) for own in node.arguments)
         if node.function == "invert":
             return Not(children[0])
-        return All(children) if node.function == "and_kleene" else Any(children)
-    if node.function not in _TESTS or not node.arguments or not isinstance(name := node.arguments[0], Name):
+        return UnboundAnd(children) if node.function == "and_kleene" else UnboundOr(children)
+    if node.function not in _TESTS or not node.arguments or not isinstance(name := node.arguments[0], ColumnName):
         raise _refused(whole)
     return _TESTS[node.function](name, node.options, whole)
 
 
-def _comparison(node: _Call, operator: Operator, whole: pc.Expression) -> Syntax:
+def _comparison(node: _Call, operator: Operator, whole: pc.Expression) -> UnboundPredicate:
     left, right = node.arguments
-    if isinstance(left, Name) and not isinstance(right, Name | _Call):
-        return Comparison(left, operator, right, ieee=True)
-    if isinstance(right, Name) and not isinstance(left, Name | _Call):
-        return Comparison(right, MIRRORED[operator], left, ieee=True)
+    if isinstance(left, ColumnName) and not isinstance(right, ColumnName | _Call):
+        return UnboundComparison(left, operator, right, ieee=True)
+    if isinstance(right, ColumnName) and not isinstance(left, ColumnName | _Call):
+        return UnboundComparison(right, COMMUTED[operator], left, ieee=True)
     raise _refused(whole)
 
 
-def _is_in(name: Name, options: Mapping[str, AnyValue], whole: pc.Expression) -> Syntax:
+def _is_in(name: ColumnName, options: Mapping[str, Any], whole: pc.Expression) -> UnboundPredicate:
     nulls = options["null_matching_behavior"].as_py()
     if nulls not in (_MATCH, _SKIP):
         raise _refused(whole)
     values = list(options["value_set"].values)
-    found: list[Syntax] = []
+    found: list[UnboundPredicate] = []
     valid = tuple(
-        Truth(own.as_py()) if pa.types.is_boolean(own.type) else ArrowValue(own) for own in values if own.is_valid
+        BooleanLiteral(own.as_py()) if pa.types.is_boolean(own.type) else ArrowLiteral(own)
+        for own in values
+        if own.is_valid
     )
     if valid:
         # Arrow's is false of null, and SQL's null: that differs where it is negated.
-        found.append(All((Not(NullTest(name)), Membership(name, valid, rounded=True))))
+        found.append(UnboundAnd((Not(UnboundIsNull(name)), UnboundIn(name, valid, rounded=True))))
     if nulls == _MATCH and len(valid) < len(values):
-        found.append(NullTest(name))
-    return Any(tuple(found))
+        found.append(UnboundIsNull(name))
+    return UnboundOr(tuple(found))
 
 
-def _is_null(name: Name, options: Mapping[str, AnyValue], whole: pc.Expression) -> Syntax:
+def _is_null(name: ColumnName, options: Mapping[str, Any], whole: pc.Expression) -> UnboundPredicate:
     if options["nan_is_null"].as_py():
-        return Any((NullTest(name), All((Not(NullTest(name)), NaNTest(name)))))
-    return NullTest(name)
+        return UnboundOr((UnboundIsNull(name), UnboundAnd((Not(UnboundIsNull(name)), UnboundIsNaN(name)))))
+    return UnboundIsNull(name)
 
 
-def _is_valid(name: Name, options: Mapping[str, AnyValue], whole: pc.Expression) -> Syntax:
-    return Not(NullTest(name))
+def _is_valid(name: ColumnName, options: Mapping[str, Any], whole: pc.Expression) -> UnboundPredicate:
+    return Not(UnboundIsNull(name))
 
 
-def _is_nan(name: Name, options: Mapping[str, AnyValue], whole: pc.Expression) -> Syntax:
-    return NaNTest(name)
+def _is_nan(name: ColumnName, options: Mapping[str, Any], whole: pc.Expression) -> UnboundPredicate:
+    return UnboundIsNaN(name)
 
 
-def _starts_with(name: Name, options: Mapping[str, AnyValue], whole: pc.Expression) -> Syntax:
+def _starts_with(name: ColumnName, options: Mapping[str, Any], whole: pc.Expression) -> UnboundPredicate:
     if options["ignore_case"].as_py():
         raise _refused(whole)
     prefix = re.sub(r"([%_\\])", r"\\\1", options["pattern"].as_py())
-    return Likeness(name, f"{prefix}%")
+    return UnboundLike(name, f"{prefix}%")
 
 
-def _match_like(name: Name, options: Mapping[str, AnyValue], whole: pc.Expression) -> Syntax:
+def _match_like(name: ColumnName, options: Mapping[str, Any], whole: pc.Expression) -> UnboundPredicate:
     if options["ignore_case"].as_py():
         raise _refused(whole)
-    return Likeness(name, options["pattern"].as_py())
+    return UnboundLike(name, options["pattern"].as_py())
 
 
-_TESTS: Mapping[str, Callable[[Name, Mapping[str, AnyValue], pc.Expression], Syntax]] = {
+_TESTS: Mapping[str, Callable[[ColumnName, Mapping[str, Any], pc.Expression], UnboundPredicate]] = {
     "is_in": _is_in,
     "is_null": _is_null,
     "is_valid": _is_valid,

@@ -12,24 +12,24 @@ import pyarrow.compute as pc
 
 from metastore_assets.config import TableConfig
 from metastore_assets.errors import MetastoreError, UnsupportedTypeError
-from metastore_assets.expressions.counts import ColumnBounds, RowBounds, true_rows
-from metastore_assets.expressions.rows import RowFilter
-from metastore_assets.expressions.tree import Predicate, columns_of
-from metastore_assets.expressions.typed import parse_predicate
+from metastore_assets.expressions.binding import parse_predicate
+from metastore_assets.expressions.predicates import Predicate, referenced_columns
+from metastore_assets.expressions.row_bounds import ColumnBounds, RowBounds, bound_matching_rows
+from metastore_assets.expressions.row_filter import RowFilter
 from metastore_assets.formats import MetadataCache, Runner, Snapshot, SnapshotReference, TableFormat, open_table_format
 from metastore_assets.formats.base import Fragment
 from metastore_assets.lookup import Table
 from metastore_assets.lookup.prune import unknown_bounds
 from metastore_assets.tasks.running import run_in_children
-from metastore_assets.values.leaves import schema_leaves
+from metastore_assets.values.leaf_columns import schema_leaves
 from metastore_assets.values.physical import canonical
-from metastore_assets.values.types import TypeClass, signature
+from metastore_assets.values.types import TypeClass, type_fingerprint
 
 Which: TypeAlias = Literal["now", "version"]
 
 
 @dataclass(frozen=True)
-class Choice:
+class ScanPlan:
     """The fragments of one snapshot, by what is known of them."""
 
     snapshot: Snapshot
@@ -46,18 +46,18 @@ class Choice:
     """Ids of the fragments among `undecided` of which that is so: to count, they need not be read."""
 
 
-def choose(
+def plan_scan(
     lookup: Table,
     table: TableConfig,
     where: str | pc.Expression,
     which: Which,
     run: Runner = run_in_children,
-) -> Choice:
+) -> ScanPlan:
     """What has to be read of the table's snapshot now, or of the version's.
 
     Raises PredicateError, ColumnNotFoundError, LiteralError; MetastoreError where the version's snapshot is not kept.
     """
-    return choose_from(lookup, table, plan_table(lookup, table, which, run), where)
+    return plan_scan_of(lookup, table, plan_table(lookup, table, which, run), where)
 
 
 def plan_table(
@@ -68,16 +68,18 @@ def plan_table(
     return table_format, table_format.snapshot()
 
 
-def choose_from(
+def plan_scan_of(
     lookup: Table, table: TableConfig, planned: tuple[TableFormat, Snapshot], where: str | pc.Expression
-) -> Choice:
-    """As `choose`, of a snapshot that is there."""
+) -> ScanPlan:
+    """As `plan_scan`, of a snapshot that is there."""
     table_format, snapshot = planned
     leaves = [leaf for own in schema_leaves(snapshot.schema) for leaf in own]
     predicate = parse_predicate(where, table.name, leaves)
-    former = {leaf.field_id: signature(leaf.type) for own in schema_leaves(lookup.version.schema) for leaf in own}
+    former = {
+        leaf.field_id: type_fingerprint(leaf.type) for own in schema_leaves(lookup.version.schema) for leaf in own
+    }
     # Of a column that is new since, or of another type, the version knows nothing.
-    unknown = {leaf.field_id for leaf in leaves if former.get(leaf.field_id) != signature(leaf.type)}
+    unknown = {leaf.field_id for leaf in leaves if former.get(leaf.field_id) != type_fingerprint(leaf.type)}
     known = lookup.pruned(predicate, unknown).known()
     whole: list[Fragment] = []
     undecided: list[Fragment] = []
@@ -85,7 +87,7 @@ def choose_from(
     decided = 0
     sure: dict[str, int] = {}
     new = [fragment for fragment in snapshot.fragments if fragment.id not in known]
-    known |= told_by_format(table_format, snapshot, new, predicate)
+    known |= bound_by_format(table_format, snapshot, new, predicate)
     for fragment in snapshot.fragments:
         if fragment.id not in known:
             undecided.append(fragment)
@@ -100,10 +102,10 @@ def choose_from(
             undecided.append(fragment)
             unread.update([fragment.id] if least == most else [])
     own = RowFilter(predicate, snapshot.schema)
-    return Choice(snapshot, own, tuple(whole), tuple(undecided), decided, sure, frozenset(unread))
+    return ScanPlan(snapshot, own, tuple(whole), tuple(undecided), decided, sure, frozenset(unread))
 
 
-def fragments_named(
+def resolve_fragments(
     lookup: Table, table: TableConfig, ids: Collection[str], run: Runner = run_in_children
 ) -> tuple[list[Fragment], pa.Schema]:
     """The fragments of the version with those ids: of the table now, which may have them still, or of its snapshot.
@@ -121,7 +123,7 @@ def fragments_named(
     )
 
 
-def told_by_format(
+def bound_by_format(
     table_format: TableFormat, snapshot: Snapshot, fragments: Sequence[Fragment], predicate: Predicate
 ) -> dict[str, tuple[int, int, int]]:
     """By fragment's id, as of `Pruning.known`, what the format's own metadata say of those whose rows they count."""
@@ -130,13 +132,13 @@ def told_by_format(
         return {}
     rows = np.array([fragment.row_count for fragment in counted], np.int64)
     columns = {}
-    for column in columns_of(predicate):
+    for column in referenced_columns(predicate):
         own = unknown_bounds(column, rows)
         if column.cls is not None and "`" not in column.path:
             told = table_format.bounds(replace(snapshot, fragments=tuple(counted)), column.path)
             own = _format_bounds(own, told, column.cls)
         columns[column.field_id] = own
-    found = true_rows(predicate, rows, columns)
+    found = bound_matching_rows(predicate, rows, columns)
     bounds = zip(*(own.tolist() for own in (rows, found.least, found.most)), strict=True)
     return dict(zip((fragment.id for fragment in counted), bounds, strict=True))
 

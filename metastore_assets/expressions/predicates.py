@@ -15,7 +15,7 @@ from typing import TypeAlias
 
 import pyarrow as pa
 
-from metastore_assets.expressions.syntax import Operator
+from metastore_assets.expressions.unbound import Operator
 from metastore_assets.values.types import TypeClass
 
 _FEW = 16
@@ -41,7 +41,7 @@ class Constant:
 
 
 @dataclass(frozen=True)
-class Compare:
+class Comparison:
     """Of values that compare so with one, which is not NaN. NaN is greater than it."""
 
     column: Column
@@ -55,7 +55,7 @@ class Compare:
 
 
 @dataclass(frozen=True)
-class IsIn:
+class In:
     """Of values that are among some; negated, of values that are not."""
 
     column: Column
@@ -65,7 +65,7 @@ class IsIn:
 
     def __eq__(self, other: object) -> bool:
         return (
-            isinstance(other, IsIn)
+            isinstance(other, In)
             and (self.column, self.negated) == (other.column, other.negated)
             and self.values.equals(other.values)
         )
@@ -116,12 +116,12 @@ class Or:
     children: tuple[Predicate, ...]
 
 
-Leaf: TypeAlias = Compare | IsIn | Like | IsNull | IsNaN
+Leaf: TypeAlias = Comparison | In | Like | IsNull | IsNaN
 Predicate: TypeAlias = Constant | Leaf | And | Or
 
 
-def _compare(column: Column, operator: Operator, values: pa.Array) -> Compare:
-    return Compare(column, operator, values[0])
+def _compare(column: Column, operator: Operator, values: pa.Array) -> Comparison:
+    return Comparison(column, operator, values[0])
 
 
 def array_of(values: Sequence[pa.Scalar]) -> pa.Array:
@@ -170,13 +170,13 @@ def leaves(predicate: Predicate) -> Iterator[Leaf]:
 def equal_values(leaf: Leaf, most: int = _FEW) -> list[pa.Scalar]:
     """The values of which one is in every row that a leaf is true of; none where they are not told, or more than
     `most`."""
-    if isinstance(leaf, Compare) and leaf.operator == "=":
+    if isinstance(leaf, Comparison) and leaf.operator == "=":
         return [leaf.value]
-    if isinstance(leaf, IsIn) and not leaf.negated and len(leaf.values) <= most:
+    if isinstance(leaf, In) and not leaf.negated and len(leaf.values) <= most:
         return list(leaf.values)
     return []
 
 
-def columns_of(predicate: Predicate) -> list[Column]:
+def referenced_columns(predicate: Predicate) -> list[Column]:
     """The columns that it is about, each once, left to right."""
     return list(dict.fromkeys(leaf.column for leaf in leaves(predicate)))

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from metastore_assets.formats.base import FIELD_ID
-from metastore_assets.values import leaves
-from metastore_assets.values.leaves import LeafColumn, leaf_columns, logical_nulls, schema_leaves, split_leaves
+from metastore_assets.values import leaf_columns as leaves
+from metastore_assets.values.leaf_columns import LeafColumn, leaf_columns, logical_nulls, schema_leaves, split_leaves
 
 NESTED = pa.struct(
     [

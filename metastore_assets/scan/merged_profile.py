@@ -18,8 +18,8 @@ from metastore_assets.pipeline.profiles.states_reader import StatesReader
 from metastore_assets.pipeline.profiles.states_writer import value_union
 from metastore_assets.pipeline.profiles.stored_states import read_together
 from metastore_assets.pipeline.value_counts.frequencies import summed_lists
-from metastore_assets.scan.cutting import CutFragments, CutProfile, Wanted
-from metastore_assets.scan.printed import ScopePrints, with_repeated
+from metastore_assets.scan.fingerprinted import FingerprintedValues, with_repeated
+from metastore_assets.scan.partial_match import FilteredProfile, PartialFragments, Wanted
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.current_schema import apply_schema
 from metastore_assets.statistics.finalize import apply_frequencies, finalize_statistics
@@ -31,7 +31,7 @@ from metastore_assets.statistics.quantiles import Digest, decode_digest
 from metastore_assets.statistics.states import decode_histograms, read_state_rows
 from metastore_assets.store.manifest import ProfileFiles
 from metastore_assets.store.objects import ObjectStore
-from metastore_assets.values.leaves import LeafColumn
+from metastore_assets.values.leaf_columns import LeafColumn
 from metastore_assets.values.types import type_text
 
 TellUserDefined: TypeAlias = Callable[[ColumnStatistics, ResolvedPolicy, Frequencies | None], ColumnStatistics]
@@ -61,9 +61,9 @@ class MergedProfile:
         leaves: Sequence[LeafColumn],
         policies: Callable[[Sequence[LeafColumn]], Sequence[ResolvedPolicy]],
         profiles: Sequence[ProfileFiles],
-        cut: CutFragments | None,
+        cut: PartialFragments | None,
         told: TellUserDefined,
-        prints: ScopePrints,
+        prints: FingerprintedValues,
     ) -> None:
         """`leaves`: the table's columns, in its order; `policies` says what is kept of some; `told` adds what is
         user-defined, `prints` what repeats."""
@@ -149,7 +149,9 @@ class MergedProfile:
             found[leaf.field_id] = _Column(row, shown, own, repeated)
         return found
 
-    def _merged(self, spec: ProfileSpec, cut: Sequence[CutProfile]) -> list[tuple[ColumnStatistics, Histogram | None]]:
+    def _merged(
+        self, spec: ProfileSpec, cut: Sequence[FilteredProfile]
+    ) -> list[tuple[ColumnStatistics, Histogram | None]]:
         with StatesReader(self._store) as opened:
             parts = read_together(opened, self._profiles, spec)[1] if self._profiles else []
         parts += [own.states for own in cut]
@@ -161,7 +163,9 @@ class MergedProfile:
         pairs = zip(read_state_rows(states, labels), decode_histograms(states), strict=True)
         return [(finalize_statistics(row), histogram) for row, histogram in pairs]
 
-    def _lists(self, spec: ProfileSpec, positions: Sequence[int], cut: Sequence[CutProfile]) -> dict[int, Frequencies]:
+    def _lists(
+        self, spec: ProfileSpec, positions: Sequence[int], cut: Sequence[FilteredProfile]
+    ) -> dict[int, Frequencies]:
         if not positions:
             return {}
         stored = summed_lists(self._store, spec, positions, self._profiles)

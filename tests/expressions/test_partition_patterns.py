@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from metastore_assets.errors import PartitionNotFoundError
+from metastore_assets.expressions.partition_filter import PartitionFilter
+from metastore_assets.expressions.partition_patterns import match_partitions, resolve_partition
 from metastore_assets.formats import encode_partition_key
-from metastore_assets.formats.partition_choice import chosen_partitions, one_partition
-from metastore_assets.formats.partition_filter import PartitionFilter
 
 Items = list[tuple[str, str | None]]
 
@@ -51,7 +51,7 @@ def test_patterns_mean_what_they_mean_in_the_configuration(text: str, expected: 
     assert callable(expected)
     meant = [row for row in _WORLD if expected(row[0][1], row[1][1])]
     assert meant
-    assert chosen_partitions("t", [text], keys(_WORLD)) == set(keys(meant))
+    assert match_partitions("t", [text], keys(_WORLD)) == set(keys(meant))
 
 
 @given(_TABLES, st.data())
@@ -60,12 +60,12 @@ def test_a_pattern_is_the_configurations(rows: list[tuple[str | None, str | None
     table: list[Items] = [[("x", x), ("y", y)] for x, y in rows]
     pattern = data.draw(st.text(st.sampled_from("ab*?é2"), min_size=1, max_size=3))
     kept = PartitionFilter.of({"y": (pattern,)}).bind("t", {})
-    expected = {encode_partition_key(row) for row in table if kept.keeps(row)}
+    expected = {encode_partition_key(row) for row in table if kept.may_match(row)}
     if expected:
-        assert chosen_partitions("t", [f"y={pattern}"], keys(table)) == expected
+        assert match_partitions("t", [f"y={pattern}"], keys(table)) == expected
     else:
         with pytest.raises(PartitionNotFoundError):
-            chosen_partitions("t", [f"y={pattern}"], keys(table))
+            match_partitions("t", [f"y={pattern}"], keys(table))
 
 
 @given(_TABLES, st.data())
@@ -74,33 +74,33 @@ def test_every_form_of_a_key_means_it(rows: list[tuple[str | None, str | None]],
     table: list[Items] = [[("x", x), ("y", y)] for x, y in rows]
     own = data.draw(st.sampled_from(table))
     key = encode_partition_key(own)
-    assert chosen_partitions("t", [key], keys(table)) == {key}
+    assert match_partitions("t", [key], keys(table)) == {key}
     if all(value is not None for _, value in own):
-        assert key in chosen_partitions("t", ["/".join(f"{name}={value}" for name, value in own)], keys(table))
+        assert key in match_partitions("t", ["/".join(f"{name}={value}" for name, value in own)], keys(table))
         percent = "/".join(f"{name}={quote(value or '', safe='')}" for name, value in own)
-        assert key in chosen_partitions("t", [percent], keys(table))
+        assert key in match_partitions("t", [percent], keys(table))
         escaped = "/".join(f"{name}={glob.escape(value or '').replace('%', '%25')}" for name, value in own)
-        assert key in chosen_partitions("t", [escaped], keys(table))
+        assert key in match_partitions("t", [escaped], keys(table))
 
 
 def test_several_texts_are_added_up() -> None:
     table = keys(_WORLD)
-    both = chosen_partitions("t", ["day=2024-02-01/country=FR", "country=日?"], table)
+    both = match_partitions("t", ["day=2024-02-01/country=FR", "country=日?"], table)
     assert both == {table[14], *(key for key in table if key.endswith("日本"))}
 
 
 def test_one_partition() -> None:
     table = keys(_WORLD)
-    assert one_partition("t", "day=2024-02-01/country=a b/c", table) == "day=2024-02-01/country=a b%2Fc"
-    assert one_partition("t", "day=2024-02*/country=F?", table) == "day=2024-02-01/country=FR"
+    assert resolve_partition("t", "day=2024-02-01/country=a b/c", table) == "day=2024-02-01/country=a b%2Fc"
+    assert resolve_partition("t", "day=2024-02*/country=F?", table) == "day=2024-02-01/country=FR"
     with pytest.raises(PartitionNotFoundError, match=r"'day=2024-\*' means 21 partitions of table 't': name one"):
-        one_partition("t", "day=2024-*", table)
+        resolve_partition("t", "day=2024-*", table)
     twice = keys([[("a", "1/b=2"), ("b", "3")], [("a", "1"), ("b", "2/b=3")]])
     with pytest.raises(PartitionNotFoundError, match="'a=1/b=2/b=3' means 2 partitions"):
-        one_partition("t", "a=1/b=2/b=3", twice)
-    assert one_partition("t", twice[0], twice) == twice[0]
-    assert one_partition("t", "c/d=e=1", keys([[("c/d=e", "1")]])) == "c%2Fd%3De=1"
-    assert one_partition("t", "c%2Fd%3De=?", keys([[("c/d=e", "1")]])) == "c%2Fd%3De=1"
+        resolve_partition("t", "a=1/b=2/b=3", twice)
+    assert resolve_partition("t", twice[0], twice) == twice[0]
+    assert resolve_partition("t", "c/d=e=1", keys([[("c/d=e", "1")]])) == "c%2Fd%3De=1"
+    assert resolve_partition("t", "c%2Fd%3De=?", keys([[("c/d=e", "1")]])) == "c%2Fd%3De=1"
 
 
 @pytest.mark.parametrize(
@@ -122,13 +122,13 @@ def test_what_is_near_is_told(text: str, said: list[str]) -> None:
     if "2025" in text:
         table = keys([*days, [("day", "2024-01-28")]])
     with pytest.raises(PartitionNotFoundError) as raised:
-        chosen_partitions("t", [text], table)
+        match_partitions("t", [text], table)
     assert all(part in str(raised.value) for part in said), raised.value
 
 
 def test_tables_without_partition_columns_or_rows() -> None:
-    assert chosen_partitions("t", ["all"], ["all"]) == {"all"}
+    assert match_partitions("t", ["all"], ["all"]) == {"all"}
     with pytest.raises(PartitionNotFoundError, match="not partitioned, and its one partition is 'all'"):
-        chosen_partitions("t", ["day=1"], ["all"])
+        match_partitions("t", ["day=1"], ["all"])
     with pytest.raises(PartitionNotFoundError, match="it has no rows"):
-        chosen_partitions("t", ["day=1"], [])
+        match_partitions("t", ["day=1"], [])

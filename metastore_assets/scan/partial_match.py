@@ -14,28 +14,28 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from metastore_assets.config import ResolvedPolicy, TableConfig
-from metastore_assets.expressions.rows import RowFilter
-from metastore_assets.expressions.tree import Predicate
+from metastore_assets.expressions.predicates import Predicate
+from metastore_assets.expressions.row_filter import RowFilter
 from metastore_assets.formats.base import Fragment, FragmentReader
 from metastore_assets.formats.schema_casting import restore_default_values
 from metastore_assets.lookup import Table
 from metastore_assets.lookup.scope import Scope
 from metastore_assets.pipeline.reading import TaskReader
-from metastore_assets.scan.choosing import fragments_named
-from metastore_assets.scan.reading import opened_fragment, row_masks
-from metastore_assets.scan.work import StartSpark, each_fragment, engine_of, engine_session
+from metastore_assets.scan.fragment_tasks import StartSpark, map_fragments, scan_engine, session_starter
+from metastore_assets.scan.matching_rows import opened_fragment, row_masks
+from metastore_assets.scan.scan_plan import resolve_fragments
 from metastore_assets.statistics.fingerprints import FingerprintCounts
 from metastore_assets.statistics.frequencies import Frequencies
 from metastore_assets.statistics.profile import profile_field
 from metastore_assets.statistics.states import build_states_table
 from metastore_assets.storage.io_counters import count_io
-from metastore_assets.values.leaves import LeafColumn, schema_leaves
+from metastore_assets.values.leaf_columns import LeafColumn, schema_leaves
 
 Wanted = tuple[LeafColumn, ResolvedPolicy]
 
 
 @dataclass(frozen=True)
-class CutProfile:
+class FilteredProfile:
     """What is known of the rows of one fragment that are meant."""
 
     row_count: int
@@ -47,7 +47,7 @@ class CutProfile:
     """Of each of them fingerprints, where its policy keeps these."""
 
 
-class CutFragments:
+class PartialFragments:
     """The fragments that a predicate cuts, read as columns of them are asked for."""
 
     def __init__(
@@ -70,17 +70,17 @@ class CutFragments:
         """How many of their rows are meant."""
         return sum(own.row_count for own in self.read((), pa.struct([("boolean", pa.bool_())])))
 
-    def read(self, columns: Sequence[Wanted], union: pa.StructType) -> list[CutProfile]:
+    def read(self, columns: Sequence[Wanted], union: pa.StructType) -> list[FilteredProfile]:
         """A profile of each fragment, of some columns, in no particular order. Raises FragmentError, MetastoreError."""
-        engine = engine_of(self._spark)
+        engine = scan_engine(self._spark)
         if self._fragments is None:
-            run = TaskReader(engine_session(engine))
+            run = TaskReader(session_starter(engine))
             ids = {own.id for own in self._scope.cut}
-            self._fragments, schema = fragments_named(self._lookup, self._table, ids, run)
+            self._fragments, schema = resolve_fragments(self._lookup, self._table, ids, run)
             self._schema = pa.schema([restore_default_values(field, schema) for field in self._schema])
-        task = partial(cut_profile, RowFilter(self._predicate, self._schema), self._fields(columns), union)
+        task = partial(profile_filtered_rows, RowFilter(self._predicate, self._schema), self._fields(columns), union)
         with count_io() as meter:
-            found: list[CutProfile] = each_fragment(engine, task, self._fragments, apart=self._spark is None)
+            found: list[FilteredProfile] = map_fragments(engine, task, self._fragments, apart=self._spark is None)
         self.read_ids = frozenset(own.id for own in self._fragments)
         self.bytes_read += meter.counts().read.bytes
         return found
@@ -94,9 +94,9 @@ class CutFragments:
         return sorted(found.items())
 
 
-def cut_profile(
+def profile_filtered_rows(
     own: RowFilter, fields: Sequence[tuple[int, Sequence[Wanted]]], union: pa.StructType, fragment: Fragment
-) -> CutProfile:
+) -> FilteredProfile:
     """Runs in whatever process. Raises FragmentError."""
     with opened_fragment(fragment) as reader:
         masks = list(row_masks(own, reader))
@@ -112,7 +112,7 @@ def cut_profile(
     found = [profiles[leaf.field_id] for _, wanted in fields for leaf, _ in wanted]
     states = build_states_table([one.statistics for one in found], [one.histogram for one in found], union)
     lists, prints = tuple(one.frequencies for one in found), tuple(one.fingerprints for one in found)
-    return CutProfile(int(rows.sum()), states, lists, prints)
+    return FilteredProfile(int(rows.sum()), states, lists, prints)
 
 
 def _policy(policies: dict[str, ResolvedPolicy]) -> Callable[[str], ResolvedPolicy]:

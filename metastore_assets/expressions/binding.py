@@ -14,33 +14,12 @@ from pyarrow import types as t
 
 from metastore_assets.errors import ColumnNotFoundError, LiteralError, PredicateError, UnsupportedTypeError
 from metastore_assets.expressions.like import like_of
-from metastore_assets.expressions.literals import form_of, literal, literal_of_text
-from metastore_assets.expressions.syntax import (
-    NEGATED,
-    All,
-    Any,
-    ArrowValue,
-    Blob,
-    Comparison,
-    Flag,
-    Likeness,
-    Literal,
-    Membership,
-    Name,
-    NaNTest,
-    Not,
-    NullTest,
-    Number,
-    Operator,
-    Syntax,
-    Text,
-    Truth,
-)
-from metastore_assets.expressions.tree import (
+from metastore_assets.expressions.literals import expected_form, parse_literal, to_literal
+from metastore_assets.expressions.predicates import (
     Column,
-    Compare,
+    Comparison,
     Constant,
-    IsIn,
+    In,
     IsNaN,
     IsNull,
     Predicate,
@@ -48,9 +27,30 @@ from metastore_assets.expressions.tree import (
     both,
     either,
 )
+from metastore_assets.expressions.unbound import (
+    NEGATED,
+    ArrowLiteral,
+    BooleanColumn,
+    BooleanLiteral,
+    BytesLiteral,
+    ColumnName,
+    Literal,
+    Not,
+    NumberLiteral,
+    Operator,
+    TextLiteral,
+    UnboundAnd,
+    UnboundComparison,
+    UnboundIn,
+    UnboundIsNaN,
+    UnboundIsNull,
+    UnboundLike,
+    UnboundOr,
+    UnboundPredicate,
+)
 from metastore_assets.iso8601 import TICKS, date_text, parse_date, parse_time, parse_timestamp
 from metastore_assets.messages import close_names
-from metastore_assets.values.leaves import LeafColumn, plain_type, quoted_name
+from metastore_assets.values.leaf_columns import LeafColumn, plain_type, quoted_name
 from metastore_assets.values.physical import integers_array, order_key
 from metastore_assets.values.types import TypeClass, type_class
 
@@ -68,11 +68,11 @@ def parse_predicate(expression: str | pc.Expression, table: str, leaves: Sequenc
     and LiteralError for a literal that is none of its column's type.
     """
     if isinstance(expression, str):
-        from metastore_assets.expressions.sql import parse_sql  # the parser takes 90 ms to be imported
+        from metastore_assets.expressions.sql_parser import parse_sql  # the parser takes 90 ms to be imported
 
         syntax = parse_sql(expression)
     elif isinstance(expression, pc.Expression):
-        from metastore_assets.expressions.arrow import parse_arrow
+        from metastore_assets.expressions.arrow_parser import parse_arrow
 
         syntax = parse_arrow(expression)
     else:
@@ -80,7 +80,9 @@ def parse_predicate(expression: str | pc.Expression, table: str, leaves: Sequenc
     return bind_predicate(syntax, table, leaves)
 
 
-def bind_predicate(syntax: Syntax, table: str, leaves: Sequence[LeafColumn], noun: str = "column") -> Predicate:
+def bind_predicate(
+    syntax: UnboundPredicate, table: str, leaves: Sequence[LeafColumn], noun: str = "column"
+) -> Predicate:
     """Bind what was parsed to columns; `noun` is what messages call them. Raises as `parse_predicate` does."""
     return _Typing(table, leaves, noun).predicate(syntax, negated=False)
 
@@ -91,38 +93,38 @@ class _Typing:
         self._noun = noun
         self._leaves = {leaf.path: leaf for leaf in leaves}
 
-    def predicate(self, node: Syntax, *, negated: bool, depth: int = 0) -> Predicate:
+    def predicate(self, node: UnboundPredicate, *, negated: bool, depth: int = 0) -> Predicate:
         if depth > _DEEPEST:
             raise PredicateError(f"the predicate is nested more than {_DEEPEST} levels deep")
         if isinstance(node, Not):
             return self.predicate(node.child, negated=not negated, depth=depth + 1)
-        if isinstance(node, All | Any):
+        if isinstance(node, UnboundAnd | UnboundOr):
             children = [self.predicate(child, negated=negated, depth=depth + 1) for child in node.children]
-            return both(children) if isinstance(node, All) != negated else either(children)
-        if isinstance(node, Truth):
+            return both(children) if isinstance(node, UnboundAnd) != negated else either(children)
+        if isinstance(node, BooleanLiteral):
             return Constant(node.value is not None and node.value != negated)
-        if isinstance(node, NullTest):
+        if isinstance(node, UnboundIsNull):
             return IsNull(self.column(node.name), negated)
-        if isinstance(node, Flag):
-            node = Comparison(node.name, "=", Truth(True))
+        if isinstance(node, BooleanColumn):
+            node = UnboundComparison(node.name, "=", BooleanLiteral(True))
         column = self.column(node.name)
         cls = self._class(column)
         if cls.kind == "null":
             return Constant(False)
-        if isinstance(node, NaNTest):
+        if isinstance(node, UnboundIsNaN):
             if cls.kind != "float":
                 raise PredicateError(f"{self._named(column)} has no NaN, for it is of {self._type(column)}")
             return IsNaN(column, negated)
-        if isinstance(node, Likeness):
+        if isinstance(node, UnboundLike):
             if cls.name != "string":
                 raise PredicateError(f"like goes with text, and {self._named(column)} is of {self._type(column)}")
             return like_of(column, node.pattern, node.escape, negated)
-        if isinstance(node, Membership):
+        if isinstance(node, UnboundIn):
             literals = tuple(map(self._single, node.literals)) if self._is_rounded(node, column) else node.literals
             return self._membership(column, literals, negated)
         operator = NEGATED[node.operator] if negated else node.operator
         found = self._comparison(column, operator, node.literal)
-        if not node.ieee or cls.kind != "float" or node.literal == Truth(None):
+        if not node.ieee or cls.kind != "float" or node.literal == BooleanLiteral(None):
             return found
         if self._comparison(column, "=", node.literal) == IsNaN(column):
             # Only `!=` is true of anything then, and the negation of all else.
@@ -131,7 +133,7 @@ class _Typing:
             return found
         return either([found, IsNaN(column)]) if negated else both([found, IsNaN(column, negated=True)])
 
-    def column(self, name: Name) -> Column:
+    def column(self, name: ColumnName) -> Column:
         """The column that a name means: as it is written, or but for upper and lower case the only one."""
         path = ".".join(name.parts)
         quoted = ".".join(map(quoted_name, name.parts))
@@ -160,50 +162,50 @@ class _Typing:
         has_null, nan = False, False
         for own in literals:
             equal = self._comparison(column, "=", own)
-            has_null |= isinstance(own, Truth) and own.value is None
+            has_null |= isinstance(own, BooleanLiteral) and own.value is None
             nan |= isinstance(equal, IsNaN)
-            if isinstance(equal, Compare):
+            if isinstance(equal, Comparison):
                 found[order_key(equal.value)] = equal.value
         if has_null and negated:
             return Constant(False)
         parts: list[Predicate] = [IsNaN(column, negated)] if nan else []
         if found:
-            parts.append(IsIn(column, array_of([found[key] for key in sorted(found)]), negated))  # type: ignore[type-var]
+            parts.append(In(column, array_of([found[key] for key in sorted(found)]), negated))  # type: ignore[type-var]
         if negated:
             return both(parts) if parts else IsNull(column, negated=True)
         return either(parts)
 
     def _comparison(self, column: Column, operator: Operator, own: Literal) -> Predicate:
         cls = self._class(column)
-        if isinstance(own, Truth) and own.value is None:
+        if isinstance(own, BooleanLiteral) and own.value is None:
             return Constant(False)
         value = self._value(column, cls, own)
         if isinstance(value, Fraction):
             return _whole(column, cls, operator, value)
         if isinstance(value, pa.DoubleScalar) and math.isnan(value.as_py()):
             return _with_nan(column, operator)
-        return Compare(column, operator, value)
+        return Comparison(column, operator, value)
 
     def _value(self, column: Column, cls: TypeClass, own: Literal) -> pa.Scalar | Fraction:
         """A literal as a scalar of the class; for classes of integers how far from 0 it is, in their unit."""
         wrong = partial(self._wrong, column, cls, own)
-        if isinstance(own, ArrowValue):
+        if isinstance(own, ArrowLiteral):
             return self._arrow_value(column, cls, own.value)
-        if isinstance(own, Truth):
+        if isinstance(own, BooleanLiteral):
             assert own.value is not None
             return pa.scalar(own.value) if cls.kind == "boolean" else wrong()
-        if isinstance(own, Blob):
-            return literal(own.data, cls, self._named(column)) if cls.name == "binary" else wrong()
-        if isinstance(own, Number):
+        if isinstance(own, BytesLiteral):
+            return to_literal(own.data, cls, self._named(column)) if cls.name == "binary" else wrong()
+        if isinstance(own, NumberLiteral):
             return _of_number(own.value, cls) if cls.is_numeric else wrong()
         if own.kind == "date" and cls.name == "string":
-            own = Text(_date_text(own) or wrong())
+            own = TextLiteral(_date_text(own) or wrong())
         if own.kind is not None and not t.is_temporal(cls.arrow):
             return wrong()
         found = self._text_value(column, cls, own)
         return wrong() if found is None else found
 
-    def _text_value(self, column: Column, cls: TypeClass, own: Text) -> pa.Scalar | Fraction | None:
+    def _text_value(self, column: Column, cls: TypeClass, own: TextLiteral) -> pa.Scalar | Fraction | None:
         text = own.text.strip()
         try:
             if cls.kind == "integer" and cls.is_numeric:
@@ -222,25 +224,25 @@ class _Typing:
                 return Fraction(ticks, TICKS["ns"] // TICKS[cls.arrow.unit])
         except (ValueError, ArithmeticError):
             return None
-        return None if t.is_temporal(cls.arrow) else literal_of_text(own.text, cls, self._named(column))
+        return None if t.is_temporal(cls.arrow) else parse_literal(own.text, cls, self._named(column))
 
     def _arrow_value(self, column: Column, cls: TypeClass, value: pa.Scalar) -> pa.Scalar | Fraction:
         kind = value.type
         if cls.is_numeric and (t.is_integer(kind) or t.is_floating(kind) or t.is_decimal(kind)):
             number = value.as_py()
             if cls.kind == "integer" and not math.isfinite(number):
-                self._wrong(column, cls, ArrowValue(value))
+                self._wrong(column, cls, ArrowLiteral(value))
             return _of_number(Decimal(number), cls)
-        return literal(value, cls, self._named(column))
+        return to_literal(value, cls, self._named(column))
 
-    def _is_rounded(self, node: Membership, column: Column) -> bool:
+    def _is_rounded(self, node: UnboundIn, column: Column) -> bool:
         return node.rounded and t.is_float32(plain_type(self._leaves[column.path].type))
 
     @staticmethod
     def _single(own: Literal) -> Literal:
         """The literal, or the nearest float of 32 bits where it is a double."""
-        if isinstance(own, ArrowValue) and t.is_float64(own.value.type):
-            return ArrowValue(pc.cast(own.value, pa.float32(), safe=False))
+        if isinstance(own, ArrowLiteral) and t.is_float64(own.value.type):
+            return ArrowLiteral(pc.cast(own.value, pa.float32(), safe=False))
         return own
 
     def _class(self, column: Column) -> TypeClass:
@@ -258,15 +260,21 @@ class _Typing:
         return str(self._leaves[column.path].type)
 
     def _wrong(self, column: Column, cls: TypeClass, own: Literal) -> pa.Scalar:
-        told = own.value if isinstance(own, Number | Truth | ArrowValue) else own
-        text = repr(told.text) if isinstance(told, Text) else repr(told.data) if isinstance(told, Blob) else str(told)
-        form = form_of(cls)
-        if isinstance(own, Number) and cls.name == "string":
+        told = own.value if isinstance(own, NumberLiteral | BooleanLiteral | ArrowLiteral) else own
+        text = (
+            repr(told.text)
+            if isinstance(told, TextLiteral)
+            else repr(told.data)
+            if isinstance(told, BytesLiteral)
+            else str(told)
+        )
+        form = expected_form(cls)
+        if isinstance(own, NumberLiteral) and cls.name == "string":
             form = f"text in quotes, '{own.value}', which compares as text"
         raise LiteralError(f"{text} is no value of {self._named(column)}: give {form}")
 
 
-def _date_text(own: Text) -> str | None:
+def _date_text(own: TextLiteral) -> str | None:
     """The text of `date '…'`: of a column of texts, such as a folder's name, it is compared with that."""
     try:
         return date_text(parse_date(own.text.strip()))
@@ -287,12 +295,12 @@ def _whole(column: Column, cls: TypeClass, operator: Operator, value: Fraction) 
     least, greatest = cls.physical_range
     if operator in ("=", "!="):
         if value.denominator == 1 and least <= value <= greatest:
-            return Compare(column, operator, integers_array([int(value)], cls)[0])
+            return Comparison(column, operator, integers_array([int(value)], cls)[0])
         return Constant(False) if operator == "=" else IsNull(column, negated=True)
     # Of the values less than 1.5, or not, 2 is the first, and 1 the last.
     bound = math.ceil(value) if operator in ("<", ">=") else math.floor(value)
     if least <= bound <= greatest:
-        return Compare(column, operator, integers_array([bound], cls)[0])
+        return Comparison(column, operator, integers_array([bound], cls)[0])
     is_true = bound > greatest if operator in ("<", "<=") else bound < least
     return IsNull(column, negated=True) if is_true else Constant(False)
 

@@ -13,15 +13,15 @@ import pyarrow.compute as pc
 
 from metastore_assets.config import TableConfig
 from metastore_assets.errors import ColumnNotFoundError
-from metastore_assets.expressions.counts import RowBounds
-from metastore_assets.expressions.rows import RowFilter
+from metastore_assets.expressions.row_bounds import RowBounds
+from metastore_assets.expressions.row_filter import RowFilter
 from metastore_assets.formats.base import Fragment
 from metastore_assets.lookup import Table
 from metastore_assets.lookup.enough import enough
 from metastore_assets.messages import close_names
 from metastore_assets.pipeline.reading import TaskReader
-from metastore_assets.scan.choosing import Choice, Which, choose
-from metastore_assets.scan.reading import matching_rows
+from metastore_assets.scan.matching_rows import matching_rows
+from metastore_assets.scan.scan_plan import ScanPlan, Which, plan_scan
 from metastore_assets.scan.spark_types import sent_array, spark_arrow_type
 from metastore_assets.spark.tasks import balanced_bins, begin_task, pack, parallelism
 
@@ -48,15 +48,15 @@ def scan(
     They are those of a full scan with that filter. The format's own readers read them in Spark's tasks, when the frame
     is asked for its rows: deletes and renames are applied, and fragments that cannot have any such row are not opened.
     With `limit` no more fragments are read than are sure to have so many rows, and no more rows of each.
-    Raises as `choose`; UnsupportedTypeError for a column of a type that Spark does not have.
+    Raises as `plan_scan`; UnsupportedTypeError for a column of a type that Spark does not have.
     """
-    chosen = choose(lookup, table, where, snapshot, TaskReader(lambda: spark))
+    chosen = plan_scan(lookup, table, where, snapshot, TaskReader(lambda: spark))
     schema = chosen.snapshot.schema
-    places = places_of(table, schema, columns)
+    places = column_positions(table, schema, columns)
     fields = [schema.field(at) for at in places]
     types = [spark_arrow_type(table, field) for field in fields]
     sent = pa.schema([pa.field(field.name, type_) for field, type_ in zip(fields, types, strict=True)])
-    work = work_of(chosen, limit)
+    work = scan_tasks(chosen, limit)
     from pyspark.sql.pandas.types import from_arrow_schema
 
     shown = from_arrow_schema(sent)
@@ -70,7 +70,7 @@ def scan(
     return frame if limit is None else frame.limit(limit)
 
 
-def work_of(chosen: Choice, limit: int | None) -> list[Work]:
+def scan_tasks(chosen: ScanPlan, limit: int | None) -> list[Work]:
     """Which fragments are read, and with which filter. With a limit as few as are sure to have so many rows."""
     work: list[Work] = [(None, fragment) for fragment in chosen.whole]
     work += [(chosen.filter, fragment) for fragment in chosen.undecided]
@@ -100,10 +100,10 @@ def _all_rows(packed: Sequence[bytes], shape: bytes, batches: Iterable[pa.Record
     schema, places, sent = pickle.loads(shape)
     for batch in batches:
         for index in batch.column("id").to_pylist():
-            yield from rows_of_work(pickle.loads(packed[index]), schema, places, sent)
+            yield from read_scan_tasks(pickle.loads(packed[index]), schema, places, sent)
 
 
-def rows_of_work(
+def read_scan_tasks(
     work: Sequence[Work], schema: pa.Schema, places: Sequence[int], sent: pa.Schema
 ) -> Iterator[pa.RecordBatch]:
     """The columns at some places of a table's schema, as they are sent to Spark. Raises FragmentError."""
@@ -114,7 +114,7 @@ def rows_of_work(
                 yield pa.RecordBatch.from_arrays(arrays, schema=sent)
 
 
-def places_of(table: TableConfig, schema: pa.Schema, columns: Sequence[str] | None) -> list[int]:
+def column_positions(table: TableConfig, schema: pa.Schema, columns: Sequence[str] | None) -> list[int]:
     if columns is None:
         return list(range(len(schema)))
     found = []

@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given
 
 from metastore_assets.errors import ColumnNotFoundError, LiteralError, PredicateError
-from metastore_assets.expressions import sql
-from metastore_assets.expressions.partitions import PartitionCondition, columns_named
-from metastore_assets.expressions.sql import parse_sql
-from metastore_assets.formats.partition_filter import PartitionFilter
+from metastore_assets.expressions import sql_parser
+from metastore_assets.expressions.partition_condition import PartitionCondition, referenced_names
+from metastore_assets.expressions.partition_filter import PartitionFilter
+from metastore_assets.expressions.sql_parser import parse_sql
 
 VALUES: dict[str, list[Any]] = {"n": [None, 9, 10], "d": [None, "2024-01-31", "2024-02-01"], "t": [None, "a", "B%"]}
 TYPES = {"n": pa.int64(), "d": pa.date32(), "t": pa.string()}
@@ -85,13 +85,13 @@ def test_what_is_not_known_decides_nothing(node: Node, hidden: set[str], data: s
     bound = PartitionCondition(condition, "t", TYPES)
     row = {name: data.draw(st.sampled_from(values)) for name, values in VALUES.items()}
     texts = {name: None if own is None else str(own) for name, own in row.items()}
-    assert bound.may_hold(texts) == (holds(node, row) is True)
+    assert bound.may_match(texts) == (holds(node, row) is True)
     known = {name: own for name, own in texts.items() if name not in hidden}
     unknown = sorted(hidden)
     rows = [{**row, **dict(zip(unknown, own, strict=True))} for own in product(*(VALUES[name] for name in unknown))]
     if any(holds(node, own) is True for own in rows):
-        assert bound.may_hold(known)
-    assert set(columns_named(condition)) <= set(VALUES)
+        assert bound.may_match(known)
+    assert set(referenced_names(condition)) <= set(VALUES)
 
 
 @pytest.mark.parametrize(
@@ -133,7 +133,7 @@ def test_what_is_not_known_decides_nothing(node: Node, hidden: set[str], data: s
 )
 def test_a_value_compares_as_one_of_its_type(text: str, type_: pa.DataType, value: str | None, wanted: bool) -> None:
     types = {"c": type_} | {f"c{number}": pa.int32() for number in range(60)}
-    assert PartitionCondition(parse_sql(text), "t", types).may_hold({"c": value}) is wanted
+    assert PartitionCondition(parse_sql(text), "t", types).may_match({"c": value}) is wanted
 
 
 @pytest.mark.parametrize(
@@ -162,16 +162,16 @@ def test_names_match_without_case_where_one_alone_does() -> None:
     assert PartitionFilter.of("DAY = 'a'").unknown(["day", "DAY"]) == []
     types = {"day": pa.string(), "DAY": pa.string()}
     bound = PartitionFilter.of("DAY = 'a'").bind("t", types)
-    assert bound.keeps([("day", "b"), ("DAY", "a")])
-    assert not bound.keeps([("day", "a"), ("DAY", "b")])
+    assert bound.may_match([("day", "b"), ("DAY", "a")])
+    assert not bound.may_match([("day", "a"), ("DAY", "b")])
     patterns = PartitionFilter.of({"Day": ("a*",)}).bind("t", {"day": pa.string()})
-    assert [patterns.keeps([("day", value)]) for value in ("ab", "b", None)] == [True, False, False]
+    assert [patterns.may_match([("day", value)]) for value in ("ab", "b", None)] == [True, False, False]
 
 
 def _day(text: str, day: str) -> bool:
     """Whether a condition is true of a day, be it a date or a text; of both it is the same."""
     found = {
-        PartitionCondition(parse_sql(text), "t", {"day": own}).may_hold({"day": day})
+        PartitionCondition(parse_sql(text), "t", {"day": own}).may_match({"day": day})
         for own in (pa.date32(), pa.string())
     }
     assert len(found) == 1
@@ -179,7 +179,7 @@ def _day(text: str, day: str) -> bool:
 
 
 def test_today_is_a_literal() -> None:
-    with patch.object(sql, "today", lambda: date(2024, 3, 1)):
+    with patch.object(sql_parser, "today", lambda: date(2024, 3, 1)):
         for text in ("day = current_date - 1", "day = current_date - interval '1' day", "day = current_date() - 1"):
             assert _day(text, "2024-02-29"), text
         assert _day("current_date + 1 > day", "2024-03-01")

@@ -13,19 +13,26 @@ import pyarrow as pa
 from pyarrow import types as t
 
 from metastore_assets.errors import LiteralError, UnsupportedTypeError
-from metastore_assets.expressions.literals import literal_of_text
-from metastore_assets.expressions.rows import leaf_mask
-from metastore_assets.expressions.syntax import All, Any, Name, Not, Syntax, Truth
-from metastore_assets.expressions.tree import And, Constant, Leaf, Or, Predicate, array_of
-from metastore_assets.expressions.typed import bind_predicate
-from metastore_assets.values.leaves import LeafColumn
+from metastore_assets.expressions.binding import bind_predicate
+from metastore_assets.expressions.literals import parse_literal
+from metastore_assets.expressions.predicates import And, Constant, Leaf, Or, Predicate, array_of
+from metastore_assets.expressions.row_filter import leaf_mask
+from metastore_assets.expressions.unbound import (
+    BooleanLiteral,
+    ColumnName,
+    Not,
+    UnboundAnd,
+    UnboundOr,
+    UnboundPredicate,
+)
+from metastore_assets.values.leaf_columns import LeafColumn
 from metastore_assets.values.types import type_class
 
 
 class PartitionCondition:
     """A condition on the partition columns of one table. Keeps what it found out of each value of a column."""
 
-    def __init__(self, condition: Syntax, table: str, types: Mapping[str, pa.DataType]) -> None:
+    def __init__(self, condition: UnboundPredicate, table: str, types: Mapping[str, pa.DataType]) -> None:
         """Bind a condition to the partition columns in `types`.
 
         Raises:
@@ -39,7 +46,7 @@ class PartitionCondition:
         self._table = table
         self._decided: dict[tuple[int, str | None], bool] = {}
 
-    def may_hold(self, values: Mapping[str, str | None]) -> bool:
+    def may_match(self, values: Mapping[str, str | None]) -> bool:
         """Return whether the condition may be true of a partition.
 
         Args:
@@ -90,7 +97,7 @@ def partition_value(text: str | None, type_: pa.DataType, subject: str) -> pa.Ar
             return pa.array(np.array([text], np.float32))
         except ValueError:
             raise LiteralError(f"{text!r} is no value of {subject}: give a number") from None
-    return array_of([literal_of_text(text, cls, subject)])
+    return array_of([parse_literal(text, cls, subject)])
 
 
 def is_partition_value(text: str | None, type_: pa.DataType) -> bool:
@@ -102,16 +109,16 @@ def is_partition_value(text: str | None, type_: pa.DataType) -> bool:
     return True
 
 
-def columns_named(node: Syntax) -> Iterator[str]:
+def referenced_names(node: UnboundPredicate) -> Iterator[str]:
     """Yield the columns that a condition names, as it spells them."""
-    if isinstance(node, All | Any):
+    if isinstance(node, UnboundAnd | UnboundOr):
         for child in node.children:
-            yield from columns_named(child)
+            yield from referenced_names(child)
     elif isinstance(node, Not):
-        yield from columns_named(node.child)
-    elif not isinstance(node, Truth):
+        yield from referenced_names(node.child)
+    elif not isinstance(node, BooleanLiteral):
         yield _path(node.name)
 
 
-def _path(name: Name) -> str:
+def _path(name: ColumnName) -> str:
     return ".".join(name.parts)

@@ -13,14 +13,14 @@ Operator: TypeAlias = OneOf["=", "!=", "<", "<=", ">", ">="]
 
 
 @dataclass(frozen=True)
-class Name:
+class ColumnName:
     """A column as it was written: parts of a dotted path, each of which may hold dots."""
 
     parts: tuple[str, ...]
 
 
 @dataclass(frozen=True)
-class Text:
+class TextLiteral:
     """A literal in quotes: of the type of whatever column it is compared with, or of one kind of time."""
 
     text: str
@@ -28,41 +28,41 @@ class Text:
 
 
 @dataclass(frozen=True)
-class Number:
+class NumberLiteral:
     """A number, exact."""
 
     value: Decimal
 
 
 @dataclass(frozen=True)
-class Blob:
+class BytesLiteral:
     """Bytes."""
 
     data: bytes
 
 
 @dataclass(frozen=True)
-class Truth:
+class BooleanLiteral:
     """True, false, or null: as a literal, and as a predicate."""
 
     value: bool | None
 
 
 @dataclass(frozen=True)
-class ArrowValue:
+class ArrowLiteral:
     """A valid Arrow scalar."""
 
     value: pa.Scalar
 
 
-Literal: TypeAlias = Text | Number | Blob | Truth | ArrowValue
+Literal: TypeAlias = TextLiteral | NumberLiteral | BytesLiteral | BooleanLiteral | ArrowLiteral
 
 
 @dataclass(frozen=True)
-class Comparison:
+class UnboundComparison:
     """A column and a literal."""
 
-    name: Name
+    name: ColumnName
     operator: Operator
     literal: Literal
     ieee: bool = False
@@ -70,10 +70,10 @@ class Comparison:
 
 
 @dataclass(frozen=True)
-class Membership:
+class UnboundIn:
     """A column and the literals that it may be equal to."""
 
-    name: Name
+    name: ColumnName
     literals: tuple[Literal, ...]
     rounded: bool = False
     """Whether literals are rounded to floats of the column's width first, as Arrow's `is_in` does. Its comparisons
@@ -81,59 +81,70 @@ class Membership:
 
 
 @dataclass(frozen=True)
-class Likeness:
+class UnboundLike:
     """A column and a pattern, in which `%` stands for any text and `_` for one character."""
 
-    name: Name
+    name: ColumnName
     pattern: str
     escape: str | None = "\\"
 
 
 @dataclass(frozen=True)
-class NullTest:
+class UnboundIsNull:
     """Whether a column is null: the only test that is never null itself."""
 
-    name: Name
+    name: ColumnName
 
 
 @dataclass(frozen=True)
-class NaNTest:
+class UnboundIsNaN:
     """Whether a column is NaN; null of null."""
 
-    name: Name
+    name: ColumnName
 
 
 @dataclass(frozen=True)
-class Flag:
+class BooleanColumn:
     """A column of booleans by itself."""
 
-    name: Name
+    name: ColumnName
 
 
 @dataclass(frozen=True)
 class Not:
     """Negation."""
 
-    child: Syntax
+    child: UnboundPredicate
 
 
 @dataclass(frozen=True)
-class All:
+class UnboundAnd:
     """`and`."""
 
-    children: tuple[Syntax, ...]
+    children: tuple[UnboundPredicate, ...]
 
 
 @dataclass(frozen=True)
-class Any:
+class UnboundOr:
     """`or`."""
 
-    children: tuple[Syntax, ...]
+    children: tuple[UnboundPredicate, ...]
 
 
-Syntax: TypeAlias = Comparison | Membership | Likeness | NullTest | NaNTest | Flag | Truth | Not | All | Any
+UnboundPredicate: TypeAlias = (
+    UnboundComparison
+    | UnboundIn
+    | UnboundLike
+    | UnboundIsNull
+    | UnboundIsNaN
+    | BooleanColumn
+    | BooleanLiteral
+    | Not
+    | UnboundAnd
+    | UnboundOr
+)
 
-MIRRORED: dict[Operator, Operator] = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
+COMMUTED: dict[Operator, Operator] = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 """By operator, the one of the same comparison with its sides swapped."""
 NEGATED: dict[Operator, Operator] = {"=": "!=", "!=": "=", "<": ">=", "<=": ">", ">": "<=", ">=": "<"}
 """By operator, the one that is true of the other values."""

@@ -20,7 +20,7 @@ from metastore_assets.storage.location_policy import StorageAddress
 from metastore_assets.store.manifest import Version
 
 
-def recorded_table(
+def recorded_table_config(
     version: Version, uri: str, confirmed: Sequence[str], storage_options: Mapping[str, str]
 ) -> TableConfig:
     """Return the configuration of a table as its version records it, with the options that the caller has.

@@ -8,24 +8,24 @@ from threading import RLock
 
 from metastore_assets.config import ResolvedPolicy, TableConfig
 from metastore_assets.errors import NotKeptError
-from metastore_assets.expressions.text import short_text
-from metastore_assets.expressions.tree import Predicate
+from metastore_assets.expressions.predicates import Predicate
+from metastore_assets.expressions.sql_text import to_short_sql
 from metastore_assets.lookup import FilteredView, Table
 from metastore_assets.lookup.profile_files import Profile
 from metastore_assets.lookup.scope import Scope, scope_of
-from metastore_assets.scan.cutting import CutFragments
-from metastore_assets.scan.merged import MergedProfile
-from metastore_assets.scan.printed import OnePartition, ScopePrints
+from metastore_assets.scan.fingerprinted import FingerprintedValues, OnePartition
+from metastore_assets.scan.fragment_tasks import StartSpark
+from metastore_assets.scan.merged_profile import MergedProfile
+from metastore_assets.scan.partial_match import PartialFragments
 from metastore_assets.scan.user_defined import UserDefined
-from metastore_assets.scan.work import StartSpark
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.frequencies import Frequencies
 from metastore_assets.statistics.profile import HIDDEN_REASON
 from metastore_assets.store.manifest import FragmentEntry
-from metastore_assets.values.leaves import LeafColumn
+from metastore_assets.values.leaf_columns import LeafColumn
 
 
-def scoped(
+def filter_table(
     lookup: Table, predicate: Predicate, table: TableConfig | None = None, spark: StartSpark | None = None
 ) -> FilteredView:
     """The rows of a version that a predicate is true of.
@@ -33,10 +33,10 @@ def scoped(
     `table`: where fragments are read that the predicate cuts; None where nothing may be read.
     """
     scope = scope_of(lookup.pruned(predicate), lookup.find_partition)
-    return FilteredView(lookup, predicate, scope, StoredAndRead(lookup, predicate, table, spark))
+    return FilteredView(lookup, predicate, scope, FilteredProfileReader(lookup, predicate, table, spark))
 
 
-class StoredAndRead:
+class FilteredProfileReader:
     """A `ScopeReader`. Safe to share."""
 
     def __init__(
@@ -49,7 +49,7 @@ class StoredAndRead:
         self._lock = RLock()
         named = lookup.user_statistics + (() if table is None else table.named_statistics)
         self._user_defined = UserDefined(lookup.version, named)
-        self._cuts: OrderedDict[str | None, CutFragments] = OrderedDict()
+        self._cuts: OrderedDict[str | None, PartialFragments] = OrderedDict()
 
     def profile(self, scope: Scope, partition: str | None) -> Profile:
         """As `ScopeReader`."""
@@ -62,7 +62,7 @@ class StoredAndRead:
         files = [own.files for own in scope.partitions] + [own.files for own in scope.fragments]
         cut = self._cut(scope, partition) if scope.cut else None
         objects, leaves = self._lookup.versions.objects, self._lookup._leaves
-        prints = ScopePrints(objects, lambda: self._lookup._lists, lambda: self._fragments(scope))
+        prints = FingerprintedValues(objects, lambda: self._lookup._lists, lambda: self._fragments(scope))
         return MergedProfile(objects, leaves, self._policies, files, cut, self._told, prints)
 
     def cut_rows(self, scope: Scope, partition: str | None) -> int:
@@ -81,12 +81,12 @@ class StoredAndRead:
         every = self._lookup.version.fragments if keys else ()
         return [*scope.fragments, *(own for own in every if own.retired is None and own.partition_key in keys)]
 
-    def _cut(self, scope: Scope, partition: str | None) -> CutFragments:
+    def _cut(self, scope: Scope, partition: str | None) -> PartialFragments:
         with self._lock:
             if partition not in self._cuts:
                 if self._table is None:
                     raise NotKeptError(self._why_not(scope))
-                own = CutFragments(self._lookup, self._predicate, scope, self._table, self._spark)
+                own = PartialFragments(self._lookup, self._predicate, scope, self._table, self._spark)
                 self._cuts[partition] = own
             return self._cuts[partition]
 
@@ -95,7 +95,7 @@ class StoredAndRead:
         names = {leaf.path for leaf in self._lookup._leaves}.intersection(self._lookup.version.partition_columns)
         by = " and ".join(map(repr, sorted(names)))
         return (
-            f"table {self._lookup.version.table!r}: {short_text(self._predicate)} may be true of some of the rows of "
+            f"table {self._lookup.version.table!r}: {to_short_sql(self._predicate)} may be true of some of the rows of "
             f"{len(scope.cut):,} of {scope.fragments_total:,} files, such as {scope.cut[0].path}, and what is "
             f"kept tells them not apart: choose whole partitions{f', by {by}' if by else ''}, or let these files be "
             "read, with `filter(…, read=True)`"

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import pyarrow as pa
 
 from metastore_assets.errors import FragmentError, MetastoreError
-from metastore_assets.expressions.rows import Mask, RowFilter
+from metastore_assets.expressions.row_filter import Mask, RowFilter
 from metastore_assets.formats.base import Fragment, FragmentReader
 from metastore_assets.storage.corrupt_input import (
     CORRUPTION_ERRORS,
@@ -16,7 +16,7 @@ from metastore_assets.storage.corrupt_input import (
     is_unsupported,
     with_redacted_message,
 )
-from metastore_assets.values.leaves import plain_array
+from metastore_assets.values.leaf_columns import plain_array
 
 
 def count_rows(own: RowFilter, fragment: Fragment) -> int:

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metastore_assets.values import bounds
-from metastore_assets.values.bounds import lower_bound, upper_bound
+from metastore_assets.values import truncation
+from metastore_assets.values.truncation import truncate_lower, truncate_upper
 from metastore_assets.values.types import class_named
 from tests.statistics.columns import merge_statistics, profile_one
 from tests.statistics.oracle import plain
@@ -22,15 +22,15 @@ BYTES = st.lists(st.sampled_from([0, 1, 0x7F, 0xFE, 0xFF]), max_size=9).map(byte
 @pytest.fixture(autouse=True)
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
     """A limit of 5 bytes, so that small examples reach it."""
-    monkeypatch.setattr(bounds, "LONGEST", 5)
+    monkeypatch.setattr(truncation, "MAX_BOUND_BYTES", 5)
 
 
 @given(value=TEXTS, others=st.lists(TEXTS, max_size=30))
 def test_no_text_lies_between_a_value_and_its_bound(value: str, others: list[str]) -> None:
     """Bounds are valid UTF-8, short, on the right side, and nothing short lies between."""
     cls = class_named("string")
-    lower, lower_exact = lower_bound(value.encode(), cls)
-    upper, upper_exact = upper_bound(value.encode(), cls)
+    lower, lower_exact = truncate_lower(value.encode(), cls)
+    upper, upper_exact = truncate_upper(value.encode(), cls)
     short = [other.encode() for other in others if len(other.encode()) <= 5]
     _check(value.encode(), lower.as_py().encode(), lower_exact, upper and upper.as_py().encode(), upper_exact, short)
 
@@ -39,8 +39,8 @@ def test_no_text_lies_between_a_value_and_its_bound(value: str, others: list[str
 def test_no_bytes_lie_between_a_value_and_its_bound(value: bytes, others: list[bytes]) -> None:
     """The same for binary values."""
     cls = class_named("binary")
-    lower, lower_exact = lower_bound(value, cls)
-    upper, upper_exact = upper_bound(value, cls)
+    lower, lower_exact = truncate_lower(value, cls)
+    upper, upper_exact = truncate_upper(value, cls)
     short = [other for other in others if len(other) <= 5]
     _check(value, lower.as_py(), lower_exact, upper and upper.as_py(), upper_exact, short)
 
@@ -79,7 +79,7 @@ def test_no_upper_bound() -> None:
 def test_characters_are_never_cut() -> None:
     """Five bytes hold one character of four and no half of the next; what fits in the last byte is used."""
     value = "\U0001f600\U0001f601".encode()
-    lower, _ = lower_bound(value, class_named("string"))
-    upper, _ = upper_bound(value, class_named("string"))
+    lower, _ = truncate_lower(value, class_named("string"))
+    upper, _ = truncate_upper(value, class_named("string"))
     assert plain(lower) == "\U0001f600\x7f"
     assert plain(upper) == "\U0001f601"

@@ -12,9 +12,9 @@ from metastore_assets.formats.base import SnapshotReference
 from metastore_assets.lookup import Table
 from metastore_assets.lookup.answers import ExactCount
 from metastore_assets.pipeline.reading import TaskReader
-from metastore_assets.scan.choosing import Choice, Which, choose
-from metastore_assets.scan.reading import count_rows
-from metastore_assets.scan.work import StartSpark, each_fragment, engine_of, engine_session
+from metastore_assets.scan.fragment_tasks import StartSpark, map_fragments, scan_engine, session_starter
+from metastore_assets.scan.matching_rows import count_rows
+from metastore_assets.scan.scan_plan import ScanPlan, Which, plan_scan
 from metastore_assets.storage.io_counters import count_io, io_step
 
 _ATTEMPTS = 3
@@ -32,13 +32,13 @@ def count(
     """How many rows of a table a predicate is true of: of its snapshot now, or of the version's.
 
     Fragments that the predicate is true of no row in, or of all, are not read, nor are others whose statistics say how
-    many; the rest are, by Spark where they are many or large, and by child processes without. Raises as `choose`;
+    many; the rest are, by Spark where they are many or large, and by child processes without. Raises as `plan_scan`;
     FragmentError when a file cannot be read.
     """
-    engine = engine_of(spark)
+    engine = scan_engine(spark)
     for attempt in range(_ATTEMPTS):
         with count_io() as meter:
-            chosen = choose(lookup, table, where, snapshot, TaskReader(engine_session(engine)))
+            chosen = plan_scan(lookup, table, where, snapshot, TaskReader(session_starter(engine)))
             known = _told(lookup, where, chosen)
             if known is not None:
                 return ExactCount(
@@ -47,7 +47,7 @@ def count(
             read = [fragment for fragment in chosen.undecided if fragment.id not in chosen.unread]
             try:
                 with io_step(_READ):
-                    counts = each_fragment(engine, partial(count_rows, chosen.filter), read, apart=spark is None)
+                    counts = map_fragments(engine, partial(count_rows, chosen.filter), read, apart=spark is None)
             except FragmentError as error:
                 if not error.missing or snapshot == "version" or attempt == _ATTEMPTS - 1:
                     raise
@@ -63,7 +63,7 @@ def count(
     raise AssertionError
 
 
-def _told(lookup: Table, where: str | pc.Expression, chosen: Choice) -> int | None:
+def _told(lookup: Table, where: str | pc.Expression, chosen: ScanPlan) -> int | None:
     """What the version's lists say by themselves, of its own snapshot; None where they leave it open."""
     version, snapshot = lookup.version, chosen.snapshot
     if len(chosen.undecided) == len(chosen.unread):

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from metastore_assets.errors import UnsupportedTypeError
-from metastore_assets.values.types import class_named, signature, type_class
+from metastore_assets.values.types import class_named, type_class, type_fingerprint
 from tests.statistics.columns import KINDS
 
 
@@ -17,7 +17,7 @@ def test_class_of_every_type(name: str) -> None:
     assert cls.name == KINDS[name].type_class
     assert type_class(cls.arrow) == cls
     assert class_named(cls.name) == cls
-    assert signature(KINDS[name].type) == cls.name
+    assert type_fingerprint(KINDS[name].type) == cls.name
 
 
 def test_extension_types_are_what_they_store() -> None:
@@ -45,14 +45,14 @@ def test_types_without_a_class(type: pa.DataType, reason: str) -> None:
     """The message says why, and the signature still tells types apart."""
     with pytest.raises(UnsupportedTypeError, match=reason):
         type_class(type)
-    assert signature(type).startswith("<")
+    assert type_fingerprint(type).startswith("<")
 
 
 def test_signatures_of_containers_ignore_their_children() -> None:
     """A struct's own row depends on nothing in it: adding a field re-reads nothing."""
-    assert signature(pa.struct([])) == signature(pa.struct([("a", pa.int8())]))
-    assert signature(pa.list_(pa.int8())) == signature(pa.large_list(pa.string()))
-    assert len({signature(t) for t in (pa.struct([]), pa.list_(pa.int8()), pa.map_(pa.int8(), pa.int8()))}) == 3
+    assert type_fingerprint(pa.struct([])) == type_fingerprint(pa.struct([("a", pa.int8())]))
+    assert type_fingerprint(pa.list_(pa.int8())) == type_fingerprint(pa.large_list(pa.string()))
+    assert len({type_fingerprint(t) for t in (pa.struct([]), pa.list_(pa.int8()), pa.map_(pa.int8(), pa.int8()))}) == 3
 
 
 @pytest.mark.parametrize("name", ["int32", "decimal_39", "decimal_x", ""])

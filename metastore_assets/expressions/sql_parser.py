@@ -14,25 +14,25 @@ from sqlglot.dialects.dialect import Dialect
 from sqlglot.errors import ParseError, SqlglotError
 
 from metastore_assets.errors import PredicateError
-from metastore_assets.expressions.syntax import (
-    MIRRORED,
-    All,
-    Any,
-    Blob,
-    Comparison,
-    Flag,
-    Likeness,
+from metastore_assets.expressions.unbound import (
+    COMMUTED,
+    BooleanColumn,
+    BooleanLiteral,
+    BytesLiteral,
+    ColumnName,
     Literal,
-    Membership,
-    Name,
-    NaNTest,
     Not,
-    NullTest,
-    Number,
+    NumberLiteral,
     Operator,
-    Syntax,
-    Text,
-    Truth,
+    TextLiteral,
+    UnboundAnd,
+    UnboundComparison,
+    UnboundIn,
+    UnboundIsNaN,
+    UnboundIsNull,
+    UnboundLike,
+    UnboundOr,
+    UnboundPredicate,
 )
 
 _OPERATORS: dict[type[exp.Expr], Operator] = {
@@ -61,7 +61,7 @@ class _Predicates(Dialect):
         HEX_STRINGS = [("x'", "'"), ("X'", "'")]  # noqa: RUF012
 
 
-def parse_sql(text: str) -> Syntax:
+def parse_sql(text: str) -> UnboundPredicate:
     """What SQL text says. Raises PredicateError."""
     if not text.strip():
         raise PredicateError(f"the predicate is empty; {_TAKEN}")
@@ -116,12 +116,12 @@ def _short(text: str) -> str:
     return repr(text if len(text) <= 200 else text[:197] + "…")
 
 
-def _predicate(node: exp.Expr) -> Syntax:
+def _predicate(node: exp.Expr) -> UnboundPredicate:
     if isinstance(node, exp.Paren):
         return _predicate(node.this)
     if isinstance(node, exp.And | exp.Or):
         children = tuple(map(_predicate, node.flatten()))
-        return All(children) if isinstance(node, exp.And) else Any(children)
+        return UnboundAnd(children) if isinstance(node, exp.And) else UnboundOr(children)
     if isinstance(node, exp.Not):
         return Not(_predicate(node.this))
     if type(node) in _OPERATORS:
@@ -131,13 +131,13 @@ def _predicate(node: exp.Expr) -> Syntax:
     if isinstance(node, exp.Between):
         name = _name(node.this)
         low, high = (_literal(node.args[side]) for side in ("low", "high"))
-        return All((Comparison(name, ">=", low), Comparison(name, "<=", high)))
+        return UnboundAnd((UnboundComparison(name, ">=", low), UnboundComparison(name, "<=", high)))
     if isinstance(node, exp.In):
         return _membership(node)
     if isinstance(node, exp.Is):
         return _is(node)
     if isinstance(node, exp.IsNan):
-        return NaNTest(_name(node.this))
+        return UnboundIsNaN(_name(node.this))
     if isinstance(node, exp.Escape) and isinstance(node.this, exp.Like):
         return _like(node.this, _text(node.expression))
     if isinstance(node, exp.Like):
@@ -145,11 +145,11 @@ def _predicate(node: exp.Expr) -> Syntax:
     if isinstance(node, exp.Boolean | exp.Null):
         return _truth(node)
     if isinstance(node, exp.Column | exp.Dot | exp.Identifier):
-        return Flag(_name(node))
+        return BooleanColumn(_name(node))
     return _refuse(node)
 
 
-def _comparison(node: exp.Expr, operator: Operator) -> Syntax:
+def _comparison(node: exp.Expr, operator: Operator) -> UnboundPredicate:
     left, right = _bare(node.this), _bare(node.expression)
     if _is_name(left) and _is_name(right):
         raise PredicateError(f"{_sql(node)} compares two columns; text goes into single quotes. {_TAKEN.capitalize()}")
@@ -157,48 +157,52 @@ def _comparison(node: exp.Expr, operator: Operator) -> Syntax:
         is_literal = isinstance(left, exp.Literal | exp.Neg | exp.Boolean | exp.Null | exp.HexString)
         _refuse(right if is_literal else left)
     if _is_name(left):
-        return Comparison(_name(left), operator, _literal(right))
-    return Comparison(_name(right), MIRRORED[operator], _literal(left))
+        return UnboundComparison(_name(left), operator, _literal(right))
+    return UnboundComparison(_name(right), COMMUTED[operator], _literal(left))
 
 
-def _null_safe(node: exp.Expr) -> Syntax:
+def _null_safe(node: exp.Expr) -> UnboundPredicate:
     """`is [not] distinct from`, and `<=>`: as comparisons, but null is a value."""
     left, right = _bare(node.this), _bare(node.expression)
     name, literal = (_name(left), _literal(right)) if _is_name(left) else (_name(right), _literal(left))
-    equal: Syntax = All((Not(NullTest(name)), Comparison(name, "=", literal)))
-    if isinstance(literal, Truth) and literal.value is None:
-        equal = NullTest(name)
+    equal: UnboundPredicate = UnboundAnd((Not(UnboundIsNull(name)), UnboundComparison(name, "=", literal)))
+    if isinstance(literal, BooleanLiteral) and literal.value is None:
+        equal = UnboundIsNull(name)
     if isinstance(node, exp.NullSafeEQ):
         return equal
-    return Any((NullTest(name), Comparison(name, "!=", literal))) if not isinstance(equal, NullTest) else Not(equal)
+    return (
+        UnboundOr((UnboundIsNull(name), UnboundComparison(name, "!=", literal)))
+        if not isinstance(equal, UnboundIsNull)
+        else Not(equal)
+    )
 
 
-def _membership(node: exp.In) -> Syntax:
+def _membership(node: exp.In) -> UnboundPredicate:
     if not node.expressions or any(node.args.get(key) for key in ("query", "unnest", "field")):
         raise PredicateError(f"{_sql(node)}: in needs literals in parentheses, one at least")
-    return Membership(_name(node.this), tuple(map(_literal, node.expressions)))
+    return UnboundIn(_name(node.this), tuple(map(_literal, node.expressions)))
 
 
-def _is(node: exp.Is) -> Syntax:
+def _is(node: exp.Is) -> UnboundPredicate:
     name, what = _name(node.this), _bare(node.expression)
     if isinstance(what, exp.Null):
-        return NullTest(name)
+        return UnboundIsNull(name)
     if isinstance(what, exp.Column) and what.name.lower() == "nan":
-        return NaNTest(name)
+        return UnboundIsNaN(name)
     if isinstance(what, exp.Boolean):
-        return All((Not(NullTest(name)), Comparison(name, "=", Truth(bool(what.this)))))
+        return UnboundAnd((Not(UnboundIsNull(name)), UnboundComparison(name, "=", BooleanLiteral(bool(what.this)))))
     return _refuse(node)
 
 
-def _like(node: exp.Like, escape: str) -> Syntax:
+def _like(node: exp.Like, escape: str) -> UnboundPredicate:
     if len(escape) > 1:
         raise PredicateError(f"{_sql(node)}: the escape is one character, not {escape!r}")
-    found: Syntax = Likeness(_name(node.this), _text(node.expression), escape or None)
+    found: UnboundPredicate = UnboundLike(_name(node.this), _text(node.expression), escape or None)
     return Not(found) if node.args.get("negate") else found
 
 
-def _truth(node: exp.Expr) -> Truth:
-    return Truth(None if isinstance(node, exp.Null) else bool(node.this))
+def _truth(node: exp.Expr) -> BooleanLiteral:
+    return BooleanLiteral(None if isinstance(node, exp.Null) else bool(node.this))
 
 
 def _literal(node: exp.Expr) -> Literal:
@@ -206,15 +210,15 @@ def _literal(node: exp.Expr) -> Literal:
     if isinstance(node, exp.Boolean | exp.Null):
         return _truth(node)
     if isinstance(node, exp.Literal):
-        return Text(node.this) if node.is_string else _number(node, node.this)
+        return TextLiteral(node.this) if node.is_string else _number(node, node.this)
     if isinstance(node, exp.Neg):
         inner = _literal(node.this)
         # A minus sign would round to the digits of Python's context.
-        return Number(inner.value.copy_negate()) if isinstance(inner, Number) else _refuse(node)
+        return NumberLiteral(inner.value.copy_negate()) if isinstance(inner, NumberLiteral) else _refuse(node)
     if isinstance(node, exp.HexString):
         return _blob(node)
     if isinstance(node, exp.CurrentDate | exp.Sub | exp.Add) and (day := _day(node)) is not None:
-        return Text(day.isoformat(), "date")
+        return TextLiteral(day.isoformat(), "date")
     if isinstance(node, exp.Cast | exp.TsOrDsToDate | exp.Date | exp.Timestamp):
         return _typed_text(node)
     if _is_name(node):
@@ -255,19 +259,19 @@ def _typed_text(node: exp.Expr) -> Literal:
     kind = _KINDS.get(to.this.value if to is not None else "")
     if kind is None or not isinstance(inner, exp.Literal) or not inner.is_string:
         return _refuse(node)
-    return Text(inner.this, kind)  # type: ignore[arg-type]
+    return TextLiteral(inner.this, kind)  # type: ignore[arg-type]
 
 
-def _number(node: exp.Expr, text: str) -> Number:
+def _number(node: exp.Expr, text: str) -> NumberLiteral:
     try:
-        return Number(Decimal(text))
+        return NumberLiteral(Decimal(text))
     except InvalidOperation:
         return _refuse(node)
 
 
-def _blob(node: exp.HexString) -> Blob:
+def _blob(node: exp.HexString) -> BytesLiteral:
     try:
-        return Blob(bytes.fromhex(node.this))
+        return BytesLiteral(bytes.fromhex(node.this))
     except ValueError:
         return _refuse(node)
 
@@ -283,14 +287,14 @@ def _is_name(node: exp.Expr) -> bool:
     return isinstance(node, exp.Column | exp.Dot | exp.Identifier)
 
 
-def _name(node: exp.Expr) -> Name:
+def _name(node: exp.Expr) -> ColumnName:
     node = _bare(node)
     if isinstance(node, exp.Dot):
-        return Name((*_name(node.this).parts, *_name(node.expression).parts))
+        return ColumnName((*_name(node.this).parts, *_name(node.expression).parts))
     if isinstance(node, exp.Identifier):
-        return Name((node.this,))
+        return ColumnName((node.this,))
     if isinstance(node, exp.Column) and all(isinstance(part, exp.Identifier) for part in node.parts):
-        return Name(tuple(part.this for part in node.parts))
+        return ColumnName(tuple(part.this for part in node.parts))
     if isinstance(node, exp.Literal | exp.Neg | exp.Boolean | exp.Null | exp.HexString):
         raise PredicateError(f"{_sql(node)} is a literal where a column is needed; names go into double quotes")
     return _refuse(node)

@@ -21,8 +21,8 @@ from metastore_assets.config import MetastoreConfig, TableConfig, load_config
 from metastore_assets.databases import find_table
 from metastore_assets.errors import ConfigError, UnsupportedTypeError
 from metastore_assets.lookup import Table, open_table
-from metastore_assets.scan.choosing import Choice, choose_from, plan_table
-from metastore_assets.scan.frames import places_of, rows_of_work, work_of
+from metastore_assets.scan.dataframe import column_positions, read_scan_tasks, scan_tasks
+from metastore_assets.scan.scan_plan import ScanPlan, plan_scan_of, plan_table
 from metastore_assets.scan.spark_types import spark_arrow_type
 from metastore_assets.spark.tasks import balanced_bins, begin_task, pack
 from metastore_assets.spark.versions import arrow_schema
@@ -50,7 +50,7 @@ class MetastoreSource(DataSource):
         return _NAME
 
     def schema(self) -> StructType:
-        """Of the table's snapshot, in Spark's types. Raises as `choose`; UnsupportedTypeError."""
+        """Of the table's snapshot, in Spark's types. Raises as `plan_scan`; UnsupportedTypeError."""
         found = _Table(self.options)
         return found.sent(found.places(found.columns))
 
@@ -69,7 +69,7 @@ class MetastoreReader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         """Lots of files of about the same size, without those that no row can match in."""
         table = _Table(self._options)
-        work = work_of(table.chosen(self._options.get("where") or "true"), None)
+        work = scan_tasks(table.chosen(self._options.get("where") or "true"), None)
         places = table.places(self._schema.fieldNames())
         table.check_types(places, self._schema)
         shape = (table.schema, places, arrow_schema(self._schema))
@@ -82,7 +82,7 @@ class MetastoreReader(DataSourceReader):
         """The rows of one lot. Raises FragmentError."""
         if partition.value is not None:
             begin_task()
-            yield from rows_of_work(*pickle.loads(partition.value))
+            yield from read_scan_tasks(*pickle.loads(partition.value))
 
 
 class _Table:
@@ -107,13 +107,13 @@ class _Table:
             return find_table(configured, self._options["table"])
         return self._lookup.table_config(self._options.get("uri"), _with_prefix(self._options, _OF_TABLE))
 
-    def chosen(self, where: str) -> Choice:
+    def chosen(self, where: str) -> ScanPlan:
         """What has to be read for a predicate."""
-        return choose_from(self._lookup, self.config, self._planned, where)
+        return plan_scan_of(self._lookup, self.config, self._planned, where)
 
     def places(self, columns: Sequence[str] | None) -> list[int]:
         """Of top-level columns. Raises ColumnNotFoundError."""
-        return places_of(self.config, self.schema, columns)
+        return column_positions(self.config, self.schema, columns)
 
     def sent(self, places: Sequence[int]) -> StructType:
         """The columns as Spark gets them. Raises UnsupportedTypeError."""

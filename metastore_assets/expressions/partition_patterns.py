@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import glob
 import re
 from collections.abc import Collection, Iterable, Sequence
 from urllib.parse import unquote
 
 from metastore_assets.errors import PartitionNotFoundError
-from metastore_assets.formats.partition_filter import fits_one
-from metastore_assets.formats.partition_keys import (
+from metastore_assets.expressions.partition_filter import matches_value_patterns
+from metastore_assets.expressions.partition_keys import (
     NULL_VALUE,
     UNPARTITIONED,
     decode_partition_key,
     encode_partition_key,
 )
+from metastore_assets.expressions.wildcards import escape_wildcards
 from metastore_assets.messages import close_names, near_names
 
 _ESCAPES = re.compile(r"(?:%[0-9A-Fa-f]{2})+")
@@ -22,7 +22,7 @@ _ESCAPES = re.compile(r"(?:%[0-9A-Fa-f]{2})+")
 Items = tuple[tuple[str, str | None], ...]
 
 
-def chosen_partitions(table: str, texts: Iterable[str], keys: Collection[str]) -> set[str]:
+def match_partitions(table: str, texts: Iterable[str], keys: Collection[str]) -> set[str]:
     """The keys that the texts mean together.
 
     A text is a key; or its readable form, with or without percent-encoding; or `column=pattern`, several of them
@@ -36,7 +36,7 @@ def chosen_partitions(table: str, texts: Iterable[str], keys: Collection[str]) -
     return chosen
 
 
-def named_partitions(table: str, texts: Iterable[str], keys: Collection[str]) -> set[str]:
+def resolve_partition_keys(table: str, texts: Iterable[str], keys: Collection[str]) -> set[str]:
     """The keys that the texts name, one each: a key, or its readable form. Patterns are none.
 
     Raises PartitionNotFoundError when texts name none: says how many, and what is near the first.
@@ -61,9 +61,9 @@ def named_partitions(table: str, texts: Iterable[str], keys: Collection[str]) ->
     return chosen
 
 
-def one_partition(table: str, text: str, keys: Collection[str]) -> str:
-    """The one key that a text means, in the sense of `chosen_partitions`. Raises PartitionNotFoundError."""
-    chosen = sorted(chosen_partitions(table, [text], keys))
+def resolve_partition(table: str, text: str, keys: Collection[str]) -> str:
+    """The one key that a text means, in the sense of `match_partitions`. Raises PartitionNotFoundError."""
+    chosen = sorted(match_partitions(table, [text], keys))
     if len(chosen) > 1:
         raise PartitionNotFoundError(
             f"{text!r} means {len(chosen):,} partitions of table {table!r}: name one of them, such as {chosen[0]!r}; "
@@ -78,7 +78,7 @@ def _meant(table: str, text: str, keys: Sequence[str]) -> Collection[str]:
         if readable := [key for key in keys if _readable(items[key]) == wanted]:
             return readable
     columns = list(dict.fromkeys(name for own in items.values() for name, _ in own))
-    patterns = [(name, _unescaped(pattern)) for name, pattern in column_texts(text, columns)]
+    patterns = [(name, _unescaped(pattern)) for name, pattern in split_column_patterns(text, columns)]
     fitting = [key for key in keys if patterns and all(_fits(dict(items[key]), *pattern) for pattern in patterns)]
     if not fitting:
         raise PartitionNotFoundError(_none_fits(table, text, keys, columns))
@@ -89,7 +89,7 @@ def _readable(items: Items) -> str:
     return "/".join(f"{name}={NULL_VALUE if value is None else value}" for name, value in items) or UNPARTITIONED
 
 
-def column_texts(text: str, columns: Sequence[str]) -> list[tuple[str, str]]:
+def split_column_patterns(text: str, columns: Sequence[str]) -> list[tuple[str, str]]:
     """The (column, text) pairs of `column=text/column=text`; none unless it begins with a column.
 
     A `/` that no column follows is part of a text, which is left as it is written.
@@ -104,11 +104,11 @@ def column_texts(text: str, columns: Sequence[str]) -> list[tuple[str, str]]:
 
 def _unescaped(pattern: str) -> str:
     """A pattern without percent-encoding; what was encoded is no wildcard."""
-    return _ESCAPES.sub(lambda found: glob.escape(unquote(found[0])), pattern)
+    return _ESCAPES.sub(lambda found: escape_wildcards(unquote(found[0])), pattern)
 
 
 def _fits(values: dict[str, str | None], column: str, pattern: str) -> bool:
-    return column in values and fits_one(values[column], (pattern,))
+    return column in values and matches_value_patterns(values[column], (pattern,))
 
 
 def _none_fits(table: str, text: str, keys: Sequence[str], columns: Sequence[str]) -> str:

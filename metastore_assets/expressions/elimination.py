@@ -9,12 +9,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from metastore_assets.expressions.counts import Caps, ColumnBounds, Flags, Integers, leaf_rows, ordered
-from metastore_assets.expressions.text import value_text
-from metastore_assets.expressions.tree import (
-    Compare,
+from metastore_assets.expressions.predicates import (
+    Comparison,
     Constant,
-    IsIn,
+    In,
     IsNaN,
     IsNull,
     Leaf,
@@ -22,20 +20,29 @@ from metastore_assets.expressions.tree import (
     array_of,
     leaves,
 )
+from metastore_assets.expressions.row_bounds import (
+    Caps,
+    ColumnBounds,
+    Int64Array,
+    Mask,
+    bound_leaf_rows,
+    order_comparable,
+)
+from metastore_assets.expressions.sql_text import literal_to_sql
 
 Names = npt.NDArray[np.str_]
-NO_FILTERS: Mapping[Leaf, Flags] = {}
+NO_FILTERS: Mapping[Leaf, Mask] = {}
 _BOTH = "minimum, maximum"
 _BY_PARTITION = "partition"
 _BY_MEMBERSHIP = "membership"
 
 
-def statistics_of(
+def eliminating_statistics(
     predicate: Predicate,
     columns: Mapping[str, ColumnBounds],
-    rows: Integers,
+    rows: Int64Array,
     caps: Caps,
-    filters: Mapping[Leaf, Flags] = NO_FILTERS,
+    filters: Mapping[Leaf, Mask] = NO_FILTERS,
 ) -> Names:
     """The statistic, or several with commas between them, for each set; right for those that it is true of nothing in.
 
@@ -51,7 +58,7 @@ def statistics_of(
     return np.where(rows == 0, "row_count", joined)
 
 
-def told_value(predicate: Predicate, columns: Mapping[str, ColumnBounds], statistic: str, at: int) -> str | None:
+def eliminating_value(predicate: Predicate, columns: Mapping[str, ColumnBounds], statistic: str, at: int) -> str | None:
     """The value of a single statistic of a single column in one set of rows."""
     own = list(leaves(predicate))
     if len(own) != 1 or statistic not in ("minimum", "maximum", "null_count", "nan_count"):
@@ -59,14 +66,14 @@ def told_value(predicate: Predicate, columns: Mapping[str, ColumnBounds], statis
     column = columns[own[0].column.field_id]
     if statistic in ("null_count", "nan_count"):
         return str((column.nulls if statistic == "null_count" else column.nans).least[at])
-    return value_text((column.minimum if statistic == "minimum" else column.maximum)[at])
+    return literal_to_sql((column.minimum if statistic == "minimum" else column.maximum)[at])
 
 
-def _of_capped(leaf: Leaf, column: ColumnBounds, caps: Caps, filters: Mapping[Leaf, Flags]) -> Names:
+def _of_capped(leaf: Leaf, column: ColumnBounds, caps: Caps, filters: Mapping[Leaf, Mask]) -> Names:
     found = _of_leaf(leaf, column)
     if leaf not in caps and leaf not in filters:
         return found
-    left = leaf_rows(leaf, column).most > 0
+    left = bound_leaf_rows(leaf, column).most > 0
     if leaf in filters:
         found = np.where(left & ~filters[leaf], _BY_MEMBERSHIP, found)
     return np.where(left & (caps[leaf] == 0), _BY_PARTITION, found) if leaf in caps else found
@@ -84,12 +91,12 @@ def _of_leaf(leaf: Leaf, column: ColumnBounds) -> Names:
 
 def _side(leaf: Leaf, column: ColumnBounds) -> Names:
     count = len(column.rows)
-    if isinstance(leaf, Compare) and leaf.operator in ("<", "<=", ">", ">="):
+    if isinstance(leaf, Comparison) and leaf.operator in ("<", "<=", ">", ">="):
         return np.full(count, "minimum" if leaf.operator in ("<", "<=") else "maximum")
-    if isinstance(leaf, Compare):
+    if isinstance(leaf, Comparison):
         first = last = array_of([leaf.value])
         negated = leaf.operator == "!="
-    elif isinstance(leaf, IsIn):
+    elif isinstance(leaf, In):
         first, last, negated = leaf.values.slice(0, 1), leaf.values.slice(len(leaf.values) - 1), leaf.negated
     else:
         assert not isinstance(leaf, IsNull | IsNaN)
@@ -99,11 +106,11 @@ def _side(leaf: Leaf, column: ColumnBounds) -> Names:
     assert cls is not None
     if negated:
         return np.full(count, _BOTH)
-    low, high, first, last = (ordered(own, cls) for own in (column.minimum, column.maximum, first, last))
+    low, high, first, last = (order_comparable(own, cls) for own in (column.minimum, column.maximum, first, last))
     above, below = _flags(pc.greater(low, last[0])), _flags(pc.less(high, first[0]))
     return np.where(above, "minimum", np.where(below, "maximum", _BOTH))
 
 
-def _flags(decided: pa.Array) -> Flags:
-    found: Flags = decided.fill_null(False).to_numpy(zero_copy_only=False)
+def _flags(decided: pa.Array) -> Mask:
+    found: Mask = decided.fill_null(False).to_numpy(zero_copy_only=False)
     return found

@@ -19,17 +19,17 @@ if TYPE_CHECKING:
 StartSpark = Callable[[], "SparkSession"]
 
 
-def engine_of(spark: StartSpark | None) -> Engine:
+def scan_engine(spark: StartSpark | None) -> Engine:
     """Who reads: Spark where there is much, if there is one."""
     return Engine(spark or _no_spark, "auto")
 
 
-def engine_session(engine: Engine) -> StartSpark:
+def session_starter(engine: Engine) -> StartSpark:
     """Asks an engine for its session."""
     return lambda: engine.session
 
 
-def each_fragment(
+def map_fragments(
     engine: Engine, function: Callable[[Fragment], Any], fragments: Sequence[Fragment], *, apart: bool
 ) -> list[Any]:
     """What a function, which has to be picklable, says of each fragment, in no particular order.

@@ -6,21 +6,21 @@ import pyarrow as pa
 
 from metastore_assets.values.types import TypeClass
 
-LONGEST = 4096
+MAX_BOUND_BYTES = 4096
 """Bytes of a stored minimum or maximum; longer ones are replaced by a bound."""
 _LAST_CODE_POINT = 0x10FFFF
 _WIDEST = (0x7F, 0x7FF, 0xFFFF)
 """Greatest code point that UTF-8 holds in one, two, three bytes."""
 
 
-def lower_bound(value: bytes, cls: TypeClass, longest: int | None = None) -> tuple[pa.Scalar, bool]:
+def truncate_lower(value: bytes, cls: TypeClass, longest: int | None = None) -> tuple[pa.Scalar, bool]:
     """The greatest storable value that is not above `value`, and whether it is `value` itself.
 
-    Of at most `longest` bytes, or of `LONGEST`.
+    Of at most `longest` bytes, or of `MAX_BOUND_BYTES`.
 
     Being the nearest one makes bounds merge exactly: no storable value lies between a long value and its bound.
     """
-    longest = LONGEST if longest is None else longest
+    longest = MAX_BOUND_BYTES if longest is None else longest
     if len(value) <= longest:
         return _scalar(value, cls), True
     if cls.name != "string":
@@ -32,12 +32,12 @@ def lower_bound(value: bytes, cls: TypeClass, longest: int | None = None) -> tup
     return _scalar(prefix + filler, cls), False
 
 
-def upper_bound(value: bytes, cls: TypeClass, longest: int | None = None) -> tuple[pa.Scalar | None, bool]:
+def truncate_upper(value: bytes, cls: TypeClass, longest: int | None = None) -> tuple[pa.Scalar | None, bool]:
     """The least storable value that is not below `value`, None when there is none, and whether it is `value` itself."""
-    longest = LONGEST if longest is None else longest
+    longest = MAX_BOUND_BYTES if longest is None else longest
     if len(value) <= longest:
         return _scalar(value, cls), True
-    bound = _next_text(value, longest) if cls.name == "string" else next_bytes(value[:longest])
+    bound = _next_text(value, longest) if cls.name == "string" else prefix_successor(value[:longest])
     return (None if bound is None else _scalar(bound, cls)), False
 
 
@@ -48,7 +48,7 @@ def _whole_characters(value: bytes, longest: int) -> bytes:
     return value[:end]
 
 
-def next_bytes(prefix: bytes) -> bytes | None:
+def prefix_successor(prefix: bytes) -> bytes | None:
     """The least bytes that are greater than all that begin with a prefix; None when there are none."""
     kept = prefix.rstrip(b"\xff")
     return kept[:-1] + bytes([kept[-1] + 1]) if kept else None

@@ -7,12 +7,12 @@ import re
 import pyarrow as pa
 from pyarrow import types as t
 
-from metastore_assets.expressions.tree import (
+from metastore_assets.expressions.predicates import (
     And,
     Column,
-    Compare,
+    Comparison,
     Constant,
-    IsIn,
+    In,
     IsNaN,
     IsNull,
     Or,
@@ -81,12 +81,12 @@ _MOST = 10
 """Members of `in` that are written out for people."""
 
 
-def text_of(predicate: Predicate, *, most: int | None = None) -> str:
+def to_sql(predicate: Predicate, *, most: int | None = None) -> str:
     """SQL; with `most`, at most so many members of `in`, for people to read."""
     if isinstance(predicate, Constant):
         return "true" if predicate.value else "false"
     if isinstance(predicate, And | Or):
-        parts = [text_of(child, most=most) for child in predicate.children]
+        parts = [to_sql(child, most=most) for child in predicate.children]
         inner = [
             f"({part})" if isinstance(child, And | Or) else part
             for child, part in zip(predicate.children, parts, strict=True)
@@ -97,9 +97,9 @@ def text_of(predicate: Predicate, *, most: int | None = None) -> str:
         return f"{name} is{negation} null"
     if isinstance(predicate, IsNaN):
         return f"{name} is{negation} nan"
-    if isinstance(predicate, Compare):
+    if isinstance(predicate, Comparison):
         return f"{name} {predicate.operator} {_literal(predicate.value)}"
-    if isinstance(predicate, IsIn):
+    if isinstance(predicate, In):
         shown = [_literal(value) for value in predicate.values[: most or len(predicate.values)]]
         more = len(predicate.values) - len(shown)
         return f"{name}{negation} in ({', '.join(shown)}{f', … {more:,} more' if more else ''})"
@@ -110,12 +110,12 @@ def text_of(predicate: Predicate, *, most: int | None = None) -> str:
     return f"{name}{negation} like {_quoted(pattern)}"
 
 
-def short_text(predicate: Predicate) -> str:
+def to_short_sql(predicate: Predicate) -> str:
     """For people."""
-    return text_of(predicate, most=_MOST)
+    return to_sql(predicate, most=_MOST)
 
 
-def value_text(value: pa.Scalar) -> str:
+def literal_to_sql(value: pa.Scalar) -> str:
     """A value as it is written in a predicate; null where there is none."""
     return _literal(value) if value.is_valid else "null"
 

@@ -14,11 +14,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from metastore_assets.expressions.tree import (
+from metastore_assets.expressions.predicates import (
     And,
-    Compare,
+    Comparison,
     Constant,
-    IsIn,
+    In,
     IsNaN,
     IsNull,
     Leaf,
@@ -27,12 +27,12 @@ from metastore_assets.expressions.tree import (
     Predicate,
     array_of,
 )
-from metastore_assets.values.bounds import next_bytes
 from metastore_assets.values.physical import comparable, storage
+from metastore_assets.values.truncation import prefix_successor
 from metastore_assets.values.types import TypeClass
 
-Integers: TypeAlias = npt.NDArray[np.int64]
-Flags: TypeAlias = npt.NDArray[np.bool_]
+Int64Array: TypeAlias = npt.NDArray[np.int64]
+Mask: TypeAlias = npt.NDArray[np.bool_]
 
 _MANY = 64
 """Members of `in` that are looked at one by one, where their class allows nothing better."""
@@ -42,8 +42,8 @@ _MANY = 64
 class RowBounds:
     """Of each set of rows, at least and at most how many of them something is true of, both inclusive."""
 
-    least: Integers
-    most: Integers
+    least: Int64Array
+    most: Int64Array
 
     @property
     def total(self) -> tuple[int, int]:
@@ -55,7 +55,7 @@ class RowBounds:
 class ColumnBounds:
     """What is known of a column in each of several sets of rows."""
 
-    rows: Integers
+    rows: Int64Array
     nulls: RowBounds
     nans: RowBounds
     minimum: pa.Array
@@ -73,38 +73,38 @@ class ColumnBounds:
         )
 
 
-Caps: TypeAlias = Mapping[Leaf, Integers]
+Caps: TypeAlias = Mapping[Leaf, Int64Array]
 """By leaf, of each set of rows at most how many of them it is true of, where that is known beside bounds."""
 
 
-def true_rows(
-    predicate: Predicate, rows: Integers, columns: Mapping[str, ColumnBounds], caps: Caps | None = None
+def bound_matching_rows(
+    predicate: Predicate, rows: Int64Array, columns: Mapping[str, ColumnBounds], caps: Caps | None = None
 ) -> RowBounds:
     """How many of the `rows` of each set the predicate is true of. `columns` has its columns, by field id."""
     if isinstance(predicate, Constant):
         return RowBounds(*(rows if predicate.value else np.zeros_like(rows),) * 2)
     if isinstance(predicate, And | Or):
-        parts = [true_rows(child, rows, columns, caps) for child in predicate.children]
-        return all_of(parts, rows) if isinstance(predicate, And) else any_of(parts, rows)
-    found = leaf_rows(predicate, columns[predicate.column.field_id])
+        parts = [bound_matching_rows(child, rows, columns, caps) for child in predicate.children]
+        return bound_conjunction(parts, rows) if isinstance(predicate, And) else bound_disjunction(parts, rows)
+    found = bound_leaf_rows(predicate, columns[predicate.column.field_id])
     if caps is None or predicate not in caps:
         return found
     return RowBounds(np.minimum(found.least, caps[predicate]), np.minimum(found.most, caps[predicate]))
 
 
-def all_of(parts: list[RowBounds], rows: Integers) -> RowBounds:
+def bound_conjunction(parts: list[RowBounds], rows: Int64Array) -> RowBounds:
     """Bounds of a conjunction from those of its parts, whatever they have to do with each other (Fréchet)."""
     least = sum((part.least for part in parts), np.zeros_like(rows)) - (len(parts) - 1) * rows
     return RowBounds(np.maximum(least, 0), np.minimum.reduce([part.most for part in parts]))
 
 
-def any_of(parts: list[RowBounds], rows: Integers) -> RowBounds:
+def bound_disjunction(parts: list[RowBounds], rows: Int64Array) -> RowBounds:
     """Bounds of a disjunction, likewise."""
     most = sum((part.most for part in parts), np.zeros_like(rows))
     return RowBounds(np.maximum.reduce([part.least for part in parts]), np.minimum(most, rows))
 
 
-def leaf_rows(leaf: Leaf, column: ColumnBounds) -> RowBounds:
+def bound_leaf_rows(leaf: Leaf, column: ColumnBounds) -> RowBounds:
     """How many rows of each set a leaf is true of."""
     rows = column.rows
     if isinstance(leaf, IsNull):
@@ -114,31 +114,31 @@ def leaf_rows(leaf: Leaf, column: ColumnBounds) -> RowBounds:
         return column.numbers if leaf.negated else column.nans
     may, must = _decided(leaf, column)
     # NaN is greater than any value, and different from all.
-    counts_nan = leaf.operator in (">", ">=", "!=") if isinstance(leaf, Compare) else leaf.negated
+    counts_nan = leaf.operator in (">", ">=", "!=") if isinstance(leaf, Comparison) else leaf.negated
     numbers, nans = column.numbers, column.nans
     least = np.where(must, numbers.least, 0) + (nans.least if counts_nan else 0)
     most = np.where(may, numbers.most, 0) + (nans.most if counts_nan else 0)
     return RowBounds(np.minimum(least, rows - column.nulls.least), np.minimum(most, rows - column.nulls.least))
 
 
-def _decided(leaf: Compare | IsIn | Like, column: ColumnBounds) -> tuple[Flags, Flags]:
+def _decided(leaf: Comparison | In | Like, column: ColumnBounds) -> tuple[Mask, Mask]:
     """Whether the leaf may be true of a value within the bounds, and whether it is of all of them."""
     cls = leaf.column.cls
     assert cls is not None
-    if isinstance(leaf, Compare):
-        low, high, value = (ordered(own, cls) for own in (column.minimum, column.maximum, leaf.value))
+    if isinstance(leaf, Comparison):
+        low, high, value = (order_comparable(own, cls) for own in (column.minimum, column.maximum, leaf.value))
         may, must = _COMPARISONS[leaf.operator](low, high, value)
-    elif isinstance(leaf, IsIn):
+    elif isinstance(leaf, In):
         may, must = _among(leaf.values, column, cls)
     else:
         may, must = _alike(leaf, storage(column.minimum), storage(column.maximum))
-    if not isinstance(leaf, Compare) and leaf.negated:
+    if not isinstance(leaf, Comparison) and leaf.negated:
         may, must = pc.invert(must), pc.invert(may)
     return _flags(may, unknown=True), _flags(must, unknown=False)
 
 
 def _among(values: pa.Array, column: ColumnBounds, cls: TypeClass) -> tuple[pa.Array, pa.Array]:
-    low, high, wanted = (ordered(own, cls) for own in (column.minimum, column.maximum, values))
+    low, high, wanted = (order_comparable(own, cls) for own in (column.minimum, column.maximum, values))
     within = pc.and_kleene(pc.less_equal(low, wanted[-1]), pc.greater_equal(high, wanted[0]))
     if cls.kind == "float" or pa.types.is_integer(wanted.type):
         known = pc.and_kleene(low.is_valid(), high.is_valid()).to_numpy(zero_copy_only=False)
@@ -159,7 +159,7 @@ def _among(values: pa.Array, column: ColumnBounds, cls: TypeClass) -> tuple[pa.A
 
 def _alike(leaf: Like, low: pa.Array, high: pa.Array) -> tuple[pa.Array, pa.Array]:
     """Texts with a prefix lie side by side: from it to what follows on all of them."""
-    prefix, end = pa.scalar(leaf.prefix, pa.large_binary()), next_bytes(leaf.prefix)
+    prefix, end = pa.scalar(leaf.prefix, pa.large_binary()), prefix_successor(leaf.prefix)
     may, must = pc.greater_equal(high, prefix), pc.greater_equal(low, prefix)
     if end is not None:
         following = pa.scalar(end, pa.large_binary())
@@ -176,15 +176,15 @@ def _alike(leaf: Like, low: pa.Array, high: pa.Array) -> tuple[pa.Array, pa.Arra
     return pc.if_else(is_one, alike, may), pc.if_else(is_one, alike, pc.and_kleene(must, pa.scalar(False)))
 
 
-def ordered(own: pa.Array | pa.Scalar, cls: TypeClass) -> pa.Array | pa.Scalar:
+def order_comparable(own: pa.Array | pa.Scalar, cls: TypeClass) -> pa.Array | pa.Scalar:
     """As a type that Arrow compares, in the order of the class."""
     if isinstance(own, pa.Scalar):
-        return ordered(array_of([own]), cls)[0]
+        return order_comparable(array_of([own]), cls)[0]
     return storage(own) if cls.kind == "bytes" else comparable(own)
 
 
-def _flags(decided: pa.Array, *, unknown: bool) -> Flags:
-    found: Flags = decided.fill_null(unknown).to_numpy(zero_copy_only=False)
+def _flags(decided: pa.Array, *, unknown: bool) -> Mask:
+    found: Mask = decided.fill_null(unknown).to_numpy(zero_copy_only=False)
     return found
 
 

@@ -1,0 +1,30 @@
+"""Wildcard patterns over names and partition keys: `*`, `?` and `[…]`."""
+
+from __future__ import annotations
+
+import glob
+from collections.abc import Iterable
+from fnmatch import fnmatchcase
+
+
+def matches_wildcards(text: str, pattern: str) -> bool:
+    """Return whether a whole text matches a pattern. Upper and lower case differ."""
+    return fnmatchcase(text, pattern)
+
+
+def matches_any_pattern(text: str, patterns: Iterable[str], *, ignore_case: bool = False) -> bool:
+    """Return whether a whole text matches at least one pattern.
+
+    Args:
+        text: The text.
+        patterns: The patterns; an empty iterable matches nothing.
+        ignore_case: Whether upper and lower case are the same, in the text and in the patterns.
+    """
+    if ignore_case:
+        return any(fnmatchcase(text.lower(), pattern.lower()) for pattern in patterns)
+    return any(fnmatchcase(text, pattern) for pattern in patterns)
+
+
+def escape_wildcards(text: str) -> str:
+    """Return a pattern that matches the text itself and nothing else."""
+    return glob.escape(text)
