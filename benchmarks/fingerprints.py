@@ -27,8 +27,8 @@ from metastore_assets.formats import MetadataCache, open_table_format
 from metastore_assets.formats.base import Fragment
 from metastore_assets.pipeline.value_counts.print_exchange import exchanged_prints
 from metastore_assets.pipeline.value_counts.print_values import PrintedColumn, values_of_rows
+from metastore_assets.spark.runner import SparkRunner
 from metastore_assets.spark.session import spark_session
-from metastore_assets.spark.tasks import run_tasks
 from metastore_assets.statistics.fingerprints import FINGERPRINT_BITS, FingerprintCounter, FingerprintCounts
 from metastore_assets.statistics.frequencies import sum_frequencies
 from metastore_assets.statistics.hashing import hash_values
@@ -78,7 +78,7 @@ def run() -> list[Row]:
         read, write = partial(_prints, column), _several
         parts = exchanged_prints(spark, read, list(snapshot.fragments), ROWS, FINGERPRINT_BITS, write)
         candidates = np.sort(np.concatenate([own.fingerprints for own in parts]))
-        lists = run_tasks(spark, partial(values_of_rows, column, candidates), list(snapshot.fragments))
+        lists = SparkRunner(lambda: spark).map(partial(values_of_rows, column, candidates), snapshot.fragments)
         whole = sum_frequencies((own, 1) for own in lists)
         counts = whole.counts.to_numpy()
         found["prints"] = int((counts > 1).sum()), int(counts[counts > 1].sum())

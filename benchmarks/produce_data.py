@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from metastore_assets.produce import Batch, Dataflow, LocalExecutor, Root, Rows, Settings, Stage, SumStage
+from metastore_assets.produce import Batch, Dataflow, InProcessRunner, Root, Rows, Settings, Stage, SumStage
 from metastore_assets.store.objects import ObjectStore
 
 PIECE = 100_000
@@ -59,6 +59,6 @@ def flow_of(nodes: list[Root | Stage | SumStage], settings: Settings | None = No
     """A graph in a folder that is removed afterwards."""
     folder = Path(tempfile.mkdtemp(prefix="metastore-bench-produce-"))
     try:
-        yield Dataflow(ObjectStore(str(folder)), nodes, executor=LocalExecutor(2), settings=settings)
+        yield Dataflow(ObjectStore(str(folder)), nodes, runner=InProcessRunner(2), settings=settings)
     finally:
         shutil.rmtree(folder)

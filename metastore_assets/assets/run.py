@@ -21,14 +21,14 @@ from metastore_assets.checks.subject import surroundings_of
 from metastore_assets.config import MetastoreConfig, TableConfig
 from metastore_assets.config.emr import EMR_SERVERLESS
 from metastore_assets.errors import MetastoreError, PartitionNotFoundError
-from metastore_assets.formats import MetadataCache, Runner, open_table_format
+from metastore_assets.formats import MetadataCache, open_table_format
 from metastore_assets.lookup import Metastore
-from metastore_assets.pipeline.reading import TaskReader
 from metastore_assets.pipeline.refresh import is_current, refresh
 from metastore_assets.pipeline.telling import format_result, log_progress
 from metastore_assets.resources.configuration import Configuration
+from metastore_assets.spark.runner import SizedRunner
 from metastore_assets.store.versions import VersionStore, versions_of
-from metastore_assets.tasks.running import run_in_children
+from metastore_assets.tasks.runner import TaskRunner
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -80,7 +80,7 @@ def refresh_and_report(
             context.log.info("version %d has what the backfill is for", covering.number)
         else:
             with configuration.session(config) as spark:
-                runner = run_in_children if config.engine == EMR_SERVERLESS else TaskReader(spark)
+                runner = None if config.engine == EMR_SERVERLESS else SizedRunner(spark)
                 wanted = _wanted(context, table, names, versions, runner, selection)
                 seconds = _refreshed(context, configuration, config, table, spark, full, (*wanted, *partitions))
         with held_open(context):
@@ -137,7 +137,7 @@ def _wanted(
     table: TableConfig,
     names: TableNames,
     versions: VersionStore,
-    runner: Runner,
+    runner: TaskRunner | None,
     selection: _Selection,
 ) -> tuple[str, ...]:
     """The partitions to read again, of those that the table still has: the run's own, or all of its backfill's."""

@@ -21,7 +21,7 @@ from metastore_assets.formats.hidden import HidingFormat
 from metastore_assets.formats.metadata_cache import MetadataCache
 from metastore_assets.storage.location import Location
 from metastore_assets.storage.location_policy import LocationPolicy, table_location
-from metastore_assets.tasks.running import Runner, run_in_children
+from metastore_assets.tasks.runner import TaskRunner
 
 if TYPE_CHECKING:
     from metastore_assets.config import TableConfig
@@ -35,7 +35,6 @@ __all__ = [
     "FragmentSource",
     "HistoryChange",
     "MetadataCache",
-    "Runner",
     "Snapshot",
     "SnapshotReference",
     "TableFormat",
@@ -46,30 +45,34 @@ __all__ = [
 
 
 def open_table_format(
-    table: TableConfig, cache: MetadataCache | None = None, run: Runner = run_in_children
+    table: TableConfig, cache: MetadataCache | None = None, runner: TaskRunner | None = None
 ) -> TableFormat:
     """The table at `table.uri` in its format, detected from what lies there when `table.format` is None; or the one
     that its catalog has under its name, wherever and in whichever format that says it is.
 
     What `cache` knows of its files is not read again, and what is learnt is added. Whole files that nothing is known
-    of, which may take long, are read by `run`. Nothing but detection is read yet. Raises TableFormatError for a format
-    that is not built.
+    of, which may take long, are read by `runner`, or else by a child process. Nothing but detection is read yet.
+    Raises TableFormatError for a format that is not built.
     """
     cache = MetadataCache() if cache is None else cache
     if table.catalog is None:
-        return _open_located(table, cache, run, None)
+        return _open_located(table, cache, runner, None)
     from metastore_assets.formats.catalogs.table import CatalogTable
 
-    return CatalogTable(table, lambda located, folders: _open_located(located, cache, run, folders))
+    return CatalogTable(table, lambda located, folders: _open_located(located, cache, runner, folders))
 
 
-def _open_located(table: TableConfig, cache: MetadataCache, run: Runner, registered: Folders | None) -> TableFormat:
+def _open_located(
+    table: TableConfig, cache: MetadataCache, runner: TaskRunner | None, registered: Folders | None
+) -> TableFormat:
     """The table at its location; `registered` are its folders where a catalog knows them."""
-    found = _open_plain(table, cache, run, registered)
+    found = _open_plain(table, cache, runner, registered)
     return HidingFormat(found, table.uri) if table.hides_values else found
 
 
-def _open_plain(table: TableConfig, cache: MetadataCache, run: Runner, registered: Folders | None) -> TableFormat:
+def _open_plain(
+    table: TableConfig, cache: MetadataCache, runner: TaskRunner | None, registered: Folders | None
+) -> TableFormat:
     name = table.format or _detect(table_location(table))
     if table.declared and name != "files":
         raise ConfigError(
@@ -83,7 +86,7 @@ def _open_plain(table: TableConfig, cache: MetadataCache, run: Runner, registere
         marks = {registration.title: registration.marks for registration in _LOGGED.values()}
         marks |= {**FOREIGN, "Spark streaming": SINK}
         folders = None if registered is None else _registered(table, registered)
-        return FilesFormat(table, marks, cache, run, folders)
+        return FilesFormat(table, marks, cache, runner, folders)
     with extra(name, f"{_LOGGED[name].title} table {table.name!r}"):
         return _LOGGED[name].open(table, cache)
 

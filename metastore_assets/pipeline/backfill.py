@@ -17,8 +17,8 @@ from metastore_assets.pipeline.outcome import Progress
 from metastore_assets.pipeline.plan import Plan
 from metastore_assets.pipeline.planning import attempt_of, current_plan, memory_of
 from metastore_assets.pipeline.profiling import profile_all, profile_error
-from metastore_assets.pipeline.reading import TaskReader
 from metastore_assets.pipeline.refresh import plan_refresh, refresh
+from metastore_assets.spark.runner import SizedRunner
 from metastore_assets.store.backfills import BackfillRecord
 from metastore_assets.store.manifest import Effort
 from metastore_assets.store.versions import VersionStore, versions_of
@@ -193,7 +193,7 @@ def _kept(
     """Read what is not stored of the partitions, and keep it for whoever publishes."""
     versions, table = versions_of(config, table.name), with_hidden_key(config, table, make=True)
     progress(Progress(table.name, "plan"))
-    table_format = open_table_format(table, memory_of(versions, full=False), TaskReader(spark))
+    table_format = open_table_format(table, memory_of(versions, full=False), SizedRunner(spark))
     plan = current_plan(versions, table_format, table, (), full=False, partitions=(), made={})
     wanted = set(chunk.keys)
     plan = replace(plan, to_profile=tuple(own for own in plan.to_profile if own.partition_key in wanted))

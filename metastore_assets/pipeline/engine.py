@@ -13,7 +13,9 @@ from metastore_assets.config import MetastoreConfig, TableConfig
 from metastore_assets.config.emr import EMR_SERVERLESS
 from metastore_assets.errors import ConfigError, MetastoreError
 from metastore_assets.formats.base import ClaimedSource, Fragment
-from metastore_assets.spark.tasks import parallelism, run_tasks
+from metastore_assets.spark.runner import SparkRunner
+from metastore_assets.tasks.isolation import IsolatedRunner
+from metastore_assets.tasks.runner import InProcessRunner, TaskRunner
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -43,12 +45,21 @@ def check_refreshes_here(config: MetastoreConfig, table: TableConfig) -> None:
 class Engine:
     """The Spark of one refresh, started when something needs it.
 
-    `spark` reads files of tables on Spark always; `auto` does without where they are few and small.
+    `spark` reads files of tables on Spark always; `auto` reads few and small ones in a child process.
     """
 
-    def __init__(self, start: Callable[[], SparkSession], kind: Literal["spark", "auto"] = "spark") -> None:
+    def __init__(self, start: Callable[[], SparkSession] | None, kind: Literal["spark", "auto"] = "spark") -> None:
+        """Create an engine.
+
+        Args:
+            start: Returns the session, and starts it at the first call. None: all files of tables are read in child
+                processes, and work that needs Spark raises MetastoreError.
+            kind: Where files of tables are read.
+        """
         self._start = start
         self._kind = kind
+        self.spark_runner: TaskRunner = SparkRunner(self.start)
+        """Runs tasks on Spark, whatever their number."""
 
     @classmethod
     def of(cls, config: MetastoreConfig, start: Callable[[], SparkSession]) -> Engine:
@@ -61,14 +72,28 @@ class Engine:
         check_refreshes_here(config, table)
         return cls.of(config, start)
 
+    def start(self) -> SparkSession:
+        """Return the session, and start it if it does not run. Raises MetastoreError without a way to start one."""
+        if self._start is None:
+            raise MetastoreError("there is more to read than this process does by itself: give a Spark session")
+        return self._start()
+
     @property
     def session(self) -> SparkSession:
         """The session, started when it is not running."""
-        return self._start()
+        return self.start()
 
     def slots(self) -> int:
         """How many tasks Spark runs at a time."""
-        return parallelism(self.session)
+        return self.spark_runner.parallelism
+
+    def reading_runner(self, fragments: Sequence[Fragment]) -> TaskRunner:
+        """Return the runner of tasks that read fragments: a child process where `reads_here` says so, else Spark."""
+        return IsolatedRunner() if self._start is None or self.reads_here(fragments) else self.spark_runner
+
+    def summing_runner(self, lists: int, values: int) -> TaskRunner:
+        """Return the runner of tasks that sum so many lists of columns, of so many values in all."""
+        return InProcessRunner() if self.sums_here(lists, values) else self.spark_runner
 
     def reads_here(self, fragments: Sequence[Fragment]) -> bool:
         """Return whether fragments are read without Spark.
@@ -95,13 +120,15 @@ class Engine:
         return columns <= _SMALL_MERGE
 
     def merge(self, function: Callable[[T], R], tasks: Sequence[T], columns: Sequence[int]) -> list[R]:
-        """`[function(task) for task in tasks]` in no particular order. `columns`: profiles of columns each task merges.
+        """Return `[function(task) for task in tasks]`, run here or on Spark.
 
-        Raises what `run_tasks` does.
+        Args:
+            function: Reads files of the Metastore alone: they crash nothing.
+            tasks: Picklable tasks.
+            columns: How many profiles of columns each task merges.
         """
-        if self.merges_here(sum(columns)):
-            return [function(task) for task in tasks]
-        return run_tasks(self.session, function, tasks, [float(count) for count in columns])
+        runner = InProcessRunner() if self.merges_here(sum(columns)) else self.spark_runner
+        return runner.map(function, tasks, costs=[float(count) for count in columns])
 
 
 def _stored_size(fragment: Fragment) -> int:

@@ -21,7 +21,6 @@ from metastore_assets.errors import (
     MetastoreError,
     StoreError,
     UnsupportedTypeError,
-    WorkerEndedError,
 )
 from metastore_assets.formats.base import Fragment, FragmentReader
 from metastore_assets.pipeline.bundles import weight
@@ -34,13 +33,11 @@ from metastore_assets.pipeline.profiles.states_writer import (
     has_value_filters,
     value_union,
 )
-from metastore_assets.spark.tasks import limit_threads, run_tasks
 from metastore_assets.statistics.profile import ColumnProfile, profile_field
 from metastore_assets.storage.corrupt_input import CORRUPTION_ERRORS, error_reason, is_unsupported
-from metastore_assets.storage.process_memory import run_with_memory_limit
 from metastore_assets.store.manifest import FragmentEntry, ProfileFiles
 from metastore_assets.store.objects import ObjectStore
-from metastore_assets.tasks.reading import read_all
+from metastore_assets.tasks.runner import limit_arrow_threads
 from metastore_assets.values.leaf_columns import schema_leaves
 
 _DAMAGE = (*CORRUPTION_ERRORS, pl.exceptions.PolarsError, pl.exceptions.PanicException)
@@ -80,66 +77,52 @@ Results: TypeAlias = list[FragmentEntry | FragmentFailure]
 
 
 class FragmentProfiler:
-    """Profiles fragments on Spark, or in a child of this process where that does."""
+    """Profiles fragments on Spark, or in a child process where they are few and small."""
 
     def __init__(self, engine: Engine, context: ProfileContext) -> None:
         self._engine = engine
         self._context = context
-        self._apart = False
-        """Whether a fragment has ended its worker: from then on each is read in a child process of its worker."""
 
     def profile(self, bundles: Sequence[Bundle]) -> tuple[list[FragmentEntry], list[FragmentFailure]]:
-        """Profile bundles at once. A fragment that fails does not keep the others from being profiled.
+        """Profile bundles at once, and return the entries and the failures of their fragments.
 
-        When one ends its Spark worker, and so the job, all are read again apart: what they end then is known by name.
+        A fragment that crashes its reader is a failure too. Of a bundle that crashes, each fragment is read again by
+        itself, so that the others have their profiles.
         """
-        try:
-            results = self._results(bundles)
-        except WorkerEndedError:
-            if self._apart:
-                raise
-            self._apart = True
-            results = self._results(bundles)
+        results, crashed = self._profile(bundles)
+        again, crashed = self._profile([(fragment,) for bundle, _ in crashed for fragment in bundle])
+        results += again
+        results += [_failure(bundle[0], message, missing=False) for bundle, message in crashed]
         return (
-            [result for own in results for result in own if isinstance(result, FragmentEntry)],
-            [result for own in results for result in own if isinstance(result, FragmentFailure)],
+            [result for result in results if isinstance(result, FragmentEntry)],
+            [result for result in results if isinstance(result, FragmentFailure)],
         )
 
-    def _results(self, bundles: Sequence[Bundle]) -> list[Results]:
-        if self._engine.reads_here([fragment for bundle in bundles for fragment in bundle]):
-            return profile_apart(self._context, bundles)
-        function = _profile_one_apart if self._apart else partial(run_with_memory_limit, profile_bundle)
-        return run_tasks(self._engine.session, partial(function, self._context), bundles, list(map(weight, bundles)))
-
-
-def profile_apart(context: ProfileContext, bundles: Sequence[Bundle]) -> list[Results]:
-    """As `profile_bundle`, but in a child of this process: a fragment that ends it is a failure like others.
-
-    A bundle that ends it is read again, one fragment at a time.
-    """
-    tasks = [(bundle,) for bundle in bundles]
-    results: list[Results] = []
-    for bundle, outcome in zip(
-        bundles, read_all(partial(_profile_alone, context), tasks, [own[0].path for own in bundles]), strict=True
-    ):
-        if isinstance(outcome, FatalFileError):
-            if len(bundle) > 1:
-                results += profile_apart(context, [(fragment,) for fragment in bundle])
+    def _profile(self, bundles: Sequence[Bundle]) -> tuple[Results, list[tuple[Bundle, str]]]:
+        """Return the results of the bundles that crash no reader; and the other bundles, each with a message."""
+        if not bundles:
+            return [], []
+        runner = self._engine.reading_runner([fragment for bundle in bundles for fragment in bundle])
+        outcomes = runner.outcomes(
+            partial(_profile_with_one_thread, self._context),
+            bundles,
+            paths=[bundle[0].path for bundle in bundles],
+            costs=list(map(weight, bundles)),
+        )
+        results: Results = []
+        crashed = []
+        for bundle, outcome in zip(bundles, outcomes, strict=True):
+            if isinstance(outcome, FatalFileError):
+                crashed.append((bundle, str(outcome)))
+            elif isinstance(outcome, Exception):
+                raise outcome
             else:
-                results.append([_failure(bundle[0], str(outcome), missing=False)])
-        elif isinstance(outcome, Exception):
-            raise outcome
-        else:
-            results.append(outcome)
-    return results
+                results += outcome
+        return results, crashed
 
 
-def _profile_one_apart(context: ProfileContext, bundle: Bundle) -> Results:
-    return [result for own in profile_apart(context, [bundle]) for result in own]
-
-
-def _profile_alone(context: ProfileContext, bundle: Bundle) -> Results:
-    limit_threads()
+def _profile_with_one_thread(context: ProfileContext, bundle: Bundle) -> Results:
+    limit_arrow_threads()
     return profile_bundle(context, bundle)
 
 

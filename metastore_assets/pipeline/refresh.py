@@ -35,8 +35,8 @@ from metastore_assets.pipeline.place import table_location
 from metastore_assets.pipeline.plan import Plan
 from metastore_assets.pipeline.planning import attempt_of, current_plan, is_up_to_date, memory_of
 from metastore_assets.pipeline.profiling import failure_advice, profile_all, profile_error, save_as, saving
-from metastore_assets.pipeline.reading import TaskReader
 from metastore_assets.pipeline.skip_rewrites import skip_rewrites
+from metastore_assets.spark.runner import SizedRunner
 from metastore_assets.storage.io_counters import count_io, io_step
 from metastore_assets.store.manifest import Effort, Version
 from metastore_assets.store.versions import VersionStore, versions_of
@@ -105,7 +105,7 @@ def refresh(
         with io_step("plan"):
             table = with_hidden_key(config, table, make=True)
             cache = memory_of(versions, full=full)
-            table_format = open_table_format(table, cache, TaskReader(spark))
+            table_format = open_table_format(table, cache, SizedRunner(spark))
         for _ in range(_ATTEMPTS):
             with io_step("plan"):
                 if (fresh or written) and versions.purged() != purged:

@@ -1,7 +1,6 @@
 """Incremental MapReduce over sorted Parquet: keyed, sorted, versioned. Knows nothing of what is computed with it."""
 
 from metastore_assets.produce.dataflow import Dataflow
-from metastore_assets.produce.executor import Executor, LocalExecutor
 from metastore_assets.produce.graph import Typed, typed_graph
 from metastore_assets.produce.loading import Loader
 from metastore_assets.produce.perkey import Port
@@ -12,16 +11,16 @@ from metastore_assets.produce.settings import Settings
 from metastore_assets.produce.stages import Batch, Delta, DeltaRoot, Preserve, Root, Stage, SumStage, SurrogateKey
 from metastore_assets.produce.state import FlowState
 from metastore_assets.produce.view import View
+from metastore_assets.tasks.runner import InProcessRunner, TaskRunner
 
 __all__ = [
     "Batch",
     "Dataflow",
     "Delta",
     "DeltaRoot",
-    "Executor",
     "FlowState",
+    "InProcessRunner",
     "Loader",
-    "LocalExecutor",
     "Port",
     "Preserve",
     "Ranks",
@@ -32,6 +31,7 @@ __all__ = [
     "Stage",
     "SumStage",
     "SurrogateKey",
+    "TaskRunner",
     "Typed",
     "View",
     "typed_graph",

@@ -12,7 +12,6 @@ from metastore_assets.produce.applying import Applied, apply, count_novel
 from metastore_assets.produce.compaction import Work, assembled, compacted, write_pieces
 from metastore_assets.produce.dataset import Dataset, State
 from metastore_assets.produce.environment import Environment
-from metastore_assets.produce.executor import Executor
 from metastore_assets.produce.inputs import even_ranges
 from metastore_assets.produce.meeting import ApplyTask
 from metastore_assets.produce.parts import Part, Sink, Spool, part_bounds, part_rows, scan_part
@@ -21,6 +20,7 @@ from metastore_assets.produce.runs import EVERYTHING, KeyRange, Run, RunWriter, 
 from metastore_assets.produce.stages import Preserve
 from metastore_assets.produce.summing import add_amounts, added
 from metastore_assets.produce.updates import update_schema
+from metastore_assets.tasks.runner import TaskRunner
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class DatasetStep:
         rows = part_rows(parts)
         if not rows:
             return DatasetResult(self.dataset.state)
-        executor = self.env.executor_for(rows)
+        runner = self.env.runner_for(rows)
         settings, stored = self.env.settings, self.dataset.state.rows
         single = rows + stored <= settings.single_run_rows
         frames = [part for part in parts if isinstance(part, pl.DataFrame)]
@@ -60,13 +60,13 @@ class DatasetStep:
             return self._run_at_once(frames)
         bulk = single or rows > settings.bulk_share * stored
         ranges = [EVERYTHING] if single else self._ranges(parts, rows, bulk=bulk)
-        tasks = self._tasks(parts, ranges, executor, bulk=bulk)
-        done = executor.map(apply, tasks)
+        tasks = self._tasks(parts, ranges, runner, bulk=bulk)
+        done = runner.map(apply, tasks)
         if len(done) == 1 and done[0].former is not None:
             self.env.replaced[self.stage] = done[0].former
         update = self._written(done)
         new = self._rewritten(tasks, done) if bulk else self._extended(done)
-        return DatasetResult(self._tidied(new, executor), update, sum(one.novel for one in done))
+        return DatasetResult(self._tidied(new, runner), update, sum(one.novel for one in done))
 
     def _run_at_once(self, frames: Sequence[pl.DataFrame]) -> DatasetResult:
         """Of a sum of few rows: all of them in a few operations, where merging piece by piece takes hundreds."""
@@ -85,7 +85,7 @@ class DatasetStep:
         update = self._written([Applied([step.update], [], pieces, 0, None)])
         return DatasetResult(assembled(self.dataset.state, [(pieces, EVERYTHING)]), update)
 
-    def _tasks(self, parts: list[Part], ranges: list[KeyRange], executor: Executor, *, bulk: bool) -> list[ApplyTask]:
+    def _tasks(self, parts: list[Part], ranges: list[KeyRange], runner: TaskRunner, *, bulk: bool) -> list[ApplyTask]:
         """One per range, each of which knows the numbers that those before it give."""
         tasks = [
             ApplyTask(
@@ -105,7 +105,7 @@ class DatasetStep:
         ]
         if self.preserve is None or len(tasks) == 1:
             return tasks
-        counters = accumulate(executor.map(count_novel, tasks[:-1]), initial=self.counter)
+        counters = accumulate(runner.map(count_novel, tasks[:-1]), initial=self.counter)
         return [replace(task, counter=counter) for task, counter in zip(tasks, counters, strict=True)]
 
     def _rewritten(self, tasks: Sequence[ApplyTask], done: Sequence[Applied]) -> State:
@@ -120,9 +120,9 @@ class DatasetStep:
         credit = state.credit + self.env.settings.inline_budget * sum(run.rows for run in level0)
         return replace(state, level0=(*state.level0, *level0), credit=credit)
 
-    def _tidied(self, new: State, executor: Executor) -> State:
+    def _tidied(self, new: State, runner: TaskRunner) -> State:
         """The state after the merges that it can afford; files that were written in vain are scratch."""
-        work = Work(executor, self.env.folder, self.env.settings)
+        work = Work(runner, self.env.folder, self.env.settings)
         tidy = compacted(replace(self.dataset, state=new), work, unlimited=False)
         written = {run.path for run in new.runs()} - {run.path for run in self.dataset.state.runs()}
         self.env.scratch.extend(written - {run.path for run in tidy.runs()})
@@ -134,7 +134,7 @@ class DatasetStep:
             return [EVERYTHING]
         if not bulk:
             return state.ranges()
-        count = max(-(-(rows + state.rows) // settings.target_rows), self.env.executor.slots())
+        count = max(-(-(rows + state.rows) // settings.target_rows), self.env.runner.parallelism)
         stored = [run_bounds(self.env.storage, run) for run in state.runs()]
         sample = pl.concat([part_bounds(self.env.storage, run_schema, parts), *stored])
         return even_ranges(sample, run_schema.group, count)

@@ -14,11 +14,11 @@ from typing import Protocol
 import polars as pl
 
 from metastore_assets.produce.dataset import Dataset, Shard, State, merged
-from metastore_assets.produce.executor import Executor
 from metastore_assets.produce.run_schema import GONE, RunSchema
 from metastore_assets.produce.runs import KeyRange, Run, RunWriter, read_run
 from metastore_assets.produce.settings import Settings
 from metastore_assets.store.objects import ObjectStore
+from metastore_assets.tasks.runner import TaskRunner
 
 BASE_LEVEL = 100
 """Level of a run that holds all of its shard."""
@@ -30,7 +30,7 @@ _GONE_WEIGHT = 4
 class Work:
     """Where and how runs are written."""
 
-    executor: Executor
+    runner: TaskRunner
     folder: str
     settings: Settings
 
@@ -54,7 +54,7 @@ def rewritten(dataset: Dataset, work: Work) -> State:
     state = dataset.state
     ranges = _joined(state, work.settings)
     tasks = [_RewriteTask(dataset, work.folder, work.settings, key_range) for key_range in ranges]
-    pieces = work.executor.map(_rewrite, tasks)
+    pieces = work.runner.map(_rewrite, tasks)
     return replace(assembled(state, list(zip(pieces, ranges, strict=True))), credit=0)
 
 
@@ -123,7 +123,7 @@ class _Flush:
             _MergeTask(dataset, work.folder, work.settings, state.level0, key_range, 1, keep_gone=bool(shard.runs))
             for shard, key_range in zip(state.shards, state.ranges(), strict=True)
         ]
-        new = work.executor.map(_merge, tasks)
+        new = work.runner.map(_merge, tasks)
         shards = [Shard((*shard.runs, *run)) for shard, run in zip(state.shards, new, strict=True)]
         return replace(state, shards=tuple(shards), level0=())
 
@@ -143,7 +143,7 @@ class _Tier:
         level = taken[-1].level + 1
         key_range = state.ranges()[self.shard]
         task = _MergeTask(dataset, work.folder, work.settings, taken, key_range, level, keep_gone=bool(kept))
-        (new,) = work.executor.map(_merge, [task])
+        (new,) = work.runner.map(_merge, [task])
         return _with_shard(state, self.shard, [Shard((*kept, *new))], [])
 
 
@@ -158,7 +158,7 @@ class _Base:
         state = dataset.state
         older = replace(dataset, state=replace(state, level0=()))
         task = _RewriteTask(older, work.folder, work.settings, state.ranges()[self.shard])
-        (pieces,) = work.executor.map(_rewrite, [task])
+        (pieces,) = work.runner.map(_rewrite, [task])
         return _with_shard(state, self.shard, [Shard((run,)) for run, _ in pieces], [key for _, key in pieces[:-1]])
 
 

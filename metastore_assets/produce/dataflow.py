@@ -11,7 +11,6 @@ from metastore_assets.errors import GraphError, UpdateError, VersionConflictErro
 from metastore_assets.produce.dataset import State
 from metastore_assets.produce.environment import Environment
 from metastore_assets.produce.evolution import Given, fed_by, received, stepped, tidied
-from metastore_assets.produce.executor import Executor, LocalExecutor
 from metastore_assets.produce.graph import Typed, typed_graph
 from metastore_assets.produce.loading import Loader
 from metastore_assets.produce.manifest import DATA, Manifest, Manifests
@@ -24,6 +23,7 @@ from metastore_assets.produce.updates import External
 from metastore_assets.produce.view import View
 from metastore_assets.store.expire import Expired
 from metastore_assets.store.objects import ObjectStore
+from metastore_assets.tasks.runner import InProcessRunner, TaskRunner
 
 _ATTEMPTS = 20
 """How often a version is planned anew because another publisher was first."""
@@ -47,7 +47,7 @@ class Dataflow:
         storage: ObjectStore,
         nodes: Sequence[Node] | Mapping[str, Typed],
         *,
-        executor: Executor | None = None,
+        runner: TaskRunner | None = None,
         settings: Settings | None = None,
         check: bool = False,
         folder: str = DATA,
@@ -61,7 +61,7 @@ class Dataflow:
         self._storage = storage
         self._graph = nodes if isinstance(nodes, Mapping) else typed_graph(nodes)
         self._manifests = Manifests(storage, folder)
-        self._executor = executor or LocalExecutor()
+        self._runner = runner or InProcessRunner()
         self._settings = settings or Settings()
         self._check = check
         self._folder = folder
@@ -266,7 +266,7 @@ class Dataflow:
         return stepped(env, self._graph, base, Given(), wanted)
 
     def _environment(self) -> Environment:
-        return Environment(self._storage, self._folder, self._executor, self._settings, self._check, [])
+        return Environment(self._storage, self._folder, self._runner, self._settings, self._check, [])
 
     def _check_roots(self, names: AbstractSet[str]) -> None:
         for name in names:

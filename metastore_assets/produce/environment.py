@@ -7,11 +7,11 @@ from dataclasses import dataclass, field, replace
 
 import polars as pl
 
-from metastore_assets.produce.executor import Executor, LocalExecutor
 from metastore_assets.produce.parts import Part, Spool
 from metastore_assets.produce.settings import Settings
 from metastore_assets.produce.stages import Delta
 from metastore_assets.store.objects import ObjectStore
+from metastore_assets.tasks.runner import InProcessRunner, TaskRunner
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class Environment:
     storage: ObjectStore
     folder: str
     """Of the files that are written."""
-    executor: Executor
+    runner: TaskRunner
     settings: Settings
     check: bool
     scratch: list[str]
@@ -45,6 +45,6 @@ class Environment:
         """Where the instructions that come of so many rows go."""
         return Spool(self.storage, self.folder, self.settings, in_memory=rows <= self.settings.small_rows)
 
-    def executor_for(self, rows: int) -> Executor:
+    def runner_for(self, rows: int) -> TaskRunner:
         """A job for few rows costs more than the rows."""
-        return LocalExecutor() if rows <= self.settings.small_rows else self.executor
+        return InProcessRunner() if rows <= self.settings.small_rows else self.runner

@@ -125,7 +125,7 @@ def received(env: Environment, typed: Typed, update: External, *, sort: bool) ->
 def tidied(env: Environment, graph: Mapping[str, Typed], base: FlowState, *, full: bool) -> FlowState:
     """A state of the same rows with all merges that are due done, or with `full` one run per shard."""
     check_declared(graph, base, frozenset(), env.storage.uri())
-    work = Work(env.executor, env.folder, env.settings)
+    work = Work(env.runner, env.folder, env.settings)
 
     def merged(run_schema: RunSchema, state: State) -> State:
         dataset = Dataset(env.storage, run_schema, state)

@@ -20,7 +20,7 @@ class Settings:
     task_rows: int = 500_000
     """Rows of an update that make one task."""
     small_rows: int = 200_000
-    """Up to so many rows of updates, a stage is run in the calling process, whatever the executor."""
+    """Up to so many rows of updates, a stage is run in the calling process, whatever the runner."""
     bulk_share: float = 0.2
     """A dataset is rewritten as a whole when an update brings more than this share of its rows, else a run is added.
 

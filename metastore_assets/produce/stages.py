@@ -108,7 +108,7 @@ class Delta:
 
     rows: pa.Table | Callable[[], Iterable[pa.RecordBatch]]
     """Key and value columns. A function is called by each stage that the root feeds, in its tasks: it has to give the
-    same rows every time, and to be picklable where an executor has other processes.
+    same rows every time, and to be picklable where a runner has other processes.
     """
     gone: bool = False
     """Whether the rows went."""

@@ -100,11 +100,11 @@ def _instructions(
     if isinstance(stage.node, SumStage):
         return Instructions([*_delta_amounts(env, stage, deltas, spool), *_amounts(env, stage, feeders, spool)], [])
     ranges = [EVERYTHING] if spool.in_memory else task_ranges(feeders, env.settings)
-    executor = env.executor_for(sum(feeder.update_rows for feeder in feeders))
+    runner = env.runner_for(sum(feeder.update_rows for feeder in feeders))
     assert stage.mappings is not None
     assert before.mappings is not None
     mappings = Dataset(env.storage, stage.mappings, before.mappings)
-    made = executor.map(produce, [ProduceTask(stage, fed, mappings, own, spool, env.check) for own in ranges])
+    made = runner.map(produce, [ProduceTask(stage, fed, mappings, own, spool, env.check) for own in ranges])
     return Instructions(flat([one.content for one in made]), flat([one.mappings for one in made]))
 
 
@@ -130,7 +130,7 @@ def _amounts(env: Environment, stage: Typed, feeders: Sequence[Feeder], spool: S
         return [told_amounts(stage, feeders, updates)]
     ranges = [EVERYTHING] if spool.in_memory else task_ranges(feeders, env.settings)
     tasks = [SumTask(stage, tuple(feeders), own, spool) for own in ranges]
-    return flat(env.executor_for(rows).map(changed_amounts, tasks))
+    return flat(env.runner_for(rows).map(changed_amounts, tasks))
 
 
 def _delta_amounts(env: Environment, stage: Typed, deltas: Sequence[Delta], spool: Spool) -> list[Part]:
@@ -144,7 +144,7 @@ def _delta_amounts(env: Environment, stage: Typed, deltas: Sequence[Delta], spoo
             tasks.append(DeltaTask(stage, tuple(taken), spool))
             taken = []
     tasks += [DeltaTask(stage, tuple(taken), spool)] if taken else []
-    return flat(env.executor_for(rows).map(delta_amounts, tasks)) if tasks else []
+    return flat(env.runner_for(rows).map(delta_amounts, tasks)) if tasks else []
 
 
 def _apply(env: Environment, node: Typed, before: StageState, made: Instructions, spool: Spool) -> StageState:

@@ -19,11 +19,10 @@ from metastore_assets.formats.base import Fragment
 from metastore_assets.lookup import Table
 from metastore_assets.lookup.enough import enough
 from metastore_assets.messages import close_names
-from metastore_assets.pipeline.reading import TaskReader
 from metastore_assets.scan.matching_rows import matching_rows
 from metastore_assets.scan.scan_plan import ScanPlan, Which, plan_scan
 from metastore_assets.scan.spark_types import sent_array, spark_arrow_type
-from metastore_assets.spark.tasks import balanced_bins, begin_task, pack, parallelism
+from metastore_assets.spark.runner import SizedRunner, balanced_bins, begin_task, pack, parallelism
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -50,7 +49,7 @@ def scan(
     With `limit` no more fragments are read than are sure to have so many rows, and no more rows of each.
     Raises as `plan_scan`; UnsupportedTypeError for a column of a type that Spark does not have.
     """
-    chosen = plan_scan(lookup, table, where, snapshot, TaskReader(lambda: spark))
+    chosen = plan_scan(lookup, table, where, snapshot, SizedRunner(lambda: spark))
     schema = chosen.snapshot.schema
     places = column_positions(table, schema, columns)
     fields = [schema.field(at) for at in places]

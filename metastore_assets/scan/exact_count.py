@@ -11,10 +11,9 @@ from metastore_assets.errors import FragmentError
 from metastore_assets.formats.base import SnapshotReference
 from metastore_assets.lookup import Table
 from metastore_assets.lookup.answers import ExactCount
-from metastore_assets.pipeline.reading import TaskReader
-from metastore_assets.scan.fragment_tasks import StartSpark, map_fragments, scan_engine, session_starter
-from metastore_assets.scan.matching_rows import count_rows
+from metastore_assets.scan.matching_rows import StartSpark, count_rows, map_fragments, scan_engine
 from metastore_assets.scan.scan_plan import ScanPlan, Which, plan_scan
+from metastore_assets.spark.runner import SizedRunner
 from metastore_assets.storage.io_counters import count_io, io_step
 
 _ATTEMPTS = 3
@@ -38,7 +37,7 @@ def count(
     engine = scan_engine(spark)
     for attempt in range(_ATTEMPTS):
         with count_io() as meter:
-            chosen = plan_scan(lookup, table, where, snapshot, TaskReader(session_starter(engine)))
+            chosen = plan_scan(lookup, table, where, snapshot, SizedRunner(engine.start))
             known = _told(lookup, where, chosen)
             if known is not None:
                 return ExactCount(
@@ -47,7 +46,7 @@ def count(
             read = [fragment for fragment in chosen.undecided if fragment.id not in chosen.unread]
             try:
                 with io_step(_READ):
-                    counts = map_fragments(engine, partial(count_rows, chosen.filter), read, apart=spark is None)
+                    counts = map_fragments(engine, partial(count_rows, chosen.filter), read)
             except FragmentError as error:
                 if not error.missing or snapshot == "version" or attempt == _ATTEMPTS - 1:
                     raise

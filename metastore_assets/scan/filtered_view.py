@@ -14,7 +14,7 @@ from metastore_assets.lookup import FilteredView, Table
 from metastore_assets.lookup.profile_files import Profile
 from metastore_assets.lookup.scope import Scope, scope_of
 from metastore_assets.scan.fingerprinted import FingerprintedValues, OnePartition
-from metastore_assets.scan.fragment_tasks import StartSpark
+from metastore_assets.scan.matching_rows import StartSpark
 from metastore_assets.scan.merged_profile import MergedProfile
 from metastore_assets.scan.partial_match import PartialFragments
 from metastore_assets.scan.user_defined import UserDefined

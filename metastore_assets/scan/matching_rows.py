@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
 
 from metastore_assets.errors import FragmentError, MetastoreError
 from metastore_assets.expressions.row_filter import Mask, RowFilter
 from metastore_assets.formats.base import Fragment, FragmentReader
+from metastore_assets.pipeline.engine import Engine
 from metastore_assets.storage.corrupt_input import (
     CORRUPTION_ERRORS,
     error_reason,
@@ -17,6 +19,26 @@ from metastore_assets.storage.corrupt_input import (
     with_redacted_message,
 )
 from metastore_assets.values.leaf_columns import plain_array
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+StartSpark = Callable[[], "SparkSession"]
+R = TypeVar("R")
+
+
+def scan_engine(spark: StartSpark | None) -> Engine:
+    """Return the engine that reads fragments: child processes alone, or also Spark when there is a session."""
+    return Engine(spark, "auto")
+
+
+def map_fragments(engine: Engine, function: Callable[[Fragment], R], fragments: Sequence[Fragment]) -> list[R]:
+    """Return `function(fragment)` for each fragment, in their order. The function has to be picklable.
+
+    Raises FragmentError where a fragment cannot be read, also where its file crashes its reader.
+    """
+    paths, costs = [own.path for own in fragments], [float(own.bytes) for own in fragments]
+    return engine.reading_runner(fragments).map(function, fragments, paths=paths, costs=costs)
 
 
 def count_rows(own: RowFilter, fragment: Fragment) -> int:

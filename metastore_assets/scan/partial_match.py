@@ -20,10 +20,9 @@ from metastore_assets.formats.base import Fragment, FragmentReader
 from metastore_assets.formats.schema_casting import restore_default_values
 from metastore_assets.lookup import Table
 from metastore_assets.lookup.scope import Scope
-from metastore_assets.pipeline.reading import TaskReader
-from metastore_assets.scan.fragment_tasks import StartSpark, map_fragments, scan_engine, session_starter
-from metastore_assets.scan.matching_rows import opened_fragment, row_masks
+from metastore_assets.scan.matching_rows import StartSpark, map_fragments, opened_fragment, row_masks, scan_engine
 from metastore_assets.scan.scan_plan import resolve_fragments
+from metastore_assets.spark.runner import SizedRunner
 from metastore_assets.statistics.fingerprints import FingerprintCounts
 from metastore_assets.statistics.frequencies import Frequencies
 from metastore_assets.statistics.profile import profile_field
@@ -74,13 +73,13 @@ class PartialFragments:
         """A profile of each fragment, of some columns, in no particular order. Raises FragmentError, MetastoreError."""
         engine = scan_engine(self._spark)
         if self._fragments is None:
-            run = TaskReader(session_starter(engine))
+            runner = SizedRunner(engine.start)
             ids = {own.id for own in self._scope.cut}
-            self._fragments, schema = resolve_fragments(self._lookup, self._table, ids, run)
+            self._fragments, schema = resolve_fragments(self._lookup, self._table, ids, runner)
             self._schema = pa.schema([restore_default_values(field, schema) for field in self._schema])
         task = partial(profile_filtered_rows, RowFilter(self._predicate, self._schema), self._fields(columns), union)
         with count_io() as meter:
-            found: list[FilteredProfile] = map_fragments(engine, task, self._fragments, apart=self._spark is None)
+            found: list[FilteredProfile] = map_fragments(engine, task, self._fragments)
         self.read_ids = frozenset(own.id for own in self._fragments)
         self.bytes_read += meter.counts().read.bytes
         return found

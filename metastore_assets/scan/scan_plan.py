@@ -16,11 +16,11 @@ from metastore_assets.expressions.binding import parse_predicate
 from metastore_assets.expressions.predicates import Predicate, referenced_columns
 from metastore_assets.expressions.row_bounds import ColumnBounds, RowBounds, bound_matching_rows
 from metastore_assets.expressions.row_filter import RowFilter
-from metastore_assets.formats import MetadataCache, Runner, Snapshot, SnapshotReference, TableFormat, open_table_format
+from metastore_assets.formats import MetadataCache, Snapshot, SnapshotReference, TableFormat, open_table_format
 from metastore_assets.formats.base import Fragment
 from metastore_assets.lookup import Table
 from metastore_assets.lookup.prune import unknown_bounds
-from metastore_assets.tasks.running import run_in_children
+from metastore_assets.tasks.runner import TaskRunner
 from metastore_assets.values.leaf_columns import schema_leaves
 from metastore_assets.values.physical import canonical
 from metastore_assets.values.types import TypeClass, type_fingerprint
@@ -51,20 +51,20 @@ def plan_scan(
     table: TableConfig,
     where: str | pc.Expression,
     which: Which,
-    run: Runner = run_in_children,
+    runner: TaskRunner | None = None,
 ) -> ScanPlan:
     """What has to be read of the table's snapshot now, or of the version's.
 
     Raises PredicateError, ColumnNotFoundError, LiteralError; MetastoreError where the version's snapshot is not kept.
     """
-    return plan_scan_of(lookup, table, plan_table(lookup, table, which, run), where)
+    return plan_scan_of(lookup, table, plan_table(lookup, table, which, runner), where)
 
 
 def plan_table(
-    lookup: Table, table: TableConfig, which: Which, run: Runner = run_in_children
+    lookup: Table, table: TableConfig, which: Which, runner: TaskRunner | None = None
 ) -> tuple[TableFormat, Snapshot]:
     """The table and its snapshot now, or the version's. Raises MetastoreError where that is not kept."""
-    table_format = _format(lookup, table, which, run)
+    table_format = _format(lookup, table, which, runner)
     return table_format, table_format.snapshot()
 
 
@@ -106,14 +106,14 @@ def plan_scan_of(
 
 
 def resolve_fragments(
-    lookup: Table, table: TableConfig, ids: Collection[str], run: Runner = run_in_children
+    lookup: Table, table: TableConfig, ids: Collection[str], runner: TaskRunner | None = None
 ) -> tuple[list[Fragment], pa.Schema]:
     """The fragments of the version with those ids: of the table now, which may have them still, or of its snapshot.
 
     Beside them the schema of the table, of the same snapshot. Raises MetastoreError where that is not kept.
     """
     for which in get_args(Which):
-        snapshot = _format(lookup, table, which, run).snapshot()
+        snapshot = _format(lookup, table, which, runner).snapshot()
         found = [own for own in snapshot.fragments if own.id in ids]
         if len(found) == len(ids):
             return found, snapshot.schema
@@ -156,9 +156,9 @@ def _format_bounds(own: ColumnBounds, told: pa.Table, cls: TypeClass) -> ColumnB
     return ColumnBounds(own.rows, nulls, own.nans, low, high)
 
 
-def _format(lookup: Table, table: TableConfig, which: Which, run: Runner) -> TableFormat:
+def _format(lookup: Table, table: TableConfig, which: Which, runner: TaskRunner | None) -> TableFormat:
     version = lookup.version
-    table_format = open_table_format(table, MetadataCache(lambda: version.memory), run)
+    table_format = open_table_format(table, MetadataCache(lambda: version.memory), runner)
     meant = SnapshotReference(version.snapshot, version.committed_at)
     if which == "version" and table_format.current() != meant:
         if version.format == "files":
@@ -166,5 +166,5 @@ def _format(lookup: Table, table: TableConfig, which: Which, run: Runner) -> Tab
                 f"table {table.name!r} has changed since version {version.number}, and plain files have no former "
                 f"states: ask about it as it is now, or `metastore refresh {table.name}` first"
             )
-        table_format = open_table_format(table.model_copy(update={"at": version.snapshot}), run=run)
+        table_format = open_table_format(table.model_copy(update={"at": version.snapshot}), runner=runner)
     return table_format

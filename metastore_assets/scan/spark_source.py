@@ -24,7 +24,7 @@ from metastore_assets.lookup import Table, open_table
 from metastore_assets.scan.dataframe import column_positions, read_scan_tasks, scan_tasks
 from metastore_assets.scan.scan_plan import ScanPlan, plan_scan_of, plan_table
 from metastore_assets.scan.spark_types import spark_arrow_type
-from metastore_assets.spark.tasks import balanced_bins, begin_task, pack
+from metastore_assets.spark.runner import balanced_bins, begin_task, pack
 from metastore_assets.spark.versions import arrow_schema
 
 _NAME = "metastore"

@@ -1,1 +1,1 @@
-"""Foreign files are read apart, in child processes: what is in a file may end the process that reads it."""
+"""Task runners: one interface to run a function on many tasks in this process, in child processes, or on Spark."""

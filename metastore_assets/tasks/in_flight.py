@@ -1,4 +1,7 @@
-"""What is being read right now, left in memory that outlives the process that reads it: there the culprit is found."""
+"""The in-flight record: shared memory in which a child process notes the files that it reads.
+
+The memory outlives a child that crashes, so the parent finds the culprit there.
+"""
 
 from __future__ import annotations
 
@@ -8,62 +11,68 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-PLACES = 64
-"""Most threads that leave crumbs."""
-_PLACE_BYTES = 4096
-SIZE = PLACES * _PLACE_BYTES
-_HEAD = struct.Struct("<QQ")
-"""Number of the task, counted from 1, 0 for none; and length of the text behind it."""
-_own = threading.local()
+MAX_THREADS = 64
+"""Most threads of a child that can note what they read."""
+_SLOT_BYTES = 4096
+SIZE = MAX_THREADS * _SLOT_BYTES
+"""Size of the shared memory in bytes: one slot per thread."""
+_HEADER = struct.Struct("<QQ")
+"""Start of a slot: number of the task, counted from 1 (0: none), and length in bytes of the text that follows."""
+_current = threading.local()
 
 
-class Crumbs:
-    """The memory, `SIZE` bytes of the file of that descriptor, which two processes share."""
+class InFlightRecord:
+    """Shared memory of parent and child: by thread of the child, its task and the file that it reads.
+
+    `descriptor` is that of a file of `SIZE` bytes, open in both processes.
+    """
 
     def __init__(self, descriptor: int) -> None:
         self._memory = mmap.mmap(descriptor, SIZE)
 
-    def found(self) -> dict[int, str]:
-        """What is being read by the number of its task, counted from 0: path and perhaps part of a file, or empty."""
-        found = {}
-        for start in range(0, SIZE, _PLACE_BYTES):
-            number, length = _HEAD.unpack_from(self._memory, start)
+    def entries(self) -> dict[int, str]:
+        """Return, by number of the running task (counted from 0), the text of `record_in_flight`; "" without one."""
+        entries = {}
+        for start in range(0, SIZE, _SLOT_BYTES):
+            number, length = _HEADER.unpack_from(self._memory, start)
             if number:
-                text = self._memory[start + _HEAD.size : start + _HEAD.size + length]
-                found[number - 1] = text.decode("utf-8", "replace")
-        return found
+                text = self._memory[start + _HEADER.size : start + _HEADER.size + length]
+                entries[number - 1] = text.decode("utf-8", "replace")
+        return entries
 
-    def begin(self, place: int, number: int) -> None:
-        """The thread that calls, whose place that is, is at that task."""
-        _own.memory, _own.start, _own.number, _own.text = self._memory, place * _PLACE_BYTES, number + 1, ""
-        _HEAD.pack_into(self._memory, _own.start, number + 1, 0)
+    def begin(self, slot: int, number: int) -> None:
+        """Record that the calling thread, which owns a slot, runs a task."""
+        _current.memory, _current.start, _current.number = self._memory, slot * _SLOT_BYTES, number + 1
+        _current.text = ""
+        _HEADER.pack_into(self._memory, _current.start, number + 1, 0)
 
-    def end(self, place: int) -> None:
-        """It has done it."""
-        _HEAD.pack_into(self._memory, place * _PLACE_BYTES, 0, 0)
-        _own.memory = None
+    def end(self, slot: int) -> None:
+        """Record that the calling thread runs no task."""
+        _HEADER.pack_into(self._memory, slot * _SLOT_BYTES, 0, 0)
+        _current.memory = None
 
 
 @contextmanager
-def reading(text: str) -> Iterator[None]:
-    """Say what is read. Does nothing in threads that are at no task: nobody follows them."""
-    if getattr(_own, "memory", None) is None:
+def record_in_flight(text: str) -> Iterator[None]:
+    """Record what the block reads: a path, perhaps with a part of the file. Outside of a task, do nothing."""
+    if getattr(_current, "memory", None) is None:
         yield
         return
-    before = _own.text
-    _leave(text)
+    outer = _current.text
+    _write(text)
     try:
         yield
     finally:
-        _leave(before)
+        _write(outer)
 
 
-def _leave(text: str) -> None:
-    memory = _own.memory
+def _write(text: str) -> None:
+    memory = _current.memory
     if memory is None:
-        return  # A generator that is closed late.
-    _own.text = text
-    data = text.encode("utf-8", "surrogateescape")[: _PLACE_BYTES - _HEAD.size]
-    _HEAD.pack_into(memory, _own.start, _own.number, 0)
-    memory[_own.start + _HEAD.size : _own.start + _HEAD.size + len(data)] = data
-    _HEAD.pack_into(memory, _own.start, _own.number, len(data))
+        return  # The task has ended; its generator is closed late.
+    _current.text = text
+    data = text.encode("utf-8", "surrogateescape")[: _SLOT_BYTES - _HEADER.size]
+    # The length is 0 while the text is written: a crash in between leaves no torn text.
+    _HEADER.pack_into(memory, _current.start, _current.number, 0)
+    memory[_current.start + _HEADER.size : _current.start + _HEADER.size + len(data)] = data
+    _HEADER.pack_into(memory, _current.start, _current.number, len(data))

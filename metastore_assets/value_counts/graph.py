@@ -23,7 +23,7 @@ from functools import lru_cache
 
 import pyarrow as pa
 
-from metastore_assets.produce import Dataflow, DeltaRoot, Executor, Rows, Settings, SumStage, Typed, typed_graph
+from metastore_assets.produce import Dataflow, DeltaRoot, Rows, Settings, SumStage, TaskRunner, Typed, typed_graph
 from metastore_assets.produce.rows import FEW
 from metastore_assets.produce.stages import Node
 from metastore_assets.store.objects import ObjectStore
@@ -56,14 +56,14 @@ def rows_of(type_class: str, *, by_partition: bool = False) -> Rows:
 
 
 def list_flow(
-    store: ObjectStore, classes: Iterable[str], by_partition: Iterable[str] = (), *, executor: Executor | None = None
+    store: ObjectStore, classes: Iterable[str], by_partition: Iterable[str] = (), *, runner: TaskRunner | None = None
 ) -> Dataflow:
     """The dataflow of a table's lists, whose files lie in `FOLDER` below the table's.
 
     `classes`, by name, are those of listed columns; `by_partition` those of columns that are kept by partition as well.
     """
     graph = _graph(tuple(sorted(classes)), tuple(sorted(by_partition)))
-    return Dataflow(store, graph, executor=executor, settings=SETTINGS, folder=FOLDER)
+    return Dataflow(store, graph, runner=runner, settings=SETTINGS, folder=FOLDER)
 
 
 @lru_cache(maxsize=64)

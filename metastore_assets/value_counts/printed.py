@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from metastore_assets.produce import Dataflow, DeltaRoot, Executor, FlowState, Rows, SumStage, Typed, typed_graph
+from metastore_assets.produce import Dataflow, DeltaRoot, FlowState, Rows, SumStage, TaskRunner, Typed, typed_graph
 from metastore_assets.statistics.fingerprints import FINGERPRINT_BITS, fingerprint_values
 from metastore_assets.statistics.frequencies import Frequencies
 from metastore_assets.store.objects import ObjectStore
@@ -75,10 +75,10 @@ def printed_table(column: str, values: Frequencies, bits: int, type_class: str) 
     return pa.Table.from_arrays(columns, schema=printed_rows(type_class).schema).take(order)
 
 
-def printed_flow(store: ObjectStore, classes: Iterable[str], *, executor: Executor | None = None) -> Dataflow:
+def printed_flow(store: ObjectStore, classes: Iterable[str], *, runner: TaskRunner | None = None) -> Dataflow:
     """The dataflow of the columns of some classes, by name, whose files lie beside those of listed columns."""
     declared = _graph(tuple(sorted(set(classes))))
-    return Dataflow(store, declared, executor=executor, settings=graph.SETTINGS, folder=FOLDER)
+    return Dataflow(store, declared, runner=runner, settings=graph.SETTINGS, folder=FOLDER)
 
 
 @lru_cache(maxsize=64)

@@ -18,8 +18,8 @@ import metastore_assets
 from metastore_assets.pipeline import engine
 from metastore_assets.pipeline.refresh import refresh
 from metastore_assets.pipeline.verifying.verify import verify
+from metastore_assets.spark.runner import parallelism
 from metastore_assets.spark.session import spark_session
-from metastore_assets.spark.tasks import parallelism
 from tests.cluster.standalone import Cluster, standalone_cluster
 from tests.pipeline.support import Lake, assert_same, everything, everything_on_spark
 

@@ -6,22 +6,23 @@ import signal
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 from metastore_assets.config import MetastoreConfig, TableConfig
 from metastore_assets.errors import FatalFileError, FragmentError
 from metastore_assets.formats import metadata_cache, open_table_format
-from metastore_assets.pipeline import reading
-from metastore_assets.pipeline.reading import TaskReader
 from metastore_assets.pipeline.refresh import is_current, plan_refresh, refresh
+from metastore_assets.spark import runner as spark_runner
+from metastore_assets.spark.runner import SizedRunner
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.stored_entries import StoredMemory
 from metastore_assets.store.versions import VersionStore
-from metastore_assets.tasks.running import run_in_children
-from tests.formats.apart.tasks import Stubborn
+from metastore_assets.tasks.isolation import IsolatedRunner
+from metastore_assets.tasks.runner import TaskRunner
 from tests.pipeline.support import latest
+from tests.tasks.child_tasks import Stubborn
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -127,25 +128,24 @@ def _ends(fatal: str, path: str) -> str:
 def test_tasks_read_as_children_do(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     """In the order that was asked for; errors stand for results, and what ends a worker is known by its name."""
     paths = ["a", "bad", "odd", "deadly"]
-    tasks = [(path,) for path in paths]
     asked: list[int] = []
 
     def session() -> SparkSession:
         asked.append(1)
         return spark
 
-    def outcomes(run: Any, fatal: str) -> list[tuple[type, str]]:
-        found = run(partial(_ends, fatal), tasks, paths, [1] * 4, threads=2)
+    def outcomes(runner: TaskRunner, fatal: str) -> list[tuple[type, str]]:
+        found = runner.outcomes(partial(_ends, fatal), paths, paths=paths, costs=[1] * 4)
         return [(type(one), one.path if isinstance(one, FragmentError) else str(one)) for one in found]
 
-    reader = TaskReader(session)
+    sized = SizedRunner(session)
     for fatal in ("", "deadly"):
-        monkeypatch.setattr(reading, "WORTH_A_JOB", 5)
-        expected = outcomes(run_in_children, fatal)
-        assert outcomes(reader, fatal) == expected
+        monkeypatch.setattr(spark_runner, "SPARK_BYTES", 5)
+        expected = outcomes(IsolatedRunner(threads=2), fatal)
+        assert outcomes(sized, fatal) == expected
         assert asked == []
-        monkeypatch.setattr(reading, "WORTH_A_JOB", 4)
-        assert outcomes(reader, fatal) == expected
+        monkeypatch.setattr(spark_runner, "SPARK_BYTES", 4)
+        assert outcomes(sized, fatal) == expected
         assert asked == [1]
         asked.clear()
     assert expected[3] == (FatalFileError, "deadly")
@@ -157,10 +157,10 @@ def test_text_is_described_by_tasks(spark: SparkSession, tmp_path: Path, monkeyp
     for number in range(4):
         _write(tmp_path, number)
     _write(tmp_path, 4, 'id,name\n1,x\n2,"y\n')
-    monkeypatch.setattr(reading, "WORTH_A_JOB", 0)
+    monkeypatch.setattr(spark_runner, "SPARK_BYTES", 0)
     by_children = open_table_format(config.table("t"), metadata_cache.MetadataCache(ignore_process=True)).snapshot()
     by_tasks = open_table_format(
-        config.table("t"), metadata_cache.MetadataCache(ignore_process=True), TaskReader(lambda: spark)
+        config.table("t"), metadata_cache.MetadataCache(ignore_process=True), SizedRunner(lambda: spark)
     ).snapshot()
     assert by_tasks == by_children
     assert by_tasks.bytes_read == by_children.bytes_read > 0

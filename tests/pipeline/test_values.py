@@ -25,7 +25,7 @@ from metastore_assets.lookup.json import histogram_json, scalar_json, show_json,
 from metastore_assets.pipeline.refresh import refresh
 from metastore_assets.pipeline.value_counts import frequency_exchange
 from metastore_assets.report.glance import glance_at
-from metastore_assets.spark import tasks as runner
+from metastore_assets.spark import runner
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.frequencies import summarize_frequencies
 from tests.pipeline.support import everything_on_spark
@@ -238,5 +238,5 @@ def test_tasks_of_users_keep_their_scalars(spark: SparkSession) -> None:
     types = (pa.timestamp("ns"), pa.time64("ns"), pa.timestamp("us", "UTC"), pa.duration("ns"))
     numbers = (1, 999, 2**63 - 1, 7)
     scalars = [pa.array([number], pa.int64()).view(type_)[0] for number, type_ in zip(numbers, types, strict=True)]
-    found = runner.run_tasks(spark, lambda number: [scalars[number], number], list(range(len(scalars))))
+    found = runner.SparkRunner(lambda: spark).map(lambda number: [scalars[number], number], list(range(len(scalars))))
     assert tuple(value.value for value, _ in sorted(found, key=lambda pair: pair[1])) == numbers

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from pyspark.sql import SparkSession
 
 from metastore_assets.produce import Batch, Dataflow, Root, Rows, Stage
-from metastore_assets.spark.tasks import SparkExecutor
+from metastore_assets.spark.runner import SparkRunner
 from metastore_assets.store.objects import ObjectStore
 
 PIECE = 1_000_000
@@ -51,9 +51,9 @@ def main(folder: str, rows: int, limit: str) -> None:
     os.environ["ARROW_DEFAULT_MEMORY_POOL"] = "system"
     os.environ["MALLOC_ARENA_MAX"] = "2"
     builder = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
-    spark = builder.config("spark.executor.pyspark.memory", limit).getOrCreate()
+    spark = builder.config("spark.runner.pyspark.memory", limit).getOrCreate()
     stage = Stage("groups", (("pairs",),), _BY_GROUP, produce_batch=by_group)
-    flow = Dataflow(ObjectStore(folder), [Root("pairs", _PAIRS), stage], executor=SparkExecutor(spark))
+    flow = Dataflow(ObjectStore(folder), [Root("pairs", _PAIRS), stage], runner=SparkRunner(lambda: spark))
     flow.advance({"pairs": whole(rows)})
     _say(built=_held(flow))
     # More than is done in the calling process, of all shards.

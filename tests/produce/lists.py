@@ -13,7 +13,7 @@ from uuid import UUID
 
 import pyarrow as pa
 
-from metastore_assets.produce import Dataflow, Delta, DeltaRoot, FlowState, LocalExecutor, Rows, Settings, SumStage
+from metastore_assets.produce import Dataflow, Delta, DeltaRoot, FlowState, InProcessRunner, Rows, Settings, SumStage
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.values.types import class_named
 
@@ -109,10 +109,10 @@ def _as_given(amounts: Amounts, random: Random) -> list[tuple[int, int, int]]:
     return rows
 
 
-class Elsewhere(LocalExecutor):
+class Elsewhere(InProcessRunner):
     """Tasks and what comes of them go to other processes and back, as on Spark."""
 
-    def map(self, function: Callable[[Any], Any], tasks: Sequence[Any]) -> list[Any]:
+    def map(self, function: Callable[[Any], Any], tasks: Sequence[Any], **options: object) -> list[Any]:
         return [pickle.loads(pickle.dumps(function(pickle.loads(pickle.dumps(task))))) for task in tasks]
 
 
@@ -121,7 +121,7 @@ class Lists:
 
     def __init__(self, store: ObjectStore, kind: str, settings: Settings | None = None) -> None:
         self.kind = kind
-        self.flow = Dataflow(store, nodes(kind), settings=settings, folder="lists", executor=Elsewhere())
+        self.flow = Dataflow(store, nodes(kind), settings=settings, folder="lists", runner=Elsewhere())
         self.state = FlowState()
         self.counts: Amounts = Counter()
 

@@ -14,14 +14,14 @@ import pytest
 from metastore_assets.errors import ProduceError
 from metastore_assets.produce import (
     Dataflow,
-    Executor,
-    LocalExecutor,
+    InProcessRunner,
     Root,
     Rows,
     Settings,
     Stage,
     SumStage,
     SurrogateKey,
+    TaskRunner,
 )
 from metastore_assets.store.objects import ObjectStore
 
@@ -43,24 +43,25 @@ _SMALL = Settings(
     fan_in=3,
     max_runs=6,
 )
-"""Every commit becomes several tasks of the executor."""
+"""Every commit becomes several tasks of the runner."""
 _PAIRS = Rows(pa.schema([("key", pa.int64())]), pa.schema([("word", pa.string())]))
 _WORDS = Rows(pa.schema([("word", pa.string())]), pa.schema([("id", pa.int64()), ("key", pa.int64())]), ("word",))
 
 
-class _Twice:
+class _Twice(InProcessRunner):
     """Runs every task twice and takes what the second attempt said, as after a lost worker."""
 
-    def map(self, function: Callable[[T], R], tasks: Sequence[T]) -> list[R]:
+    def map(self, function: Callable[[T], R], tasks: Sequence[T], **options: object) -> list[R]:
         for task in tasks:
             function(task)
         return [function(task) for task in tasks]
 
-    def slots(self) -> int:
+    @property
+    def parallelism(self) -> int:
         return 3
 
 
-def _flow(store: ObjectStore, executor: Executor) -> Dataflow:
+def _flow(store: ObjectStore, runner: TaskRunner) -> Dataflow:
     stage = Stage(
         "words",
         (("pairs",),),
@@ -72,7 +73,7 @@ def _flow(store: ObjectStore, executor: Executor) -> Dataflow:
     squares = Stage("squares", (("pairs",), ("pairs",)), _SQUARES, produce=_squared, preserve=_first_seen)
     balances = SumStage("balances", ("squares",), ("letter",), ("x",), signed=True)
     nodes = [Root("pairs", _PAIRS), stage, counts, squares, balances]
-    return Dataflow(store, nodes, executor=executor, settings=_SMALL)
+    return Dataflow(store, nodes, runner=runner, settings=_SMALL)
 
 
 _SQUARES = Rows(pa.schema([("letter", pa.string())]), pa.schema([("x", pa.int64()), ("first", pa.int64())]))
@@ -109,8 +110,8 @@ def _everything(flow: Dataflow) -> list[Any]:
     return found
 
 
-def _published(place: Path | ObjectStore, executor: Executor) -> Dataflow:
-    flow = _flow(ObjectStore(str(place)) if isinstance(place, Path) else place, executor)
+def _published(place: Path | ObjectStore, runner: TaskRunner) -> Dataflow:
+    flow = _flow(ObjectStore(str(place)) if isinstance(place, Path) else place, runner)
     for commit in _commits():
         flow.advance({"pairs": commit})
     return flow
@@ -119,23 +120,23 @@ def _published(place: Path | ObjectStore, executor: Executor) -> Dataflow:
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
     """All versions, made one task after the other."""
-    return _everything(_published(tmp_path_factory.mktemp("plain"), LocalExecutor()))
+    return _everything(_published(tmp_path_factory.mktemp("plain"), InProcessRunner()))
 
 
 @pytest.mark.parametrize(
-    "executor", [LocalExecutor(3), pytest.param(_Twice(), marks=pytest.mark.long)], ids=["threads", "twice"]
+    "runner", [InProcessRunner(3), pytest.param(_Twice(), marks=pytest.mark.long)], ids=["threads", "twice"]
 )
-def test_threads_and_retries_change_nothing(executor: Executor, tmp_path: Path, plain: list[Any]) -> None:
-    flow = _published(tmp_path / "own", executor)
+def test_threads_and_retries_change_nothing(runner: TaskRunner, tmp_path: Path, plain: list[Any]) -> None:
+    flow = _published(tmp_path / "own", runner)
     assert _everything(flow) == plain
     assert any(run.shard for run in flow.version().runs("words")), "there are several shards"
 
 
 @pytest.mark.spark
 def test_spark_changes_nothing(spark: SparkSession, tmp_path: Path, plain: list[Any]) -> None:
-    from metastore_assets.spark.tasks import SparkExecutor
+    from metastore_assets.spark.runner import SparkRunner
 
-    flow = _published(tmp_path / "spark", SparkExecutor(spark))
+    flow = _published(tmp_path / "spark", SparkRunner(lambda: spark))
     assert _everything(flow) == plain
     assert flow.compact(full=True)
     assert _everything(flow) == plain
@@ -146,21 +147,21 @@ def test_spark_changes_nothing(spark: SparkSession, tmp_path: Path, plain: list[
 @pytest.mark.s3
 def test_spark_changes_nothing_in_a_bucket(spark: SparkSession, s3_store: ObjectStore, tmp_path: Path) -> None:
     """Tasks open the bucket themselves, with the options that the storage was given."""
-    from metastore_assets.spark.tasks import SparkExecutor
+    from metastore_assets.spark.runner import SparkRunner
 
-    flow = _published(s3_store, SparkExecutor(spark))
-    assert _everything(flow) == _everything(_published(tmp_path, LocalExecutor()))
+    flow = _published(s3_store, SparkRunner(lambda: spark))
+    assert _everything(flow) == _everything(_published(tmp_path, InProcessRunner()))
 
 
 @pytest.mark.spark
 def test_what_produce_raises_on_spark_names_the_key(spark: SparkSession, tmp_path: Path) -> None:
-    from metastore_assets.spark.tasks import SparkExecutor
+    from metastore_assets.spark.runner import SparkRunner
 
     def fails(key: int, words: Any) -> list[Any]:
         raise ZeroDivisionError(f"on {key}")
 
     nodes = [Root("pairs", _PAIRS), Stage("words", (("pairs",),), _WORDS, produce=fails)]
-    flow = Dataflow(ObjectStore(str(tmp_path)), nodes, executor=SparkExecutor(spark), settings=_SMALL)
+    flow = Dataflow(ObjectStore(str(tmp_path)), nodes, runner=SparkRunner(lambda: spark), settings=_SMALL)
     with pytest.raises(ProduceError, match=r"stage 'words'.*source key 5: on 5") as caught:
         flow.advance({"pairs": pa.table({"_change": ["add"], "key": [5], "word": ["x"]})})
     assert (caught.value.stage, caught.value.key) == ("words", 5)

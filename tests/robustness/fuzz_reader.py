@@ -26,7 +26,8 @@ from metastore_assets.formats import Fragment, open_table_format
 from metastore_assets.pipeline.fragments import FragmentFailure, ProfileContext, profile_bundle
 from metastore_assets.pipeline.profile_spec import table_profile_spec
 from metastore_assets.store.objects import ObjectStore
-from metastore_assets.tasks.reading import read_all
+from metastore_assets.tasks.isolation import IsolatedRunner
+from metastore_assets.tasks.runner import with_arguments
 
 
 def read(table: TableConfig, root: Path, *, profile: bool) -> dict[str, Any]:
@@ -39,7 +40,9 @@ def read(table: TableConfig, root: Path, *, profile: bool) -> dict[str, Any]:
         spec = table_profile_spec(snapshot.schema, table)
         context = ProfileContext(ObjectStore(str(root), {}), table, snapshot.schema, spec)
         tasks = [(context if profile else None, snapshot.schema, fragment) for fragment in snapshot.fragments]
-        outcomes = read_all(_fragment, tasks, [fragment.path for fragment in snapshot.fragments])
+        outcomes = IsolatedRunner().outcomes(
+            with_arguments(_fragment), tasks, paths=[fragment.path for fragment in snapshot.fragments]
+        )
         for outcome in outcomes:
             if isinstance(outcome, Exception):
                 raise outcome

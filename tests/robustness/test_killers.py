@@ -29,13 +29,13 @@ from metastore_assets.pipeline.fragments import FragmentProfiler, ProfileContext
 from metastore_assets.pipeline.refresh import plan_refresh
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.tasks import children
-from metastore_assets.tasks.reading import read_one
+from metastore_assets.tasks.isolation import run_isolated
 from tests.cli.support import run
-from tests.formats.apart import tasks
 from tests.formats.iceberg.writer import IcebergWriter, column, with_ids
 from tests.pipeline.support import assert_same, everything
 from tests.robustness.killers import KILLERS, ROWS, negative_lengths
 from tests.robustness.support import assert_equals_scratch, refreshed
+from tests.tasks import child_tasks as tasks
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -201,7 +201,7 @@ def test_a_delete_file_is_named_and_not_the_data_file(tmp_path: Path, kind: str)
     pq.write_table(with_ids(table, ids), fatal)
     (fragment,) = snapshot_of(tmp_path / "t").fragments
     with killed(fatal), pytest.raises(TableFormatError, match=rf"reading {fatal} \(.*\) ended .*\(signal 9, killed\)"):
-        read_one(tasks.open_fragment, fragment.path, fragment.source)
+        run_isolated(tasks.open_fragment, fragment.path, fragment.source)
 
 
 def _nulls(schema: pa.Schema, count: int) -> pa.Table:

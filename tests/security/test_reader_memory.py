@@ -14,7 +14,7 @@ from metastore_assets.errors import ConfigError
 from metastore_assets.startup import python_command
 from metastore_assets.storage import process_memory
 from metastore_assets.storage.process_memory import configured_limit
-from metastore_assets.tasks.reading import read_all
+from metastore_assets.tasks.isolation import IsolatedRunner
 
 BOMB = (
     "eNrtlc9PE0EUx1+nS11iA0qczW5twh7oJiYFLaFNQyAwi5QWQUsTCxgT00DTKkJ/UdB4YMUD3PRk4g0TDx49m3iSaKIc+Af0gBdO"
@@ -69,7 +69,7 @@ def test_a_file_that_unpacks_to_gigabytes_is_named(tmp_path: Path, engine: str) 
     assert most < 1.3 * LIMIT
 
 
-def fail_to_allocate() -> None:
+def fail_to_allocate(task: None) -> None:
     """End this process as Rust does."""
     os.write(2, b"memory allocation of 2147483648 bytes failed\nnote: some details\n")
     os.abort()
@@ -77,7 +77,7 @@ def fail_to_allocate() -> None:
 
 def test_a_library_that_ends_the_process_for_want_of_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(process_memory.VARIABLE, "700m")
-    [outcome] = read_all(fail_to_allocate, [()], ["/t/x"])
+    [outcome] = IsolatedRunner().outcomes(fail_to_allocate, [None], paths=["/t/x"])
     said = "reading /t/x ended the process that read it (signal 6, aborted): it takes more than the 700 MiB of memory"
     assert str(outcome).startswith(said)
 

@@ -11,7 +11,7 @@ import pytest
 
 from metastore_assets.startup import python_command
 from metastore_assets.storage.temporary_folders import TemporaryFolder, remove_abandoned_folders
-from metastore_assets.tasks.reading import read_all
+from metastore_assets.tasks.isolation import IsolatedRunner
 
 TOKEN = "row-of-a-person"
 SPILLS = f"""
@@ -126,6 +126,6 @@ def end_with_folder(path: str) -> None:
 
 
 def test_those_of_a_child_are_removed_when_it_ends(folder: Path) -> None:
-    [outcome] = read_all(end_with_folder, [("some.parquet",)], ["some.parquet"])
+    [outcome] = IsolatedRunner().outcomes(end_with_folder, ["some.parquet"], paths=["some.parquet"])
     assert "ended the process that read it (signal 9, killed)" in str(outcome)
     assert list(folder.iterdir()) == []

@@ -19,7 +19,7 @@ from metastore_assets.errors import ConfigError, FragmentError, MetastoreError, 
 from metastore_assets.pipeline.refresh import refresh
 from metastore_assets.spark import server
 from metastore_assets.spark.remote import connected, local_master
-from metastore_assets.spark.tasks import parallelism, run_tasks
+from metastore_assets.spark.runner import SparkRunner, parallelism
 from tests.pipeline.support import Lake, assert_same, everything, everything_on_spark
 from tests.spark.remote_tasks import beat, double_or_fail, end_worker, process_of
 
@@ -70,7 +70,7 @@ def test_every_task_runs_once_and_progress_is_told(remote: SparkSession) -> None
         seen.append(tasks.count())
 
     remote.registerProgressHandler(heard)  # type: ignore[arg-type]
-    assert sorted(run_tasks(remote, double_or_fail, numbers)) == [2 * number for number in numbers]
+    assert SparkRunner(lambda: remote).map(double_or_fail, numbers) == [2 * number for number in numbers]
     remote.clearProgressHandlers()
     assert seen
     assert seen[-1] == (0, 0)
@@ -78,25 +78,25 @@ def test_every_task_runs_once_and_progress_is_told(remote: SparkSession) -> None
 
 def test_errors_arrive_whole(remote: SparkSession) -> None:
     with pytest.raises(FragmentError, match="13 brings bad luck") as raised:
-        run_tasks(remote, double_or_fail, range(20))
+        SparkRunner(lambda: remote).map(double_or_fail, range(20))
     assert (raised.value.path, raised.value.missing) == ("/lake/13", True)
     with pytest.raises(Exception, match="bug") as bug:
-        run_tasks(remote, end_worker, ["bug"])
+        SparkRunner(lambda: remote).map(end_worker, ["bug"])
     assert not isinstance(bug.value, MetastoreError)
 
 
 @pytest.mark.long
 def test_a_worker_that_ends_is_told_from_a_task_that_fails(remote: SparkSession) -> None:
     with pytest.raises(WorkerEndedError, match="a Python worker of Spark ended"):
-        run_tasks(remote, end_worker, ["kill"])
+        SparkRunner(lambda: remote).map(end_worker, ["kill"])
 
 
 def test_the_next_run_finds_the_same_workers_and_ends_nothing_of_another(remote: SparkSession) -> None:
-    before = set(run_tasks(remote, process_of, range(8)))
+    before = set(SparkRunner(lambda: remote).map(process_of, range(8)))
     other = connected("local[2]", {})
-    assert set(run_tasks(other, process_of, range(8))) & before
+    assert set(SparkRunner(lambda: other).map(process_of, range(8))) & before
     other.stop()
-    assert run_tasks(remote, double_or_fail, [1]) == [2]
+    assert SparkRunner(lambda: remote).map(double_or_fail, [1]) == [2]
 
 
 @pytest.mark.long
@@ -112,7 +112,7 @@ def test_what_is_interrupted_ends_on_the_server(
     started = time.monotonic()
     try:
         with pytest.raises(error):
-            run_tasks(remote, beat, [(str(tmp_path / "beat"), 20.0)])
+            SparkRunner(lambda: remote).map(beat, [(str(tmp_path / "beat"), 20.0)])
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
@@ -151,16 +151,16 @@ def test_a_server_that_ends_at_its_work_is_named_and_the_next_session_starts_ano
     kill = threading.Timer(3, os.kill, (first.pid, signal.SIGKILL))
     kill.start()
     with pytest.raises(MetastoreError, match="the Spark Connect server ended, or does not answer any more: "):
-        run_tasks(session, beat, [(str(tmp_path / "beat"), 30.0)])
+        SparkRunner(lambda: session).map(beat, [(str(tmp_path / "beat"), 30.0)])
     kill.join()
     again = connected("local[2]", {"spark.driver.memory": "512m"})
-    assert run_tasks(again, double_or_fail, [1]) == [2]
+    assert SparkRunner(lambda: again).map(double_or_fail, [1]) == [2]
     second = server.find_server()
     assert second is not None
     assert second.pid != first.pid
     # Who knew the first one is told, and not left waiting.
     with pytest.raises(MetastoreError, match="the Spark Connect server ended, or does not answer any more: "):
-        run_tasks(session, double_or_fail, [1])
+        SparkRunner(lambda: session).map(double_or_fail, [1])
 
 
 def test_nobody_there_is_said_soon() -> None:

@@ -29,7 +29,7 @@ from metastore_assets.startup import pc
 from metastore_assets.storage.corrupt_input import LimitError, error_reason, metadata_errors
 from metastore_assets.storage.location import Location
 from metastore_assets.storage.location_policy import path_without_origin
-from metastore_assets.tasks.reading import read_parts
+from metastore_assets.tasks.isolation import stream_isolated
 
 _VECTOR_FIELDS = ("storageType", "pathOrInlineDv", "offset", "sizeInBytes", "cardinality")
 _ADD_FIELDS = ("path", "partitionValues", "size", "modificationTime", "deletionVector")
@@ -197,7 +197,7 @@ def _checkpoint_actions(location: Location, name: str, with_statistics: bool) ->
 
 
 def _parquet_actions(location: Location, path: str, with_statistics: bool) -> Iterator[_Action]:
-    for kind, rows in read_parts(_parquet_rows, location.full_path(path), location, path, with_statistics):
+    for kind, rows in stream_isolated(_parquet_rows, location.full_path(path), location, path, with_statistics):
         yield from ((kind, row) for row in rows.to_pylist(maps_as_pydicts="strict"))
 
 

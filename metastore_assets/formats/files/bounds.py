@@ -29,7 +29,8 @@ from metastore_assets.formats.readers.reader import explained
 from metastore_assets.formats.schema_casting import FieldMatcher, cast_to_schema
 from metastore_assets.statistics.declaration import Guarantee
 from metastore_assets.storage.location import Location
-from metastore_assets.tasks.reading import read_all, told
+from metastore_assets.tasks.isolation import IsolatedRunner, metadata_result
+from metastore_assets.tasks.runner import with_arguments
 
 _THREADS = 16
 _SHARE = 16
@@ -67,12 +68,10 @@ def file_bounds(snapshot: Snapshot, column: str) -> list[FragmentBounds]:
             found[place] = constant_bounds(typed(constants[path[0].name]).cast(path[0].type), fragment.row_count)
         elif source.file.kind in _READERS and source.fatal is None:
             reading[place] = source
-    outcomes = read_all(
-        partial(_told, path),
+    outcomes = IsolatedRunner(_THREADS, _SHARE).outcomes(
+        with_arguments(partial(_told, path)),
         [(source.location, source.file) for source in reading.values()],
-        [snapshot.fragments[place].path for place in reading],
-        threads=_THREADS,
-        share=_SHARE,
+        paths=[snapshot.fragments[place].path for place in reading],
     )
     for place, outcome in zip(reading, outcomes, strict=True):
         if isinstance(outcome, Exception) and not isinstance(outcome, FragmentError):
@@ -107,17 +106,15 @@ def check_integers(
     keys = [cache_key("beyond 2^53", *file_identity(location, file), field.name) for file, field in wanted]
     are_beyond = [cache.get(key, _flag) for key in keys]
     new = [place for place, known in enumerate(are_beyond) if known is None]
-    outcomes = read_all(
-        _told,
+    outcomes = IsolatedRunner(_THREADS, _SHARE).outcomes(
+        with_arguments(_told),
         [((wanted[place][1],), location, wanted[place][0]) for place in new],
-        [location.full_path(wanted[place][0].stored.path) for place in new],
-        threads=_THREADS,
-        share=_SHARE,
+        paths=[location.full_path(wanted[place][0].stored.path) for place in new],
     )
     for place, outcome in zip(new, outcomes, strict=True):
         if isinstance(outcome, FragmentError):
             continue
-        bounds = told(outcome).bounds
+        bounds = metadata_result(outcome).bounds
         extremes = [value for value, _ in (bounds.minimum, bounds.maximum) if value is not None]
         are_beyond[place] = any(abs(value.as_py()) > 2**53 for value in extremes)
         cache.put(keys[place], json.dumps(are_beyond[place]).encode())

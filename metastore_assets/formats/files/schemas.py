@@ -26,15 +26,13 @@ from metastore_assets.formats.schema_casting import PARQUET_FIELD_ID
 from metastore_assets.storage.compression import Stream, open_decompressed
 from metastore_assets.storage.corrupt_input import UnsupportedError, with_redacted_message
 from metastore_assets.storage.location import Location
-from metastore_assets.tasks.reading import read_all
-from metastore_assets.tasks.running import Runner
+from metastore_assets.tasks.isolation import TEXT_THREADS, IsolatedRunner
+from metastore_assets.tasks.runner import TaskRunner, with_arguments
 
 _REMOTE_THREADS = 32
 """Footers read at a time from an object store: nearly all of it is waiting."""
 _LOCAL_THREADS = 2
 """Footers read at a time from local disk: more threads would wait for each other."""
-_TEXT_THREADS = 4
-"""CSV or JSON files read at a time: each holds some blocks of text."""
 _SHARE = 256
 """Files that a thread is given at a time, where each takes next to no time."""
 
@@ -68,22 +66,26 @@ def table_schema(
     partition_columns: Sequence[str],
     declared: Declared,
     cache: MetadataCache,
-    run: Runner,
+    runner: TaskRunner | None,
     is_hidden: Callable[[str], bool] = lambda name: False,
-) -> tuple[list[Described], list[pa.Field], list[TypeReason]]:
+) -> tuple[list[Described], list[pa.Field], list[TypeReason], int]:
     """What is known of each file, the columns of all, and why columns are of other types than some files alone say.
 
-    Files that nothing is known of are read; text by `run`. What is learnt of text holds no value of hidden columns,
-    given by name. Raises TableFormatError when no file can be read, or two cannot be of one table.
+    The last item is the size in bytes of the text files that had to be read.
+
+    Files that nothing is known of are read; text by `runner`, or else by a child process. What is learnt of text holds
+    no value of hidden columns, given by name.
+
+    Raises TableFormatError when no file can be read, or two cannot be of one table.
     """
     readers = [reader_of(file) for file in files]
-    outcomes = _describe_all(location, files, readers, cache, run, is_hidden)
+    outcomes, bytes_read = _describe_all(location, files, readers, cache, runner, is_hidden)
     readable = [place for place, outcome in enumerate(outcomes) if not isinstance(outcome, FragmentError)]
     if not readable:
         what = f"{location.uri} has no readable file"
         raise with_redacted_message(TableFormatError(f"{what}: {outcomes[0]}"), what, outcomes[0]) from outcomes[0]
     if readers[0] is not None:
-        return _text_schema(location, files, readers, outcomes, readable, partition_columns)
+        return *_text_schema(location, files, readers, outcomes, readable, partition_columns), bytes_read
     # Files of one schema mostly have it as one object, and to compare schemas takes longer than to recall them.
     objects: dict[int, int] = {}
     for place in readable:
@@ -105,7 +107,7 @@ def table_schema(
         Described.unreadable(found) if isinstance(found, FragmentError) else Described(True, found[0], schema=found[1])
         for found in outcomes
     ]
-    return described, fields, reasons
+    return described, fields, reasons, bytes_read
 
 
 def open_text(location: Location, file: DataFile) -> Stream:
@@ -154,10 +156,13 @@ def _describe_all(
     files: Sequence[DataFile],
     readers: Sequence[TextReader | None],
     cache: MetadataCache,
-    run: Runner,
+    runner: TaskRunner | None,
     is_hidden: Callable[[str], bool],
-) -> list[Any]:
-    """What is known of each file, or the FragmentError that tells why nothing is. Only new files are read."""
+) -> tuple[list[Any], int]:
+    """What is known of each file, or the FragmentError that tells why nothing is. Only new files are read.
+
+    The second item is the size in bytes of the text files that were read.
+    """
     keys = [
         cache_key("file" if reader is None else "text", *file_identity(location, file), repr(reader))
         for file, reader in zip(files, readers, strict=True)
@@ -175,11 +180,11 @@ def _describe_all(
     tasks = [(files[place], readers[place]) for place in new]
     paths = [location.full_path(files[place].stored.path) for place in new]
     if files[0].is_text:
-        sizes = [files[place].stored.size for place in new]
-        outcomes = run(partial(describe, location), tasks, paths, sizes, threads=_TEXT_THREADS)
+        runner = runner or IsolatedRunner(threads=TEXT_THREADS)
     else:
-        threads, share = (_LOCAL_THREADS, _SHARE) if location.is_local else (_REMOTE_THREADS, 1)
-        outcomes = read_all(partial(describe, location), tasks, paths, threads=threads, share=share)
+        runner = IsolatedRunner(_LOCAL_THREADS, _SHARE) if location.is_local else IsolatedRunner(_REMOTE_THREADS)
+    sizes = [float(files[place].stored.size) for place in new]
+    outcomes = runner.outcomes(with_arguments(partial(describe, location)), tasks, paths=paths, costs=sizes)
     for place, outcome in zip(new, outcomes, strict=True):
         if isinstance(outcome, Exception) and not isinstance(outcome, FragmentError):
             raise outcome
@@ -196,7 +201,7 @@ def _describe_all(
             digest = hashlib.sha256(schema).hexdigest()[:32]
             cache.put(cache_key("schema", digest), schema, shared=True)
             cache.put(keys[place], json.dumps([rows, digest]).encode(), shared=True)
-    return result
+    return result, int(sum(sizes)) if files[0].is_text else 0
 
 
 def _quiet(reader: TextReader, is_hidden: Callable[[str], bool], data: bytes) -> tuple[Any, bool]:

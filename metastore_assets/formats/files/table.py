@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -31,7 +31,7 @@ from metastore_assets.formats.metadata_cache import MetadataCache
 from metastore_assets.messages import close_names
 from metastore_assets.storage.listing import StoredFile
 from metastore_assets.storage.location_policy import LocationPolicy, table_location
-from metastore_assets.tasks.running import Runner
+from metastore_assets.tasks.runner import TaskRunner
 
 if TYPE_CHECKING:
     from metastore_assets.formats.files.declared import Declared
@@ -48,14 +48,18 @@ class FilesFormat:
     """Files in folders. Their snapshot is what a listing shows: there is no commit that spans files."""
 
     def __init__(
-        self, table: TableConfig, formats: Formats, cache: MetadataCache, run: Runner, folders: Folders | None = None
+        self,
+        table: TableConfig,
+        formats: Formats,
+        cache: MetadataCache,
+        runner: TaskRunner | None,
+        folders: Folders | None = None,
     ) -> None:
         """`formats` are those whose tables are no plain files; `folders`, where it is known which ones are meant."""
         self._table = table
         self._formats = formats
         self._cache = cache
-        self._run = run
-        self._bytes_read = 0
+        self._runner = runner
         self._listed: tuple[list[DataFile], Neighbours, list[str]] | None = None
         """By the last look, with the fragments' ids, for the snapshot that is taken next: so that both are of one
         listing, and cost one."""
@@ -110,7 +114,6 @@ class FilesFormat:
         from metastore_assets.formats.files.declared import check_declared
         from metastore_assets.formats.files.schemas import table_schema
 
-        self._bytes_read = 0
         if self._listed is None:
             files = self._files(self._list(), anew=True)
             ids = [self._fragment_id(file) for file in files]
@@ -119,8 +122,8 @@ class FilesFormat:
             with self._told():
                 neighbours.check(anew=True)
         columns = partition_columns(self._folders, files)
-        described, fields, reasons = table_schema(
-            self._location, files, self._reader, columns, self._declared, self._cache, self._counted, self._is_hidden
+        described, fields, reasons, bytes_read = table_schema(
+            self._location, files, self._reader, columns, self._declared, self._cache, self._runner, self._is_hidden
         )
         types = self._folders.types
         schema = pa.schema(
@@ -142,7 +145,7 @@ class FilesFormat:
             partition_columns=columns,
             fragments=tuple(sorted(fragments, key=lambda fragment: (fragment.partition_key, fragment.id))),
             type_reasons=tuple(reasons),
-            bytes_read=self._bytes_read,
+            bytes_read=bytes_read,
         )
 
     def partition_columns(self) -> tuple[str, ...]:
@@ -224,19 +227,6 @@ class FilesFormat:
             raise TableNotFoundError(f"{uri} holds no table: {error}") from error
         except OSError as error:
             raise TableFormatError(f"{uri} cannot be listed: {error}") from error
-
-    def _counted(
-        self,
-        function: Callable[..., Any],
-        tasks: Sequence[tuple[Any, ...]],
-        paths: Sequence[str],
-        sizes: Sequence[int],
-        *,
-        threads: int,
-    ) -> list[Any]:
-        """The Runner that was given; what it reads is counted."""
-        self._bytes_read += sum(sizes)
-        return self._run(function, tasks, paths, sizes, threads=threads)
 
     def _is_hidden(self, column: str) -> bool:
         """Return whether values of a column of that name are hidden. One with a dot in it may have two paths."""

@@ -8,7 +8,7 @@ from metastore_assets.formats.hudi.timeline import FOLDER, Timeline
 from metastore_assets.formats.metadata_json import as_object, as_objects, as_text, check_distinct, parse_json
 from metastore_assets.storage.corrupt_input import metadata_errors
 from metastore_assets.storage.location import Location
-from metastore_assets.tasks.reading import read_one
+from metastore_assets.tasks.isolation import run_isolated
 
 
 def archived_completions(timeline: Timeline) -> dict[str, str]:
@@ -40,7 +40,7 @@ def archived_completions(timeline: Timeline) -> dict[str, str]:
     for name in names:
         path = f"{folder}/{name}"
         with metadata_errors(location.full_path(path)):
-            found |= read_one(_completions, location.full_path(path), location, path)
+            found |= run_isolated(_completions, location.full_path(path), location, path)
     return found
 
 

@@ -13,7 +13,7 @@ from metastore_assets.formats.readers.avro import avro_records
 from metastore_assets.storage.corrupt_input import CORRUPTION_ERRORS, unreadable_error
 from metastore_assets.storage.io_counters import IoCountingThreadPool
 from metastore_assets.storage.location import Location
-from metastore_assets.tasks.reading import read_all, told
+from metastore_assets.tasks.isolation import IsolatedRunner, metadata_result
 
 _AVRO = b"Obj\x01"
 _THREADS = 8
@@ -65,12 +65,12 @@ def read_commits(location: Location, instants: Sequence[Instant]) -> list[Commit
         contents = list(pool.map(lambda instant: location.read(instant.path), instants))
     paths = [location.full_path(instant.path) for instant in instants]
     in_avro = [place for place, data in enumerate(contents) if data.startswith(_AVRO)]
-    answers = read_all(
-        _record, [(contents[place],) for place in in_avro], [paths[place] for place in in_avro], share=_SHARE
+    answers = IsolatedRunner(chunk_size=_SHARE).outcomes(
+        _record, [contents[place] for place in in_avro], paths=[paths[place] for place in in_avro]
     )
     decoded = dict(zip(in_avro, answers, strict=True))
     return [
-        _commit(instant, path, partial(told, decoded[place]) if place in decoded else partial(_parsed, data))
+        _commit(instant, path, partial(metadata_result, decoded[place]) if place in decoded else partial(_parsed, data))
         for place, (instant, path, data) in enumerate(zip(instants, paths, contents, strict=True))
     ]
 

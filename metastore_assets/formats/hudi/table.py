@@ -44,7 +44,7 @@ from metastore_assets.storage.corrupt_input import CORRUPTION_ERRORS, unreadable
 from metastore_assets.storage.io_counters import IoCountingThreadPool
 from metastore_assets.storage.location import Location
 from metastore_assets.storage.location_policy import table_location
-from metastore_assets.tasks.reading import read_one
+from metastore_assets.tasks.isolation import run_isolated
 
 _THREADS = 16
 _OPTION = "meta_columns"
@@ -181,7 +181,7 @@ class HudiFormat:
         if not bases:
             raise TableFormatError(f"{self._location.uri}: neither a commit nor a file tells the table's schema")
         newest = max(bases, key=lambda stored: stored.path.rpartition("_")[2])
-        text, stored = read_one(file_schema, self._location.full_path(newest.path), self._location, newest)
+        text, stored = run_isolated(file_schema, self._location.full_path(newest.path), self._location, newest)
         return parse_schema(self._location, text.decode()) if text is not None else unparsed(stored)
 
     def _fragments(

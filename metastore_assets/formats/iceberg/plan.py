@@ -36,7 +36,8 @@ from metastore_assets.formats.iceberg.states import State
 from metastore_assets.formats.metadata_cache import MetadataCache
 from metastore_assets.formats.readers.columns import KINDS
 from metastore_assets.storage.corrupt_input import metadata_errors
-from metastore_assets.tasks.reading import read_all, read_one, told
+from metastore_assets.tasks.isolation import IsolatedRunner, metadata_result, run_isolated
+from metastore_assets.tasks.runner import with_arguments
 
 _References = tuple[tuple[PositionDeletes, ...], tuple[EqualityDeletes, ...]]
 
@@ -109,18 +110,18 @@ class Planner:
             some = manifests[start : start + _MANIFESTS]
             for manifest, outcome in zip(some, self._read(some, statistics), strict=True):
                 with metadata_errors(manifest.path, f"{self._files.name}: the manifest"):
-                    yield from self._wanted(told(outcome))
+                    yield from self._wanted(metadata_result(outcome))
 
     def _read(self, manifests: Sequence[Manifest], statistics: bool) -> list[Any]:
         """The entries of each manifest, or why they cannot be read. Those of known ones are without statistics."""
         outcomes: list[Any] = [None if statistics else self._kept.get(manifest) for manifest in manifests]
         new = [place for place, known in enumerate(outcomes) if known is None]
         places = [self._files.locate(manifest.path) for manifest in manifests]
-        found = read_all(
-            partial(read_manifest, self.partitions.specs, self._metadata.default_spec_id, statistics),
+        read = partial(read_manifest, self.partitions.specs, self._metadata.default_spec_id, statistics)
+        found = IsolatedRunner(threads=_READ_AT_ONCE).outcomes(
+            with_arguments(read),
             [(manifests[place], *places[place]) for place in new],
-            [places[place][0].full_path(places[place][1]) for place in new],
-            threads=_READ_AT_ONCE,
+            paths=[places[place][0].full_path(places[place][1]) for place in new],
         )
         for place, outcome in zip(new, found, strict=True):
             outcomes[place] = outcome
@@ -146,7 +147,7 @@ class Planner:
         if snapshot.manifest_list is not None:
             location, path = self._files.locate(snapshot.manifest_list)
             with metadata_errors(snapshot.manifest_list, f"{self._files.name}: the manifest list"):
-                return cast(list[Manifest], read_one(read_manifest_list, location.full_path(path), location, path))
+                return cast(list[Manifest], run_isolated(read_manifest_list, location.full_path(path), location, path))
         return [Manifest(path, None, 0, 0, None) for path in snapshot.manifests]
 
     def _may_keep(self, manifest: Manifest) -> bool:

@@ -22,7 +22,7 @@ from metastore_assets.storage.corrupt_input import (
     with_redacted_message,
 )
 from metastore_assets.storage.object_store import OverwrittenError
-from metastore_assets.tasks.in_flight import reading
+from metastore_assets.tasks.in_flight import record_in_flight
 
 _CONSTANT_ROWS = 16_384
 """Most rows of a made-up chunk: of a partition value that is a long text they are fewer."""
@@ -136,7 +136,7 @@ def explained(path: str, what: str = "the file", stored: str | None = None) -> I
     """
     part = path if what == "the file" else f"{path} ({what})"
     try:
-        with reading(part if stored is None else f"{stored} ({what} of {path})"):
+        with record_in_flight(part if stored is None else f"{stored} ({what} of {path})"):
             yield
     except FragmentError:
         raise

@@ -17,7 +17,6 @@ from metastore_assets.produce import Dataflow
 from metastore_assets.produce.loading import Loader
 from metastore_assets.produce.rows import frame_of, table_of
 from metastore_assets.produce.runs import Run
-from metastore_assets.spark.tasks import run_tasks
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.value_counts.graph import BY_PARTITION, rows_of, stage_name
 
@@ -50,12 +49,10 @@ def runs_by_partition(
     tasks = _tasks(flow, columns, rows)
     lists, values = len(columns) * len(partitions), rows * len(columns)
     write = partial(_write, store, tuple(partitions))
-    if engine.sums_here(lists, values):
-        written = [write(task) for task in tasks]
-    else:
-        written = run_tasks(engine.session, write, tasks, [float(len(task.columns)) for task in tasks])
+    runner = engine.summing_runner(lists, values)
+    written = runner.map(write, tasks, costs=[float(len(task.columns)) for task in tasks])
     found: dict[str, list[Run]] = {stage_name(BY_PARTITION, name): [] for name in columns.values()}
-    for number, runs in sorted(written, key=lambda own: own[0]):
+    for number, runs in written:
         found[stage_name(BY_PARTITION, tasks[number].type_class)] += runs
     return found
 

@@ -21,7 +21,7 @@ from metastore_assets.pipeline.profiles.states_reader import StatesReader
 from metastore_assets.pipeline.profiles.stored import FrequencyReader
 from metastore_assets.pipeline.value_counts.exchange import EXCHANGED, blobs, exchanged_row, exchanged_rows, of_blob
 from metastore_assets.pipeline.value_counts.frequency_sums import FrequencySum, R, WriteSums, full_sums
-from metastore_assets.spark.tasks import (
+from metastore_assets.spark.runner import (
     balanced_bins,
     begin_task,
     blob_batch,

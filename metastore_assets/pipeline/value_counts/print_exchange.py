@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from metastore_assets.errors import MetastoreError
-from metastore_assets.spark.tasks import (
+from metastore_assets.spark.runner import (
     begin_task,
     blob_batch,
     collected,

@@ -15,7 +15,6 @@ from metastore_assets.formats.base import Fragment
 from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.profiles.states_reader import StatesReader
 from metastore_assets.pipeline.profiles.stored import FrequencyReader
-from metastore_assets.spark.tasks import limit_threads, run_tasks
 from metastore_assets.statistics.fingerprints import (
     EMPTY as NO_PRINTS,
 )
@@ -32,10 +31,9 @@ from metastore_assets.statistics.frequencies import EMPTY, Frequencies, run_to_f
 from metastore_assets.statistics.hashing import hash_values
 from metastore_assets.statistics.runs import concatenate_series, count_values
 from metastore_assets.storage.corrupt_input import CORRUPTION_ERRORS, error_reason, is_unsupported
-from metastore_assets.storage.process_memory import run_with_memory_limit
 from metastore_assets.store.manifest import FragmentEntry, ProfileFiles
 from metastore_assets.store.objects import ObjectStore
-from metastore_assets.tasks.reading import read_all
+from metastore_assets.tasks.runner import limit_arrow_threads
 from metastore_assets.values.leaf_columns import split_leaves
 from metastore_assets.values.physical import canonical_array, physical_series
 from metastore_assets.values.types import class_named
@@ -138,16 +136,13 @@ def find_values(
     weights = [sum(own.entry.row_count for own in lot) // _ROWS_PER_WEIGHT + 1 for lot in lots]
     holding = {id_ for found in engine.merge(partial(_holding, store, column, prints), lots, weights) for id_ in found}
     reading = [own for own in ordered if own.entry.id in holding]
-    read = partial(_values, store, column, prints)
-    if engine.reads_here([own.fragment for own in reading]):
-        outcomes = read_all(partial(_alone, read), [(own,) for own in reading], [own.fragment.path for own in reading])
-        for outcome in outcomes:
-            if isinstance(outcome, Exception):
-                raise outcome
-    else:
-        costs = [float(own.fragment.bytes + 1) for own in reading]
-        outcomes = run_tasks(engine.session, partial(run_with_memory_limit, read), reading, costs)
-    return sum_frequencies((own, 1) for own in outcomes)
+    values = engine.reading_runner([own.fragment for own in reading]).map(
+        partial(_values, store, column, prints),
+        reading,
+        paths=[own.fragment.path for own in reading],
+        costs=[float(own.fragment.bytes) for own in reading],
+    )
+    return sum_frequencies((own, 1) for own in values)
 
 
 def _holding(store: ObjectStore, column: PrintedColumn, prints: Numbers, lot: Sequence[Source]) -> list[str]:
@@ -157,13 +152,9 @@ def _holding(store: ObjectStore, column: PrintedColumn, prints: Numbers, lot: Se
         return [own.entry.id for own, held in found if is_among(prints, column.narrowed(held).fingerprints).any()]
 
 
-def _alone(read: partial[Frequencies], source: Source) -> Frequencies:
-    limit_threads()
-    return read(source)
-
-
 def _values(store: ObjectStore, column: PrintedColumn, prints: Numbers, source: Source) -> Frequencies:
-    """The values of one fragment that have one of the fingerprints. May run in a worker process."""
+    """The values of one fragment that have one of the fingerprints. Runs in another process."""
+    limit_arrow_threads()
     with StatesReader(store) as opened, FrequencyReader(opened, source.entry.files) as lists:
         stored = lists.read(column.field_id)
     if stored is not None:

@@ -31,7 +31,6 @@ from metastore_assets.pipeline.value_counts.runs import list_tables
 from metastore_assets.produce import Delta, FlowState
 from metastore_assets.produce.loading import Loader
 from metastore_assets.produce.runs import Run
-from metastore_assets.spark.tasks import SparkExecutor
 from metastore_assets.statistics.fingerprints import EMPTY as NO_PRINTS
 from metastore_assets.statistics.fingerprints import FINGERPRINT_BITS, FingerprintCounts, Numbers
 from metastore_assets.statistics.frequencies import Frequencies
@@ -193,7 +192,7 @@ class TablePrints:
         if not deltas:
             return counts, base.flow
         if sum(delta.row_count for own in deltas.values() for delta in own) > _MANY:
-            flow = printed_flow(self._store, classes, executor=SparkExecutor(self._engine.session))
+            flow = printed_flow(self._store, classes, runner=self._engine.spark_runner)
         return counts, flow.step(base.flow, deltas)
 
     def _change(

@@ -15,7 +15,6 @@ import pyarrow as pa
 from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.profiles.states_reader import StatesReader
 from metastore_assets.pipeline.profiles.stored import FrequencyReader
-from metastore_assets.spark.tasks import run_tasks
 from metastore_assets.statistics.frequencies import Frequencies, sum_frequencies
 from metastore_assets.store.manifest import ProfileFiles
 from metastore_assets.store.objects import ObjectStore
@@ -50,7 +49,7 @@ def find_splitters(
     """
     step = max(1, len(profiles) // _SAMPLED)
     tasks = [_Task(files, tuple(ranges)) for files in profiles[step // 2 :: step]]
-    samples = run_tasks(engine.session, partial(_sampled, store), tasks)
+    samples = engine.spark_runner.map(partial(_sampled, store), tasks)
     found = {}
     for column, number in ranges.items():
         whole = sum_frequencies((own[column], 1) for own in samples if column in own)

@@ -20,7 +20,6 @@ from metastore_assets.pipeline.value_counts.deltas import Listing, deltas
 from metastore_assets.pipeline.value_counts.prints import TablePrints
 from metastore_assets.produce import Dataflow, Delta, FlowState
 from metastore_assets.produce.runs import Run
-from metastore_assets.spark.tasks import SparkExecutor
 from metastore_assets.statistics.frequencies import EMPTY, FrequencySummary, summarize_frequencies
 from metastore_assets.statistics.user_defined.finalize import add_frequency_results, needs_frequencies
 from metastore_assets.storage.io_counters import io_step
@@ -241,8 +240,8 @@ class TableLists:
         return [Listing(files, key) for files, key in zip(whole, self._keys, strict=True)]
 
     def _flow(self, classes: Iterable[str], *, many: bool = False) -> Dataflow:
-        executor = SparkExecutor(self._engine.session) if many else None
-        return list_flow(self._store, classes, set(self._by_partition.values()), executor=executor)
+        runner = self._engine.spark_runner if many else None
+        return list_flow(self._store, classes, set(self._by_partition.values()), runner=runner)
 
 
 def listed_classes(spec: ProfileSpec) -> dict[str, str]:

@@ -24,7 +24,6 @@ from metastore_assets.pipeline.plan import Plan, make_plan
 from metastore_assets.pipeline.profile_spec import table_profile_spec
 from metastore_assets.pipeline.profiles.states_reader import StatesReader
 from metastore_assets.pipeline.profiling import profile_all
-from metastore_assets.pipeline.reading import TaskReader
 from metastore_assets.pipeline.verifying.compare import partition_differences
 from metastore_assets.pipeline.verifying.differing import (
     Found,
@@ -39,6 +38,7 @@ from metastore_assets.pipeline.verifying.differing import (
     profile_differences,
     unreadable_files,
 )
+from metastore_assets.spark.runner import SizedRunner
 from metastore_assets.store.manifest import Version
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.versions import VersionStore, versions_of
@@ -111,7 +111,7 @@ def verify(
         )
     engine = Engine.of(config, spark)
     progress(Progress(table.name, "plan"))
-    snapshot = open_table_format(table, MetadataCache(ignore_process=True), TaskReader(spark)).snapshot()
+    snapshot = open_table_format(table, MetadataCache(ignore_process=True), SizedRunner(spark)).snapshot()
     table = with_hidden_key(config, table)
     spec = table_profile_spec(version.schema, table, recorded_resolutions(version, table))
     if spec.id != version.spec_id or snapshot.schema != version.schema:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from metastore_assets.formats.base import FragmentSource
-from metastore_assets.tasks.in_flight import reading
+from metastore_assets.tasks.in_flight import record_in_flight
 
 
 class Stubborn(Exception):
@@ -29,7 +29,7 @@ def double(number: int) -> int:
 
 
 def segfault(path: str) -> None:
-    with reading(f"{path} (column 'x')"):
+    with record_in_flight(f"{path} (column 'x')"):
         ctypes.string_at(0)
 
 

@@ -22,6 +22,10 @@ from metastore_assets.errors import MetastoreError, WorkerEndedError
 from metastore_assets.spark.remote import is_remote, remote_parallelism, working
 from metastore_assets.spark.versions import collect_blobs
 from metastore_assets.storage.io_counters import IoCounter, IoCounts, add_io_counts, count_io, is_counting_io
+from metastore_assets.storage.process_memory import run_with_memory_limit
+from metastore_assets.tasks.child_program import portable_error
+from metastore_assets.tasks.isolation import TEXT_THREADS, IsolatedRunner
+from metastore_assets.tasks.runner import TaskRunner, catch_error, limit_arrow_threads, raise_first_error
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -40,6 +44,8 @@ class _Counted:
     traffic: IoCounts
 
 
+SPARK_BYTES = 32 << 20
+"""Bytes to read from which on a `SizedRunner` uses Spark."""
 _WALKED = 20_000
 """Objects that a worker may have PySpark walk after every task: the modules of one task alone are over 100,000."""
 _WORKER_ENDED = "Python worker exited unexpectedly"
@@ -52,49 +58,125 @@ def parallelism(spark: SparkSession) -> int:
     return remote_parallelism(spark) if is_remote(spark) else max(1, spark.sparkContext.defaultParallelism)
 
 
-class SparkExecutor:
-    """Runs tasks on Spark, in one job per call. What a task that is run twice leaves behind, no version names."""
+class SparkRunner(TaskRunner):
+    """Runs tasks on Spark, classic or Connect: one job per call.
 
-    def __init__(self, spark: SparkSession) -> None:
-        self._spark = spark
-
-    def map(self, function: Callable[[T], R], tasks: Sequence[T]) -> list[R]:
-        """`[function(task) for task in tasks]`, in that order. Raises what the first failed one raised."""
-        numbered = run_tasks(self._spark, partial(_numbered, function), list(enumerate(tasks)))
-        return [result for _, result in sorted(numbered, key=lambda item: item[0])]
-
-    def slots(self) -> int:
-        """How many tasks run at a time."""
-        return parallelism(self._spark)
-
-
-def _numbered(function: Callable[[T], R], task: tuple[int, T]) -> tuple[int, R]:
-    return task[0], function(task[1])
-
-
-def run_tasks(
-    spark: SparkSession,
-    function: Callable[[T], R],
-    tasks: Sequence[T],
-    weights: Sequence[float] | None = None,
-) -> list[R]:
-    """`[function(task) for task in tasks]`, computed by Spark in one job; results in no particular order.
-
-    `weights` are relative costs. A MetastoreError of any task is raised here as it was raised there, without Spark's
-    wrapping; what a function wants to survive, it returns as a result. Raises WorkerEndedError when a task ended the
-    process that it ran in.
+    A file that crashes its Python worker fails the job, and Spark does not say which file it was. The runner then runs
+    all tasks again, each in a child process of a worker, and isolates later tasks from the start.
     """
-    if not tasks:
-        return []
-    bins = balanced_bins(weights or [1.0] * len(tasks), parallelism(spark) * _BINS_PER_SLOT)
-    packed = [pack([tasks[index] for index in group]) for group in bins]
+
+    def __init__(self, spark: Callable[[], SparkSession]) -> None:
+        """`spark` returns the session, and starts it at the first call."""
+        self._spark = spark
+        self._isolates = False
+
+    @property
+    def parallelism(self) -> int:
+        return parallelism(self._spark())
+
+    def outcomes(
+        self,
+        function: Callable[[T], Any],
+        tasks: Sequence[T],
+        *,
+        paths: Sequence[str] | None = None,
+        costs: Sequence[float] | None = None,
+    ) -> list[Any]:
+        return self._run(partial(_catch_portable_error, function), function, tasks, paths, costs)
+
+    def map(
+        self,
+        function: Callable[[T], R],
+        tasks: Sequence[T],
+        *,
+        paths: Sequence[str] | None = None,
+        costs: Sequence[float] | None = None,
+    ) -> list[R]:
+        """Return `[function(task) for task in tasks]`; arguments as of `outcomes`.
+
+        Raises:
+            MetastoreError: A task raised it, there and here the same.
+            PythonException: A task raised anything else, which ends the job at once.
+            WorkerEndedError: A worker crashed, and there are no `paths` to look for the culprit.
+        """
+        return raise_first_error(self._run(function, function, tasks, paths, costs))
+
+    def _run(
+        self,
+        in_worker: Callable[[T], Any],
+        in_child: Callable[[T], Any],
+        tasks: Sequence[T],
+        paths: Sequence[str] | None,
+        costs: Sequence[float] | None,
+    ) -> list[Any]:
+        """Run one function in Spark's workers, or the other in their child processes once a worker has crashed."""
+        if not tasks:
+            return []
+        spark = self._spark()
+        if paths is None:
+            return _run_job(spark, in_worker, tasks, costs)
+        if not self._isolates:
+            try:
+                return _run_job(spark, partial(run_with_memory_limit, in_worker), tasks, costs)
+            except WorkerEndedError:
+                self._isolates = True
+        return _run_job(spark, partial(_run_isolated, in_child), list(zip(tasks, paths, strict=True)), costs)
+
+
+class SizedRunner(TaskRunner):
+    """Runs tasks that read files: in a child process, or on Spark when they read 32 MiB or more together.
+
+    Costs are bytes to read. A job on Spark takes tenths of a second, in which a child reads less than that.
+    """
+
+    def __init__(self, spark: Callable[[], SparkSession]) -> None:
+        """`spark` returns the session, and starts it at the first call."""
+        self._small = IsolatedRunner(threads=TEXT_THREADS)
+        self._large = SparkRunner(spark)
+
+    @property
+    def parallelism(self) -> int:
+        return self._small.parallelism
+
+    def outcomes(
+        self,
+        function: Callable[[T], Any],
+        tasks: Sequence[T],
+        *,
+        paths: Sequence[str] | None = None,
+        costs: Sequence[float] | None = None,
+    ) -> list[Any]:
+        runner = self._small if sum(costs or ()) < SPARK_BYTES else self._large
+        return runner.outcomes(function, tasks, paths=paths, costs=costs)
+
+
+def _catch_portable_error(function: Callable[[T], R], task: T) -> R | Exception:
+    """Return `function(task)`, or the exception that it raised in a form that survives pickling."""
+    outcome = catch_error(function, task)
+    return portable_error(outcome) if isinstance(outcome, Exception) else outcome
+
+
+def _run_isolated(function: Callable[[T], Any], task: tuple[T, str]) -> Any:
+    """Return the outcome of a task that reads the file at a path, run in a child process of this worker."""
+    (outcome,) = IsolatedRunner().outcomes(function, [task[0]], paths=[task[1]])
+    return outcome
+
+
+def _run_job(
+    spark: SparkSession, function: Callable[[T], R], tasks: Sequence[T], costs: Sequence[float] | None
+) -> list[R]:
+    """Return `[function(task) for task in tasks]`, computed in one Spark job. There is at least one task."""
+    weights = [cost + 1 for cost in costs] if costs is not None else [1.0] * len(tasks)
+    bins = balanced_bins(weights, parallelism(spark) * _BINS_PER_SLOT)
+    packed = [pack([(index, tasks[index]) for index in group]) for group in bins]
     frame = spark.range(0, len(packed), 1, len(packed)).mapInArrow(
-        partial(_run, pack(function), packed, is_counting_io()), "result binary"
+        partial(_run_bins, pack(function), packed, is_counting_io()), "result binary"
     )
-    return results(collected(frame))
+    numbered: dict[int, R] = dict(results(collected(frame)))
+    return [numbered[index] for index in range(len(tasks))]
 
 
-def _run(
+def _run_bins(
     function: bytes, packed: Sequence[bytes], counted: bool, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     begin_task()
@@ -102,8 +184,8 @@ def _run(
     with counting(counted) as count:
         for batch in batches:
             for index in batch.column("id").to_pylist():
-                for task in pickle.loads(packed[index]):
-                    yield blob_batch(_outcome(unpacked, task))
+                for number, task in pickle.loads(packed[index]):
+                    yield blob_batch(_packed_result(unpacked, number, task))
         if counted:
             yield blob_batch(count())
 
@@ -189,9 +271,9 @@ def failure(error: MetastoreError) -> bytes:
     return pack(_Raised(error))
 
 
-def _outcome(function: Callable[[T], R], task: T) -> bytes:
+def _packed_result(function: Callable[[T], R], number: int, task: T) -> bytes:
     try:
-        return pack(function(task))
+        return pack((number, function(task)))
     except MetastoreError as error:
         return failure(error)
 
@@ -209,7 +291,7 @@ def balanced_bins(weights: Sequence[float], count: int) -> list[list[int]]:
 
 def begin_task() -> None:
     """What the functions that Spark runs do first, once per task."""
-    limit_threads()
+    limit_arrow_threads()
     _set_aside()
 
 
@@ -223,9 +305,3 @@ def _set_aside() -> None:
 
     if TaskContext.get() is not None and len(gc.get_objects()) > _WALKED:
         gc.freeze()
-
-
-def limit_threads() -> None:
-    """One thread per Spark task: Spark already runs as many tasks as there are cores."""
-    if pa.cpu_count() != 1:
-        pa.set_cpu_count(1)

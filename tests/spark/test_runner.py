@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from pyspark.errors import PythonException
 
 from metastore_assets.errors import FragmentError, WorkerEndedError
-from metastore_assets.spark.tasks import balanced_bins, collected, run_tasks
+from metastore_assets.spark.runner import SparkRunner, balanced_bins, collected
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -42,14 +42,14 @@ def test_bins_hold_every_task_once_and_are_balanced(weights: list[float], count:
 @pytest.mark.spark
 def test_every_task_runs_once(spark: SparkSession) -> None:
     numbers = [number for number in range(100) if number != 13]
-    assert sorted(run_tasks(spark, double_or_fail, numbers)) == [2 * number for number in numbers]
-    assert run_tasks(spark, double_or_fail, []) == []
+    assert SparkRunner(lambda: spark).map(double_or_fail, numbers) == [2 * number for number in numbers]
+    assert SparkRunner(lambda: spark).map(double_or_fail, []) == []
 
 
 @pytest.mark.spark
 def test_an_error_arrives_as_it_was_raised(spark: SparkSession) -> None:
     with pytest.raises(FragmentError, match="13 brings bad luck") as raised:
-        run_tasks(spark, double_or_fail, range(20))
+        SparkRunner(lambda: spark).map(double_or_fail, range(20))
     assert (raised.value.path, raised.value.missing) == ("/lake/13", True)
 
 
@@ -74,7 +74,7 @@ def leave_garbage(number: int) -> tuple[int, int, int]:
 @pytest.mark.spark
 def test_between_tasks_no_module_is_walked_and_garbage_goes(spark: SparkSession) -> None:
     """PySpark's collection after each task costs what tasks leave, not what they imported."""
-    told = [run_tasks(spark, leave_garbage, [number])[0] for number in range(8)]
+    told = [SparkRunner(lambda: spark).map(leave_garbage, [number])[0] for number in range(8)]
     assert all(left == 0 for _, _, left in told)
     assert max(Counter(process for process, _, _ in told).values()) > 2
     for _, group in groupby(sorted(told, key=lambda one: one[0]), key=lambda one: one[0]):
@@ -94,7 +94,7 @@ def end_worker(how: str) -> str:
 @pytest.mark.parametrize("how", ["kill", "abort"])
 def test_a_worker_that_ends_is_told_from_a_task_that_fails(spark: SparkSession, how: str) -> None:
     with pytest.raises(WorkerEndedError, match="a Python worker of Spark ended"):
-        run_tasks(spark, end_worker, [how])
+        SparkRunner(lambda: spark).map(end_worker, [how])
 
 
 @pytest.mark.spark
@@ -102,7 +102,7 @@ def test_a_worker_that_ends_is_told_from_a_task_that_fails(spark: SparkSession, 
 def test_a_task_that_raises_ends_no_worker(spark: SparkSession, how: str) -> None:
     """A mistake in the code, or a worker that was refused memory, is no fault of what it read."""
     with pytest.raises(PythonException, match=how):
-        run_tasks(spark, end_worker, [how])
+        SparkRunner(lambda: spark).map(end_worker, [how])
 
 
 def test_a_worker_that_an_interrupt_ended_is_no_fault_of_its_task() -> None:

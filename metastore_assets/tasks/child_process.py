@@ -1,6 +1,6 @@
-"""Child processes that read files for this one: started when needed, lent to one caller at a time, kept for the next.
+"""Child processes that run isolated tasks: started at first need, used by one caller at a time, and reused.
 
-They end with this process, whichever way it ends: then there is nobody at the other end of their pipes.
+A child ends with its parent, however the parent ends: the child's pipe of requests is then closed.
 """
 
 from __future__ import annotations
@@ -22,48 +22,51 @@ from metastore_assets.errors import MetastoreError
 from metastore_assets.startup import python_command
 from metastore_assets.storage.process_memory import configured_limit
 from metastore_assets.storage.temporary_folders import remove_abandoned_folders
-from metastore_assets.tasks.child import Environment, Request, read_frame, write_frame
-from metastore_assets.tasks.in_flight import SIZE, Crumbs
+from metastore_assets.tasks.child_program import Request, SetEnvironment, read_frame, write_frame
+from metastore_assets.tasks.in_flight import SIZE, InFlightRecord
 
 _PROGRAM = (
-    "import json, sys; requests, answers, crumbs = map(int, sys.argv[1:4]); requests = open(requests, 'rb');"
+    "import json, sys; requests, answers, in_flight = map(int, sys.argv[1:4]); requests = open(requests, 'rb');"
     "sys.path[:] = json.loads(requests.readline());"
-    "from metastore_assets.tasks.child import serve; serve(requests, answers, crumbs)"
+    "from metastore_assets.tasks.child_program import serve; serve(requests, answers, in_flight)"
 )
 _TITLE = "reads the files of tables"
-"""Nothing but what lists of processes show."""
-_MOST_IDLE = 2
-"""Children that are kept for later."""
+"""An argument without effect, for people who look at a list of processes."""
+_MAX_IDLE = 2
+"""Idle children that stay for later callers."""
 _OUT_OF_MEMORY = re.compile(r"memory allocation of \d+ bytes failed|std::bad_alloc|MemoryError|out of memory")
-_PATIENCE = 5.0
-"""Seconds that a child has to end by itself."""
+_EXIT_SECONDS = 5.0
+"""Seconds that a child has to exit by itself before it is killed."""
 
 
-class ChildEnded(Exception):
-    """Raised when a child is gone."""
+class ChildProcessEnded(Exception):
+    """Raised when a child process ended before it answered."""
 
-    def __init__(self, code: int, reading: dict[int, str], lines: Sequence[str] = ()) -> None:
+    def __init__(self, code: int, in_flight: dict[int, str], lines: Sequence[str] = ()) -> None:
         super().__init__(code)
-        self.how = f"exit status {code}"
-        """Or `signal 11, segmentation fault`."""
+        self.status = f"exit status {code}"
+        """Or, for example, `signal 11, segmentation fault`."""
         if code < 0:
-            self.how = f"signal {-code}, {signal.strsignal(-code) or 'unknown'}".lower()
+            self.status = f"signal {-code}, {signal.strsignal(-code) or 'unknown'}".lower()
         self.was_killed = code in (-signal.SIGKILL, -signal.SIGTERM)
-        """By somebody else, perhaps for want of memory."""
-        self.reading = reading
-        """What it was reading by the number of the task: a file, perhaps with the part of it, or empty."""
-        self.said = lines[-1] if lines else "it wrote nothing"
-        """The last line that it, or a library in it, wrote."""
+        """Whether another process killed it, perhaps the kernel for lack of memory."""
+        self.in_flight = in_flight
+        """By number of the task that ran: the file that it read, perhaps with a part of the file; "" if unknown."""
+        self.last_line = lines[-1] if lines else "it wrote nothing"
+        """The last line that the child, or a library in it, wrote."""
         self.was_out_of_memory = any(map(_OUT_OF_MEMORY.search, lines))
-        """Whether it, or a library in it, says that it ended for want of memory."""
+        """Whether the child, or a library in it, reported a failed allocation."""
 
 
 @contextmanager
-def lent() -> Iterator[Child]:
-    """A child for oneself. Whatever is raised, Ctrl-C included, ends it: what it would answer next nobody knows."""
+def acquire_child() -> Iterator[ChildProcess]:
+    """Yield a child for the exclusive use of the caller: an idle one, or else a new one.
+
+    Any exception in the block, an interrupt included, ends the child, because its pending answers belong to nobody.
+    """
     with _lock:
         child = _idle.pop() if _idle else None
-    child = child or Child()
+    child = child or ChildProcess()
     try:
         child.prepare()
         yield child
@@ -71,19 +74,19 @@ def lent() -> Iterator[Child]:
         child.end(0)
         raise
     with _lock:
-        is_kept = len(_idle) < _MOST_IDLE
-        if is_kept:
+        is_reusable = len(_idle) < _MAX_IDLE
+        if is_reusable:
             _idle.append(child)
-    if not is_kept:
+    if not is_reusable:
         child.end()
 
 
-class Child:
-    """A running child."""
+class ChildProcess:
+    """A running child process."""
 
     def __init__(self) -> None:
-        configured_limit()  # What is wrong with it is said here, and not by a child that does not start.
-        _occupy_standard_streams()
+        configured_limit()  # Raises ConfigError here, rather than in a child that does not start.
+        _open_standard_streams()
         self._variables = dict(os.environ)
         self._log = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115 (open as long as the child lives)
         self._shared = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115
@@ -94,7 +97,7 @@ class Child:
                 f"the process that reads the files of tables cannot share a file of {SIZE:,} bytes: {error}; make room "
                 f"in {tempfile.gettempdir()}, or raise `ulimit -f`"
             ) from error
-        self._crumbs = Crumbs(self._shared.fileno())
+        self._in_flight = InFlightRecord(self._shared.fileno())
         requests, self._requests = _pipe_to_child()
         self._answers, answers = _pipe_from_child()
         descriptors = (requests, answers, self._shared.fileno())
@@ -114,53 +117,53 @@ class Child:
             os.close(requests)
             os.close(answers)
         _running.add(self)
-        with suppress(BrokenPipeError):  # Whoever asks for something is told.
+        with suppress(BrokenPipeError):  # The first request reports that the child has ended.
             self._requests.write(json.dumps([path for path in sys.path if isinstance(path, str)]).encode() + b"\n")
             self._requests.flush()
 
     def prepare(self) -> None:
-        """Make it a child of this process as it is now. Raises ChildEnded."""
+        """Give the child the current environment variables, and an empty log. Raises ChildProcessEnded."""
         self._log.truncate(0)
         self._log.seek(0)
         if os.environ != self._variables:
             self._variables = dict(os.environ)
-            self.send(Environment(self._variables))
+            self.send(SetEnvironment(self._variables))
 
     def send(self, request: Request) -> None:
-        """Ask for something. Raises ChildEnded."""
+        """Send a request. Raises ChildProcessEnded."""
         try:
             write_frame(self._requests, request)
         except BrokenPipeError:
-            raise self._ended() from None
+            raise self._ended_error() from None
 
     def receive(self) -> Any:
-        """The next answer, Outcomes or Part. Raises ChildEnded."""
+        """Wait for the next answer: TaskOutcomes or StreamItem. Raises ChildProcessEnded."""
         try:
             return read_frame(self._answers)
         except EOFError:
-            raise self._ended() from None
+            raise self._ended_error() from None
 
-    def end(self, patience: float = _PATIENCE) -> None:
-        """Let it go; after so many seconds end it."""
+    def end(self, seconds: float = _EXIT_SECONDS) -> None:
+        """Close the pipes, so that the child exits; kill it when it still runs after `seconds`."""
         _running.discard(self)
         self._close()
         try:
-            self._process.wait(patience)
+            self._process.wait(seconds)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
 
-    def forget(self) -> None:
-        """In a fork of the process that started it: it is not ours."""
+    def disown(self) -> None:
+        """Close the pipes in a fork of the parent: the child belongs to the parent alone."""
         self._process.returncode = 0
         self._close()
 
-    def _ended(self) -> ChildEnded:
+    def _ended_error(self) -> ChildProcessEnded:
         code = self._process.wait()
         remove_abandoned_folders()
         self._log.seek(0)
         lines = [line for line in self._log.read().decode("utf-8", "replace").splitlines() if line.strip()]
-        return ChildEnded(code, self._crumbs.found(), lines)
+        return ChildProcessEnded(code, self._in_flight.entries(), lines)
 
     def _close(self) -> None:
         for file in (self._requests, self._answers, self._shared, self._log):
@@ -168,8 +171,8 @@ class Child:
                 file.close()
 
 
-def _occupy_standard_streams() -> None:
-    """Where they are closed, as in some daemons, a pipe would get their numbers, and what is written to them."""
+def _open_standard_streams() -> None:
+    """Open closed descriptors 0 to 2, as some daemons have, on /dev/null: a pipe would get their numbers."""
     for descriptor in range(3):
         try:
             os.fstat(descriptor)
@@ -187,8 +190,8 @@ def _pipe_from_child() -> tuple[BinaryIO, int]:
     return open(read, "rb"), write
 
 
-_running: set[Child] = set()
-_idle: list[Child] = []
+_running: set[ChildProcess] = set()
+_idle: list[ChildProcess] = []
 _lock = threading.Lock()
 
 
@@ -198,13 +201,13 @@ def _end_all() -> None:
         child.end()
 
 
-def _forget_all() -> None:
+def _disown_all() -> None:
     global _lock  # Another thread may have held it when the process was forked.
     _lock = threading.Lock()
     _idle.clear()
     for child in list(_running):
-        child.forget()
+        child.disown()
     _running.clear()
 
 
-os.register_at_fork(after_in_child=_forget_all)
+os.register_at_fork(after_in_child=_disown_all)

@@ -1,0 +1,206 @@
+"""The program of a child process that runs isolated tasks, and the messages between it and its parent.
+
+Messages go through two pipes as length-prefixed pickles. The child notes the file that each thread reads in the
+in-flight record, which the parent reads after a crash.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import resource
+import signal
+import struct
+import threading
+import traceback
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import count
+from typing import Any, BinaryIO
+
+from metastore_assets.startup import hide_pandas
+from metastore_assets.storage.io_counters import IoCounts, count_io
+from metastore_assets.storage.process_memory import limit_memory
+from metastore_assets.tasks.in_flight import InFlightRecord
+
+_LENGTH = struct.Struct("<Q")
+
+
+@dataclass(frozen=True)
+class SetEnvironment:
+    """Request to replace all environment variables. It has no answer."""
+
+    variables: dict[str, str]
+
+
+@dataclass(frozen=True)
+class SetThreads:
+    """Request to run the requests that follow on a number of threads. It has no answer."""
+
+    threads: int
+
+
+@dataclass(frozen=True)
+class RunTasks:
+    """Request to call `function(task)` for a chunk of tasks. The answer is one TaskOutcomes."""
+
+    first: int
+    """Number of the first task, counted from 0; the numbers of the others follow it."""
+    function: Callable[[Any], Any]
+    tasks: Sequence[Any]
+
+
+@dataclass(frozen=True)
+class StreamTask:
+    """Request to send the items of `function(*arguments)` one by one.
+
+    The answers are one StreamItem per item, then one TaskOutcomes with None or the error.
+    """
+
+    function: Callable[..., Iterable[Any]]
+    arguments: tuple[Any, ...]
+
+
+Request = SetEnvironment | SetThreads | RunTasks | StreamTask
+
+
+@dataclass(frozen=True)
+class StreamItem:
+    """One item of a StreamTask."""
+
+    value: Any
+
+
+@dataclass(frozen=True)
+class TaskOutcomes:
+    """The outcomes of a chunk of tasks: results, and RaisedError for each task that raised."""
+
+    first: int
+    values: Sequence[Any]
+    io_counts: IoCounts
+    """The files and bytes that the tasks read and wrote."""
+
+
+@dataclass(frozen=True)
+class RaisedError:
+    """An exception of a task, with its traceback as text."""
+
+    error: Exception
+    trace: str
+
+
+def write_frame(sink: BinaryIO, value: object) -> None:
+    """Send a value through a pipe. Raises BrokenPipeError when the other process has ended."""
+    data = pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
+    sink.write(_LENGTH.pack(len(data)))
+    sink.write(data)
+    sink.flush()
+
+
+def read_frame(source: BinaryIO) -> Any:
+    """Receive a value from a pipe. Raises EOFError when the other process has ended, even within a value."""
+    (length,) = _LENGTH.unpack(_read_exactly(source, _LENGTH.size))
+    return pickle.loads(_read_exactly(source, length))
+
+
+def _read_exactly(source: BinaryIO, size: int) -> bytes:
+    data = source.read(size)
+    if len(data) < size:
+        raise EOFError
+    return data
+
+
+def serve(requests: BinaryIO, answers: int, in_flight: int) -> None:
+    """Answer requests until the parent closes the pipe, then exit the process.
+
+    Args:
+        requests: The pipe of requests.
+        answers: File descriptor of the pipe of answers.
+        in_flight: File descriptor of the in-flight record.
+    """
+    # Ctrl-C reaches the whole process group. The parent handles it, and ends this process.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
+    limit_memory()
+    hide_pandas()
+    worker = _Worker(open(answers, "wb"), InFlightRecord(in_flight))  # noqa: SIM115 (open until the process exits)
+    pool = ThreadPoolExecutor(1, initializer=worker.assign_slot)
+    try:
+        while True:
+            request = read_frame(requests)
+            if isinstance(request, SetEnvironment):
+                os.environ.clear()
+                os.environ.update(request.variables)
+            elif isinstance(request, SetThreads):
+                pool.shutdown()
+                worker.reset_slots()
+                pool = ThreadPoolExecutor(request.threads, initializer=worker.assign_slot)
+            else:
+                pool.submit(worker.answer, request)
+    except EOFError:
+        os._exit(0)  # Nobody waits for the running tasks.
+
+
+class _Worker:
+    """Answers requests on any number of threads."""
+
+    def __init__(self, answers: BinaryIO, in_flight: InFlightRecord) -> None:
+        self._answers = answers
+        self._in_flight = in_flight
+        self._lock = threading.Lock()
+        self._thread = threading.local()
+        self.reset_slots()
+
+    def reset_slots(self) -> None:
+        """Number the slots of new threads from 0."""
+        self._slots = count()
+
+    def assign_slot(self) -> None:
+        """Give the calling thread a slot of the in-flight record."""
+        self._thread.slot = next(self._slots)
+
+    def answer(self, request: RunTasks | StreamTask) -> None:
+        """Answer one request. Exit the process on any error outside of tasks: else the parent would wait for ever."""
+        try:
+            with count_io() as counter:
+                if isinstance(request, RunTasks):
+                    first, numbered = request.first, enumerate(request.tasks, request.first)
+                    values = [self._outcome(number, request.function, task) for number, task in numbered]
+                else:
+                    first, values = 0, [self._outcome(0, self._send_items, request)]
+            self._send(TaskOutcomes(first, values, counter.counts()))
+        except BaseException:  # noqa: BLE001 (any error ends this process)
+            traceback.print_exc()
+            os._exit(1)
+
+    def _outcome(self, number: int, function: Callable[[Any], Any], task: Any) -> Any:
+        self._in_flight.begin(self._thread.slot, number)
+        try:
+            return function(task)
+        except BaseException as error:  # noqa: BLE001 (native code may raise a BaseException)
+            return RaisedError(portable_error(error), traceback.format_exc())
+        finally:
+            self._in_flight.end(self._thread.slot)
+
+    def _send_items(self, request: StreamTask) -> None:
+        for value in request.function(*request.arguments):
+            self._send(StreamItem(value))
+
+    def _send(self, answer: TaskOutcomes | StreamItem) -> None:
+        with self._lock:
+            try:
+                write_frame(self._answers, answer)
+            except BrokenPipeError:
+                os._exit(0)
+
+
+def portable_error(error: BaseException) -> Exception:
+    """Return an exception that survives pickling: the given one, or else a ValueError with its type and message."""
+    try:
+        copy = pickle.loads(pickle.dumps(error))
+    except Exception:  # noqa: BLE001 (each class has its own way to fail at pickling)
+        copy = None
+    if isinstance(copy, Exception):
+        return copy
+    return ValueError(f"{type(error).__name__}: {error}")

@@ -1,0 +1,184 @@
+"""The runner that isolates crashes: tasks run in a child process, and a crash is blamed on the file that was read.
+
+Native readers of foreign files run only here, never in the process that plans a table. Functions and tasks, which may
+hold credentials, reach the child through a pipe.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeVar
+
+from metastore_assets.errors import FatalFileError, MetastoreError, TableFormatError
+from metastore_assets.storage.io_counters import add_io_counts
+from metastore_assets.storage.process_memory import configured_limit, memory_exceeded_clause
+from metastore_assets.tasks.child_process import ChildProcessEnded, acquire_child
+from metastore_assets.tasks.child_program import RaisedError, RunTasks, SetThreads, StreamItem, StreamTask
+from metastore_assets.tasks.runner import TaskRunner, with_arguments
+
+T = TypeVar("T")
+
+TEXT_THREADS = 4
+"""CSV or JSON files that one child reads at the same time: each holds some blocks of text in memory."""
+_MAX_CRASHES = 200
+"""Crashes of the child, two for each file at fault, after which the other tasks are given up."""
+_MAX_IDLE_CRASHES = 3
+"""Crashes of the child while it ran no task, after which the call is given up."""
+
+
+class IsolatedRunner(TaskRunner):
+    """Runs tasks in a child process, whose crash fails only the task at fault.
+
+    A crash with one running task blames that task. With several running tasks, each of them runs again alone. A child
+    that another process killed blames its task only when that happens again.
+    """
+
+    def __init__(self, threads: int = 1, chunk_size: int = 1) -> None:
+        """Configure the child.
+
+        Args:
+            threads: Tasks that the child runs at the same time.
+            chunk_size: Tasks that one message carries: above 1 for tasks of a few microseconds.
+        """
+        self._threads = threads
+        self._chunk_size = chunk_size
+
+    @property
+    def parallelism(self) -> int:
+        return self._threads
+
+    def outcomes(
+        self,
+        function: Callable[[T], Any],
+        tasks: Sequence[T],
+        *,
+        paths: Sequence[str] | None = None,
+        costs: Sequence[float] | None = None,
+    ) -> list[Any]:
+        paths = paths if paths is not None else [f"task {number}" for number in range(len(tasks))]
+        outcomes: dict[int, Any] = {}
+        suspects: list[int] = []
+        crashes = idle_crashes = 0
+        while pending := [number for number in range(len(tasks)) if number not in outcomes]:
+            if crashes == _MAX_CRASHES:
+                return [outcomes.get(number, _given_up_error(path)) for number, path in enumerate(paths)]
+            suspect = suspects[:1]
+            numbers = suspect or pending
+            try:
+                with acquire_child() as child:
+                    child.send(SetThreads(1 if suspect else self._threads))
+                    for first, last in _chunks(numbers, self._chunk_size):
+                        child.send(RunTasks(first, function, tasks[first:last]))
+                    for _ in _chunks(numbers, self._chunk_size):
+                        answer = child.receive()
+                        add_io_counts(answer.io_counts)
+                        outcomes |= enumerate(map(_restore_error, answer.values), answer.first)
+            except ChildProcessEnded as ended:
+                crashes += 1
+                if list(ended.in_flight) == numbers and (suspect or not ended.was_killed):
+                    (number,) = numbers
+                    path = paths[number]
+                    outcomes[number] = FatalFileError(_crash_message(ended.in_flight[number] or path, ended), path=path)
+                elif not ended.in_flight:
+                    idle_crashes += 1
+                    _check_idle_crashes(idle_crashes, ended)
+                suspects += [number for number in ended.in_flight if number not in suspects]
+            suspects = [number for number in suspects if number not in outcomes]
+        return [outcomes[number] for number in range(len(tasks))]
+
+
+def run_isolated(function: Callable[..., Any], path: str, *arguments: Any) -> Any:
+    """Return `function(*arguments)`, called in a child process.
+
+    Args:
+        function: Reads the metadata file at `path`.
+        path: The file to blame for a crash.
+        arguments: Picklable arguments of the function.
+
+    Raises:
+        TableFormatError: The function crashed the child.
+        Exception: What the function raises.
+    """
+    (outcome,) = IsolatedRunner().outcomes(with_arguments(function), [arguments], paths=[path])
+    return metadata_result(outcome)
+
+
+def metadata_result(outcome: Any) -> Any:
+    """Return the result of a task that read a metadata file, or raise its error: TableFormatError for a crash."""
+    if isinstance(outcome, FatalFileError):
+        raise TableFormatError(str(outcome)) from outcome
+    if isinstance(outcome, Exception):
+        raise outcome
+    return outcome
+
+
+def stream_isolated(function: Callable[..., Iterator[Any]], path: str, *arguments: Any) -> Iterator[Any]:
+    """Yield the items of `function(*arguments)`, called in a child process, one at a time.
+
+    The child waits while the caller does not ask for the next item. Arguments and errors as of `run_isolated`.
+    """
+    idle_crashes = 0
+    while True:
+        try:
+            with acquire_child() as child:
+                child.send(SetThreads(1))
+                child.send(StreamTask(function, arguments))
+                while isinstance(answer := child.receive(), StreamItem):
+                    idle_crashes = _MAX_IDLE_CRASHES  # The caller has items: the stream cannot start again.
+                    yield answer.value
+                add_io_counts(answer.io_counts)
+                (outcome,) = map(_restore_error, answer.values)
+        except ChildProcessEnded as ended:
+            if ended.in_flight:
+                raise TableFormatError(_crash_message(ended.in_flight[0] or path, ended)) from ended
+            idle_crashes += 1
+            _check_idle_crashes(idle_crashes, ended)
+            continue
+        metadata_result(outcome)
+        return
+
+
+def _chunks(numbers: Sequence[int], max_size: int) -> Iterator[tuple[int, int]]:
+    """Yield ranges (first inclusive, last exclusive) of consecutive numbers, none longer than `max_size`."""
+    first = last = numbers[0]
+    for number in numbers:
+        if number != last or last - first == max_size:
+            yield first, last
+            first = last = number
+        last += 1
+    yield first, last
+
+
+def _restore_error(value: Any) -> Any:
+    if not isinstance(value, RaisedError):
+        return value
+    # The standard library's process pools show a remote traceback in this way.
+    value.error.__cause__ = _RemoteTraceback(f"\n{value.trace}")
+    return value.error
+
+
+class _RemoteTraceback(Exception):
+    """The traceback of an error in the child, as text."""
+
+
+def _crash_message(what: str, ended: ChildProcessEnded) -> str:
+    prefix = f"reading {what} ended the process that read it ({ended.status})"
+    if ended.was_out_of_memory:
+        return f"{prefix}: {memory_exceeded_clause(configured_limit())}"
+    memory = ", or takes more memory than there is" if ended.status.startswith("signal 9,") else ""
+    return f"{prefix}: the file is damaged in a way that its reader does not survive{memory}; mend or remove it"
+
+
+def _given_up_error(path: str) -> FatalFileError:
+    return FatalFileError(
+        f"{path} was not read: {_MAX_CRASHES} times other files of the table ended the process that read them; mend or "
+        "remove those first",
+        path=path,
+    )
+
+
+def _check_idle_crashes(times: int, ended: ChildProcessEnded) -> None:
+    if times >= _MAX_IDLE_CRASHES:
+        raise MetastoreError(
+            f"the process that reads the files of tables ended while it read none ({ended.status}): {ended.last_line}"
+        ) from ended

@@ -1,0 +1,133 @@
+"""The interface of task runners, and the runner that works in the calling process."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import Any, TypeVar
+
+import pyarrow as pa
+
+from metastore_assets.storage.io_counters import IoCountingThreadPool
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+class TaskRunner(ABC):
+    """Runs a function on each of many tasks, in this process or in others.
+
+    A runner may run a task twice, even at the same time: what a task writes needs unique names. Runners of other
+    processes pickle functions, tasks and results, count the bytes that tasks read and write for the caller
+    (`storage.io_counters`), and stop their tasks when the caller is interrupted.
+    """
+
+    @property
+    @abstractmethod
+    def parallelism(self) -> int:
+        """Number of tasks that run at the same time; at least 1."""
+
+    @abstractmethod
+    def outcomes(
+        self,
+        function: Callable[[T], Any],
+        tasks: Sequence[T],
+        *,
+        paths: Sequence[str] | None = None,
+        costs: Sequence[float] | None = None,
+    ) -> list[Any]:
+        """Run `function(task)` for each task, and return its result or the exception that it raised.
+
+        Args:
+            function: Called once per task with the task as its only argument.
+            tasks: Picklable values.
+            paths: The file of a table that each task reads. Such a file may crash the process that reads it: the
+                runner then runs the other tasks again, and the outcome of this one is a FatalFileError with its path.
+                Without paths, a crash of a process raises WorkerEndedError.
+            costs: Relative costs of the tasks, such as bytes to read; equal costs by default.
+
+        Returns:
+            One outcome per task, in the order of the tasks.
+        """
+
+    def map(
+        self,
+        function: Callable[[T], R],
+        tasks: Sequence[T],
+        *,
+        paths: Sequence[str] | None = None,
+        costs: Sequence[float] | None = None,
+    ) -> list[R]:
+        """Return `[function(task) for task in tasks]`; arguments as of `outcomes`.
+
+        Raises:
+            Exception: A task failed; the exception is that of one of the failed tasks.
+        """
+        return raise_first_error(self.outcomes(function, tasks, paths=paths, costs=costs))
+
+
+class InProcessRunner(TaskRunner):
+    """Runs tasks in the calling process, on one or more threads. It cannot isolate crashes."""
+
+    def __init__(self, threads: int = 1) -> None:
+        self._threads = threads
+
+    @property
+    def parallelism(self) -> int:
+        return self._threads
+
+    def outcomes(
+        self,
+        function: Callable[[T], Any],
+        tasks: Sequence[T],
+        *,
+        paths: Sequence[str] | None = None,
+        costs: Sequence[float] | None = None,
+    ) -> list[Any]:
+        return self.map(partial(catch_error, function), tasks)
+
+    def map(
+        self,
+        function: Callable[[T], R],
+        tasks: Sequence[T],
+        *,
+        paths: Sequence[str] | None = None,
+        costs: Sequence[float] | None = None,
+    ) -> list[R]:
+        if self._threads == 1 or len(tasks) < 2:
+            return [function(task) for task in tasks]
+        with IoCountingThreadPool(self._threads) as pool:
+            return list(pool.map(function, tasks))
+
+
+def catch_error(function: Callable[[T], R], task: T) -> R | Exception:
+    """Return `function(task)`, or the exception that it raised."""
+    try:
+        return function(task)
+    except Exception as error:  # noqa: BLE001 (the caller decides what an error means)
+        return error
+
+
+def raise_first_error(outcomes: Iterable[Any]) -> list[Any]:
+    """Return outcomes of tasks as results. Raises the first outcome that is an exception."""
+    results = list(outcomes)
+    for outcome in results:
+        if isinstance(outcome, Exception):
+            raise outcome
+    return results
+
+
+def with_arguments(function: Callable[..., R]) -> Callable[[tuple[Any, ...]], R]:
+    """Return a picklable function of one tuple that calls `function` with the items of the tuple."""
+    return partial(_call_with_arguments, function)
+
+
+def _call_with_arguments(function: Callable[..., R], arguments: tuple[Any, ...]) -> R:
+    return function(*arguments)
+
+
+def limit_arrow_threads() -> None:
+    """Limit Arrow to one thread in a process that runs one of several tasks: each task has one core."""
+    if pa.cpu_count() != 1:
+        pa.set_cpu_count(1)
