@@ -28,7 +28,7 @@ from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.fragments import FragmentProfiler, ProfileContext
 from metastore_assets.pipeline.refresh import plan_refresh
 from metastore_assets.store.objects import ObjectStore
-from metastore_assets.tasks import children
+from metastore_assets.tasks import child_process
 from metastore_assets.tasks.isolation import run_isolated
 from tests.cli.support import run
 from tests.formats.iceberg.writer import IcebergWriter, column, with_ids
@@ -109,8 +109,8 @@ def killed(*paths: Path) -> Iterator[None]:
 
     def kill() -> None:
         while not stop.is_set():
-            for child in list(children._running):
-                found = child._crumbs.found().values()
+            for child in list(child_process._running):
+                found = child._in_flight.entries().values()
                 if any(str(path) in text for text in found for path in paths) or (found and not paths):
                     child._process.kill()
             time.sleep(0.002)
