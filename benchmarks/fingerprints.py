@@ -28,7 +28,7 @@ from metastore_assets.formats.base import Fragment
 from metastore_assets.pipeline.value_counts.print_exchange import exchanged_prints
 from metastore_assets.pipeline.value_counts.print_values import PrintedColumn, values_of_rows
 from metastore_assets.spark.runner import SparkRunner
-from metastore_assets.spark.session import spark_session
+from metastore_assets.spark.session import get_spark_session
 from metastore_assets.statistics.fingerprints import FINGERPRINT_BITS, FingerprintCounter, FingerprintCounts
 from metastore_assets.statistics.frequencies import sum_frequencies
 from metastore_assets.statistics.hashing import hash_values
@@ -53,7 +53,7 @@ def run() -> list[Row]:
     log = folder / "log"
     log.mkdir()
     expected = _write(folder / "rows")
-    spark = spark_session(
+    spark = get_spark_session(
         {
             "spark.master": "local[2]",
             "spark.driver.memory": "3g",

@@ -9,7 +9,7 @@ from benchmarks.data import lineitem
 from benchmarks.measure import metastore, paired, ratio, seconds
 from benchmarks.report import Row
 from metastore_assets.pipeline.refresh import refresh
-from metastore_assets.spark.session import spark_session
+from metastore_assets.spark.session import get_spark_session
 
 RUNS = 3
 
@@ -20,7 +20,7 @@ def run() -> list[Row]:
 
     files = lineitem(1, 16)
     warehouse = tempfile.mkdtemp(prefix="metastore-bench-")
-    spark = spark_session(
+    spark = get_spark_session(
         {
             "spark.master": "local[2]",
             "spark.sql.warehouse.dir": warehouse,

@@ -27,7 +27,7 @@ from benchmarks.data import FOLDER, lineitem
 from benchmarks.measure import CpuTime, TaskTime, metastore, stop
 from benchmarks.report import Row
 from metastore_assets.pipeline.refresh import refresh
-from metastore_assets.spark.session import spark_session
+from metastore_assets.spark.session import get_spark_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -43,9 +43,9 @@ GOAL = 50.0
 _PROGRAM = """
 import json, sys
 from metastore_assets import startup
-startup.start_no_threads()
-startup.merge_in_one_thread()
-startup.collect_seldom()
+startup.limit_blas_threads()
+startup.limit_polars_threads()
+startup.collect_garbage_seldom()
 from dataclasses import asdict
 from benchmarks.incremental import measured
 rows = [asdict(row) for row in measured()]
@@ -68,7 +68,7 @@ def measured() -> list[Row]:
     lake = _table()
     log = Path(tempfile.mkdtemp(prefix="metastore-bench-log-"))
     tasks, cpu = TaskTime(log), CpuTime()
-    spark = spark_session({"spark.master": "local[2]", **tasks.settings()})
+    spark = get_spark_session({"spark.master": "local[2]", **tasks.settings()})
     with metastore(lake) as (config, table):
 
         def commit(number: int) -> None:

@@ -15,7 +15,7 @@ from benchmarks.measure import metastore, paired, seconds, stop
 from benchmarks.report import Row
 from metastore_assets.lookup import open_table
 from metastore_assets.pipeline.refresh import refresh
-from metastore_assets.spark.session import spark_session
+from metastore_assets.spark.session import get_spark_session
 
 VALUES = int(os.environ.get("METASTORE_BENCH_RANKS", "10000000"))
 CHANGED = 1000
@@ -36,7 +36,7 @@ def run() -> list[Row]:
     for number, part in enumerate(np.array_split(values, FILES)):
         pq.write_table(pa.table({"x": part}), lake / f"{number}.parquet")
     pq.write_table(pa.table({"x": draw.choice(values, CHANGED // 2)}), lake / "gone.parquet")
-    spark = spark_session({"spark.master": "local[2]", "spark.driver.memory": "2g"})
+    spark = get_spark_session({"spark.master": "local[2]", "spark.driver.memory": "2g"})
     with metastore(lake, columns={"x": {"ranks": "on"}}) as (config, table):
         building = seconds(lambda: refresh(config, table, lambda: spark))
         (lake / "gone.parquet").unlink()

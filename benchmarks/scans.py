@@ -20,7 +20,7 @@ from benchmarks.measure import metastore, paired, ratio
 from benchmarks.report import Row
 from metastore_assets.lookup import open_table
 from metastore_assets.pipeline.refresh import refresh
-from metastore_assets.spark.session import spark_session
+from metastore_assets.spark.session import get_spark_session
 
 FILES = 500
 ROWS = 4_000
@@ -41,7 +41,7 @@ def run() -> list[Row]:
         "spark.eventLog.rolling.enabled": "false",
         "spark.eventLog.compress": "false",
     }
-    spark = spark_session(settings)
+    spark = get_spark_session(settings)
     try:
         customer = write(folder / "lake")
         return compare(spark, folder / "lake", f"customer = '{customer}'", events)

@@ -15,14 +15,14 @@ from benchmarks.data import FOLDER, lineitem
 from benchmarks.measure import metastore, stop
 from benchmarks.report import Row
 from metastore_assets.pipeline.refresh import refresh
-from metastore_assets.spark.session import spark_session
+from metastore_assets.spark.session import get_spark_session
 
 MB = 1 << 20
 
 
 def run() -> list[Row]:
     """One full refresh of each table; columns of the report are megabytes, the ratio is how many times less is kept."""
-    spark = spark_session({"spark.master": "local[2]"})
+    spark = get_spark_session({"spark.master": "local[2]"})
     ranked = {"l_orderkey": {"ranks": "on"}, "l_shipdate": {"ranks": "on"}}
     tables: list[tuple[str, Path, float, Mapping[str, Any]]] = [
         ("lineitem at scale 1, 16 files", lineitem(1, 16), 0.03, {}),

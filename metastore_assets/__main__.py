@@ -1,8 +1,8 @@
 """`python -m metastore_assets` is the `metastore` command."""
 
-from metastore_assets.startup import leave_working_folder
+from metastore_assets.startup import remove_working_folder
 
-leave_working_folder()
+remove_working_folder()
 
 from metastore_assets.cli import main  # noqa: E402 (modules of the working folder are out of reach from here on)
 

@@ -18,7 +18,7 @@ from metastore_assets.errors import MetastoreError
 from metastore_assets.lookup import Metastore, Table
 from metastore_assets.pipeline.outcome import Progress
 from metastore_assets.pipeline.refresh import refresh
-from metastore_assets.spark.versions import require_pyspark
+from metastore_assets.spark.pyspark_compat import require_pyspark
 from metastore_assets.storage.temporary_folders import TemporaryFolder
 from metastore_assets.values.leaf_columns import plain_array
 
@@ -80,9 +80,9 @@ def table_name(uri: str) -> str:
 def _session(given: SparkSession | None) -> SparkSession:
     if given is not None:
         return given
-    from metastore_assets.spark.session import spark_session
+    from metastore_assets.spark.session import get_spark_session
 
-    return spark_session()
+    return get_spark_session()
 
 
 def _location(data: object, folder: Path, unrestricted: bool) -> str:

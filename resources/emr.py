@@ -21,7 +21,7 @@ from metastore_assets.errors import ConfigError, MetastoreError
 from metastore_assets.pipeline.hidden_key import KEY_VARIABLE
 from metastore_assets.resources.configuration import Configuration
 from metastore_assets.resources.s3 import s3_options
-from metastore_assets.spark.settings import chosen_settings
+from metastore_assets.spark.default_settings import normalize_settings
 
 if TYPE_CHECKING:
     from dagster_aws.s3 import S3Resource
@@ -107,7 +107,7 @@ def request_of(configuration: Configuration, table: str, *, full: bool, partitio
 def job_of(settings: EmrServerlessConfig, table: str, script: str, region: str | None = None) -> dict[str, Any]:
     """The parameters of `StartJobRun`, but for what Pipes adds. What the configuration says of Spark is in
     `spark-defaults`, for there no value has to be quoted."""
-    found = properties(settings, chosen_settings(settings.spark), region)
+    found = properties(settings, normalize_settings(settings.spark), region)
     fixed = [name for name in properties(settings, {}, region) if not found[name].split()[1:]]
     overrides: dict[str, Any] = {}
     left = {name: value for name, value in found.items() if name not in fixed}

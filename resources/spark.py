@@ -40,10 +40,10 @@ def running_spark(given: SparkLike | None, settings: Mapping[str, Any]) -> Itera
 
 def _own_session(stack: ExitStack, settings: Mapping[str, Any]) -> "SparkSession":
     # Here, for it loads PySpark: a code location is loaded without, at each start of a run.
-    from metastore_assets.spark.session import has_active_session, spark_session
+    from metastore_assets.spark.session import get_spark_session, has_active_session
 
     started = not has_active_session()
-    session = spark_session(settings)
+    session = get_spark_session(settings)
     if started:
         stack.callback(session.stop)
     return session

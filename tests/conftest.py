@@ -109,12 +109,12 @@ def realtables() -> Path:
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """One local Spark session with two workers for all tests of a process."""
-    from metastore_assets.spark.session import spark_session
+    from metastore_assets.spark.session import get_spark_session
 
     with pytest.MonkeyPatch.context() as patched:
         # Workers import functions of tests, and nothing from the working folder.
         patched.setenv("PYTHONPATH", str(REPOSITORY), prepend=os.pathsep)
-        session = spark_session({"spark.master": "local[2]", "spark.driver.memory": "1g"})
+        session = get_spark_session({"spark.master": "local[2]", "spark.driver.memory": "1g"})
     yield session
     session.stop()
 

@@ -143,9 +143,9 @@ except MetastoreError as error:
 def test_spark_says_which_extra(tmp_path: Path) -> None:
     program = """
 from metastore_assets.errors import MetastoreError
-from metastore_assets.spark.session import spark_session
+from metastore_assets.spark.session import get_spark_session
 try:
-    spark_session()
+    get_spark_session()
 except MetastoreError as error:
     print(error)
 """

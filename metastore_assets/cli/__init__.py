@@ -8,12 +8,18 @@ import warnings
 from typing import NoReturn
 
 from metastore_assets.cli.interrupt import heed_signals
-from metastore_assets.startup import QuickEnd, collect_seldom, hide_pandas, leave_out_plugins, start_no_threads
+from metastore_assets.startup import (
+    FastExit,
+    collect_garbage_seldom,
+    disable_pydantic_plugins,
+    hide_pandas,
+    limit_blas_threads,
+)
 
 
 def main() -> NoReturn:
     """Run the command line of this process, and end it."""
-    end = QuickEnd()
+    end = FastExit()
     try:
         run()
     except SystemExit as ended:
@@ -27,9 +33,9 @@ def run() -> NoReturn:
     # As exceptions, so that temporary files are removed on the way out.
     heed_signals()
     hide_pandas()
-    leave_out_plugins()
-    start_no_threads()
-    collect_seldom()
+    disable_pydantic_plugins()
+    limit_blas_threads()
+    collect_garbage_seldom()
     # Warnings of libraries are for programmers; a user could do nothing about them.
     if not sys.warnoptions:
         warnings.simplefilter("ignore")

@@ -16,7 +16,7 @@ from metastore_assets.cli.options import answering, engine_option, name_argument
 from metastore_assets.cli.outputs import make_output
 from metastore_assets.cli.progress import Watcher, watching
 from metastore_assets.cli.spark import LazySpark
-from metastore_assets.startup import merge_in_one_thread
+from metastore_assets.startup import limit_polars_threads
 
 if TYPE_CHECKING:
     from metastore_assets.config import MetastoreConfig, TableConfig
@@ -86,7 +86,7 @@ def backfill(
     asks = not yes and not dry_run
     if asks and (keys_from == _STDIN or not sys.stdin.isatty()):
         raise click.UsageError("nobody can be asked here: say --yes to go on without, or --dry-run")
-    merge_in_one_thread()
+    limit_polars_threads()
     from metastore_assets.pipeline.backfill import BackfillResult, plan_backfill
     from metastore_assets.pipeline.backfill_plan import Choice, Mode
     from metastore_assets.pipeline.engine import check_refreshes_here

@@ -13,7 +13,7 @@ from metastore_assets.cli.options import answering, engine_option, partitions_op
 from metastore_assets.cli.outputs import make_output
 from metastore_assets.cli.progress import watching
 from metastore_assets.cli.spark import LazySpark
-from metastore_assets.startup import merge_in_one_thread
+from metastore_assets.startup import limit_polars_threads
 
 if TYPE_CHECKING:
     from metastore_assets.config import TableConfig
@@ -58,7 +58,7 @@ def refresh(
         note("no tables are configured")
     output = make_output(as_json)
 
-    merge_in_one_thread()
+    limit_polars_threads()
     from metastore_assets.pipeline.outcome import Progress
     from metastore_assets.pipeline.refresh import plan_refresh
     from metastore_assets.pipeline.refresh import refresh as refresh_table

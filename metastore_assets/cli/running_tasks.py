@@ -16,7 +16,7 @@ class RunningTasks:
     """Asks Spark in the background, several times a second, until it is closed. Spark Connect tells by itself."""
 
     def __init__(self, spark: SparkSession) -> None:
-        from metastore_assets.spark.remote import is_remote
+        from metastore_assets.spark.connect import is_remote
 
         self._counted = (0, 0)
         self._newest = -1

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from metastore_assets.cli.failures import interrupt_behind
 from metastore_assets.cli.progress import Watcher
 from metastore_assets.errors import MetastoreError
-from metastore_assets.startup import unhide_pandas
+from metastore_assets.startup import allow_pandas
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -30,14 +30,14 @@ class LazySpark:
 
     def __call__(self) -> SparkSession:
         """The session. Raises MetastoreError when Spark does not start."""
-        unhide_pandas()
-        from metastore_assets.spark.session import SparkLog, spark_session
+        allow_pandas()
+        from metastore_assets.spark.session import SparkLog, get_spark_session
 
         if self._log is None:
             self._log = SparkLog()
             self._watcher.spark_starts()
         try:
-            session = spark_session(self._settings, log=self._log)
+            session = get_spark_session(self._settings, log=self._log)
         except MetastoreError as error:
             if interrupt_behind(error) is not None or not self._log.text():
                 raise

@@ -14,11 +14,11 @@ from metastore_assets.cli.options import answering
 from metastore_assets.cli.outputs import make_output
 from metastore_assets.cli.progress import watching
 from metastore_assets.extras import extra
-from metastore_assets.startup import unhide_pandas
+from metastore_assets.startup import allow_pandas
 
 if TYPE_CHECKING:
     from metastore_assets.cli.page import Page
-    from metastore_assets.spark.server import RunningServer
+    from metastore_assets.spark.local_server import RunningServer
 
 
 @click.group(name="spark-server", cls=MetastoreGroup, short_help="Keep a Spark warm on this machine.")
@@ -36,11 +36,11 @@ def spark_server() -> None:
 def start(invocation: Invocation, as_json: bool) -> None:
     """Start it with the settings under `spark`, unless it runs."""
     with _packages():
-        from metastore_assets.spark.remote import local_master
-        from metastore_assets.spark.server import find_server, local_server
-        from metastore_assets.spark.settings import chosen_settings
+        from metastore_assets.spark.connect import local_master
+        from metastore_assets.spark.default_settings import normalize_settings
+        from metastore_assets.spark.local_server import find_server, local_server
 
-    settings = chosen_settings(configured(invocation).spark)
+    settings = normalize_settings(configured(invocation).spark)
     master = local_master(settings)
     running = find_server()
     with watching() as watcher:
@@ -59,7 +59,7 @@ def start(invocation: Invocation, as_json: bool) -> None:
 def stop(as_json: bool) -> None:
     """Stop it, and what runs on it. What was published stays, and runs that were at work fail."""
     with _packages():
-        from metastore_assets.spark.server import stop_server
+        from metastore_assets.spark.local_server import stop_server
 
     stopped = stop_server()
     make_output(as_json).answer({"stopped": stopped}, lambda page: page.line("stopped" if stopped else "none runs"))
@@ -70,7 +70,7 @@ def stop(as_json: bool) -> None:
 def status(as_json: bool) -> int:
     """Tell whether it runs, and where. The exit status is 1 when it does not."""
     with _packages():
-        from metastore_assets.spark.server import find_server
+        from metastore_assets.spark.local_server import find_server
 
     server = find_server()
 
@@ -83,7 +83,7 @@ def status(as_json: bool) -> int:
 
 @contextmanager
 def _packages() -> Iterator[None]:
-    unhide_pandas()
+    allow_pandas()
     with extra("spark", "a Spark Connect server"):
         yield
 

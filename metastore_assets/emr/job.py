@@ -12,7 +12,7 @@ from metastore_assets.messages import remember_secret, without_secrets
 from metastore_assets.pipeline.hidden_key import KEY_VARIABLE
 from metastore_assets.pipeline.refresh import refresh
 from metastore_assets.pipeline.telling import format_result, log_progress
-from metastore_assets.spark.session import submitted_session
+from metastore_assets.spark.session import get_submitted_session
 
 
 def main() -> None:
@@ -54,7 +54,7 @@ def _refreshed(request: Request, log: Callable[[str], object]) -> Answer:
     result = refresh(
         config,
         table,
-        submitted_session,
+        get_submitted_session,
         full=request.full,
         partitions=request.partitions,
         progress=log_progress(log),

@@ -8,7 +8,7 @@ from metastore_assets.lookup.answers import ExactCount
 from metastore_assets.scan.dataframe import scan
 from metastore_assets.scan.exact_count import count
 from metastore_assets.scan.filtered_view import filter_table
-from metastore_assets.spark.versions import require_pyspark
+from metastore_assets.spark.pyspark_compat import require_pyspark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -22,7 +22,7 @@ from metastore_assets.messages import close_names
 from metastore_assets.scan.matching_rows import matching_rows
 from metastore_assets.scan.scan_plan import ScanPlan, Which, plan_scan
 from metastore_assets.scan.spark_types import sent_array, spark_arrow_type
-from metastore_assets.spark.runner import SizedRunner, balanced_bins, begin_task, pack, parallelism
+from metastore_assets.spark.runner import SizedRunner, balanced_bins, pack, parallelism, prepare_task
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -95,7 +95,7 @@ def _read(
 
 
 def _all_rows(packed: Sequence[bytes], shape: bytes, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    begin_task()
+    prepare_task()
     schema, places, sent = pickle.loads(shape)
     for batch in batches:
         for index in batch.column("id").to_pylist():

@@ -24,8 +24,8 @@ from metastore_assets.lookup import Table, open_table
 from metastore_assets.scan.dataframe import column_positions, read_scan_tasks, scan_tasks
 from metastore_assets.scan.scan_plan import ScanPlan, plan_scan_of, plan_table
 from metastore_assets.scan.spark_types import spark_arrow_type
-from metastore_assets.spark.runner import balanced_bins, begin_task, pack
-from metastore_assets.spark.versions import arrow_schema
+from metastore_assets.spark.pyspark_compat import arrow_schema
+from metastore_assets.spark.runner import balanced_bins, pack, prepare_task
 
 _NAME = "metastore"
 _SPLIT_BYTES = 64 << 20
@@ -81,7 +81,7 @@ class MetastoreReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one lot. Raises FragmentError."""
         if partition.value is not None:
-            begin_task()
+            prepare_task()
             yield from read_scan_tasks(*pickle.loads(partition.value))
 
 

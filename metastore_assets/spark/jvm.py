@@ -14,8 +14,8 @@ from importlib.metadata import version
 from pathlib import Path
 
 from metastore_assets.errors import MetastoreError
-from metastore_assets.spark.settings import LOCAL_SETTINGS
-from metastore_assets.startup import python_command, safe_import_path
+from metastore_assets.spark.default_settings import LOCAL_SETTINGS
+from metastore_assets.startup import is_plain, python_command, safe_import_path
 
 CACHE_VARIABLE = "METASTORE_CACHE"
 _MINIMUM_JAVA = 17
@@ -30,11 +30,13 @@ def local_jvm_options() -> str:
 
     The archive lies in `$METASTORE_CACHE`, else `~/.cache/metastore-assets`, under a name that says for which JVM
     and which Spark it is. The JVM itself refuses one that does not fit; then, and without a folder to write to, the
-    start is slower and nothing else.
+    start is slower and nothing else. With METASTORE_PLAIN_STARTUP there are no options.
 
     Raises MetastoreError when there is no Java 17 or newer.
     """
     java = _java()
+    if is_plain():
+        return ""
     try:
         archive = _archive(java)
     except (OSError, subprocess.SubprocessError):

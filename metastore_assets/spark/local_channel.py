@@ -17,7 +17,7 @@ from typing import Any
 import grpc
 from pyspark.sql.connect.client import DefaultChannelBuilder
 
-from metastore_assets.spark.server import HOST, RunningServer
+from metastore_assets.spark.local_server import HOST, RunningServer
 
 _LISTENING = "0A"
 """The state of a socket in the tables of the Linux kernel."""
@@ -46,10 +46,10 @@ class _Token(grpc.AuthMetadataPlugin):  # type: ignore[misc]
         if is_listening(self._server.pid, self._server.port):
             callback((("authorization", f"Bearer {self._server.token}"),), None)
         else:
-            callback((), PermissionError(not_its_own(self._server.pid, self._server.port)))
+            callback((), PermissionError(foreign_socket_message(self._server.pid, self._server.port)))
 
 
-def not_its_own(pid: int, port: int) -> str:
+def foreign_socket_message(pid: int, port: int) -> str:
     """Return what is wrong where `is_listening` is false."""
     return f"{HOST}:{port} is not a socket of process {pid}, the Spark Connect server, so it does not get the token"
 

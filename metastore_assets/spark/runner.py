@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import pyarrow as pa
 
 from metastore_assets.errors import MetastoreError, WorkerEndedError
-from metastore_assets.spark.remote import is_remote, remote_parallelism, working
-from metastore_assets.spark.versions import collect_blobs
+from metastore_assets.spark.connect import count_remote_slots, is_remote, working
+from metastore_assets.spark.pyspark_compat import collect_blobs
 from metastore_assets.storage.io_counters import IoCounter, IoCounts, add_io_counts, count_io, is_counting_io
 from metastore_assets.storage.process_memory import run_with_memory_limit
 from metastore_assets.tasks.child_program import portable_error
@@ -55,7 +55,7 @@ _BINS_PER_SLOT = 4
 
 def parallelism(spark: SparkSession) -> int:
     """Number of tasks that the cluster runs at once, as far as Spark tells; at least 1."""
-    return remote_parallelism(spark) if is_remote(spark) else max(1, spark.sparkContext.defaultParallelism)
+    return count_remote_slots(spark) if is_remote(spark) else max(1, spark.sparkContext.defaultParallelism)
 
 
 class SparkRunner(TaskRunner):
@@ -179,15 +179,15 @@ def _run_job(
 def _run_bins(
     function: bytes, packed: Sequence[bytes], counted: bool, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    begin_task()
+    prepare_task()
     unpacked = pickle.loads(function)
     with counting(counted) as count:
         for batch in batches:
             for index in batch.column("id").to_pylist():
                 for number, task in pickle.loads(packed[index]):
-                    yield blob_batch(_packed_result(unpacked, number, task))
+                    yield result_batch(_packed_result(unpacked, number, task))
         if counted:
-            yield blob_batch(count())
+            yield result_batch(count())
 
 
 @contextmanager
@@ -198,7 +198,7 @@ def counting(counted: bool) -> Iterator[Callable[[], bytes]]:
         yield lambda: pack(_Counted(meter.counts()))
 
 
-def blob_batch(blob: bytes) -> pa.RecordBatch:
+def result_batch(blob: bytes) -> pa.RecordBatch:
     """One packed result as a row of the column `result`."""
     return pa.record_batch([pa.array([blob], pa.binary())], ["result"])
 
@@ -289,7 +289,7 @@ def balanced_bins(weights: Sequence[float], count: int) -> list[list[int]]:
     return sorted(groups, key=lambda group: -sum(weights[i] for i in group))
 
 
-def begin_task() -> None:
+def prepare_task() -> None:
     """What the functions that Spark runs do first, once per task."""
     limit_arrow_threads()
     _set_aside()

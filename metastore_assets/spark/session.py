@@ -14,9 +14,9 @@ from typing import IO, TYPE_CHECKING
 
 from metastore_assets.errors import MetastoreError
 from metastore_assets.extras import extra
+from metastore_assets.spark.connect import connect_session, remote_url
+from metastore_assets.spark.default_settings import LOCAL_SETTINGS, SETTINGS, normalize_settings
 from metastore_assets.spark.jvm import local_jvm_options
-from metastore_assets.spark.remote import connected, remote_url
-from metastore_assets.spark.settings import LOCAL_SETTINGS, SETTINGS, chosen_settings
 from metastore_assets.startup import safe_import_path
 from metastore_assets.storage.temporary_folders import TemporaryFolder
 
@@ -80,7 +80,7 @@ def has_active_session() -> bool:
     return SparkSession.getActiveSession() is not None
 
 
-def spark_session(settings: Mapping[str, object] | None = None, *, log: SparkLog | None = None) -> SparkSession:
+def get_spark_session(settings: Mapping[str, object] | None = None, *, log: SparkLog | None = None) -> SparkSession:
     """The running session, or a new one with `settings` (Spark's own names) over the Metastore's defaults.
 
     With `log`, everything that Spark's JVM and its Python workers write to standard output and error goes there;
@@ -96,13 +96,13 @@ def spark_session(settings: Mapping[str, object] | None = None, *, log: SparkLog
     active = SparkSession.getActiveSession()
     if active is not None:
         return active
-    chosen = chosen_settings(settings or {})
+    chosen = normalize_settings(settings or {})
     if _PYTHON in chosen:
         # Of a session that no spark-submit starts, PySpark heeds the variable alone.
         os.environ["PYSPARK_PYTHON"] = chosen[_PYTHON]
     remote = remote_url(chosen)
     if remote is not None:
-        return connected(remote, chosen)
+        return connect_session(remote, chosen)
     if chosen.get("spark.master", SETTINGS["spark.master"]).startswith("local"):
         options = " ".join([local_jvm_options(), chosen.get(_JVM_OPTIONS, "")]).strip()
         merged = {**LOCAL_SETTINGS, **chosen, _JVM_OPTIONS: options}
@@ -123,7 +123,7 @@ def spark_session(settings: Mapping[str, object] | None = None, *, log: SparkLog
         ) from error
 
 
-def submitted_session() -> SparkSession:
+def get_submitted_session() -> SparkSession:
     """The session of a program that `spark-submit` started: with the settings, and the master, that it was given.
 
     Raises MetastoreError when Spark does not start.

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from metastore_assets.startup import LazyModule
+from metastore_assets.startup import lazy_module
 from metastore_assets.statistics.frequencies import Frequencies
 from metastore_assets.statistics.hashing import Words, hash_numbers, hash_values
 from metastore_assets.statistics.runs import SortedValues, count_values
@@ -27,7 +27,7 @@ from metastore_assets.values.types import TypeClass
 if TYPE_CHECKING:
     import polars as pl
 else:
-    pl = LazyModule("polars")
+    pl = lazy_module("polars")
 
 
 @dataclass(frozen=True)

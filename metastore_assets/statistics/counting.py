@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import types as t
 
-from metastore_assets.startup import LazyModule
+from metastore_assets.startup import lazy_module
 from metastore_assets.statistics.runs import (
     Counts,
     ExactCount,
@@ -30,7 +30,7 @@ from metastore_assets.values.types import TypeClass
 if TYPE_CHECKING:
     import polars as pl
 else:
-    pl = LazyModule("polars")
+    pl = lazy_module("polars")
 
 _PENDING_ROWS = 1 << 20
 _PENDING_BYTES = 64 << 20

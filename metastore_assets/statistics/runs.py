@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from metastore_assets.startup import LazyModule
+from metastore_assets.startup import lazy_module
 
 if TYPE_CHECKING:
     import polars as pl
 else:
-    pl = LazyModule("polars")
+    pl = lazy_module("polars")
 
 BLOCK = 1 << 17
 """Values in a block, about: what is held and computed with at a time."""

@@ -12,13 +12,13 @@ from datetime import timedelta
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from metastore_assets.startup import LazyModule
+from metastore_assets.startup import lazy_module
 from metastore_assets.storage.io_counters import read_recorder
 
 if TYPE_CHECKING:
     from obstore import exceptions
 else:
-    exceptions = LazyModule("obstore.exceptions")
+    exceptions = lazy_module("obstore.exceptions")
 
 
 _PAGE = 1000

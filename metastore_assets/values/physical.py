@@ -11,14 +11,14 @@ import pyarrow as pa
 from pyarrow import types as t
 
 from metastore_assets.errors import UnsupportedTypeError
-from metastore_assets.startup import LazyModule, pc
+from metastore_assets.startup import lazy_module, pc
 from metastore_assets.values.leaf_columns import plain_array
 from metastore_assets.values.types import DECIMAL_DIGITS, TypeClass
 
 if TYPE_CHECKING:
     import polars as pl
 else:
-    pl = LazyModule("polars")
+    pl = lazy_module("polars")
 
 Numbers = npt.NDArray[Any]
 """Physical values: int64, uint64, float64, or object (Python integers, where 64 bits do not hold a decimal)."""

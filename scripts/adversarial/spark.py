@@ -10,10 +10,10 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def spark_session() -> SparkSession:
+def get_spark_session() -> SparkSession:
     """The running session, or a new one, in UTC."""
     from metastore_assets.spark.session import SparkLog
-    from metastore_assets.spark.session import spark_session as running
+    from metastore_assets.spark.session import get_spark_session as running
 
     session = running(log=SparkLog(Path(os.devnull)))
     session.conf.set("spark.sql.session.timeZone", "UTC")

@@ -18,7 +18,7 @@ import polars as pl
 import zstandard
 
 from scripts.adversarial.case import Columns, Refused, Written, case
-from scripts.adversarial.spark import spark_session
+from scripts.adversarial.spark import get_spark_session
 
 
 def _rows(path: Path, rows: list[list[Any]], **settings: Any) -> None:
@@ -145,7 +145,7 @@ def _(folder: Path) -> Written:
 def _spark_quotes(folder: Path) -> Columns:
     columns = {"id": [1, 2, 3], "t": ['say "hi", she said', "plain", 'an "odd" one']}
     rows = list(zip(*columns.values(), strict=True))
-    frame = spark_session().createDataFrame(rows, "id int, t string").coalesce(1)
+    frame = get_spark_session().createDataFrame(rows, "id int, t string").coalesce(1)
     frame.write.mode("overwrite").csv(str(folder), header=True)
     return columns
 
@@ -156,7 +156,7 @@ def _(folder: Path) -> Columns:
         (1, date(2024, 1, 31), datetime(2024, 1, 31, 12, 30), True, 1.5),
         (2, date(1969, 12, 31), datetime(1970, 1, 1), False, None),
     ]
-    frame = spark_session().createDataFrame(rows, "id long, d date, t timestamp, b boolean, x double").coalesce(1)
+    frame = get_spark_session().createDataFrame(rows, "id long, d date, t timestamp, b boolean, x double").coalesce(1)
     frame.write.mode("overwrite").csv(str(folder), header=True)
     return {
         "id": [1, 2],
@@ -301,7 +301,7 @@ def _(folder: Path) -> Columns:
 @case("json/spark", "Spark", "keys that are missing because their values are null")
 def _(folder: Path) -> Columns:
     rows = [(1, "a", None), (2, None, 2.5), (3, None, None)]
-    frame = spark_session().createDataFrame(rows, "id long, name string, x double").coalesce(1)
+    frame = get_spark_session().createDataFrame(rows, "id long, name string, x double").coalesce(1)
     frame.write.mode("overwrite").json(str(folder))
     return {"id": [1, 2, 3], "name": ["a", None, None], "x": [None, 2.5, None]}
 

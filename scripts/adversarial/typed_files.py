@@ -21,7 +21,7 @@ import pyarrow.orc as orc
 import pyarrow.parquet as pq
 
 from scripts.adversarial.case import Columns, Refused, case
-from scripts.adversarial.spark import spark_session
+from scripts.adversarial.spark import get_spark_session
 
 
 def _two_files(folder: Path, name: str, first: pa.Array, second: pa.Array) -> None:
@@ -117,14 +117,14 @@ def _(folder: Path) -> Columns:
 @case("parquet/spark-partitions", "Spark", "partitions by a date, with null, and an integer")
 def _(folder: Path) -> Columns:
     rows = [(1, date(2024, 1, 31), 7), (2, None, 8), (3, date(2024, 2, 1), None)]
-    frame = spark_session().createDataFrame(rows, "id long, day date, n int")
+    frame = get_spark_session().createDataFrame(rows, "id long, day date, n int")
     frame.write.mode("overwrite").partitionBy("day", "n").parquet(str(folder))
     return {"id": [1, 2, 3], "day": ["2024-01-31", None, "2024-02-01"], "n": ["7", "8", None]}
 
 
 @case("parquet/spark-int96", "Spark", "INT96 timestamps")
 def _(folder: Path) -> Columns:
-    session = spark_session()
+    session = get_spark_session()
     frame = session.createDataFrame([(datetime(2024, 1, 31, 12, 30),), (datetime(1969, 7, 20),)], "t timestamp")
     session.conf.set("spark.sql.parquet.outputTimestampType", "INT96")
     try:
@@ -234,7 +234,7 @@ def _(folder: Path) -> Columns:
 @case("orc/spark", "Spark", "dates and timestamps with zone")
 def _(folder: Path) -> Columns:
     rows = [(1, date(2024, 1, 31), datetime(2024, 1, 31, 12, 30)), (2, date(1969, 12, 31), None)]
-    frame = spark_session().createDataFrame(rows, "id long, d date, t timestamp_ntz").coalesce(1)
+    frame = get_spark_session().createDataFrame(rows, "id long, d date, t timestamp_ntz").coalesce(1)
     frame.write.mode("overwrite").orc(str(folder))
     return {"id": [1, 2], "d": [row[1] for row in rows], "t": [rows[0][2], None]}
 

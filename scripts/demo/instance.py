@@ -19,7 +19,7 @@ from dagster import (
 
 from metastore_assets.assets.names import identifier
 from metastore_assets.config import load_config
-from metastore_assets.spark.session import SparkLog, spark_session
+from metastore_assets.spark.session import SparkLog, get_spark_session
 
 _SETTINGS = Path(__file__).parents[2] / "dagster.yaml"
 _QUIET_SETTINGS = "telemetry: {enabled: false}\nnux: {enabled: false}\n"
@@ -70,7 +70,7 @@ def demo_instance(home: Path) -> Iterator[DemoInstance]:
     home.mkdir(parents=True)
     (home / "dagster.yaml").write_text(_QUIET_SETTINGS + _SETTINGS.read_text(encoding="utf-8"), encoding="utf-8")
     os.environ["DAGSTER_HOME"] = str(home)
-    session = spark_session(load_config().spark, log=SparkLog(home / "spark.log"))
+    session = get_spark_session(load_config().spark, log=SparkLog(home / "spark.log"))
     try:
         from metastore_assets.definitions import defs
 

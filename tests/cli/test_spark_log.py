@@ -26,7 +26,7 @@ def test_the_log_of_an_interrupted_call_goes(
             raise RuntimeError("the call did not return")  # noqa: B904
 
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    monkeypatch.setattr("metastore_assets.spark.session.spark_session", failing)
+    monkeypatch.setattr("metastore_assets.spark.session.get_spark_session", failing)
     with pytest.raises(RuntimeError) as caught, LazySpark({}, Silent()) as spark:
         spark()
     kept = [str(path) for path in tmp_path.iterdir()]

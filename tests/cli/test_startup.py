@@ -108,7 +108,7 @@ def test_help_imports_nothing_at_all(tmp_path: Path, arguments: list[str]) -> No
 def test_numpy_starts_threads_only_where_it_is_told_to() -> None:
     """Those of its BLAS, one per core but one, are a part of what each command costs."""
     program = (
-        "import os; from metastore_assets.startup import start_no_threads; start_no_threads(); "
+        "import os; from metastore_assets.startup import limit_blas_threads; limit_blas_threads(); "
         "import numpy; print(len(os.listdir('/proc/self/task')))"
     )
 
@@ -123,9 +123,49 @@ def test_numpy_starts_threads_only_where_it_is_told_to() -> None:
     assert threads({"OPENBLAS_NUM_THREADS": "2"}) == 2
 
 
+_TRICKS = """
+import gc, json, os, sys, types
+from metastore_assets import startup
+
+startup.hide_pandas()
+startup.disable_pydantic_plugins()
+startup.limit_blas_threads()
+startup.limit_polars_threads()
+startup.collect_garbage_seldom()
+print(json.dumps({
+    "pandas": len([finder for finder in sys.meta_path if type(finder).__module__ == "metastore_assets.startup"]),
+    "variables": sorted({"PYDANTIC_DISABLE_PLUGINS", "OPENBLAS_NUM_THREADS", "POLARS_MAX_THREADS"} & set(os.environ)),
+    "lazy": type(startup.pc) is not types.ModuleType,
+    "gc": gc.get_threshold()[0] > 10_000,
+}))
+end = startup.FastExit()
+sys.modules["held"] = held = types.SimpleNamespace()
+held.output = open(sys.argv[1], "w")
+held.output.write("flushed by Python's own exit")
+end.status = 0
+"""
+
+
+@pytest.mark.parametrize(("value", "is_fast"), [(None, True), ("0", True), ("1", False)])
+def test_one_variable_turns_off_all_start_up_tricks(tmp_path: Path, value: str | None, is_fast: bool) -> None:
+    variables = ("PYDANTIC_DISABLE_PLUGINS", "OPENBLAS_NUM_THREADS", "POLARS_MAX_THREADS", "METASTORE_PLAIN_STARTUP")
+    environment = {name: text for name, text in os.environ.items() if name not in variables}
+    if value is not None:
+        environment["METASTORE_PLAIN_STARTUP"] = value
+    command = [sys.executable, "-c", _TRICKS, str(tmp_path / "output")]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout) == {
+        "pandas": int(is_fast),
+        "variables": sorted(variables[:3]) if is_fast else [],
+        "lazy": is_fast,
+        "gc": is_fast,
+    }
+    assert ((tmp_path / "output").read_text() == "") == is_fast
+
+
 _ENDING = """
 import atexit, sys, threading, time
-from metastore_assets.startup import QuickEnd
+from metastore_assets.startup import FastExit
 
 class Told:
     def __del__(self):
@@ -135,7 +175,7 @@ def work():
     time.sleep(0.2)
     print("a thread has ended")
 
-end = QuickEnd()
+end = FastExit()
 atexit.register(print, "what wants to be called was called")
 threading.Thread(target=work).start()
 told = Told()

@@ -19,7 +19,7 @@ from metastore_assets.pipeline import engine
 from metastore_assets.pipeline.refresh import refresh
 from metastore_assets.pipeline.verifying.verify import verify
 from metastore_assets.spark.runner import parallelism
-from metastore_assets.spark.session import spark_session
+from metastore_assets.spark.session import get_spark_session
 from tests.cluster.standalone import Cluster, standalone_cluster
 from tests.pipeline.support import Lake, assert_same, everything, everything_on_spark
 
@@ -49,7 +49,7 @@ def session(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Itera
     command = [sys.executable, "-m", "zipfile", "-c", str(folder / "metastore_assets.zip")]
     subprocess.run([*command, *metastore_assets.__path__], check=True)
     own = Path(__file__).parent / "slow_statistics.py"
-    made = spark_session(
+    made = get_spark_session(
         {
             "spark.master": cluster.url,
             "spark.submit.pyFiles": f"{folder / 'metastore_assets.zip'},{own}",

@@ -23,7 +23,7 @@ from metastore_assets.config import load_config
 from metastore_assets.errors import MetastoreError
 from metastore_assets.pipeline.outcome import Progress
 from metastore_assets.pipeline.refresh import refresh
-from metastore_assets.spark.session import spark_session
+from metastore_assets.spark.session import get_spark_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -76,7 +76,7 @@ def main(path: str, name: str, *options: str) -> dict[str, object]:
         limit = int(given["--file-size"])
         resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
     meet = meeting(int(given.get("--meet", 0)))
-    start = joined if "PYSPARK_GATEWAY_PORT" in os.environ else lambda: spark_session(config.spark)
+    start = joined if "PYSPARK_GATEWAY_PORT" in os.environ else lambda: get_spark_session(config.spark)
     try:
         return {"result": refresh(config, config.table(name), start, full="--full" in given, progress=meet).to_json()}
     except MetastoreError as error:

@@ -16,11 +16,11 @@ from metastore_assets.startup import python_command
 SECRET = " hush-7f3a #=:! \\ ü"
 PROGRAM = """
 import json, sys
-from metastore_assets.spark.session import spark_session
+from metastore_assets.spark.session import get_spark_session
 
 key, secret = "spark.hadoop.fs.s3a.secret.key", sys.stdin.readline().rstrip("\\n")
 settings = {"spark.master": "local[1]", "spark.driver.memory": "555m", key: secret, "spark.odd:key =#!": "odd"}
-session = spark_session(settings)
+session = get_spark_session(settings)
 properties = session._jvm.java.lang.System.getProperties()
 print(json.dumps({
     "secret": [session.sparkContext.getConf().get(key), session._jsc.hadoopConfiguration().get("fs.s3a.secret.key")],

@@ -16,9 +16,9 @@ from pyspark.sql.connect.session import SparkSession
 from pyspark.version import __version__ as spark_version
 
 from metastore_assets.errors import MetastoreError
+from metastore_assets.spark.connect import connect_session
 from metastore_assets.spark.local_channel import LocalChannel, is_listening
-from metastore_assets.spark.remote import connected
-from metastore_assets.spark.server import RunningServer, find_server
+from metastore_assets.spark.local_server import RunningServer, find_server
 from metastore_assets.startup import python_command
 
 pytestmark = [
@@ -79,7 +79,7 @@ def test_the_server_gets_the_token_by_its_address(tmp_path: Path, discovered: Ca
         assert server is not None
         assert LocalChannel(server, "").endpoint == f"127.0.0.1:{port}"
         with pytest.raises(MetastoreError, match=rf"no session of Spark Connect at sc://localhost:{port}"):
-            connected("local[1]", {})
+            connect_session("local[1]", {})
     assert TOKEN in own.read_text()
     assert not other.exists()
     assert "SPARK_CONNECT_AUTHENTICATE_TOKEN" not in os.environ
@@ -90,7 +90,7 @@ def test_another_process_on_the_port_gets_nothing(tmp_path: Path, discovered: Ca
     with listener("127.0.0.1:0", tmp_path / "heard") as (_, port), subprocess.Popen(["sleep", "60"]) as server:
         discovered(server.pid, port)
         with pytest.raises(MetastoreError, match=rf"127.0.0.1:{port} is not a socket of process {server.pid}, the "):
-            connected("local[1]", {})
+            connect_session("local[1]", {})
         server.kill()
     assert not (tmp_path / "heard").exists()
 

@@ -99,7 +99,7 @@ class Site:
 
     def spark(self) -> int | None:
         """The process of the Spark Connect server."""
-        from metastore_assets.spark.server import find_server
+        from metastore_assets.spark.local_server import find_server
 
         found = find_server()
         return found.pid if found else None
@@ -123,7 +123,7 @@ class Site:
                 except subprocess.TimeoutExpired:
                     os.killpg(process.pid, signal.SIGKILL)
                     process.wait()
-        from metastore_assets.spark.server import stop_server
+        from metastore_assets.spark.local_server import stop_server
 
         stop_server()
 

@@ -17,8 +17,8 @@ import pytest
 from metastore_assets.cli.running_tasks import RunningTasks
 from metastore_assets.errors import ConfigError, FragmentError, MetastoreError, WorkerEndedError
 from metastore_assets.pipeline.refresh import refresh
-from metastore_assets.spark import server
-from metastore_assets.spark.remote import connected, local_master
+from metastore_assets.spark import local_server as server
+from metastore_assets.spark.connect import connect_session, local_master
 from metastore_assets.spark.runner import SparkRunner, parallelism
 from tests.pipeline.support import Lake, assert_same, everything, everything_on_spark
 from tests.spark.remote_tasks import beat, double_or_fail, end_worker, process_of
@@ -50,7 +50,7 @@ def discovery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 @pytest.fixture(scope="module")
 def remote(discovery: Path) -> Iterator[SparkSession]:
     """A session on a server with two slots."""
-    session = connected("local[2]", {"spark.driver.memory": "512m"})
+    session = connect_session("local[2]", {"spark.driver.memory": "512m"})
     yield session
     session.stop()
 
@@ -93,7 +93,7 @@ def test_a_worker_that_ends_is_told_from_a_task_that_fails(remote: SparkSession)
 
 def test_the_next_run_finds_the_same_workers_and_ends_nothing_of_another(remote: SparkSession) -> None:
     before = set(SparkRunner(lambda: remote).map(process_of, range(8)))
-    other = connected("local[2]", {})
+    other = connect_session("local[2]", {})
     assert set(SparkRunner(lambda: other).map(process_of, range(8))) & before
     other.stop()
     assert SparkRunner(lambda: remote).map(double_or_fail, [1]) == [2]
@@ -145,7 +145,7 @@ def test_a_refresh_publishes_what_one_in_this_process_does(remote: SparkSession,
 def test_a_server_that_ends_at_its_work_is_named_and_the_next_session_starts_another(
     discovery: Path, tmp_path: Path
 ) -> None:
-    session = connected("local[2]", {"spark.driver.memory": "512m"})
+    session = connect_session("local[2]", {"spark.driver.memory": "512m"})
     first = server.find_server()
     assert first is not None
     kill = threading.Timer(3, os.kill, (first.pid, signal.SIGKILL))
@@ -153,7 +153,7 @@ def test_a_server_that_ends_at_its_work_is_named_and_the_next_session_starts_ano
     with pytest.raises(MetastoreError, match="the Spark Connect server ended, or does not answer any more: "):
         SparkRunner(lambda: session).map(beat, [(str(tmp_path / "beat"), 30.0)])
     kill.join()
-    again = connected("local[2]", {"spark.driver.memory": "512m"})
+    again = connect_session("local[2]", {"spark.driver.memory": "512m"})
     assert SparkRunner(lambda: again).map(double_or_fail, [1]) == [2]
     second = server.find_server()
     assert second is not None
@@ -168,7 +168,7 @@ def test_nobody_there_is_said_soon() -> None:
         port = free.getsockname()[1]
     started = time.monotonic()
     with pytest.raises(MetastoreError, match=rf"no session of Spark Connect at sc://localhost:{port}: .*refused"):
-        connected(f"sc://localhost:{port}/;token=not-to-be-told", {})
+        connect_session(f"sc://localhost:{port}/;token=not-to-be-told", {})
     assert time.monotonic() - started < 20
 
 

@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql.connect.local_server import ServerLauncher
 
 from metastore_assets.errors import MetastoreError
-from metastore_assets.spark import server
+from metastore_assets.spark import local_server as server
 from metastore_assets.spark.local_channel import is_listening
 
 pytestmark = pytest.mark.spark

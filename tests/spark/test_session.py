@@ -30,6 +30,12 @@ def test_the_archive_is_built_once(cache: Path, monkeypatch: pytest.MonkeyPatch)
     assert built[0].parent == cache
 
 
+def test_a_plain_start_up_has_no_archive(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("METASTORE_PLAIN_STARTUP", "1")
+    assert jvm.local_jvm_options() == ""
+    assert not cache.exists()
+
+
 def test_a_failed_build_is_not_tried_again_the_same_day(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     built = []
     monkeypatch.setattr(jvm, "_build", lambda archive: (built.append(archive), archive.touch()))

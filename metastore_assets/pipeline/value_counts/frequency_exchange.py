@@ -23,12 +23,12 @@ from metastore_assets.pipeline.value_counts.exchange import EXCHANGED, blobs, ex
 from metastore_assets.pipeline.value_counts.frequency_sums import FrequencySum, R, WriteSums, full_sums
 from metastore_assets.spark.runner import (
     balanced_bins,
-    begin_task,
-    blob_batch,
     collected,
     counting,
     failure,
     pack,
+    prepare_task,
+    result_batch,
     results,
 )
 from metastore_assets.statistics.frequencies import EMPTY, split_frequencies, sum_frequencies
@@ -104,7 +104,7 @@ def _read_partials(
     store: ObjectStore, spec: ProfileSpec, packed: Sequence[bytes], counted: bool, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """Map side: the partial sum of each column over a chunk of terms, one blob or more per column and sign."""
-    begin_task()
+    prepare_task()
     with counting(counted) as count, StatesReader(store) as opened:
         for batch in batches:
             for index in batch.column("id").to_pylist():
@@ -147,12 +147,12 @@ def _sum_partials(
     spec: ProfileSpec, write: WriteSums[R], counted: bool, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """Reduce side: rows arrive by bucket, profile and column; each column is summed and written."""
-    begin_task()
+    prepare_task()
     rows = exchanged_rows(batches)
     with counting(counted) as count:
         for (_, total), group in groupby(rows, key=lambda row: (row[0], row[1])):
             if total < 0:
-                yield from (blob_batch(row[4]) for row in group)
+                yield from (result_batch(row[4]) for row in group)
                 continue
             try:
                 columns = groupby(group, key=lambda row: row[2])
@@ -160,6 +160,6 @@ def _sum_partials(
                 outcome = pack(write(total, full_sums(spec, lists)))
             except MetastoreError as error:
                 outcome = failure(error)
-            yield blob_batch(outcome)
+            yield result_batch(outcome)
         if counted:
-            yield blob_batch(count())
+            yield result_batch(count())

@@ -17,17 +17,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from metastore_assets.errors import MetastoreError
+from metastore_assets.spark.pyspark_compat import repartition_by_id
 from metastore_assets.spark.runner import (
-    begin_task,
-    blob_batch,
     collected,
     counting,
     failure,
     pack,
     parallelism,
+    prepare_task,
+    result_batch,
     results,
 )
-from metastore_assets.spark.versions import repartition_by_id
 from metastore_assets.statistics.fingerprints import FingerprintCounts, sum_fingerprints
 from metastore_assets.storage.io_counters import is_counting_io
 
@@ -72,7 +72,7 @@ def _send(
     read: bytes, packed: Sequence[bytes], bits: int, ranges: int, counted: bool, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """Map side: the fingerprints of a task, cut into ranges."""
-    begin_task()
+    prepare_task()
     function = pickle.loads(read)
     bounds = np.array([(at << bits) // ranges for at in range(1, ranges)], np.int64)
     with counting(counted) as count:
@@ -95,7 +95,7 @@ def _send(
 
 def _receive(write: bytes, counted: bool, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Reduce side: the sums of each range that arrives; what is no fingerprints is a result as it is."""
-    begin_task()
+    prepare_task()
     function = pickle.loads(write)
     found: dict[int, list[FingerprintCounts]] = {}
     for batch in batches:
@@ -104,16 +104,16 @@ def _receive(write: bytes, counted: bool, batches: Iterable[pa.RecordBatch]) -> 
             if data.slice(0, len(_MAGIC)).to_pybytes() == _MAGIC:
                 found.setdefault(number, []).append(decoded(data))
             else:
-                yield blob_batch(data.to_pybytes())
+                yield result_batch(data.to_pybytes())
     with counting(counted) as count:
         for number in sorted(found):
             try:
                 outcome = pack(function(number, sum_fingerprints(found.pop(number))))
             except MetastoreError as error:
                 outcome = failure(error)
-            yield blob_batch(outcome)
+            yield result_batch(outcome)
         if counted:
-            yield blob_batch(count())
+            yield result_batch(count())
 
 
 def _row(number: int, blob: bytes) -> pa.RecordBatch:

@@ -13,9 +13,9 @@ from urllib.parse import unquote
 
 from metastore_assets.errors import ConfigError, MetastoreError
 from metastore_assets.messages import remember_secret
-from metastore_assets.spark.server import local_server
-from metastore_assets.spark.settings import LOCAL_SETTINGS
-from metastore_assets.spark.versions import count_range_splits
+from metastore_assets.spark.default_settings import LOCAL_SETTINGS
+from metastore_assets.spark.local_server import local_server
+from metastore_assets.spark.pyspark_compat import count_range_splits
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -44,7 +44,7 @@ def is_remote(spark: SparkSession) -> bool:
     return type(spark).__module__.startswith("pyspark.sql.connect")
 
 
-def connected(url: str, settings: Mapping[str, str]) -> SparkSession:
+def connect_session(url: str, settings: Mapping[str, str]) -> SparkSession:
     """A session on the server at `url` (`sc://host:port`), or, at `local[…]`, on that of this user and machine.
 
     The latter is started with `settings` when there is none yet.
@@ -112,7 +112,7 @@ def _reason(error: BaseException) -> str:
     return told[1] if told else (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
-def remote_parallelism(spark: SparkSession) -> int:
+def count_remote_slots(spark: SparkSession) -> int:
     """How many tasks the server runs at a time: into so many parts it cuts a range. Starts no job."""
     with working(spark):
         given = spark.conf.get("spark.default.parallelism", None)

@@ -33,7 +33,7 @@ _LEAN_MEMORY = {
 }
 
 
-def chosen_settings(settings: Mapping[str, object]) -> dict[str, str]:
+def normalize_settings(settings: Mapping[str, object]) -> dict[str, str]:
     """A user's settings as the texts that Spark takes, with what one of them needs besides."""
     chosen = {key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in settings.items()}
     return {**_LEAN_MEMORY, **chosen} if _MEMORY_LIMIT in chosen else chosen

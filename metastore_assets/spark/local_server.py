@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING
 
 from metastore_assets.errors import MetastoreError
 from metastore_assets.messages import remember_secret
+from metastore_assets.spark.default_settings import LOCAL_SETTINGS
 from metastore_assets.spark.jvm import cache_folder, local_jvm_options
-from metastore_assets.spark.settings import LOCAL_SETTINGS
-from metastore_assets.spark.versions import require_pyspark
+from metastore_assets.spark.pyspark_compat import require_pyspark
 from metastore_assets.startup import safe_import_path
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def local_server(master: str, settings: Mapping[str, str]) -> RunningServer:
     _require_local_server()
     from pyspark.sql.connect.local_server import Discovery, LocalConnectServer
 
-    from metastore_assets.spark.local_channel import is_listening, not_its_own
+    from metastore_assets.spark.local_channel import foreign_socket_message, is_listening
 
     _look_in_cache()
     # The workers must be this Python, with these packages, not whichever `python3` comes first on PATH.
@@ -90,7 +90,7 @@ def local_server(master: str, settings: Mapping[str, str]) -> RunningServer:
                 return found
             if is_there:
                 raise MetastoreError(
-                    f"{not_its_own(found.pid, found.port)}: end the process that listens there, then "
+                    f"{foreign_socket_message(found.pid, found.port)}: end the process that listens there, then "
                     "`metastore spark-server stop`, and try again"
                 )
             server.stop()
