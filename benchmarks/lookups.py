@@ -18,7 +18,7 @@ import yaml
 from benchmarks.data import FOLDER, lineitem
 from benchmarks.measure import paired, ratio
 from benchmarks.report import Row
-from metastore_assets.lookup import Metastore
+from metastore_assets.metastore import Metastore
 
 RUNS = 15
 _STARTS = 7

@@ -21,6 +21,7 @@ from benchmarks.report import Row
 from metastore_assets.index import next_index
 from metastore_assets.index.membership import Filters, next_membership
 from metastore_assets.lookup import Table
+from metastore_assets.metastore import open_scanner
 from metastore_assets.statistics.hashing import hash_values
 from metastore_assets.statistics.value_filter import build_filter, parse_filters
 from metastore_assets.store.entry_files import EntryFiles
@@ -52,10 +53,10 @@ def run() -> list[Row]:
         absent = iter(range(1, 40 * RUNS))
 
         def prune(numbers: Iterator[int]) -> Callable[[], object]:
-            return lambda: Table(store, own).prune(f"{_COLUMN} = {next(numbers)}").fragment_count
+            return lambda: Table(store, own, open_scanner).prune(f"{_COLUMN} = {next(numbers)}").fragment_count
 
-        left = [Table(store, own).prune(f"{_COLUMN} = {next(there)}").fragment_count for _ in range(3)]
-        cost = Table(store, own).prune(f"{_COLUMN} = {next(there)}").cost
+        left = [Table(store, own, open_scanner).prune(f"{_COLUMN} = {next(there)}").fragment_count for _ in range(3)]
+        cost = Table(store, own, open_scanner).prune(f"{_COLUMN} = {next(there)}").cost
         times = paired(RUNS, prune(there), prune(absent))
         goals = [_MOST_SECONDS] * RUNS
         print(f"one id in {FRAGMENTS:,} fragments: {left} left; {cost.bytes:,} bytes read, filters have {size:,}")

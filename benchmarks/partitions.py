@@ -22,7 +22,8 @@ from benchmarks.data import FOLDER
 from benchmarks.measure import seconds
 from benchmarks.report import Row
 from metastore_assets.config import TableConfig
-from metastore_assets.lookup import Metastore, Table
+from metastore_assets.lookup import Table
+from metastore_assets.metastore import Metastore
 from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.partition_files import table_partition_files
 from metastore_assets.pipeline.profile_spec import table_profile_spec

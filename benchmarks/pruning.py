@@ -31,6 +31,7 @@ from benchmarks.report import Row
 from metastore_assets.index import IndexRows, next_index
 from metastore_assets.index.rows import FRAGMENTS, column_schema
 from metastore_assets.lookup import Table
+from metastore_assets.metastore import open_scanner
 from metastore_assets.statistics.union import pack_values, union_type
 from metastore_assets.store.entry_files import EntryFiles
 from metastore_assets.store.manifest import ProfileFiles, Version
@@ -60,7 +61,7 @@ def run() -> list[Row]:
         footers = footer_files(folder / "footers", FOOTERS)
 
         def prune(where: str) -> Callable[[], object]:
-            return lambda: Table(store, version(index)).prune(where).fragment_count
+            return lambda: Table(store, version(index), open_scanner).prune(where).fragment_count
 
         def read_footers() -> None:
             for path in footers:

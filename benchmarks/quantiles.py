@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from benchmarks.data import FOLDER
 from benchmarks.measure import metastore, paired, seconds, stop
 from benchmarks.report import Row
-from metastore_assets.lookup import open_table
+from metastore_assets.metastore import open_table
 from metastore_assets.pipeline.refresh import refresh
 from metastore_assets.spark.session import get_spark_session
 

@@ -20,7 +20,8 @@ from benchmarks.data import FOLDER
 from benchmarks.measure import ratio
 from benchmarks.partitions import COLUMNS, make_profiles, publish_partitions
 from benchmarks.report import Row
-from metastore_assets.lookup import Metastore, Table
+from metastore_assets.lookup import Table
+from metastore_assets.metastore import Metastore
 from metastore_assets.store.objects import ObjectStore
 
 PARTITIONS = 50

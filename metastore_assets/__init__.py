@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     )
     from metastore_assets.assets.translator import MetastoreAsset, MetastoreTranslator
     from metastore_assets.config import DatabaseConfig, MetastoreConfig, TableConfig, load_config
-    from metastore_assets.lookup import Metastore, open_table
+    from metastore_assets.metastore import Metastore, open_table
     from metastore_assets.profiling import profile
     from metastore_assets.statistics.user_defined.interface import FrequencyStatistic, MergeableStatistic
 
@@ -55,7 +55,7 @@ _ROOMS = {
     "DatabaseConfig": "config",
     "FrequencyStatistic": "statistics.user_defined.interface",
     "MergeableStatistic": "statistics.user_defined.interface",
-    "Metastore": "lookup",
+    "Metastore": "metastore",
     "MetastoreAsset": "assets.translator",
     "MetastoreComponent": "assets.component",
     "MetastoreConfig": "config",
@@ -67,7 +67,7 @@ _ROOMS = {
     "build_metastore_definitions": "assets.project",
     "fetch_column_statistics": "assets.fetch",
     "load_config": "config",
-    "open_table": "lookup",
+    "open_table": "metastore",
     "profile": "profiling",
 }
 _NEEDS_DAGSTER = ("assets.",)

@@ -15,7 +15,8 @@ from pyarrow import types as t
 from metastore_assets.config import MetastoreConfig, TableConfig
 from metastore_assets.duckdb_queries import query_connection
 from metastore_assets.errors import MetastoreError
-from metastore_assets.lookup import Metastore, Table
+from metastore_assets.lookup import Table
+from metastore_assets.metastore import Metastore
 from metastore_assets.pipeline.outcome import Progress
 from metastore_assets.pipeline.refresh import refresh
 from metastore_assets.spark.pyspark_compat import require_pyspark

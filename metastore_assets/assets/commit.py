@@ -27,7 +27,7 @@ def commit_metadata(objects: ObjectStore, before: Version | None, now: Table, co
     if before is None or before.number >= now.version.number:
         return {}
     try:
-        records = [*_of_table(objects, before, now.version), *_of_columns(Table(objects, before), now, columns)]
+        records = [*_of_table(objects, before, now.version), *_of_columns(now.at(before), now, columns)]
     except StoreError:
         return {}
     told = [TableRecord(dict(zip(("what", "before", "now", "change"), row, strict=True))) for row in records[:_MOST]]

@@ -11,7 +11,7 @@ from metastore_assets.config import MetastoreConfig, TableConfig
 from metastore_assets.errors import ConfigError, MetastoreError, PartitionNotFoundError
 from metastore_assets.expressions.partition_patterns import resolve_partition
 from metastore_assets.formats import MetadataCache, SnapshotReference, open_table_format
-from metastore_assets.lookup import Metastore
+from metastore_assets.metastore import Metastore
 from metastore_assets.pipeline.refresh import refresh as bring_up_to_date
 from metastore_assets.resources.configuration import ConfigLike, Configuration
 from metastore_assets.resources.spark import SparkLike

@@ -22,7 +22,7 @@ from metastore_assets.config import MetastoreConfig, TableConfig
 from metastore_assets.config.emr import EMR_SERVERLESS
 from metastore_assets.errors import MetastoreError, PartitionNotFoundError
 from metastore_assets.formats import MetadataCache, open_table_format
-from metastore_assets.lookup import Metastore
+from metastore_assets.metastore import Metastore
 from metastore_assets.pipeline.refresh import is_current, refresh
 from metastore_assets.pipeline.telling import format_result, log_progress
 from metastore_assets.resources.configuration import Configuration

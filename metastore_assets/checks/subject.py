@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from metastore_assets.errors import NotKeptError, VersionNotFoundError
-from metastore_assets.lookup import Metastore, Table, TextValue
+from metastore_assets.lookup import Table, TextValue
+from metastore_assets.metastore import Metastore
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.values.leaf_columns import schema_leaves
 

@@ -208,7 +208,7 @@ def _is_steady(row: ColumnStatistics, history: Sequence[Table]) -> bool:
     """Whether the distribution has hardly changed from version to version, under whatever names."""
     names = [column_named_then(one, row.field_id) for one in history]
     try:
-        found = [None if name is None else one.lattice(name) for one, name in zip(history, names, strict=True)]
+        found = [None if name is None else one.dyadic_histogram(name) for one, name in zip(history, names, strict=True)]
     except (NotKeptError, StoreError):
         return False
     kept = [own for own in found if own is not None]

@@ -9,10 +9,11 @@ from metastore_assets.cli.parallel import parallel_map
 from metastore_assets.cli.statistics_table import SHAPE_BINS
 from metastore_assets.config import MetastoreConfig, TableConfig
 from metastore_assets.errors import NotKeptError, VersionNotFoundError
-from metastore_assets.lookup import FilteredView, Metastore, Table, TextValue
-from metastore_assets.lookup.histograms import shape_of
+from metastore_assets.lookup import FilteredView, Table, TextValue
+from metastore_assets.lookup.histograms import merged_frequencies
 from metastore_assets.lookup.json import show_json
 from metastore_assets.messages import redacted
+from metastore_assets.metastore import Metastore
 from metastore_assets.values.json import integer_json
 
 if TYPE_CHECKING:
@@ -141,10 +142,10 @@ def shapes(
     found: dict[str, list[int]] = {}
     for row in rows:
         try:
-            histogram = table.lattice(row.column, partition)
+            histogram = table.dyadic_histogram(row.column, partition)
         except NotKeptError:
             continue
-        found[row.column] = [] if histogram is None else shape_of(histogram, SHAPE_BINS)
+        found[row.column] = [] if histogram is None else merged_frequencies(histogram, SHAPE_BINS)
     return found
 
 

@@ -91,7 +91,7 @@ def _local_config(context: click.Context) -> MetastoreConfig | None:
 
 def _of_table(context: click.Context, names: Callable[[Table], list[str]]) -> list[str]:
     """Names that the newest version tells of the table that the line names."""
-    from metastore_assets.lookup import Metastore
+    from metastore_assets.metastore import Metastore
 
     def find() -> list[str]:
         # Where the value of an option is still missing, click leaves the arguments as they are.

@@ -19,7 +19,7 @@ def print_pruned(page: Page, answer: Answer) -> None:
     )
     lower, upper = answer["rows_lower"], answer["rows_upper"]
     page.line(f"  {lower:,} to {upper:,} rows" if lower < upper else f"  exactly {text.plural(upper, 'row')}")
-    if answer["receipt"]:
+    if answer["explanation"]:
         columns = [
             Column("ruled out by"),
             Column("statistic"),
@@ -28,7 +28,7 @@ def print_pruned(page: Page, answer: Answer) -> None:
         ]
         lines = [
             (text.printable(own["conjunct"]), own["statistic"], f"{own['fragments']:,}", text.size(own["bytes"]))
-            for own in answer["receipt"]
+            for own in answer["explanation"]
         ]
         page.grid(columns, lines)
     for path in paths:

@@ -36,7 +36,7 @@ def prune(invocation: Invocation, name: str, where: str, limit: int | None, expl
     found = newest(invocation, name).prune(where, limit)
     answer = found.to_json()
     if explain:
-        answer["eliminated"] = [asdict(own) for own in found.eliminations()]
+        answer["eliminated"] = [asdict(own) for own in found.eliminated_fragments()]
     make_output(as_json).pruned({"table": name, **answer})
 
 

@@ -10,7 +10,8 @@ from metastore_assets.errors import VersionNotFoundError
 if TYPE_CHECKING:
     from metastore_assets.cli.output import Answer
     from metastore_assets.config import MetastoreConfig, TableConfig
-    from metastore_assets.lookup import FilteredView, Metastore, Table
+    from metastore_assets.lookup import FilteredView, Table
+    from metastore_assets.metastore import Metastore
 
 
 def configured(invocation: Invocation) -> MetastoreConfig:
@@ -22,7 +23,7 @@ def configured(invocation: Invocation) -> MetastoreConfig:
 
 def metastore_of(config: MetastoreConfig) -> Metastore:
     """The root of a configuration."""
-    from metastore_assets.lookup import Metastore
+    from metastore_assets.metastore import Metastore
 
     return Metastore(config.root, config.storage_options, config.named_statistics)
 

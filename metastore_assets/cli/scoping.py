@@ -48,7 +48,7 @@ def asked(
 
     with watching() as watcher, LazySpark(config.spark, watcher) as spark:
         scope = filter_table(table, predicate)
-        if scope.scope.cut:  # else nobody has to be asked where the table is
+        if scope.match.partial_fragments:  # else nobody has to be asked where the table is
             scope = filter_table(table, predicate, table_of(config, name), spark)
         yield scope, key
         watcher.hide()

@@ -42,8 +42,8 @@ def quantile(
 
     The least value that at least this fraction of the values does not exceed. Exact where the values are listed.
     """
+    from metastore_assets.lookup.column_values import fraction_of
     from metastore_assets.lookup.json import quantiles_json
-    from metastore_assets.lookup.values import fraction_of
 
     wanted = [fraction_of(own) for own in fractions]
     with asked(configured(invocation), name, where, partition) as (table, key):

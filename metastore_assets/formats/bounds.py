@@ -77,5 +77,5 @@ def bounds_table(snapshot: Snapshot, column: str, bounds: Iterable[FragmentBound
     for name, kind in (("null_count", pa.int64()), ("minimum", type_), ("maximum", type_)):
         pairs = [getattr(row, name) for row in rows]
         columns[name] = pa.array([value for value, _ in pairs], kind)
-        columns[f"{name}_guarantee"] = pa.array([guarantee.value for _, guarantee in pairs], pa.string())
+        columns[f"{name}_guarantee"] = pa.array([guarantee for _, guarantee in pairs], pa.string())
     return pa.table(columns)

@@ -1,11 +1,11 @@
-"""Reading what is published: no Spark, no Dagster, no access to the tables themselves."""
+"""Answers from published versions: no Spark, no Dagster, no access to the tables themselves."""
 
-from metastore_assets.lookup.answers import Answers, AsOf, Count, Quantile, Statistics, TopValues
+from metastore_assets.lookup.column_values import TextValue
+from metastore_assets.lookup.filtered_view import FilteredView, ReadCost
 from metastore_assets.lookup.histograms import Bin
-from metastore_assets.lookup.metastore import Metastore, open_table
-from metastore_assets.lookup.scoped import FilteredView, ReadCost
+from metastore_assets.lookup.relation import Relation
+from metastore_assets.lookup.results import Answers, AsOf, Count, Quantile, Statistics, TopValues
 from metastore_assets.lookup.table import Table
-from metastore_assets.lookup.values import TextValue
 
 __all__ = [
     "Answers",
@@ -13,12 +13,11 @@ __all__ = [
     "Bin",
     "Count",
     "FilteredView",
-    "Metastore",
     "Quantile",
     "ReadCost",
+    "Relation",
     "Statistics",
     "Table",
     "TextValue",
     "TopValues",
-    "open_table",
 ]

@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from metastore_assets.errors import VersionNotFoundError
-from metastore_assets.lookup.answers import AsOf
-from metastore_assets.lookup.missing import files_there
+from metastore_assets.lookup.relation import explains_missing_files
+from metastore_assets.lookup.results import AsOf
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.store.manifest import Version
 from metastore_assets.value_counts import read_lists
@@ -49,7 +49,7 @@ class Changes:
     """In the order asked for."""
 
 
-@files_there
+@explains_missing_files
 def _read(
     table: Table, before: Version, between: Sequence[Version] | None, columns: dict[str, str]
 ) -> dict[str, pa.Table]:

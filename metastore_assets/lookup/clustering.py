@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from metastore_assets.expressions.predicates import Column
 from metastore_assets.expressions.row_bounds import order_comparable
 from metastore_assets.index import IndexReader
-from metastore_assets.lookup.prune import column_bounds
+from metastore_assets.lookup.pruning import column_bounds
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.values.types import class_named
 

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from metastore_assets.lookup.answers import AsOf
 from metastore_assets.lookup.distances import Distances, distances, is_same
 from metastore_assets.lookup.json import Json, column_to_json, float_json, integer_json
+from metastore_assets.lookup.results import AsOf
 from metastore_assets.statistics.column import ColumnStatistics
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ class TableDiff:
 
 
 def diff(before: Table, after: Table) -> TableDiff:
-    """Compare two versions. Columns of one table are paired by field id, those of two by name.
+    """Comparison two versions. Columns of one table are paired by field id, those of two by name.
 
     Reads the statistics of both and, of columns that are not the same, histograms or lists. Raises StoreError.
     """

@@ -95,7 +95,7 @@ class _Side:
     partition: str | None
 
     def lattice(self) -> Histogram | None:
-        return self.table.lattice(self.row.column, self.partition)
+        return self.table.dyadic_histogram(self.row.column, self.partition)
 
     def values(self) -> Iterator[Frequencies]:
         return self.table.values(self.row.column, self.partition)

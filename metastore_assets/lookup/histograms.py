@@ -1,4 +1,4 @@
-"""Bins of a column's histogram, and why a column has none."""
+"""Answers from histograms: bins, and the reason why a column has none."""
 
 from __future__ import annotations
 
@@ -9,6 +9,10 @@ from fractions import Fraction
 import numpy as np
 import pyarrow as pa
 
+from metastore_assets.errors import NotKeptError
+from metastore_assets.lookup.columns import VersionColumns
+from metastore_assets.lookup.results import Answers, AsOf
+from metastore_assets.lookup.value_counts import ProfileSource, ValueCounts
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.histogram import Histogram
 from metastore_assets.values.physical import physical_value, sort_key
@@ -22,44 +26,90 @@ class Bin:
     minimum: pa.Scalar
     """Inclusive."""
     maximum: pa.Scalar
-    """Exclusive; but inclusive where it is the greatest value that the type can hold."""
+    """Exclusive, except where it is the greatest value of the type; then inclusive."""
     frequency: int
 
 
-def bins_of(histogram: Histogram, most: int) -> list[Bin]:
-    """The bins of a histogram, without gaps; neighbouring ones added up, so that there are no more than `most`."""
-    starts, frequencies = _added_up(histogram, most)
+class Histograms:
+    """The histograms of a table or a filtered view. Safe to share between threads."""
+
+    def __init__(
+        self, columns: VersionColumns, profiles: ProfileSource, value_counts: ValueCounts, as_of: AsOf
+    ) -> None:
+        self._columns = columns
+        self._profiles = profiles
+        self._value_counts = value_counts
+        self._as_of = as_of
+
+    def bins(
+        self,
+        column: str,
+        bins: int | None = None,
+        partition: str | None = None,
+        *,
+        lower: object = None,
+        upper: object = None,
+    ) -> Answers[Bin]:
+        """Return the answer of `Relation.histogram`."""
+        if bins is not None and bins < 1:
+            raise ValueError(f"bins must be at least 1, not {bins}")
+        histogram = self.dyadic(column, partition)
+        if histogram is not None and (lower is not None or upper is not None):
+            values = self._value_counts.column(column, partition)
+            bounds = [None if bound is None else values.literal(bound) for bound in (lower, upper)]
+            histogram = bins_between(histogram, *bounds)
+        if histogram is None:
+            return Answers([], "exact", self._as_of)
+        return Answers(merged_bins(histogram, len(histogram) if bins is None else bins), "exact", self._as_of)
+
+    def dyadic(self, column: str, partition: str | None = None) -> Histogram | None:
+        """Return the answer of `Relation.dyadic_histogram`."""
+        profile = self._profiles.profile(partition)
+        self._columns.leaf(column)
+        histogram = profile.histogram(column)
+        reason = why_no_histogram(profile.statistics([column])[0]) if histogram is None else None
+        if reason is not None:
+            raise NotKeptError(f"{self._columns.subject(column)} has no histogram: {reason}")
+        return histogram
+
+
+def merged_bins(histogram: Histogram, limit: int) -> list[Bin]:
+    """Return at most `limit` bins without gaps, by increasing minimum; neighbouring bins are added up."""
+    starts, frequencies = _merge_neighbours(histogram, limit)
     edges = histogram.edges().take(pa.array([*starts, len(histogram)]))
     return [Bin(edges[i], edges[i + 1], frequency) for i, frequency in enumerate(frequencies)]
 
 
-def shape_of(histogram: Histogram, most: int) -> list[int]:
-    """The frequencies of these bins."""
-    return _added_up(histogram, most)[1]
+def merged_frequencies(histogram: Histogram, limit: int) -> list[int]:
+    """Return the frequencies of `merged_bins`."""
+    return _merge_neighbours(histogram, limit)[1]
 
 
-def _added_up(histogram: Histogram, most: int) -> tuple[list[int], list[int]]:
-    width = max(1, -(-len(histogram) // most))
+def _merge_neighbours(histogram: Histogram, limit: int) -> tuple[list[int], list[int]]:
+    width = max(1, -(-len(histogram) // limit))
     starts = list(range(0, len(histogram), width))
     return starts, np.add.reduceat(histogram.counts, starts).tolist()
 
 
-def between(histogram: Histogram, lower: pa.Scalar | None, upper: pa.Scalar | None) -> Histogram | None:
-    """The bins with room for values between two, both inclusive; None where there is none. NaN has no place."""
+def bins_between(histogram: Histogram, lower: pa.Scalar | None, upper: pa.Scalar | None) -> Histogram | None:
+    """Return the bins that may have values from `lower` to `upper`, both inclusive; None where there is none."""
     low, high = 0, len(histogram)
     if lower is not None and upper is not None and sort_key(lower) > sort_key(upper):
         return None
     if lower is not None:
-        low = max(low, _place(histogram, lower))
+        low = max(low, _bin_number(histogram, lower))
     if upper is not None:
-        high = min(high, _place(histogram, upper) + 1)
+        high = min(high, _bin_number(histogram, upper) + 1)
     if low >= high:
         return None
     return replace(histogram, first=histogram.first + low, counts=histogram.counts[low:high])
 
 
-def _place(histogram: Histogram, value: pa.Scalar) -> int:
-    """The number of the bin that a value is in, were there bins without end; beyond them all for what has no bin."""
+def _bin_number(histogram: Histogram, value: pa.Scalar) -> int:
+    """Return the number of the bin of a value, counted beyond both ends of the histogram.
+
+    -inf is before the first bin; +inf and NaN are behind the last one.
+    """
     physical = physical_value(value)
     if isinstance(physical, float) and not math.isfinite(physical):
         return -1 if physical < 0 else len(histogram)
@@ -67,19 +117,20 @@ def _place(histogram: Histogram, value: pa.Scalar) -> int:
 
 
 def why_no_histogram(row: ColumnStatistics) -> str | None:
-    """Why a column has none; None when it has one, without a bin."""
+    """Return why a column has no histogram; None where its histogram only has no bin."""
     if row.type_class is None:
         return row.reason or f"{row.type} has no values of its own"
     cls = class_named(row.type_class)
     if not cls.is_ordinal:
         return f"{row.type} is not numeric or temporal"
     finite = row.value_count - (row.nan_count or 0)
-    if finite == 0 or (cls.kind == "float" and _only_infinities(row)):
+    if finite == 0 or (cls.kind == "float" and _has_only_infinities(row)):
         return None
     return "its policy is `histogram: off`; change it and refresh"
 
 
-def _only_infinities(row: ColumnStatistics) -> bool:
-    held = {bound.as_py() for bound in (row.minimum, row.maximum) if bound is not None}
+def _has_only_infinities(row: ColumnStatistics) -> bool:
+    bounds = {bound.as_py() for bound in (row.minimum, row.maximum) if bound is not None}
     distinct = (row.distinct_count or 0) - bool(row.nan_count)
-    return held <= {float("-inf"), float("inf")} and row.distinct_count_guarantee == "exact" and distinct <= len(held)
+    is_exact = row.distinct_count_guarantee == "exact"
+    return bounds <= {float("-inf"), float("inf")} and is_exact and distinct <= len(bounds)

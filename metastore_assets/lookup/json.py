@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from metastore_assets.lookup.answers import Quantile, TopValues
 from metastore_assets.lookup.histograms import Bin
+from metastore_assets.lookup.results import Quantile, TopValues
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.json import column_to_json
 from metastore_assets.statistics.spread import Spread

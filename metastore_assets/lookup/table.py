@@ -1,97 +1,165 @@
-"""What is known of one table as of one published version: statistics, most frequent values, histograms."""
+"""One table as of one published version."""
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Iterable, Sequence
-from functools import partial
-from threading import RLock
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Literal, Protocol, overload
 
 import pyarrow as pa
 
 from metastore_assets.caching import lock_free_cached_property
-from metastore_assets.errors import ColumnNotFoundError, PartitionNotFoundError
-from metastore_assets.lookup.answers import AsOf, Statistics, names_of
-from metastore_assets.lookup.distributed import HistogramAnswers
-from metastore_assets.lookup.filtered import FilteredAnswers
-from metastore_assets.lookup.listed import ListedAnswers
-from metastore_assets.lookup.missing import files_there
-from metastore_assets.lookup.of_partitions import ALL, PartitionStatistics, chosen_keys
-from metastore_assets.lookup.past import PastAnswers
-from metastore_assets.lookup.profile_files import ProfileReader
-from metastore_assets.lookup.values import ColumnValues
-from metastore_assets.messages import close_names, near_names
-from metastore_assets.statistics.column import ColumnStatistics
-from metastore_assets.store.manifest import OwnStatistics, PartitionEntry, ProfileFiles, Version
+from metastore_assets.errors import ConfigError
+from metastore_assets.lookup.columns import VersionColumns
+from metastore_assets.lookup.histograms import Histograms
+from metastore_assets.lookup.history import History
+from metastore_assets.lookup.profiles import TableProfiles
+from metastore_assets.lookup.relation import Relation, explains_missing_files
+from metastore_assets.lookup.results import AsOf, ExactCount, Statistics
+from metastore_assets.lookup.value_counts import ValueCounts, value_count_reader
+from metastore_assets.lookup.versions import VersionSelector
+from metastore_assets.startup import pc
+from metastore_assets.statistics.spread import Spread
+from metastore_assets.store.manifest import PartitionEntry, Version
 from metastore_assets.store.objects import ObjectStore
-from metastore_assets.store.stored_entries import find_partition
 from metastore_assets.store.versions import VersionStore
-from metastore_assets.values.leaf_columns import LeafColumn, schema_leaves
 
-_OPEN_PROFILES = 32
-_FEW = 4
-"""Partitions that are rather read one by one, each in its own file."""
-_KEPT_ROWS = 20_000
-"""Rows of statistics of all partitions that are kept for who asks again."""
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from metastore_assets.config import TableConfig
+    from metastore_assets.expressions.predicates import Predicate
+    from metastore_assets.history import HistoryPoint
+    from metastore_assets.lookup.changes import Changes
+    from metastore_assets.lookup.clustering import ColumnClustering
+    from metastore_assets.lookup.diff import TableDiff
+    from metastore_assets.lookup.filtered_view import FilteredView
+    from metastore_assets.lookup.pruning import Pruner, Pruning
+    from metastore_assets.lookup.selectivity import Estimate
+
+_IN_CATALOG = "catalog://"
 
 
-class Table(ListedAnswers, HistogramAnswers, FilteredAnswers, PastAnswers):
-    """Answers from one version of one table. Reads no more of its files than an answer needs; safe to share."""
+class Scanner(Protocol):
+    """What a table needs to read its files and to merge stored profiles. `scan.TableScanner` implements it."""
+
+    def filter(
+        self, lookup: Table, predicate: Predicate, table: TableConfig | None, spark: Callable[[], SparkSession] | None
+    ) -> FilteredView:
+        """Return the rows that match a predicate; without a `table`, no file of the table is read."""
+
+    def count(
+        self,
+        lookup: Table,
+        table: TableConfig,
+        where: str | pc.Expression,
+        spark: Callable[[], SparkSession] | None,
+        snapshot: Literal["now", "version"],
+    ) -> ExactCount:
+        """Return the exact number of matching rows."""
+
+    def scan(
+        self,
+        lookup: Table,
+        table: TableConfig,
+        spark: SparkSession,
+        where: str | pc.Expression,
+        columns: Sequence[str] | None,
+        limit: int | None,
+        snapshot: Literal["now", "version"],
+    ) -> DataFrame:
+        """Return the matching rows as a Spark DataFrame."""
+
+    def recorded_table(
+        self, version: Version, uri: str, confirmed: Sequence[str], storage_options: Mapping[str, str]
+    ) -> TableConfig:
+        """Return the table's location as a version records it. Raises ConfigError where it is not confirmed."""
+
+
+class Table(Relation):
+    """One table as of one version. Reads no more of the version's files than an answer needs.
+
+    It is made of parts that can be used alone: `profiles`, `value_counts`, `histograms`, `pruner` and `past`.
+    """
 
     def __init__(
         self,
         objects: ObjectStore,
         version: Version,
+        open_scanner: Callable[[], Scanner],
         user_statistics: Sequence[str] = (),
         table_locations: Sequence[str] = (),
     ) -> None:
-        self._objects = objects
-        self._version = version
+        """Answer from a version.
+
+        Args:
+            objects: The table's folder below the root.
+            version: The version.
+            open_scanner: Returns what reads the table itself. Called when `filter`, `count` or `scan` first need it.
+            user_statistics: Classes of user-defined statistics, as `module:Class`, that may be imported.
+            table_locations: Folders and prefixes below which files of the table may be read if the version records
+                them there.
+        """
+        self.objects = objects
         self.user_statistics = tuple(user_statistics)
-        """The classes of user-defined statistics, as `module:Class`, that may be imported to answer."""
         self.table_locations = tuple(table_locations)
-        """Where files of the table may be read if the version says that they are there: folders and prefixes."""
-        self._leaves = [leaf for leaves in schema_leaves(version.schema) for leaf in leaves]
-        self._paths = frozenset(leaf.path for leaf in self._leaves)
-        self._lock = RLock()
-        self._found: dict[str, PartitionEntry | None] = {}
-        self._profiles: OrderedDict[str | None, ProfileReader] = OrderedDict()
-        self._everywhere: OrderedDict[tuple[str, ...] | None, Statistics] = OrderedDict()
-        self._columns: OrderedDict[tuple[str, str | None], ColumnValues] = OrderedDict()
+        self.columns = VersionColumns(version)
+        self.profiles = TableProfiles(objects, version, self.columns)
+        self.value_counts = ValueCounts(
+            version, self.columns, self.profiles, lambda: value_count_reader(objects, version)
+        )
+        self.histograms = Histograms(self.columns, self.profiles, self.value_counts, AsOf.of(version))
+        self._version = version
+        self._open_scanner = open_scanner
+
+    @lock_free_cached_property
+    def pruner(self) -> Pruner:
+        """Prunes fragments and estimates row counts by predicates."""
+        from metastore_assets.lookup.pruning import Pruner  # statistics are read without the index and predicates
+
+        return Pruner(self.objects, self._version, self.columns, self.profiles, self.value_counts)
+
+    @lock_free_cached_property
+    def past(self) -> History:
+        """Answers about several versions."""
+        return History(self.versions, self.columns, self, self._at_version)
+
+    @lock_free_cached_property
+    def _scanner(self) -> Scanner:
+        return self._open_scanner()
 
     @property
     def version(self) -> Version:
-        """The version that all answers are of, and so the snapshot that they are true for."""
+        """The version that answers, and so the snapshot that answers are true for."""
         return self._version
 
     @property
-    def as_of(self) -> AsOf:
-        """The same, as every answer carries it."""
-        return AsOf(self._version.number, self._version.snapshot)
-
-    @property
     def location(self) -> str:
-        """Where the versions of the table are: its folder below the root."""
-        return self._objects.uri()
+        """The URI of the table's folder below the root, with its versions."""
+        return self.objects.uri()
 
     @property
     def versions(self) -> VersionStore:
-        """The versions of the table, this one among them."""
-        return VersionStore.of_folder(self._version.table, self._objects)
+        """All versions of the table."""
+        return VersionStore.of_folder(self._version.table, self.objects)
 
     def newer_version(self) -> int | None:
-        """The number of the newest version, where one was published after this one; else None. Asks the store."""
+        """Return the number of the newest version if it is newer than this one, else None. Reads the store."""
         newest = self.versions.newest()
         return newest if newest > self._version.number else None
 
     def partitions(self) -> list[PartitionEntry]:
-        """The table's partitions, in the order of the version. Empty for a table without rows."""
+        """Return the table's partitions, in the order of the version. A table without rows has none."""
         return list(self._version.partitions)
 
-    def row_count(self, partition: str | None = None) -> int:
-        """Live rows of the table or of one partition. Raises PartitionNotFoundError."""
-        return self._version.row_count if partition is None else self._partition(partition).row_count
+    def find_partition(self, key: str) -> PartitionEntry | None:
+        """Return the partition with a key; None where there is none. Reads little, however many there are."""
+        return self.profiles.find_partition(key)
 
+    def row_count(self, partition: str | None = None) -> int:
+        """Return the number of live rows of the table or of a partition. Raises PartitionNotFoundError."""
+        return self._version.row_count if partition is None else self.profiles.partition(partition).row_count
+
+    @explains_missing_files
     def statistics(
         self,
         columns: Iterable[str] | None = None,
@@ -99,119 +167,281 @@ class Table(ListedAnswers, HistogramAnswers, FilteredAnswers, PastAnswers):
         *,
         partitions: Iterable[str] | str | None = None,
     ) -> Statistics:
-        """Statistics of all leaf columns in table order, or of those named in the order given.
+        """Return the statistics of all leaf columns in table order, or of the named ones in their order.
 
-        Of the table, of one `partition`, or of several `partitions`, one after the other: keys, or patterns such as
-        `"day=2024-01-*"`, and `"all"` (or `"*"`) for all of them, by key. One column of all partitions is read in one
-        slice. The mergeable states are left out (None); `to_arrow()` of the answer is a table.
+        Mergeable states are None. One column of all partitions is read in one slice.
 
-        Raises ColumnNotFoundError, PartitionNotFoundError.
+        Args:
+            columns: Dotted paths of leaf columns; None for all.
+            partition: The key of a partition; None for the table.
+            partitions: Several partitions, whose statistics follow each other: keys, patterns such as
+                `"day=2024-01-*"`, or `"all"` (or `"*"`) for all partitions by key.
+
+        Raises:
+            ColumnNotFoundError: There is no such column.
+            PartitionNotFoundError: There is no such partition.
+            ValueError: Both `partition` and `partitions` are used.
         """
-        wanted = None if columns is None else names_of(columns)
-        for column in wanted or ():
-            self._check(column)
+        names = self.columns.resolve(columns)
         if partitions is None:
-            rows = self._profile(partition).statistics(wanted)
+            rows = self.profiles.profile(partition).statistics(names)
             return Statistics(rows, None if partition is None else [partition] * len(rows), self.as_of)
         if partition is not None:
             raise ValueError("either one partition or several partitions, not both")
-        return self._statistics_of(wanted, partitions)
+        return self.profiles.partition_statistics(names, partitions)
 
-    def _statistics_of(self, columns: list[str] | None, partitions: Iterable[str] | str) -> Statistics:
-        if partitions in ALL:
-            asked = None if columns is None else tuple(columns)
-            kept = self._everywhere.get(asked)
-            if kept is None:
-                kept = self._statistics_at(columns, None)
-                if len(kept) <= _KEPT_ROWS:
-                    with self._lock:
-                        self._everywhere[asked] = kept
-                        if len(self._everywhere) > _OPEN_PROFILES:
-                            self._everywhere.popitem(last=False)
-            return kept
-        texts = list(dict.fromkeys([partitions] if isinstance(partitions, str) else partitions))
-        if len(texts) <= _FEW and all(self.find_partition(text) is not None for text in texts):
-            return self._statistics_at(columns, texts)
-        keys = chosen_keys(texts, {entry.key: None for entry in self._version.partitions})
-        return self._statistics_at(columns, [self._partition(keys).key] if isinstance(keys, str) else keys)
+    @explains_missing_files
+    def spreads(self) -> dict[str, Spread]:
+        """Return the spread of every column that has value counts, by column name, read at once."""
+        return self.value_counts.table_spreads(self.statistics())
 
-    def _statistics_at(self, columns: list[str] | None, keys: list[str] | None) -> Statistics:
-        """Of all partitions, by key, or of some, in the order given."""
-        if self._version.partition_files is not None and (keys is None or len(keys) > _FEW):
-            leaves = {leaf.path: (at, leaf) for at, leaf in enumerate(self._leaves)}
-            wanted = list(leaves.values()) if columns is None else [leaves[name] for name in columns]
-            return Statistics(*self._rows_by_column(wanted, keys), self.as_of)
-        # Not among those kept open: many would drive out what is asked for again.
-        entries = self._version.partitions if keys is None else [self._partition(key) for key in keys]
-        found = [(own.key, self._reader(own.files, own.row_count).statistics(columns)) for own in entries]
-        return Statistics(
-            [row for _, rows in found for row in rows], [key for key, rows in found for _ in rows], self.as_of
-        )
-
-    @files_there
-    def _rows_by_column(
-        self, columns: list[tuple[int, LeafColumn]], keys: list[str] | None
-    ) -> tuple[pa.Table, list[str]]:
-        return self._by_column.table(columns, keys)
-
-    @lock_free_cached_property
-    def _by_column(self) -> PartitionStatistics:
-        files = self._version.partition_files
-        assert files is not None
-        return PartitionStatistics(self._objects, files, self._own_statistics, self._all_null)
-
-    def _own_statistics(self, own: OwnStatistics) -> ProfileReader:
-        return self._reader(ProfileFiles(own.path, "", ()), own.row_count)
-
-    def find_partition(self, key: str) -> PartitionEntry | None:
-        """The partition with that key, if there is one. Reads little of a table that has many."""
-        if key not in self._found:
-            self._found[key] = find_partition(self._version, key)
-        return self._found[key]
-
-    def _partition(self, key: str) -> PartitionEntry:
-        entry = self.find_partition(key)
-        if entry is None:
-            name = self._version.table
-            raise PartitionNotFoundError(
-                f"table {name!r} has no partition {key!r} in version {self._version.number}"
-                + near_names(key, [entry.key for entry in self._version.partitions])
-                + f"; list them with `metastore show {name} --partitions`"
-            )
-        return entry
-
-    @files_there
+    @explains_missing_files
     def histogram_columns(self) -> list[str]:
-        """The columns of the table that have a histogram, in table order."""
-        return self._profile(None).columns_with_histograms()
+        """Return the columns of the table that have a histogram, in table order."""
+        return self.profiles.profile(None).columns_with_histograms()
 
-    def _profile(self, partition: str | None) -> ProfileReader:
-        files: ProfileFiles = self._version.files if partition is None else self._partition(partition).files
-        with self._lock:
-            if partition not in self._profiles:
-                self._profiles[partition] = self._reader(files, self.row_count(partition))
-                if len(self._profiles) > _OPEN_PROFILES:
-                    self._profiles.popitem(last=False)
-            self._profiles.move_to_end(partition)
-            return self._profiles[partition]
+    @property
+    def frequencies_file(self) -> str | None:
+        """The Parquet file with `column`, `value` and `frequency` of all value counts, by decreasing frequency.
 
-    def _reader(self, files: ProfileFiles, rows: int) -> ProfileReader:
-        return ProfileReader(self._objects, files, self._leaves, partial(self._all_null, rows))
+        A path below the table's folder. None unless value counts are compacted and have not changed since.
+        """
+        return (self._version.lists and self._version.lists.frequencies) or None
 
-    def _all_null(self, rows: int, leaf: LeafColumn) -> ColumnStatistics:
-        """What is known of a column in a partition whose rows were written, and profiled, before there was one."""
-        from metastore_assets.lookup.absent import row_of_nulls  # most lookups do without
+    @property
+    def ranks_file(self) -> str | None:
+        """The file as `frequencies_file` with `rank`, by increasing value, of the columns with `ranks: on`."""
+        return (self._version.lists and self._version.lists.ranks) or None
 
-        of_table = self._profile(None).statistics([leaf.path])[0]
-        return row_of_nulls(leaf, rows, of_table, self._version.decisions.get(leaf.field_id))
+    def predicate(self, where: str | pc.Expression) -> Predicate:
+        """Return a predicate bound to the table's columns and types, without negations.
 
-    def _check(self, column: str) -> None:
-        if column not in self._paths:
-            names = [leaf.path for leaf in self._leaves]
-            raise ColumnNotFoundError(
-                f"table {self._version.table!r} has no column {column!r}"
-                + close_names(column, names, "; its columns are: {}")
+        Raises PredicateError, ColumnNotFoundError, LiteralError.
+        """
+        return self.pruner.predicate(where)
+
+    @explains_missing_files
+    def prune(self, where: str | pc.Expression, limit: int | None = None) -> Pruning:
+        """Return the fragments that may have rows that match a predicate. Reads of the index a slice per column.
+
+        Args:
+            where: SQL text or a pyarrow expression.
+            limit: A number of rows, at least 0; with it, only as many fragments as surely have so many matching rows.
+
+        Raises:
+            PredicateError: The predicate cannot be parsed or bound.
+            ColumnNotFoundError: It names a column that does not exist.
+            LiteralError: It has a literal that is not of its column's type.
+        """
+        return self.pruner.prune(self.predicate(where), limit=limit)
+
+    @explains_missing_files
+    def estimate(self, where: str | pc.Expression) -> Estimate:
+        """Return bounds and an estimate of the number of rows that match a predicate.
+
+        The number is exact for one comparison, `in` or prefix of a column with value counts. Reads the index, and the
+        value counts or the histogram of each column. Errors are those of `prune`.
+        """
+        return self.pruner.estimate(self.predicate(where))
+
+    @explains_missing_files
+    def clustering(self, columns: Iterable[str] | None = None) -> list[ColumnClustering]:
+        """Return how well each column is clustered: in how many fragments one value may lie.
+
+        Reads of the index a slice per column. Raises ColumnNotFoundError.
+        """
+        return self.pruner.clustering(self.statistics(columns))
+
+    @explains_missing_files
+    def filter(
+        self,
+        where: str | pc.Expression,
+        *,
+        read: bool = False,
+        table: str | TableConfig | None = None,
+        spark: SparkSession | None = None,
+        storage_options: Mapping[str, str] | None = None,
+    ) -> FilteredView:
+        """Return a view of the rows that match a predicate, with the same questions as the table.
+
+        Partitions and fragments that match entirely are answered from merged stored profiles. Stored statistics cannot
+        answer for a fragment that matches only partly; with `read` its rows are read when an answer needs them.
+
+        Args:
+            where: SQL text or a pyarrow expression.
+            read: Whether files of the table may be read.
+            table: The table's location, as of `count`. Implies `read`.
+            spark: A session that reads where there is much to read. Implies `read`.
+            storage_options: Options of the table's object store. Implies `read`.
+
+        Raises:
+            PredicateError: The predicate cannot be parsed or bound.
+            ColumnNotFoundError: It names a column that does not exist.
+            LiteralError: It has a literal that is not of its column's type.
+            ConfigError: The table's location is not known, or not confirmed.
+
+        Answers of the view raise NotKeptError where rows must be read and may not be.
+        """
+        may_read = read or any(option is not None for option in (table, spark, storage_options))
+        config = self.table_config(table, storage_options) if may_read else None
+        start_spark = None if spark is None else lambda: spark
+        return self._scanner.filter(self, self.predicate(where), config, start_spark)
+
+    def count(
+        self,
+        where: str | pc.Expression,
+        table: str | TableConfig | None = None,
+        spark: SparkSession | None = None,
+        snapshot: Literal["now", "version"] = "now",
+        *,
+        storage_options: Mapping[str, str] | None = None,
+    ) -> ExactCount:
+        """Return the exact number of rows that match a predicate.
+
+        Reads only fragments for which the version cannot answer.
+
+        Args:
+            where: SQL text or a pyarrow expression.
+            table: The table's URI or configuration. None for the location that the version records, which must be one
+                of the `table_locations` of `open_table`.
+            spark: A session that reads where there is much to read; without it, child processes read.
+            snapshot: `now` counts the table's current snapshot, `version` the snapshot of the version.
+            storage_options: Options of the table's object store, which versions do not record.
+
+        Raises:
+            PredicateError: The predicate cannot be parsed or bound.
+            ConfigError: The table's location is not known, or not confirmed.
+            FragmentError: A file cannot be read.
+            MetastoreError: The snapshot of the version no longer exists.
+        """
+        config = self.table_config(table, storage_options)
+        return self._scanner.count(self, config, where, None if spark is None else lambda: spark, snapshot)
+
+    def scan(
+        self,
+        spark: SparkSession,
+        where: str | pc.Expression,
+        table: str | TableConfig | None = None,
+        columns: Sequence[str] | None = None,
+        limit: int | None = None,
+        snapshot: Literal["now", "version"] = "now",
+        *,
+        storage_options: Mapping[str, str] | None = None,
+    ) -> DataFrame:
+        """Return the rows that match a predicate as a Spark DataFrame that opens only fragments that may have any.
+
+        Args:
+            spark: The session.
+            where: SQL text or a pyarrow expression.
+            table: The table's location, as of `count`.
+            columns: Names of top-level columns; None for all.
+            limit: The greatest number of rows; None for all.
+            snapshot: The snapshot to read, as of `count`.
+            storage_options: Options of the table's object store, as of `count`.
+
+        Raises:
+            PredicateError: The predicate cannot be parsed or bound.
+            ColumnNotFoundError: There is no such column.
+            ConfigError: The table's location is not known, or not confirmed.
+            UnsupportedTypeError: Spark has no type for a column.
+        """
+        config = self.table_config(table, storage_options)
+        return self._scanner.scan(self, config, spark, where, columns, limit, snapshot)
+
+    def table_config(
+        self, table: str | TableConfig | None = None, storage_options: Mapping[str, str] | None = None
+    ) -> TableConfig:
+        """Return the table's location: a URI, a configuration, or what the version records.
+
+        What the version records must be confirmed by the caller, because whoever can write the root can forge it: every
+        recorded location must lie at or below the URI, or one of the `table_locations` of `open_table`.
+
+        Args:
+            table: The table's URI or configuration; None for what the version records.
+            storage_options: Options of the table's object store, which versions do not record.
+
+        Raises:
+            ConfigError: The version does not record the location, or the caller does not confirm it.
+            CorruptionError: What the version records is no valid configuration.
+        """
+        from metastore_assets.config import TableConfig  # lookups that read no table do not need it
+
+        if isinstance(table, TableConfig):
+            return table
+        name, recorded = self._version.table, {} if self._version.place is None else dict(self._version.place)
+        uri = str(recorded.get("uri", "")) if table is None else table
+        if not uri or uri.startswith(_IN_CATALOG):
+            where = f"is in a catalog, {uri}" if uri else "has a location that its version does not record"
+            raise ConfigError(
+                f"table {name!r} {where}: pass its configuration, as in `table=load_config().table({name!r})`"
             )
+        confirmed = (*self.table_locations, *(() if table is None else (table,)))
+        return self._scanner.recorded_table(self._version, uri, confirmed, storage_options or {})
 
-    def _named(self, column: str) -> str:
-        return f"column {column!r} of table {self._version.table!r}"
+    @overload
+    def history(self, column: str | None = None) -> pa.Table: ...
+
+    @overload
+    def history(self, column: str | None, statistic: str) -> list[HistoryPoint]: ...
+
+    def history(self, column: str | None = None, statistic: str | None = None) -> pa.Table | list[HistoryPoint]:
+        """Return the statistics of every version up to this one, expired versions included, the oldest first.
+
+        A column is followed through renames by its `field_id`.
+
+        Args:
+            column: The dotted path of a leaf column; None for all columns, or for a statistic of the table.
+            statistic: A name as in `metastore show --json`, such as `null_count`, a percentile (`p50`), or a
+                user-defined one; without a column `row_count`, `bytes`, `partitions` or `fragments`.
+
+        Returns:
+            One point per version of the `statistic`; without it a table with a row per version and column, whose
+            columns `docs/reference/files.md` describes.
+
+        Raises:
+            ColumnNotFoundError: There is no such column.
+            ValueError: There is no such statistic.
+            MissingPackageError: A history is stored, and `deltalake` is not installed.
+            StoreError: The root cannot be read.
+        """
+        return self.past.rows(column) if statistic is None else self.past.points(column, statistic)
+
+    def diff(self, before: VersionSelector | Table, after: VersionSelector | Table | None = None) -> TableDiff:
+        """Return the differences between two versions of the table, or between two tables: `orders.diff(41, 57)`.
+
+        Columns of one table are paired through renames, those of two tables by name. Distances are computed from
+        histograms or value counts.
+
+        Args:
+            before: A version, snapshot or time, as `open_table` takes them, or an opened table.
+            after: The same; None for this version.
+
+        Raises:
+            VersionNotFoundError: There is no such version.
+            StoreError: The root cannot be read.
+        """
+        return self.past.diff(before, after)
+
+    def changes(self, since: VersionSelector, columns: Iterable[str] | None = None) -> Changes:
+        """Return the values that were added, deleted or have another frequency since an earlier version.
+
+        Args:
+            since: The earlier version: a number, snapshot or time.
+            columns: Dotted paths of leaf columns; None for all. A column without value counts has a reason instead.
+
+        Raises:
+            VersionNotFoundError: There is no such version.
+            ColumnNotFoundError: There is no such column.
+            StoreError: The root cannot be read.
+        """
+        return self.past.changes(since, columns)
+
+    def at(self, version: VersionSelector | Version | Table) -> Table:
+        """Return the same table as of another version; an opened table is returned as it is.
+
+        Raises VersionNotFoundError.
+        """
+        return self.past.at(version)
+
+    def _at_version(self, version: Version) -> Table:
+        return Table(self.objects, version, self._open_scanner, self.user_statistics, self.table_locations)

@@ -17,7 +17,7 @@ from metastore_assets.expressions.row_bounds import RowBounds
 from metastore_assets.expressions.row_filter import RowFilter
 from metastore_assets.formats.base import Fragment
 from metastore_assets.lookup import Table
-from metastore_assets.lookup.enough import enough
+from metastore_assets.lookup.pruning import fragments_for_limit
 from metastore_assets.messages import close_names
 from metastore_assets.scan.matching_rows import matching_rows
 from metastore_assets.scan.scan_plan import ScanPlan, Which, plan_scan
@@ -77,7 +77,7 @@ def scan_tasks(chosen: ScanPlan, limit: int | None) -> list[Work]:
         return work
     least = np.array([chosen.sure.get(fragment.id, 0) for _, fragment in work], np.int64)
     sizes = np.array([fragment.bytes for _, fragment in work], np.int64)
-    kept = enough(RowBounds(least, np.maximum(least, 1)), sizes, limit)
+    kept = fragments_for_limit(RowBounds(least, np.maximum(least, 1)), sizes, limit)
     return [work[at] for at in np.flatnonzero(kept)]
 
 

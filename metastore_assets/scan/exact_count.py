@@ -10,7 +10,7 @@ from metastore_assets.config import TableConfig
 from metastore_assets.errors import FragmentError
 from metastore_assets.formats.base import SnapshotReference
 from metastore_assets.lookup import Table
-from metastore_assets.lookup.answers import ExactCount
+from metastore_assets.lookup.results import ExactCount
 from metastore_assets.scan.matching_rows import StartSpark, count_rows, map_fragments, scan_engine
 from metastore_assets.scan.scan_plan import ScanPlan, Which, plan_scan
 from metastore_assets.spark.runner import SizedRunner

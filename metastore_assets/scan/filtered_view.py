@@ -1,4 +1,4 @@
-"""What a scope is made of, read: profiles that are stored, and fragments of the table that the predicate cuts."""
+"""The profiles of filtered views: stored ones, and those of fragments that match only partly, read from the table."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from metastore_assets.errors import NotKeptError
 from metastore_assets.expressions.predicates import Predicate
 from metastore_assets.expressions.sql_text import to_short_sql
 from metastore_assets.lookup import FilteredView, Table
-from metastore_assets.lookup.profile_files import Profile
-from metastore_assets.lookup.scope import Scope, scope_of
+from metastore_assets.lookup.filtered_view import FilterMatch, filter_match
+from metastore_assets.lookup.profiles import Profile
 from metastore_assets.scan.fingerprinted import FingerprintedValues, OnePartition
 from metastore_assets.scan.matching_rows import StartSpark
 from metastore_assets.scan.merged_profile import MergedProfile
@@ -28,16 +28,20 @@ from metastore_assets.values.leaf_columns import LeafColumn
 def filter_table(
     lookup: Table, predicate: Predicate, table: TableConfig | None = None, spark: StartSpark | None = None
 ) -> FilteredView:
-    """The rows of a version that a predicate is true of.
+    """Return a view of the rows of a version that match a predicate.
 
-    `table`: where fragments are read that the predicate cuts; None where nothing may be read.
+    Args:
+        lookup: The table as of a version.
+        predicate: A predicate that is bound to the table's columns.
+        table: Where fragments that match partly are read; None if none may be read.
+        spark: Returns a session that reads where there is much to read.
     """
-    scope = scope_of(lookup.pruned(predicate), lookup.find_partition)
-    return FilteredView(lookup, predicate, scope, FilteredProfileReader(lookup, predicate, table, spark))
+    match = filter_match(lookup.pruner.prune(predicate), lookup.find_partition)
+    return FilteredView(lookup, predicate, match, FilteredProfileReader(lookup, predicate, table, spark))
 
 
 class FilteredProfileReader:
-    """A `ScopeReader`. Safe to share."""
+    """A `MatchReader` over stored profiles and fragments of the table. Safe to share between threads."""
 
     def __init__(
         self, lookup: Table, predicate: Predicate, table: TableConfig | None, spark: StartSpark | None
@@ -49,56 +53,60 @@ class FilteredProfileReader:
         self._lock = RLock()
         named = lookup.user_statistics + (() if table is None else table.named_statistics)
         self._user_defined = UserDefined(lookup.version, named)
-        self._cuts: OrderedDict[str | None, PartialFragments] = OrderedDict()
+        self._partial: OrderedDict[str | None, PartialFragments] = OrderedDict()
 
-    def profile(self, scope: Scope, partition: str | None) -> Profile:
-        """As `ScopeReader`."""
-        if len(scope.partitions) == 1 and not scope.cut_partitions:
-            stored = self._lookup._profile(scope.partitions[0].key)
-            return OnePartition(stored, lambda: self._merged(scope, partition))
-        return self._merged(scope, partition)
+    def profile(self, match: FilterMatch, partition: str | None) -> Profile:
+        """Return the profile of the matching rows. Raises NotKeptError."""
+        if len(match.full_partitions) == 1 and not match.partial_partitions:
+            stored = self._lookup.profiles.profile(match.full_partitions[0].key)
+            return OnePartition(stored, lambda: self._merged(match, partition))
+        return self._merged(match, partition)
 
-    def _merged(self, scope: Scope, partition: str | None) -> MergedProfile:
-        files = [own.files for own in scope.partitions] + [own.files for own in scope.fragments]
-        cut = self._cut(scope, partition) if scope.cut else None
-        objects, leaves = self._lookup.versions.objects, self._lookup._leaves
-        prints = FingerprintedValues(objects, lambda: self._lookup._lists, lambda: self._fragments(scope))
-        return MergedProfile(objects, leaves, self._policies, files, cut, self._told, prints)
+    def _merged(self, match: FilterMatch, partition: str | None) -> MergedProfile:
+        files = [entry.files for entry in match.full_partitions] + [entry.files for entry in match.full_fragments]
+        partial = self._partial_fragments(match, partition) if match.partial_fragments else None
+        objects, leaves = self._lookup.objects, self._lookup.columns.leaves
+        fingerprinted = FingerprintedValues(
+            objects, lambda: self._lookup.value_counts.reader, lambda: self._full_fragments(match)
+        )
+        return MergedProfile(objects, leaves, self._policies, files, partial, self._told, fingerprinted)
 
-    def cut_rows(self, scope: Scope, partition: str | None) -> int:
-        """As `ScopeReader`."""
-        return self._cut(scope, partition).row_count
+    def count_partial_rows(self, match: FilterMatch, partition: str | None) -> int:
+        """Return the number of matching rows in fragments that match partly. Raises NotKeptError."""
+        return self._partial_fragments(match, partition).row_count
 
     def cost(self) -> tuple[int, int]:
-        """As `ScopeReader`."""
-        cuts = list(self._cuts.values())
-        read: frozenset[str] = frozenset().union(*(own.read_ids for own in cuts))
-        return len(read), sum(own.bytes_read for own in cuts)
+        """Return how many fragments of the table were read so far, and how many bytes of them."""
+        partial = list(self._partial.values())
+        ids: frozenset[str] = frozenset().union(*(fragments.read_ids for fragments in partial))
+        return len(ids), sum(fragments.bytes_read for fragments in partial)
 
-    def _fragments(self, scope: Scope) -> list[FragmentEntry]:
-        """Of what is chosen as a whole."""
-        keys = {own.key for own in scope.partitions}
-        every = self._lookup.version.fragments if keys else ()
-        return [*scope.fragments, *(own for own in every if own.retired is None and own.partition_key in keys)]
+    def _full_fragments(self, match: FilterMatch) -> list[FragmentEntry]:
+        """Return all fragments that match entirely, those of full partitions included."""
+        keys = {entry.key for entry in match.full_partitions}
+        entries = self._lookup.version.fragments if keys else ()
+        live = (entry for entry in entries if entry.retired is None and entry.partition_key in keys)
+        return [*match.full_fragments, *live]
 
-    def _cut(self, scope: Scope, partition: str | None) -> PartialFragments:
+    def _partial_fragments(self, match: FilterMatch, partition: str | None) -> PartialFragments:
         with self._lock:
-            if partition not in self._cuts:
+            if partition not in self._partial:
                 if self._table is None:
-                    raise NotKeptError(self._why_not(scope))
-                own = PartialFragments(self._lookup, self._predicate, scope, self._table, self._spark)
-                self._cuts[partition] = own
-            return self._cuts[partition]
+                    raise NotKeptError(self._why_not(match))
+                self._partial[partition] = PartialFragments(
+                    self._lookup, self._predicate, match, self._table, self._spark
+                )
+            return self._partial[partition]
 
-    def _why_not(self, scope: Scope) -> str:
-        # Those of hidden partitions are no columns that could be asked.
-        names = {leaf.path for leaf in self._lookup._leaves}.intersection(self._lookup.version.partition_columns)
-        by = " and ".join(map(repr, sorted(names)))
+    def _why_not(self, match: FilterMatch) -> str:
+        # Partition columns that hidden partitioning derives are no columns that a predicate can name.
+        paths = {leaf.path for leaf in self._lookup.columns.leaves}
+        by = " and ".join(map(repr, sorted(paths.intersection(self._lookup.version.partition_columns))))
         return (
-            f"table {self._lookup.version.table!r}: {to_short_sql(self._predicate)} may be true of some of the rows of "
-            f"{len(scope.cut):,} of {scope.fragments_total:,} files, such as {scope.cut[0].path}, and what is "
-            f"kept tells them not apart: choose whole partitions{f', by {by}' if by else ''}, or let these files be "
-            "read, with `filter(…, read=True)`"
+            f"table {self._lookup.version.table!r}: {to_short_sql(self._predicate)} may match some of the rows of "
+            f"{len(match.partial_fragments):,} of {match.fragments_total:,} files, such as "
+            f"{match.partial_fragments[0].path}, and stored statistics cannot tell these rows apart: filter by whole "
+            f"partitions{f', by {by}' if by else ''}, or allow these files to be read, with `filter(…, read=True)`"
         )
 
     def _policies(self, leaves: Sequence[LeafColumn]) -> list[ResolvedPolicy]:
@@ -109,7 +117,7 @@ class FilteredProfileReader:
     def _policy(self, row: ColumnStatistics) -> ResolvedPolicy:
         if row.reason == HIDDEN_REASON:
             return ResolvedPolicy(values="hidden")
-        kept = self._lookup._profile(None).histogram(row.column)
+        kept = self._lookup.profiles.profile(None).histogram(row.column)
         frequencies = {"enumerated": "all", "repeated": "repeated", "off": "off"}.get(row.frequencies, "estimated")
         return ResolvedPolicy(
             frequencies=frequencies,

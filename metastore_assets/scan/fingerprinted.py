@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from metastore_assets.caching import lock_free_cached_property
 from metastore_assets.errors import CorruptionError
-from metastore_assets.lookup.profile_files import Profile
+from metastore_assets.lookup.profiles import Profile
 from metastore_assets.pipeline.profiles.states_reader import StatesReader
 from metastore_assets.pipeline.value_counts.print_values import read_prints
 from metastore_assets.statistics.column import ColumnStatistics

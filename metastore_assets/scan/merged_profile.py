@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from metastore_assets.config import ResolvedPolicy
 from metastore_assets.errors import CorruptionError
-from metastore_assets.lookup.profile_files import with_infinities
+from metastore_assets.lookup.profiles import with_infinities
 from metastore_assets.pipeline.profile_spec import ProfileSpec
 from metastore_assets.pipeline.profiles.files import shown_histogram
 from metastore_assets.pipeline.profiles.states_reader import StatesReader

@@ -19,7 +19,7 @@ from metastore_assets.expressions.row_filter import RowFilter
 from metastore_assets.formats.base import Fragment, FragmentReader
 from metastore_assets.formats.schema_casting import restore_default_values
 from metastore_assets.lookup import Table
-from metastore_assets.lookup.scope import Scope
+from metastore_assets.lookup.filtered_view import FilterMatch
 from metastore_assets.scan.matching_rows import StartSpark, map_fragments, opened_fragment, row_masks, scan_engine
 from metastore_assets.scan.scan_plan import resolve_fragments
 from metastore_assets.spark.runner import SizedRunner
@@ -50,12 +50,12 @@ class PartialFragments:
     """The fragments that a predicate cuts, read as columns of them are asked for."""
 
     def __init__(
-        self, lookup: Table, predicate: Predicate, scope: Scope, table: TableConfig, spark: StartSpark | None
+        self, lookup: Table, predicate: Predicate, match: FilterMatch, table: TableConfig, spark: StartSpark | None
     ) -> None:
         self._schema = lookup.version.schema
         self._predicate = predicate
         self._lookup = lookup
-        self._scope = scope
+        self._match = match
         self._table = table
         self._spark = spark
         self._fragments: list[Fragment] | None = None
@@ -74,7 +74,7 @@ class PartialFragments:
         engine = scan_engine(self._spark)
         if self._fragments is None:
             runner = SizedRunner(engine.start)
-            ids = {own.id for own in self._scope.cut}
+            ids = {own.id for own in self._match.partial_fragments}
             self._fragments, schema = resolve_fragments(self._lookup, self._table, ids, runner)
             self._schema = pa.schema([restore_default_values(field, schema) for field in self._schema])
         task = partial(profile_filtered_rows, RowFilter(self._predicate, self._schema), self._fields(columns), union)

@@ -19,7 +19,7 @@ from metastore_assets.expressions.row_filter import RowFilter
 from metastore_assets.formats import MetadataCache, Snapshot, SnapshotReference, TableFormat, open_table_format
 from metastore_assets.formats.base import Fragment
 from metastore_assets.lookup import Table
-from metastore_assets.lookup.prune import unknown_bounds
+from metastore_assets.lookup.pruning import unknown_bounds
 from metastore_assets.tasks.runner import TaskRunner
 from metastore_assets.values.leaf_columns import schema_leaves
 from metastore_assets.values.physical import canonical
@@ -80,7 +80,7 @@ def plan_scan_of(
     }
     # Of a column that is new since, or of another type, the version knows nothing.
     unknown = {leaf.field_id for leaf in leaves if former.get(leaf.field_id) != type_fingerprint(leaf.type)}
-    known = lookup.pruned(predicate, unknown).known()
+    known = lookup.pruner.prune(predicate, unknown).rows_by_id()
     whole: list[Fragment] = []
     undecided: list[Fragment] = []
     unread: set[str] = set()
@@ -126,7 +126,7 @@ def resolve_fragments(
 def bound_by_format(
     table_format: TableFormat, snapshot: Snapshot, fragments: Sequence[Fragment], predicate: Predicate
 ) -> dict[str, tuple[int, int, int]]:
-    """By fragment's id, as of `Pruning.known`, what the format's own metadata say of those whose rows they count."""
+    """Return, as `Pruning.rows_by_id`, what the format's metadata says of fragments whose rows it counts."""
     counted = [fragment for fragment in fragments if fragment.row_count is not None]
     if not counted:
         return {}

@@ -20,12 +20,15 @@ from pyspark.sql.types import StructType
 from metastore_assets.config import MetastoreConfig, TableConfig, load_config
 from metastore_assets.databases import find_table
 from metastore_assets.errors import ConfigError, UnsupportedTypeError
-from metastore_assets.lookup import Table, open_table
+from metastore_assets.lookup import Table
+from metastore_assets.lookup.versions import open_version
 from metastore_assets.scan.dataframe import column_positions, read_scan_tasks, scan_tasks
 from metastore_assets.scan.scan_plan import ScanPlan, plan_scan_of, plan_table
+from metastore_assets.scan.scanner import TableScanner
 from metastore_assets.scan.spark_types import spark_arrow_type
 from metastore_assets.spark.pyspark_compat import arrow_schema
 from metastore_assets.spark.runner import balanced_bins, pack, prepare_task
+from metastore_assets.store.objects import ObjectStore
 
 _NAME = "metastore"
 _SPLIT_BYTES = 64 << 20
@@ -146,7 +149,9 @@ class _Table:
         version = options.get("version")
         if version is not None and not (version.isascii() and version.isdigit()):
             raise ConfigError(f"option version: a number, not {version!r}")
-        return open_table(root, options["table"], None if version is None else int(version), storage_options=own)
+        number = None if version is None else int(version)
+        versions, opened = open_version(ObjectStore(root, own), options["table"], number)
+        return Table(versions.objects, opened, TableScanner)
 
 
 def _with_prefix(options: Mapping[str, Any], prefix: str) -> dict[str, str]:

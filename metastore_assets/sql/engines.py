@@ -9,13 +9,14 @@ import pyarrow as pa
 
 from metastore_assets.duckdb_queries import query_connection, walk
 from metastore_assets.errors import QueryError
-from metastore_assets.lookup import Metastore
 from metastore_assets.messages import close_names
 from metastore_assets.sql.views import VIEWS, view_batches
 
 if TYPE_CHECKING:
     import duckdb
     from pyspark.sql import SparkSession
+
+    from metastore_assets.metastore import Metastore
 
 
 def query(metastore: Metastore, text: str, *, unrestricted: bool = False) -> pa.Table:

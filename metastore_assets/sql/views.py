@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from metastore_assets.errors import NotKeptError, VersionNotFoundError
 from metastore_assets.history import read_history
 from metastore_assets.history.rows import OF_VERSIONS, SCHEMA, of_version, record
-from metastore_assets.lookup import Metastore, Table
+from metastore_assets.lookup import Table
 from metastore_assets.sql.columns import BINS, LISTED, bins_of_column, listed_values
 from metastore_assets.values.leaf_columns import schema_leaves
+
+if TYPE_CHECKING:
+    from metastore_assets.metastore import Metastore
 
 _PORTION = 5_000
 """Records that become Arrow at a time."""
@@ -124,7 +127,7 @@ def _frequencies(table: Table) -> Iterator[pa.RecordBatch]:
 def _histograms(table: Table) -> Iterator[pa.RecordBatch]:
     for row in table.statistics():
         try:
-            histogram = table.lattice(row.column)
+            histogram = table.dyadic_histogram(row.column)
         except NotKeptError:
             continue
         if histogram is not None:

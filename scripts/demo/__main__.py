@@ -16,8 +16,8 @@ from pathlib import Path
 
 from metastore_assets.config import MetastoreConfig, config_path, load_config
 from metastore_assets.formats import open_table_format
-from metastore_assets.lookup import Metastore
-from metastore_assets.lookup.answers import Quantile
+from metastore_assets.metastore import Metastore
+from metastore_assets.lookup.results import Quantile
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.versions import VersionStore
 from scripts.demo.bucket import Bucket, demo_bucket

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from rich.console import Console
 from rich.text import Text
 
-from metastore_assets.lookup.answers import Quantile
+from metastore_assets.lookup.results import Quantile
 from metastore_assets.startup import python_command
 from scripts.demo.change import Change
 from scripts.demo.commits import Commit

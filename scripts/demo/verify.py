@@ -9,7 +9,7 @@ import pyarrow as pa
 from deltalake import DeltaTable, QueryBuilder
 
 from metastore_assets.config import MetastoreConfig
-from metastore_assets.lookup import Metastore
+from metastore_assets.metastore import Metastore
 from scripts.demo.lakehouse import Lakehouse
 
 Facts = tuple[int, int, Decimal]

@@ -10,7 +10,8 @@ from metastore_assets.checks import CheckResult, Finding, evaluate_checks
 from metastore_assets.checks.subject import Surroundings
 from metastore_assets.config import TableConfig
 from metastore_assets.formats.base import Snapshot
-from metastore_assets.lookup import Metastore, Table
+from metastore_assets.lookup import Table
+from metastore_assets.metastore import Metastore
 from metastore_assets.store.objects import ObjectStore
 
 

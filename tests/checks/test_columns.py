@@ -57,7 +57,7 @@ CASES: list[tuple[str, Any, str, str]] = [
     ("text", {"accepted_values": ["b", "x"]}, "failed", "ab not accepted; ab to b"),
     ("text_off", {"accepted_values": ["ab", "b"]}, "unknown", "`frequencies: all`"),
     ("text_off", {"accepted_values": ["x", "y"]}, "failed", "not accepted"),
-    ("number_off", {"accepted_values": [1, 3]}, "unknown", "not listed"),
+    ("number_off", {"accepted_values": [1, 3]}, "unknown", "no value counts"),
     ("number_off", {"accepted_values": [1, 2]}, "failed", "3 not accepted; 1 to 3"),
     ("long", {"accepted_values": ["a"]}, "failed", "no value is accepted"),
     ("nan", {"accepted_values": [1]}, "failed", "2 distinct values, and 1 is accepted"),
@@ -90,7 +90,7 @@ CASES: list[tuple[str, Any, str, str]] = [
     ("code", {"matches": "[A-Z]"}, "failed", "0.0% of 4 values"),
     ("code", {"matches": "(?s)A.|.|a.b"}, "passed", "100.0%"),
     ("code", {"matches": "A1|A2|é|a"}, "failed", "75.0%"),
-    ("text_off", {"matches": "a"}, "unknown", "not listed"),
+    ("text_off", {"matches": "a"}, "unknown", "no value counts"),
     ("hidden", {"matches": "a"}, "unknown", "hidden"),
 ]
 

@@ -31,7 +31,7 @@ def numbers(count: int, nulls: int = 0) -> pa.Table:
 
 def found_of(store: ObjectStore, table: Table, entry: Any, snapshot: Any = no_table, **version: Any) -> Finding:
     """What a check finds of a version that is otherwise than the published one."""
-    other = Table(store.child("orders"), replace(table.version, **version))
+    other = table.at(replace(table.version, **version))
     own = NamedCheck("own", None, parse_check(entry, "table"))
     return evaluate(own, Subject(other, around(store, snapshot, NOW)))
 
@@ -160,7 +160,7 @@ def test_which_version_is_compared_with(local_store: ObjectStore) -> None:
     found = [evaluate(each, Subject(table, around(local_store))) for each in own]
     assert found[0].measures["change"] == 3.0
     assert (found[1].status, found[1].advice) == ("unknown", None), "all were published within an hour"
-    same = Table(local_store.child("orders"), replace(table.version, snapshot="snapshot 2"))
+    same = table.at(replace(table.version, snapshot="snapshot 2"))
     check = NamedCheck("own", None, parse_check({"row_count_change": 0}, "table"))
     assert evaluate(check, Subject(same, around(local_store))).measures["change"] == 3.0, "version 2 is of its snapshot"
     for against, said in ((3, "is not before version 3"), (7, "is not before version 3")):

@@ -10,7 +10,7 @@ import pytest
 from metastore_assets.cli import failures
 from metastore_assets.config import TableConfig
 from metastore_assets.errors import ConfigError
-from metastore_assets.lookup import Metastore
+from metastore_assets.metastore import Metastore
 from tests.cli.support import error_of, run
 
 

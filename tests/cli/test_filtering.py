@@ -16,8 +16,8 @@ def test_prune(published: Path) -> None:
     assert (found["version"], found["snapshot"], found["fragments_total"]) == (2, "snapshot 2", 2)
     assert 0 < found["bytes"] < found["bytes_total"]
     assert (found["rows_lower"], found["rows_upper"]) == (0, 200)
-    (receipt,) = found["receipt"]
-    assert receipt == {
+    (elimination,) = found["explanation"]
+    assert elimination == {
         "conjunct": "id < 150",
         "statistic": "minimum",
         "fragments": 1,

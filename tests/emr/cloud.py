@@ -18,7 +18,8 @@ from deltalake import write_deltalake
 
 from metastore_assets import MetastoreConfig, TableConfig
 from metastore_assets.config import EmrServerlessConfig
-from metastore_assets.lookup import Metastore, Table
+from metastore_assets.lookup import Table
+from metastore_assets.metastore import Metastore
 from tests.conftest import REPOSITORY
 from tests.emr.played import played_aws
 

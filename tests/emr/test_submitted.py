@@ -40,7 +40,7 @@ def test_a_history(aws: Cloud, instance: DagsterInstance) -> None:
     other = Cloud(cloud.endpoint, cloud.application, cloud.folder, cloud.s3, cloud.emr).config()
     here = other.model_copy(update={"engine": "auto", "root": f"s3://lake/{cloud.folder}/again"}).resolved()
     refresh(here, here.table("sales"), lambda: pytest.fail("so little takes no Spark"))
-    from metastore_assets.lookup import Metastore
+    from metastore_assets.metastore import Metastore
 
     fresh = Metastore(here.root, cloud.options).table("sales")
     published = cloud.published()

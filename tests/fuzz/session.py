@@ -24,8 +24,9 @@ from metastore_assets.config import MetastoreConfig, TableConfig
 from metastore_assets.errors import ConfigError, NotKeptError, PredicateError
 from metastore_assets.expressions.sql_text import to_sql
 from metastore_assets.formats import decode_partition_key
-from metastore_assets.lookup import Metastore, Table
+from metastore_assets.lookup import Table
 from metastore_assets.lookup.json import show_json
+from metastore_assets.metastore import Metastore
 from metastore_assets.pipeline.refresh import refresh
 from metastore_assets.sql import query
 from tests.fuzz.columns import Leaf, paths_of
@@ -228,7 +229,11 @@ class Session:
         missed = meant.keys() - set().union(*paths.values())
         expect(missed, set(), "prune: rows in files that are left out")
         expect_true(found.rows[0] <= len(meant) <= found.rows[1], f"prune: {len(meant)} rows, not {found.rows}")
-        expect(len(list(found.eliminations())), found.fragments_total - found.fragment_count, "prune: files explained")
+        expect(
+            len(list(found.eliminated_fragments())),
+            found.fragments_total - found.fragment_count,
+            "prune: files explained",
+        )
         limit = self.draw.randrange(5)
         limited = lookup.prune(where, limit)
         rows = sum(len(self._ids(own.path) & meant.keys()) for own in limited.fragments)

@@ -22,7 +22,8 @@ from metastore_assets.errors import ColumnNotFoundError, ObjectNotFoundError, St
 from metastore_assets.history import delta_table, forget_values, gather, keep_history, read_history
 from metastore_assets.history import purge as history_purge
 from metastore_assets.history.rows import rows_of
-from metastore_assets.lookup import Metastore, Table
+from metastore_assets.lookup import Table
+from metastore_assets.metastore import Metastore
 from metastore_assets.statistics.json import column_to_json
 from metastore_assets.store.manifest import Version
 from metastore_assets.store.objects import ObjectStore
@@ -335,6 +336,6 @@ def test_where_the_library_would_look_elsewhere_no_history_is_kept(tmp_path: Pat
 
 def test_a_version_whose_files_are_gone(local_store: ObjectStore) -> None:
     table = published(local_store, 1)
-    table._objects.delete([table.version.files.statistics])
+    table.objects.delete([table.version.files.statistics])
     with pytest.raises(ObjectNotFoundError):
         table.history()

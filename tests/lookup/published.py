@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from metastore_assets.config import TableConfig
 from metastore_assets.lookup import Table
+from metastore_assets.metastore import open_scanner
 from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.index import table_index
 from metastore_assets.pipeline.partition_files import table_partition_files
@@ -133,4 +134,4 @@ def publish(
         ),
     )
     versions.publish(version)
-    return Table(versions.objects, versions.read(number))
+    return Table(versions.objects, versions.read(number), open_scanner)

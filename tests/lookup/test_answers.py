@@ -15,7 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from metastore_assets.errors import LiteralError, PartitionNotFoundError, VersionNotFoundError
-from metastore_assets.lookup import Metastore, Table, open_table
+from metastore_assets.lookup import Table
+from metastore_assets.metastore import Metastore, open_table
 from metastore_assets.statistics.tables import parse_statistics_rows
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.versions import VersionStore

@@ -31,8 +31,8 @@ from pyiceberg.types import (
 
 from metastore_assets.config import MetastoreConfig, TableConfig
 from metastore_assets.expressions.literals import to_literal
-from metastore_assets.lookup import open_table
 from metastore_assets.lookup.buckets import buckets_of
+from metastore_assets.metastore import open_table
 from metastore_assets.pipeline.refresh import refresh
 from metastore_assets.values.types import type_class
 
@@ -88,7 +88,7 @@ def test_fragments_of_other_buckets_are_out(tmp_path: Path) -> None:
     for name in names[::70]:
         left = lookup.prune(f"name = '{name}'")
         assert left.fragment_count == 1
-        assert {row.statistic for row in left.receipt} <= {"partition", "minimum", "maximum", "null_count"}
+        assert {row.statistic for row in left.explanation} <= {"partition", "minimum", "maximum", "null_count"}
         (planned,) = table.scan(f"name = '{name}'").plan_files()
         assert left.paths == [planned.file.file_path.removeprefix("file://")]
         assert lookup.count(f"name = '{name}' and id >= 0", own).count == 1

@@ -11,8 +11,9 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
-from metastore_assets.lookup import Metastore, Table
-from metastore_assets.lookup.profile_files import ProfileReader
+from metastore_assets.lookup import Table
+from metastore_assets.lookup.profiles import ProfileReader
+from metastore_assets.metastore import Metastore
 from metastore_assets.pipeline.profiles.files import write_statistics
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.store.manifest import ProfileFiles

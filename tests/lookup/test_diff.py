@@ -17,8 +17,9 @@ import pytest
 
 from metastore_assets.config import MetastoreConfig, TableConfig
 from metastore_assets.errors import ColumnNotFoundError, VersionNotFoundError
-from metastore_assets.lookup import Metastore, Table, open_table
+from metastore_assets.lookup import Table
 from metastore_assets.lookup.diff import diff_json
+from metastore_assets.metastore import Metastore, open_table
 from metastore_assets.pipeline.outcome import RefreshResult
 from metastore_assets.pipeline.refresh import refresh
 from metastore_assets.pipeline.value_counts.compact import compact

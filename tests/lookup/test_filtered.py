@@ -15,7 +15,8 @@ import pytest
 from metastore_assets.config import MetastoreConfig, TableConfig
 from metastore_assets.errors import ColumnNotFoundError, CorruptionError, LiteralError, PredicateError
 from metastore_assets.index import IndexReader
-from metastore_assets.lookup import Table, open_table
+from metastore_assets.lookup import Table
+from metastore_assets.metastore import open_table
 from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.index import read_rows
 from metastore_assets.pipeline.purge import purge
@@ -78,9 +79,9 @@ def check(lake: Lake, table: Table, where: str) -> None:
     assert {Path(own).resolve() for own in found} <= {Path(own).resolve() for own in left.paths}, where
     for fragment in left.fragments:
         assert fragment.least <= found.get(fragment.path, 0) <= fragment.most
-    assert left.fragment_count + sum(own.fragments for own in left.receipt) == left.fragments_total
-    assert left.bytes + sum(own.bytes for own in left.receipt) == left.bytes_total
-    assert len(list(left.eliminations())) == left.fragments_total - left.fragment_count
+    assert left.fragment_count + sum(own.fragments for own in left.explanation) == left.fragments_total
+    assert left.bytes + sum(own.bytes for own in left.explanation) == left.bytes_total
+    assert len(list(left.eliminated_fragments())) == left.fragments_total - left.fragment_count
     about = table.estimate(where)
     assert about.lower <= total <= about.upper, (where, total, about)
     assert about.lower <= about.estimate <= about.upper
@@ -93,13 +94,13 @@ def check_index(table: Table) -> None:
     version = table.version
     assert version.index is not None
     live = [entry for entry in version.fragments if entry.retired is None]
-    wanted = read_rows(Engine(no_spark, "auto"), table._objects, 7, live)
-    reader = IndexReader(table._objects, version.index)
+    wanted = read_rows(Engine(no_spark, "auto"), table.objects, 7, live)
+    reader = IndexReader(table.objects, version.index)
     names = reader.fragments(("name",))["name"].to_pylist()
     order = pa.array([names.index(name) for name in wanted.fragments["name"].to_pylist()], pa.int64())
     everything = tuple(wanted.fragments.schema.names)
     assert reader.fragments(everything).take(order).equals(wanted.fragments)
-    for leaf in table._leaves:
+    for leaf in table.columns.leaves:
         if leaf.field_id not in wanted.columns:
             continue
         cls = (
@@ -179,7 +180,7 @@ def test_values_by_partition_rule_out_what_bounds_do_not(tmp_path: Path) -> None
     left = table.prune("code = 'm3'")
     assert [fragment.partition_key for fragment in left.fragments] == ["part=3"]
     assert left.rows == (0, 2)
-    assert [(own.statistic, own.fragments) for own in left.receipt] == [("partition", 5)]
+    assert [(own.statistic, own.fragments) for own in left.explanation] == [("partition", 5)]
     assert table.prune("code in ('m1', 'm2') and id < 3").fragment_count == 2
     assert table.prune("code = 'mm'").fragment_count == 0
     assert table.prune("not (code = 'm3')").fragment_count == 6

@@ -18,7 +18,8 @@ import pytest
 
 from metastore_assets.config import MetastoreConfig, TableConfig
 from metastore_assets.errors import ConfigError
-from metastore_assets.lookup import Table, open_table
+from metastore_assets.lookup import Table
+from metastore_assets.metastore import open_table
 from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.membership import wrong_filters
 from metastore_assets.pipeline.purge import purge
@@ -154,8 +155,8 @@ def test_what_holds_a_value_is_never_left_out(tmp_path: Path, policy: str) -> No
     names = [name for name in SCHEMA.names if name != "flag"]
     assert check(folder, table, SCHEMA.names, 2) < 0.2
     assert check(folder, table, [name for name in names if name not in ("ratio", "single", "text", "raw")], 2) < 0.03
-    (receipt,) = table.prune(pc.field("price") == next(iter(folder.held.values()))["price"][3]).receipt
-    assert (receipt.statistic, receipt.fragments) == ("membership", 4)
+    (elimination,) = table.prune(pc.field("price") == next(iter(folder.held.values()))["price"][3]).explanation
+    assert (elimination.statistic, elimination.fragments) == ("membership", 4)
     folder.drop(2)
     folder.append(2)
     assert check(folder, folder.refreshed(), SCHEMA.names, 2) < 0.2

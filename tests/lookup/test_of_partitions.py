@@ -11,7 +11,8 @@ import pyarrow as pa
 import pytest
 
 from metastore_assets.errors import ColumnNotFoundError, PartitionNotFoundError
-from metastore_assets.lookup import Metastore, Table
+from metastore_assets.lookup import Table
+from metastore_assets.metastore import Metastore
 from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.partition_files import table_partition_files, wrong_rows
 from metastore_assets.store.objects import ObjectStore

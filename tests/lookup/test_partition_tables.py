@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from metastore_assets.config import TableConfig
 from metastore_assets.lookup import Table
+from metastore_assets.metastore import open_scanner
 from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.partition_files import table_partition_files
 from metastore_assets.statistics.column import ColumnStatistics
@@ -163,7 +164,7 @@ def table_after(made: Made, commits: list[dict[str, int | None]], generations: l
             row_count=sum(own.row_count for own in partitions),
         )
     assert base is not None
-    return Table(objects, base)
+    return Table(objects, base, open_scanner)
 
 
 def _no_spark() -> Any:

@@ -14,9 +14,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from metastore_assets.lookup import Table, open_table
-from metastore_assets.lookup import table as lookup_table
-from metastore_assets.lookup.profile_files import ProfileReader
+from metastore_assets.lookup import Table, profiles
+from metastore_assets.lookup.profiles import ProfileReader
+from metastore_assets.metastore import open_table
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.parquet import ParquetObject
@@ -118,7 +118,7 @@ def test_readers_at_once_are_told_what_one_alone_is(root: str, is_shared: bool) 
 @pytest.mark.parametrize("asked", ["top", "quantile", "histogram"])
 def test_a_question_opens_each_file_once(root: str, asked: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Though no more than one profile is kept open, and other readers ask of another one meanwhile."""
-    monkeypatch.setattr(lookup_table, "_OPEN_PROFILES", 1)
+    monkeypatch.setattr(profiles, "_OPEN_PROFILES", 1)
     shared, opened = open_table(root, "orders"), list[str]()
     plain_open, plain_statistics = ObjectStore.open_parquet, ProfileReader.statistics
 
@@ -128,7 +128,7 @@ def test_a_question_opens_each_file_once(root: str, asked: str, monkeypatch: pyt
 
     def statistics(self: ProfileReader, columns: Iterable[str] | None = None) -> list[ColumnStatistics]:
         found = plain_statistics(self, columns)
-        shared._profile("part=2")
+        shared.profiles.profile("part=2")
         return found
 
     monkeypatch.setattr(ObjectStore, "open_parquet", open_parquet)

@@ -25,7 +25,8 @@ from metastore_assets.errors import (
     PartitionNotFoundError,
     VersionNotFoundError,
 )
-from metastore_assets.lookup import Metastore, Table, open_table
+from metastore_assets.lookup import Table
+from metastore_assets.metastore import Metastore, open_table
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.sections import SectionReader, SectionWriter
 from metastore_assets.store.versions import VersionStore
@@ -193,10 +194,10 @@ def test_columns_without_a_finite_value_have_no_bins(orders: Table) -> None:
     [
         (
             lambda t: t.top("secret"),
-            "the values of column 'secret' of table 'orders' are not listed: its policy is",
+            "column 'secret' of table 'orders': its policy is `frequencies: off`",
         ),
-        (lambda t: t.top("address"), "column 'address' .* are not listed: a struct has no values of its own"),
-        (lambda t: t.top("tags"), "column 'tags' .* are not listed: a list has no values of its own: see its elements"),
+        (lambda t: t.top("address"), "column 'address' .*: a struct has no values of its own"),
+        (lambda t: t.top("tags"), "column 'tags' .*: a list has no values of its own: see its elements"),
         (
             lambda t: t.histogram("status"),
             "column 'status' of table 'orders' has no histogram: string is not numeric",
@@ -220,7 +221,7 @@ def test_values_beyond_the_limit_are_not_an_empty_list(
     table = publish(local_store, ORDERS)
     (row,) = table.statistics(["flat"])
     assert (row.distinct_count_guarantee, row.duplicate_count) == ("estimate", None)
-    told = f": about {row.distinct_count} distinct values, more than `frequencies: auto` lists; "
+    told = f": about {row.distinct_count} distinct values, more than `frequencies: auto` stores; "
     with pytest.raises(NotKeptError, match=told):
         table.top("flat")
 
@@ -314,7 +315,7 @@ def test_frequencies_in_several_files(local_store: ObjectStore) -> None:
             for name, rows in part:
                 writer.write_section(name, rows)
     files = replace(table.version.files, frequencies=tuple(f"part-{index}" for index in range(5)))
-    split = Table(objects, replace(table.version, files=files))
+    split = table.at(replace(table.version, files=files))
     for row in table.statistics():
         if row.frequencies == "enumerated":
             for n in (1, 2, 3, 1000):
@@ -324,8 +325,8 @@ def test_frequencies_in_several_files(local_store: ObjectStore) -> None:
 def test_a_list_that_is_nowhere_is_damage(local_store: ObjectStore) -> None:
     table = publish(local_store, ORDERS)
     unlisted = replace(table.version, lists=None)
-    with pytest.raises(CorruptionError, match="values of column 'amount' of table 'orders' are listed in no file"):
-        Table(local_store.child("orders"), unlisted).top("amount")
+    with pytest.raises(CorruptionError, match=r"values of column 'amount' of table 'orders'.*--full"):
+        table.at(unlisted).top("amount")
 
 
 def test_a_table_without_rows_or_columns(local_store: ObjectStore) -> None:
@@ -380,7 +381,7 @@ def test_the_tables_of_a_root(store: ObjectStore, request: pytest.FixtureRequest
 
 
 def test_threads_share_a_lookup(orders: Table) -> None:
-    lookup = Table(orders._objects, orders.version)
+    lookup = orders.at(orders.version)
     expected = str(orders.top("status")), orders.statistics(["flat"]), orders.histogram("amount", 5)
     wrong: list[object] = []
 

@@ -16,7 +16,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from metastore_assets.config import MetastoreConfig, TableConfig
-from metastore_assets.lookup import Metastore, Table
+from metastore_assets.lookup import Table
+from metastore_assets.metastore import Metastore
 from metastore_assets.pipeline import engine
 from metastore_assets.store.manifest import Version
 from metastore_assets.store.objects import ObjectStore
@@ -143,7 +144,7 @@ def profile(table: Table, partition: str | None = None) -> dict[str, Any]:
         if row.frequencies == "enumerated":
             values = table.top(row.column, 10**9, partition).values
             listed = sorted((repr(value.as_py()), count) for value, count in values)
-        histogram = table._profile(partition).histogram(row.column)
+        histogram = table.profiles.profile(partition).histogram(row.column)
         columns[row.column] = {
             **asdict(row),
             "enumerated": listed,

@@ -25,8 +25,8 @@ from pyiceberg.types import NestedField, StringType
 
 from metastore_assets.config import MetastoreConfig
 from metastore_assets.errors import VersionConflictError
-from metastore_assets.lookup import Metastore
-from metastore_assets.lookup.profile_files import ProfileReader
+from metastore_assets.lookup.profiles import ProfileReader
+from metastore_assets.metastore import Metastore
 from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.purge import purge
 from metastore_assets.pipeline.refresh import plan_refresh, refresh

@@ -14,7 +14,7 @@ import pytest
 from metastore_assets.config import MetastoreConfig
 from metastore_assets.errors import ColumnNotFoundError, PartitionNotFoundError
 from metastore_assets.expressions import sql_parser
-from metastore_assets.lookup import open_table
+from metastore_assets.metastore import open_table
 from metastore_assets.pipeline.backfill import plan_backfill
 from metastore_assets.pipeline.backfill_plan import Choice
 from metastore_assets.pipeline.refresh import refresh

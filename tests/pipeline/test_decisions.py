@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from metastore_assets.config import FREQUENCY_LIMIT, NEAR_UNIQUE_FROM, MetastoreConfig, TableConfig
 from metastore_assets.errors import NotKeptError
-from metastore_assets.lookup import Metastore
+from metastore_assets.metastore import Metastore
 from metastore_assets.pipeline.auto_policies import why_estimated, why_listed
 from metastore_assets.pipeline.merging import reduce
 from metastore_assets.pipeline.outcome import RefreshResult

@@ -12,7 +12,7 @@ import pytest
 
 from metastore_assets.config import MetastoreConfig
 from metastore_assets.errors import ConfigError
-from metastore_assets.lookup import Metastore
+from metastore_assets.metastore import Metastore
 from metastore_assets.pipeline.outcome import RefreshResult
 from metastore_assets.pipeline.refresh import plan_refresh, refresh
 from metastore_assets.store.versions import versions_of

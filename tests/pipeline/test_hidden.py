@@ -16,7 +16,7 @@ from pydantic import SecretStr
 
 from metastore_assets.config import MetastoreConfig, TableConfig
 from metastore_assets.errors import ConfigError, CorruptionError, NotKeptError, ProfileError
-from metastore_assets.lookup import Metastore
+from metastore_assets.metastore import Metastore
 from metastore_assets.pipeline.hidden_key import KEY_FILE, KEY_VARIABLE
 from metastore_assets.pipeline.refresh import is_current, plan_refresh, refresh
 from metastore_assets.pipeline.verifying.verify import verify

@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from metastore_assets.config import MetastoreConfig, TableConfig
-from metastore_assets.lookup import open_table
+from metastore_assets.metastore import open_table
 from metastore_assets.pipeline.refresh import refresh
 from metastore_assets.pipeline.value_counts import ranges
 from metastore_assets.statistics.frequencies import Frequencies, split_frequencies

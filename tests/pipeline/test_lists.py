@@ -14,7 +14,7 @@ import pytest
 
 from metastore_assets.config import MetastoreConfig, TableConfig
 from metastore_assets.errors import VersionConflictError
-from metastore_assets.lookup import Metastore
+from metastore_assets.metastore import Metastore
 from metastore_assets.pipeline.merging import reduce
 from metastore_assets.pipeline.refresh import RefreshResult, refresh
 from metastore_assets.produce import Settings

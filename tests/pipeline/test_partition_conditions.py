@@ -58,7 +58,7 @@ from metastore_assets.errors import (
     TableNotFoundError,
 )
 from metastore_assets.formats import open_table_format
-from metastore_assets.lookup import open_table
+from metastore_assets.metastore import open_table
 from metastore_assets.pipeline.backfill_plan import Choice
 from metastore_assets.pipeline.refresh import refresh
 from tests.formats.hudi.writer import HudiWriter

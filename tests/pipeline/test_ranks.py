@@ -12,7 +12,8 @@ import duckdb
 import pytest
 
 from metastore_assets.errors import VersionConflictError
-from metastore_assets.lookup import Metastore, Table
+from metastore_assets.lookup import Table
+from metastore_assets.metastore import Metastore
 from metastore_assets.pipeline.refresh import refresh
 from metastore_assets.pipeline.value_counts.compact import compact
 from metastore_assets.produce import Settings

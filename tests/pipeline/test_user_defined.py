@@ -17,8 +17,8 @@ import pytest
 
 from metastore_assets.config import MetastoreConfig
 from metastore_assets.errors import ConfigError
-from metastore_assets.lookup import Metastore
 from metastore_assets.lookup.json import column_to_json
+from metastore_assets.metastore import Metastore
 from metastore_assets.pipeline import auto_policies as decisions
 from metastore_assets.pipeline.outcome import RefreshResult
 from metastore_assets.pipeline.profiles.states_writer import SHORT_LIST

@@ -20,8 +20,9 @@ from hypothesis import strategies as st
 from metastore_assets.assets.metadata import profile_metadata
 from metastore_assets.assets.names import KINDS as FILES
 from metastore_assets.config import MetastoreConfig, TableConfig
-from metastore_assets.lookup import Metastore, Table
+from metastore_assets.lookup import Table
 from metastore_assets.lookup.json import histogram_json, scalar_json, show_json, top_json
+from metastore_assets.metastore import Metastore
 from metastore_assets.pipeline.refresh import refresh
 from metastore_assets.pipeline.value_counts import frequency_exchange
 from metastore_assets.report.glance import glance_at

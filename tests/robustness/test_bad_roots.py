@@ -11,7 +11,7 @@ import pytest
 
 from metastore_assets.config import MetastoreConfig
 from metastore_assets.errors import StoreError
-from metastore_assets.lookup import Metastore
+from metastore_assets.metastore import Metastore
 from metastore_assets.pipeline.outcome import Progress
 from metastore_assets.pipeline.refresh import refresh
 from tests.pipeline.support import Lake, assert_same, everything

@@ -15,7 +15,8 @@ from deltalake import DeltaTable, Field, write_deltalake
 from metastore_assets.config import MetastoreConfig, TableConfig, load_config
 from metastore_assets.errors import ConfigError, MetastoreError, ProfileError, TableFormatError, TableNotFoundError
 from metastore_assets.formats import decode_partition_key
-from metastore_assets.lookup import Metastore, Table
+from metastore_assets.lookup import Table
+from metastore_assets.metastore import Metastore
 from metastore_assets.pipeline.refresh import refresh
 from tests.pipeline.support import Lake, assert_same, everything
 from tests.robustness.support import assert_equals_scratch, no_spark, refreshed, versions

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from metastore_assets.errors import CorruptionError, StoreError
-from metastore_assets.lookup import Metastore
+from metastore_assets.metastore import Metastore
 from metastore_assets.store.document import FORMAT_VERSION, stored_entries
 from tests.pipeline.support import Lake, assert_same, everything
 from tests.robustness.support import copied, from_scratch, refreshed, versions

@@ -13,7 +13,8 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from metastore_assets.errors import NotKeptError
-from metastore_assets.lookup import Metastore, Table
+from metastore_assets.lookup import Table
+from metastore_assets.metastore import Metastore
 from metastore_assets.pipeline.refresh import refresh
 from tests.pipeline.support import Lake, rows
 from tests.robustness.support import assert_equals_scratch, no_spark, refreshed

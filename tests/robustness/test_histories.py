@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from metastore_assets.lookup import Metastore
+from metastore_assets.metastore import Metastore
 from tests.pipeline.support import everything_on_spark
 from tests.robustness.delta_tables import DeltaCopyOnWrite, DeltaMapped
 from tests.robustness.file_tables import PlainFiles

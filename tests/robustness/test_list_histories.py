@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from metastore_assets.config import MetastoreConfig
-from metastore_assets.lookup import Metastore
+from metastore_assets.metastore import Metastore
 from metastore_assets.pipeline import auto_policies as decisions
 from metastore_assets.pipeline.hidden_key import KEY_FILE
 from metastore_assets.pipeline.verifying.verify import verify

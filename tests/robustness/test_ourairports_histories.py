@@ -21,7 +21,8 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.expressions import In
 
 from metastore_assets.config import MetastoreConfig, TableConfig
-from metastore_assets.lookup import Metastore, Table
+from metastore_assets.lookup import Table
+from metastore_assets.metastore import Metastore
 from tests.robustness.support import refreshed
 
 if TYPE_CHECKING:

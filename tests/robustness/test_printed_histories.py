@@ -14,7 +14,8 @@ import pyarrow as pa
 import pytest
 
 from metastore_assets.config import ColumnPolicy
-from metastore_assets.lookup import Metastore, Table
+from metastore_assets.lookup import Table
+from metastore_assets.metastore import Metastore
 from metastore_assets.pipeline.refresh import refresh
 from metastore_assets.pipeline.value_counts import prints
 from tests.robustness.delta_tables import DeltaMapped

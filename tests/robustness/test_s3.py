@@ -19,7 +19,8 @@ from deltalake import DeltaTable, write_deltalake
 from metastore_assets.config import MetastoreConfig, TableConfig
 from metastore_assets.errors import MetastoreError, StoreError
 from metastore_assets.formats import decode_partition_key
-from metastore_assets.lookup import Metastore, Table
+from metastore_assets.lookup import Table
+from metastore_assets.metastore import Metastore
 from metastore_assets.pipeline.refresh import refresh
 from tests.formats.s3_proxy import counted
 from tests.pipeline.support import Lake, assert_same, everything, rows

@@ -16,8 +16,8 @@ from pyiceberg.types import DoubleType, LongType, NestedField, StringType
 
 from metastore_assets.assets.metadata import profile_metadata
 from metastore_assets.config import MetastoreConfig, TableConfig
-from metastore_assets.lookup import Metastore
 from metastore_assets.lookup.json import show_json
+from metastore_assets.metastore import Metastore
 from metastore_assets.report.glance import glance_at
 from metastore_assets.store.manifest import Version
 from tests.pipeline.support import everything_on_spark, latest

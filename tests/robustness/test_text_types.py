@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from metastore_assets.config import MetastoreConfig, TableConfig
-from metastore_assets.lookup import Metastore
+from metastore_assets.metastore import Metastore
 from metastore_assets.pipeline.refresh import plan_refresh
 from tests.robustness.support import assert_equals_scratch, refreshed
 

@@ -159,7 +159,7 @@ def assert_column(told: Table, row: ColumnStatistics, leaf: Leaf, table: TableCo
         assert abs(row.distinct_count - len(leaf.counts)) <= 4, place
         assert (row.minimum, row.maximum, row.sum, row.frequencies, row.user_defined) == (*[None] * 3, "absent", {})
         with pytest.raises(NotKeptError, match="hidden"):
-            told.lattice(leaf.path, partition)
+            told.dyadic_histogram(leaf.path, partition)
         return
     assert (row.nan_count or 0) == leaf.counts["nan"], place
     assert_bounds(row, leaf, place)
@@ -229,7 +229,7 @@ def assert_bins(told: Table, row: ColumnStatistics, leaf: Leaf, policy: str | in
     values = leaf.finite
     if policy == "off" or not values or isinstance(values[0], bool | str | bytes):
         return
-    bins = told.lattice(row.column, partition)
+    bins = told.dyadic_histogram(row.column, partition)
     place = (partition, leaf.path)
     assert bins is not None, place
     width = Fraction(2) ** bins.exponent

@@ -14,7 +14,8 @@ from metastore_assets.config import MetastoreConfig, TableConfig
 from metastore_assets.errors import MetastoreError
 from metastore_assets.formats import open_table_format
 from metastore_assets.formats.base import Snapshot
-from metastore_assets.lookup import Table, open_table
+from metastore_assets.lookup import Table
+from metastore_assets.metastore import open_table
 from metastore_assets.pipeline.refresh import refresh
 from metastore_assets.values.json import scalar_json, value_json
 from metastore_assets.values.leaf_columns import plain_array

@@ -14,7 +14,8 @@ from pyspark.sql import SparkSession
 
 from metastore_assets.config import MetastoreConfig, TableConfig
 from metastore_assets.errors import ColumnNotFoundError, FragmentError, MetastoreError, UnsupportedTypeError
-from metastore_assets.lookup import Table, open_table
+from metastore_assets.lookup import Table
+from metastore_assets.metastore import open_table
 from metastore_assets.pipeline.refresh import refresh
 from metastore_assets.scan.scan_plan import plan_scan
 

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, seed, settings
 
 from metastore_assets.config import MetastoreConfig, TableConfig
-from metastore_assets.lookup import open_table
+from metastore_assets.metastore import open_table
 from metastore_assets.pipeline.refresh import refresh
 from metastore_assets.scan.matching_rows import matching_rows
 from metastore_assets.scan.scan_plan import plan_scan

@@ -13,7 +13,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from metastore_assets.config import MetastoreConfig
-from metastore_assets.lookup import open_table
+from metastore_assets.metastore import open_table
 from metastore_assets.pipeline.refresh import refresh
 from metastore_assets.values.leaf_columns import schema_leaves
 

@@ -12,7 +12,8 @@ import pytest
 
 from metastore_assets.config import MetastoreConfig, TableConfig
 from metastore_assets.errors import ConfigError, NotKeptError, ObjectNotFoundError
-from metastore_assets.lookup import Table, open_table
+from metastore_assets.lookup import Table
+from metastore_assets.metastore import open_table
 from metastore_assets.pipeline.place import table_location
 from metastore_assets.pipeline.refresh import refresh
 
@@ -67,15 +68,15 @@ def test_a_location_with_a_secret_is_not_told(uri: str) -> None:
 def test_what_a_version_does_not_tell_is_asked_for(tmp_path: Path) -> None:
     lookup = published(tmp_path)
     object.__setattr__(lookup.version, "place", None)
-    with pytest.raises(ConfigError, match="at a place that its version does not tell: give its configuration"):
+    with pytest.raises(ConfigError, match=r"table 't' .*`table=load_config"):
         lookup.count("x > 4")
     object.__setattr__(lookup.version, "place", {"uri": "catalog://prod/db.t", "format": "iceberg"})
-    with pytest.raises(ConfigError, match=r"catalog://prod/db\.t: give its configuration, as in `table=load_config"):
+    with pytest.raises(ConfigError, match=r"catalog://prod/db\.t: .*`table=load_config"):
         lookup.count("x > 4")
-    with pytest.raises(NotKeptError, match="choose whole partitions, by 'day'"):
+    with pytest.raises(NotKeptError, match="whole partitions, by 'day'"):
         lookup.filter("x > 4").row_count()
     object.__setattr__(lookup.version, "partition_columns", ("x_bucket", "day_month"))
-    with pytest.raises(NotKeptError, match="choose whole partitions, or let"):
+    with pytest.raises(NotKeptError, match="whole partitions, or"):
         lookup.filter("x > 4").row_count()
 
 

@@ -17,7 +17,8 @@ import pytest
 
 from metastore_assets.config import MetastoreConfig, TableConfig
 from metastore_assets.errors import NotKeptError
-from metastore_assets.lookup import FilteredView, open_table
+from metastore_assets.lookup import FilteredView
+from metastore_assets.metastore import open_table
 from metastore_assets.pipeline.refresh import refresh
 from metastore_assets.pipeline.value_counts import prints
 from tests.expressions.model import PATHS, holds, plain, predicates, rows_of, sql, table_of
@@ -170,7 +171,7 @@ def check(folder: Path, number: int, pairs: int) -> Counter[str]:
         except Exception as error:
             error.add_note(where)
             raise
-        cut = len(scope.scope.cut)
+        cut = len(scope.match.partial_fragments)
         seen["cut" if cut else "whole" if wanted else "nothing"] += 1
         assert scope.cost.fragments_read == cut
         if cut:

@@ -13,8 +13,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from metastore_assets.config import MetastoreConfig, TableConfig
-from metastore_assets.lookup import FilteredView, open_table
+from metastore_assets.lookup import FilteredView
 from metastore_assets.lookup.json import column_to_json
+from metastore_assets.metastore import open_table
 from metastore_assets.pipeline.refresh import refresh
 from metastore_assets.statistics.user_defined import loading
 from tests.pipeline.support import Lake

@@ -13,7 +13,8 @@ from deltalake import write_deltalake
 from pyspark.sql import DataFrame, SparkSession
 
 from metastore_assets.config import MetastoreConfig, TableConfig
-from metastore_assets.lookup import Table, open_table
+from metastore_assets.lookup import Table
+from metastore_assets.metastore import open_table
 from metastore_assets.pipeline.refresh import refresh
 from metastore_assets.scan import register
 from tests.expressions.model import holds, plain, predicates, rows_of, sql, table_of
@@ -125,7 +126,7 @@ def test_a_limit_opens_no_more_than_it_takes(spark: SparkSession, tmp_path: Path
     lookup = published(tmp_path, tmp_path / "lake")
     needed = lookup.prune("id >= 5", limit=18)
     assert needed.fragment_count == 2
-    assert sum(own.fragments for own in needed.receipt) == 4
+    assert sum(own.fragments for own in needed.explanation) == 4
     take_away(set(lookup.prune("true").paths) - set(needed.paths), tmp_path)
     assert len(lookup.scan(spark, "id >= 5", limit=18).collect()) == 18
     assert lookup.scan(spark, "id >= 5", limit=0).collect() == []

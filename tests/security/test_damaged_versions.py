@@ -18,7 +18,7 @@ import pytest
 from metastore_assets.cli.failures import explained
 from metastore_assets.config import MetastoreConfig, TableConfig
 from metastore_assets.errors import CorruptionError, MetastoreError
-from metastore_assets.lookup import Metastore, open_table
+from metastore_assets.metastore import Metastore, open_table
 from metastore_assets.pipeline.refresh import refresh
 from metastore_assets.sql import VIEWS, query
 from metastore_assets.store.objects import ObjectStore

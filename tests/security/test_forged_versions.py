@@ -15,7 +15,8 @@ import pytest
 from metastore_assets import profile
 from metastore_assets.config import MetastoreConfig, TableConfig
 from metastore_assets.errors import ConfigError, CorruptionError, MetastoreError
-from metastore_assets.lookup import Table, open_table
+from metastore_assets.lookup import Table
+from metastore_assets.metastore import open_table
 from metastore_assets.pipeline.refresh import refresh
 
 SECRET = "a-line-of-another-file"

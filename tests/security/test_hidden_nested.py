@@ -16,7 +16,7 @@ from deltalake.exceptions import DeltaError, SchemaMismatchError
 
 from metastore_assets.config import MetastoreConfig, TableConfig
 from metastore_assets.formats import open_table_format
-from metastore_assets.lookup import Metastore
+from metastore_assets.metastore import Metastore
 from metastore_assets.pipeline.profile_spec import table_profile_spec
 from metastore_assets.pipeline.refresh import refresh
 from metastore_assets.values.leaf_columns import children, schema_leaves

@@ -29,7 +29,7 @@ from metastore_assets.config import MetastoreConfig, TableConfig
 from metastore_assets.formats import metadata_cache, open_table_format
 from metastore_assets.formats.metadata_cache import MetadataCache
 from metastore_assets.history import gather
-from metastore_assets.lookup import open_table
+from metastore_assets.metastore import open_table
 from metastore_assets.pipeline.refresh import refresh
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.versions import VersionStore

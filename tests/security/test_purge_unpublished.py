@@ -18,7 +18,7 @@ from deltalake import DeltaTable, write_deltalake
 from metastore_assets.cli.commands import cli
 from metastore_assets.config import MetastoreConfig, TableConfig
 from metastore_assets.errors import MetastoreError
-from metastore_assets.lookup import Metastore
+from metastore_assets.metastore import Metastore
 from metastore_assets.pipeline import refresh as refreshing
 from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.purge import Purged

@@ -12,7 +12,7 @@ import pytest
 
 from metastore_assets import profile
 from metastore_assets.errors import QueryError
-from metastore_assets.lookup import Metastore
+from metastore_assets.metastore import Metastore
 from metastore_assets.sql import VIEWS, query
 from metastore_assets.sql.columns import bins_of_column
 from metastore_assets.statistics.histogram import build_histogram_of_values

@@ -18,7 +18,7 @@ from dagster import AssetKey, DagsterInstance
 
 from metastore_assets.config import load_config
 from metastore_assets.formats import open_table_format
-from metastore_assets.lookup import Metastore
+from metastore_assets.metastore import Metastore
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.versions import VersionStore
 from tests.formats.hudi.tables import HudiMergeOnRead

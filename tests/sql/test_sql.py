@@ -13,8 +13,8 @@ import pytest
 
 from metastore_assets.errors import QueryError
 from metastore_assets.history import gather
-from metastore_assets.lookup import Metastore
 from metastore_assets.lookup.json import scalar_json
+from metastore_assets.metastore import Metastore
 from metastore_assets.sql import VIEWS, query, spark_views, view_batches
 from metastore_assets.store.objects import ObjectStore
 from tests.cli.support import answer, error_of, execute, run

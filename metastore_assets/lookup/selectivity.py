@@ -29,7 +29,7 @@ from metastore_assets.expressions.predicates import (
     Predicate,
     leaves,
 )
-from metastore_assets.lookup.answers import Count
+from metastore_assets.lookup.results import Count
 from metastore_assets.statistics.column import ColumnStatistics, Guarantee
 from metastore_assets.statistics.histogram import Histogram
 from metastore_assets.values.physical import order_key, physical_value
@@ -52,7 +52,7 @@ class Estimate:
     other; the bounds do not."""
 
 
-class ColumnKnowledge(Protocol):
+class ColumnDistribution(Protocol):
     """What is asked of one column of a version."""
 
     row: ColumnStatistics
@@ -85,7 +85,7 @@ class _Rows:
 
 
 def estimate_rows(
-    predicate: Predicate, rows: int, known: Callable[[Column], ColumnKnowledge], index: tuple[int, int]
+    predicate: Predicate, rows: int, known: Callable[[Column], ColumnDistribution], index: tuple[int, int]
 ) -> Estimate:
     """How many of the `rows` of a table; `index` are the bounds that fragments give."""
     found = _of(predicate, rows, known)
@@ -97,7 +97,7 @@ def estimate_rows(
     return Estimate(lower, about, upper, "exact" if is_exact else "estimate", assumes)
 
 
-def _of(predicate: Predicate, rows: int, known: Callable[[Column], ColumnKnowledge]) -> _Rows:
+def _of(predicate: Predicate, rows: int, known: Callable[[Column], ColumnDistribution]) -> _Rows:
     if isinstance(predicate, Constant):
         exact = rows if predicate.value else 0
         return _Rows(exact, exact, exact)
@@ -132,7 +132,7 @@ def _intervals(children: Sequence[Predicate]) -> tuple[dict[Column, list[Compari
     return found, others
 
 
-def _interval(own: Sequence[Comparison], known: ColumnKnowledge) -> _Rows:
+def _interval(own: Sequence[Comparison], known: ColumnDistribution) -> _Rows:
     """Of the values that several comparisons of one column leave."""
     lows = [(order_key(one.value), one.operator == ">", one) for one in own if one.operator in (">", ">=", "=")]
     highs = [(order_key(one.value), one.operator != "<", one) for one in own if one.operator in ("<", "<=", "=")]
@@ -149,7 +149,7 @@ def _interval(own: Sequence[Comparison], known: ColumnKnowledge) -> _Rows:
     return found.within(values)
 
 
-def _before(value: pa.Scalar, inclusive: bool, known: ColumnKnowledge) -> _Rows:
+def _before(value: pa.Scalar, inclusive: bool, known: ColumnDistribution) -> _Rows:
     """Of the values that are less, or equal and `inclusive`."""
     row = known.row
     found = known.before(value, inclusive=inclusive)
@@ -201,7 +201,7 @@ def _by_histogram(value: pa.Scalar, histogram: Histogram, numbers: int) -> _Rows
     return _Rows(least, most + infinite, (least + most) / 2)
 
 
-def _equal(value: pa.Scalar, known: ColumnKnowledge) -> _Rows:
+def _equal(value: pa.Scalar, known: ColumnDistribution) -> _Rows:
     row = known.row
     try:
         found = known.frequency(value)
@@ -213,7 +213,7 @@ def _equal(value: pa.Scalar, known: ColumnKnowledge) -> _Rows:
         return _Rows(upto.least - below.most, upto.most - below.least, about).within(numbers)
 
 
-def _leaf(leaf: Leaf, known: ColumnKnowledge) -> _Rows:
+def _leaf(leaf: Leaf, known: ColumnDistribution) -> _Rows:
     row = known.row
     values, rows = row.value_count, row.value_count + row.null_count
     nans = row.nan_count if row.nan_count is not None else 0
@@ -236,7 +236,7 @@ def _leaf(leaf: Leaf, known: ColumnKnowledge) -> _Rows:
     return found.complement(values) if leaf.negated else found
 
 
-def _like(leaf: Like, known: ColumnKnowledge) -> _Rows:
+def _like(leaf: Like, known: ColumnDistribution) -> _Rows:
     values = known.row.value_count
     try:
         prefix, end = leaf.prefix.decode(), prefix_successor(leaf.prefix)

@@ -1,6 +1,7 @@
-"""The values of a column in their order: how many lie before a value, and which one lies at a rank.
+"""Ranks and quantiles of the values of a column in ascending order.
 
-From the full list of the values, from the table's lists, of which a block or two are read, or, about, from a sketch.
+Values come from a profile in memory, from the table's value counts, of which one or two blocks are read, or, as an
+estimate, from a sketch.
 """
 
 from __future__ import annotations
@@ -27,26 +28,26 @@ if TYPE_CHECKING:
 Method = Literal["discrete", "continuous"]
 
 
-class Ordered(Protocol):
-    """The values of a column, null left out, in the order of their class; NaN is the greatest."""
+class SortedValues(Protocol):
+    """The values of a column without null, in ascending order; NaN is the greatest."""
 
     @property
     def guarantee(self) -> Guarantee:
-        """What the answers are worth."""
+        """The guarantee of the answers."""
 
     @property
     def ranked(self) -> int:
-        """How many values there are but for NaN."""
+        """The number of values without NaN."""
 
     def at(self, rank: int) -> pa.Scalar:
-        """The value at a rank, from 0 up to `ranked`, and not with it."""
+        """Return the value at a rank from 0, inclusive, to `ranked`, exclusive."""
 
     def before(self, value: pa.Scalar, *, inclusive: bool = False) -> int:
-        """How many values are less than a scalar of the class, or equal to it and `inclusive`."""
+        """Return how many values are less than a scalar of the class, or equal to it if `inclusive`."""
 
 
-class ListedValues:
-    """Values that are all in memory, with their frequencies."""
+class ValuesInMemory:
+    """The sorted values of a profile, with their frequencies."""
 
     guarantee: Guarantee = "exact"
 
@@ -57,33 +58,33 @@ class ListedValues:
         self.ranked = total - count_nan(frequencies)
 
     def at(self, rank: int) -> pa.Scalar:
-        """As `Ordered`."""
+        """Return the value at a rank."""
         return self._values[int(np.searchsorted(self._ends, rank, "right"))]
 
     def before(self, value: pa.Scalar, *, inclusive: bool = False) -> int:
-        """As `Ordered`, by a binary search."""
+        """Return how many values are less, by a binary search."""
         key = sort_key(value)
         low, high = 0, len(self._values)
         while low < high:
             middle = (low + high) // 2
-            own = sort_key(self._values[middle])
-            low, high = (middle + 1, high) if own < key or (inclusive and own == key) else (low, middle)
+            other = sort_key(self._values[middle])
+            low, high = (middle + 1, high) if other < key or (inclusive and other == key) else (low, middle)
         return int(self._ends[low - 1]) if low else 0
 
 
-class StoredValues:
-    """Values of a column in the table's lists. Not safe to share between threads, as what it reads is not."""
+class TableValues:
+    """The sorted values of a column in the table's value counts. Not safe to share between threads."""
 
     guarantee: Guarantee = "exact"
 
-    def __init__(self, lists: ListReader, field_id: str, type_class: str) -> None:
-        self._ranks = lists.ranks(type_class)
+    def __init__(self, table_counts: ListReader, field_id: str, type_class: str) -> None:
+        self._ranks = table_counts.ranks(type_class)
         self._arrow = class_named(type_class).arrow
         self._column = pa.table({"column": pa.array([field_id])})
 
     @lock_free_cached_property
     def ranked(self) -> int:
-        """As `Ordered`."""
+        """The number of values without NaN."""
         total = self._ranks.total(self._column)
         if not t.is_floating(self._arrow):
             return total
@@ -91,11 +92,11 @@ class StoredValues:
         return total - (self.before(nan, inclusive=True) - self.before(nan))
 
     def at(self, rank: int) -> pa.Scalar:
-        """As `Ordered`."""
+        """Return the value at a rank."""
         return self._ranks.at_rank(self._column, rank)["value"][0].cast(self._arrow)
 
     def before(self, value: pa.Scalar, *, inclusive: bool = False) -> int:
-        """As `Ordered`."""
+        """Return how many values are less."""
         key = self._column.append_column("value", pa.repeat(value, 1))
         (rank,) = self._ranks.rank(key)
         return rank + self._ranks.count_between(key, key) if inclusive else rank
@@ -103,29 +104,29 @@ class StoredValues:
 
 @dataclass(frozen=True)
 class SketchedValues:
-    """Values of a class with distances, about, from their t-digest."""
+    """The values of a numeric or temporal column, estimated from their t-digest."""
 
     cls: TypeClass
     digest: Digest | None
     infinities: tuple[int, int]
-    """How often -inf and +inf occur, which the digest does not hold."""
+    """The frequencies of -inf and +inf, which the digest does not include."""
     bounds: tuple[pa.Scalar, pa.Scalar]
-    """Least and greatest value, both inclusive; no answer is further out."""
+    """The least and the greatest value, both inclusive. No answer is beyond them."""
     nans: int = 0
     guarantee: Guarantee = "estimate"
 
     @property
     def ranked(self) -> int:
-        """As `Ordered`."""
+        """The number of values without NaN."""
         return count_ranked_values(self.digest, self.infinities)
 
     def at(self, rank: int) -> pa.Scalar:
-        """As `Ordered`."""
+        """Return the estimated value at a rank."""
         (value,) = estimate_values(self.digest, self.cls, self.infinities, self.bounds, np.array([rank + 1]))
         return value
 
     def before(self, value: pa.Scalar, *, inclusive: bool = False) -> int:
-        """As `Ordered`. How many values are equal to one a sketch does not tell: as if none were, within the bounds."""
+        """Return how many values are less, estimated. Within the bounds no value counts as equal to another."""
         least, greatest = self.bounds
         key = is_nan, _ = sort_key(value)
         if is_nan:
@@ -137,30 +138,33 @@ class SketchedValues:
         return estimate_rank(self.digest, self.infinities, float(physical_value(value)))
 
 
-def quantile(values: Ordered, fraction: Fraction, method: Method) -> pa.Scalar | None:
-    """The quantile of a fraction from 0 to 1, NaN left out; None where there is no value.
+def quantile(values: SortedValues, fraction: Fraction, method: Method) -> pa.Scalar | None:
+    """Return the quantile of a fraction, without NaN; None where there is no value.
 
-    `discrete`: the least value that at least this fraction of the values does not exceed, SQL's `percentile_disc`.
-    `continuous`: between the two values nearest to the place, SQL's `percentile_cont`. Of integers, floats and
-    decimals that is a float64, rounded once; of temporal values the nearest unit, of dates as timestamps of
-    milliseconds.
+    Args:
+        values: The values of a column.
+        fraction: From 0 to 1, both inclusive.
+        method: `discrete` returns the least value that is not exceeded by at least this fraction of the values, as
+            SQL's `percentile_disc`. `continuous` interpolates between the two nearest values, as SQL's
+            `percentile_cont`: to a float64, rounded once, for numbers; to the nearest unit for temporal values, with
+            dates as timestamps of milliseconds.
     """
     n = values.ranked
     if not n:
         return None
     if method == "discrete":
         return values.at(max(1, math.ceil(fraction * n)) - 1)
-    place = fraction * (n - 1)
-    low = values.at(math.floor(place))
-    high = low if place.denominator == 1 else values.at(math.ceil(place))
-    return _between(low, high, place - math.floor(place))
+    position = fraction * (n - 1)
+    low = values.at(math.floor(position))
+    high = low if position.denominator == 1 else values.at(math.ceil(position))
+    return _interpolate(low, high, position - math.floor(position))
 
 
-def _between(low: pa.Scalar, high: pa.Scalar, share: Fraction) -> pa.Scalar:
+def _interpolate(low: pa.Scalar, high: pa.Scalar, share: Fraction) -> pa.Scalar:
     if t.is_floating(low.type):
         first, last = physical_value(low), physical_value(high)
         if first == last or math.isinf(first) or math.isinf(last):
-            return pa.scalar(_of_infinities(first, last, share), pa.float64())
+            return pa.scalar(_interpolate_infinities(first, last, share), pa.float64())
         return pa.scalar(float((1 - share) * Fraction(first) + share * Fraction(last)), pa.float64())
     exact = (1 - share) * physical_value(low) + share * physical_value(high)
     if t.is_temporal(low.type):
@@ -171,8 +175,8 @@ def _between(low: pa.Scalar, high: pa.Scalar, share: Fraction) -> pa.Scalar:
     return pa.scalar(float(exact / 10**scale), pa.float64())
 
 
-def _of_infinities(first: float, last: float, share: Fraction) -> float:
-    """Between equal values, or where one is infinite: then all that lies between the two is."""
+def _interpolate_infinities(first: float, last: float, share: Fraction) -> float:
+    """Interpolate between equal values, or where one is infinite: then all values between them are infinite."""
     if first == last or share == 0:
         return first
     return last if math.isinf(last) else first

@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import given
 
 from metastore_assets.expressions.row_bounds import RowBounds
-from metastore_assets.lookup.enough import enough
+from metastore_assets.lookup.pruning import fragments_for_limit
 
 SETS = st.lists(
     st.tuples(st.integers(0, 6), st.integers(0, 6), st.integers(1, 9)).map(
@@ -22,7 +22,7 @@ SETS = st.lists(
 @given(SETS, st.integers(0, 20))
 def test_as_few_as_are_sure(sets: list[tuple[int, int, int]], limit: int) -> None:
     least, most, sizes = (np.array([own[at] for own in sets], np.int64) for at in range(3))
-    found = np.flatnonzero(enough(RowBounds(least, most), sizes, limit)).tolist()
+    found = np.flatnonzero(fragments_for_limit(RowBounds(least, most), sizes, limit)).tolist()
     may = [at for at, own in enumerate(sets) if own[1]]
     every = [own for count in range(len(may) + 1) for own in combinations(may, count)]
     sure = [own for own in every if sum(sets[at][0] for at in own) >= limit]

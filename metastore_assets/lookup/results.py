@@ -1,4 +1,4 @@
-"""What an answer is of: each carries the version and the snapshot that it is true for, and what it is worth."""
+"""The results of lookups. Each carries its guarantee, and the version and snapshot that it is true for."""
 
 from __future__ import annotations
 
@@ -10,17 +10,23 @@ import pyarrow as pa
 
 from metastore_assets.caching import lock_free_cached_property
 from metastore_assets.statistics.column import ColumnStatistics, Guarantee
+from metastore_assets.store.manifest import Version
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class AsOf:
-    """The published version that answers are of."""
+    """The published version that an answer is true for."""
 
     version: int
     snapshot: str
-    """The snapshot of the table that the version describes, as the table's format names it."""
+    """The snapshot that the version describes, as the table's format names it."""
+
+    @classmethod
+    def of(cls, version: Version) -> AsOf:
+        """Return the number and the snapshot of a version."""
+        return cls(version.number, version.snapshot)
 
 
 @dataclass(frozen=True)
@@ -28,10 +34,10 @@ class TopValues:
     """The most frequent values of a column."""
 
     values: list[tuple[pa.Scalar, int]]
-    """(value, frequency) by decreasing frequency, then increasing value; null is no value. Values are of the
-    canonical Arrow type of their class; `lookup.json.scalar_json` writes them as text."""
+    """(value, frequency) by decreasing frequency, then increasing value, without null. Values have the canonical Arrow
+    type of their class; `lookup.json.scalar_json` formats them as text."""
     guarantee: Guarantee
-    """What the frequencies are worth, and that no other value is more frequent."""
+    """Applies to the frequencies, and to the claim that no other value is more frequent."""
     as_of: AsOf = field(compare=False)
 
 
@@ -40,9 +46,9 @@ class Quantile:
     """One quantile of a column."""
 
     q: float
-    """The fraction that was asked for."""
+    """The requested fraction, from 0 to 1."""
     value: pa.Scalar | None
-    """None where the column has no value but NaN."""
+    """None where the column has no value except NaN."""
     guarantee: Guarantee
     as_of: AsOf = field(compare=False)
 
@@ -58,24 +64,24 @@ class Count:
 
 @dataclass(frozen=True)
 class ExactCount:
-    """An exact number of rows, and what it took."""
+    """An exact number of rows, and what was read to count them."""
 
     count: int
     fragments_read: int
     bytes_read: int
-    """Of the table's data files."""
+    """Bytes of the table's data files."""
     fragments_total: int
     version: int
     snapshot: str
-    """The snapshot that is counted, which need not be the version's."""
+    """The snapshot whose rows were counted, which may be newer than that of the version."""
 
     def to_json(self) -> dict[str, object]:
-        """The shape of `count --json`."""
+        """Return the document of `count --json`."""
         return asdict(self)
 
 
 class Answers(list[T]):
-    """Several answers of one kind, with what all of them are worth."""
+    """A list of answers of one kind, with the guarantee of all of them."""
 
     def __init__(self, answers: Iterable[T], guarantee: Guarantee, as_of: AsOf) -> None:
         super().__init__(answers)
@@ -83,30 +89,31 @@ class Answers(list[T]):
         self.as_of = as_of
 
 
-def names_of(columns: Iterable[str]) -> list[str]:
-    """The columns that are asked for; a text by itself is the name of one, and not of one for each of its letters."""
-    return [columns] if isinstance(columns, str) else list(columns)
-
-
 class Statistics(Sequence[ColumnStatistics]):
-    """Rows of statistics, each of one column of the table or of one partition. What a number is worth is in its row.
+    """Statistics of columns, of the table or of partitions: one row per column, or per partition and column.
 
-    A sequence that does not change; equal to another, or to a list, with the same rows. Of many partitions the rows are
-    made when the first one is asked for: who wants a table needs none.
+    An immutable sequence that equals another one, or a list, with the same rows. Rows of many partitions become objects
+    when one is first accessed, so that `to_arrow` alone does not pay for them.
     """
 
     def __init__(self, rows: Iterable[ColumnStatistics] | pa.Table, partitions: list[str] | None, as_of: AsOf) -> None:
-        """`rows` may be a table of them as `build_statistics_table` makes it, where the union may have more classes."""
-        self._told = rows if isinstance(rows, pa.Table) else list(rows)
+        """Hold rows, or a table of them.
+
+        Args:
+            rows: The rows, or a table as `statistics_table` returns it, whose unions may have further classes.
+            partitions: The partition key of each row; None where all rows describe the table.
+            as_of: The version that the rows belong to.
+        """
+        self._stored = rows if isinstance(rows, pa.Table) else list(rows)
         self.partitions = partitions
-        """The partition of each row; None where all are of the table as a whole."""
+        """The partition key of each row; None where all rows describe the table."""
         self.as_of = as_of
 
     @lock_free_cached_property
     def _rows(self) -> list[ColumnStatistics]:
         from metastore_assets.statistics.tables import parse_statistics_rows
 
-        return parse_statistics_rows(self._told) if isinstance(self._told, pa.Table) else self._told
+        return parse_statistics_rows(self._stored) if isinstance(self._stored, pa.Table) else self._stored
 
     @overload
     def __getitem__(self, at: SupportsIndex) -> ColumnStatistics: ...
@@ -118,7 +125,7 @@ class Statistics(Sequence[ColumnStatistics]):
         return self._rows[at]
 
     def __len__(self) -> int:
-        return len(self._told)
+        return len(self._stored)
 
     def __iter__(self) -> Iterator[ColumnStatistics]:
         return iter(self._rows)
@@ -132,10 +139,10 @@ class Statistics(Sequence[ColumnStatistics]):
         return repr(self._rows)
 
     def to_arrow(self) -> pa.Table:
-        """One row per column, or per partition and column, then with `partition` first: the columns of
-        `statistics.parquet`. Version and snapshot are in the schema's metadata.
+        """Return the rows with the columns of `statistics.parquet`, and `partition` first where there are partitions.
 
-        `minimum`, `maximum` and the values of `percentiles` are structs with one child per class of values that occurs.
+        `minimum`, `maximum` and the values of `percentiles` are structs with one child per type class that occurs. The
+        schema's metadata has the version and the snapshot.
         """
         return self._table
 
@@ -144,11 +151,11 @@ class Statistics(Sequence[ColumnStatistics]):
         from metastore_assets.statistics.tables import build_statistics_table, normalize_statistics_table
 
         table = (
-            normalize_statistics_table(self._told)
-            if isinstance(self._told, pa.Table)
-            else build_statistics_table(self._told)
+            normalize_statistics_table(self._stored)
+            if isinstance(self._stored, pa.Table)
+            else build_statistics_table(self._stored)
         )
         if self.partitions is not None:
             table = table.add_column(0, "partition", pa.array(self.partitions, pa.string()))
-        told = {"metastore.version": str(self.as_of.version), "metastore.snapshot": self.as_of.snapshot}
-        return table.replace_schema_metadata(told)
+        metadata = {"metastore.version": str(self.as_of.version), "metastore.snapshot": self.as_of.snapshot}
+        return table.replace_schema_metadata(metadata)

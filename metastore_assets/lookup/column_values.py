@@ -1,0 +1,329 @@
+"""The values of one column of a table, a partition or a filtered view."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+
+from metastore_assets.errors import CorruptionError, LiteralError, NotKeptError
+from metastore_assets.expressions.literals import parse_literal, to_literal
+from metastore_assets.lookup.profiles import Profile
+from metastore_assets.lookup.quantiles import (
+    Method,
+    SketchedValues,
+    SortedValues,
+    TableValues,
+    ValuesInMemory,
+    quantile,
+)
+from metastore_assets.lookup.results import AsOf, Count, Quantile
+from metastore_assets.statistics.column import ColumnStatistics
+from metastore_assets.statistics.finalize import derive_frequencies
+from metastore_assets.statistics.frequencies import EMPTY, Frequencies
+from metastore_assets.statistics.spread import Spread, spread
+from metastore_assets.values.physical import order_key
+from metastore_assets.values.types import TypeClass, class_named
+
+if TYPE_CHECKING:
+    from metastore_assets.value_counts import ListReader
+
+Number: TypeAlias = int | float | Decimal | Fraction
+_DIGITS = 400
+"""The greatest power of ten, up or down, in a fraction."""
+
+
+@dataclass(frozen=True)
+class TextValue:
+    """A value as text, as in a command's arguments. It is parsed by the type of the column that it is compared with."""
+
+    text: str
+
+
+def fraction_of(q: object) -> Fraction:
+    """Return a fraction from 0 to 1 as it is written: 0.1 is one tenth, not the nearest float. Raises LiteralError."""
+    try:
+        if isinstance(q, bool) or not isinstance(q, (int, float, str, Decimal, Fraction)):
+            raise ValueError(q)
+        text = str(q)
+        number = Decimal(0) if "/" in text else Decimal(text)
+        if abs(number.adjusted()) > _DIGITS:
+            raise ValueError(q)  # written out, its digits might not fit into memory
+        fraction = Fraction(text)
+        if not 0 <= fraction <= 1:
+            raise ValueError(q)
+    except (ValueError, ArithmeticError) as error:
+        raise LiteralError(f"{q!r} is no quantile: give a number from 0 to 1") from error
+    return fraction
+
+
+class ColumnValues:
+    """Answers about the values of one column. Reads no more than an answer needs."""
+
+    def __init__(
+        self,
+        row: ColumnStatistics,
+        subject: str,
+        profile: Profile,
+        table_counts: Callable[[], ListReader],
+        reason: str | None,
+        *,
+        stores_value_counts: bool,
+        is_table: bool,
+        as_of: AsOf,
+    ) -> None:
+        """Answer from a profile and, where it describes the whole table, from the table's value counts.
+
+        Args:
+            row: The statistics of the column in the profile.
+            subject: How messages refer to the column.
+            profile: The profile.
+            table_counts: Returns the value counts of the table.
+            reason: Why the column has no value counts, where an automatic policy decided that.
+            stores_value_counts: Whether the profile itself may store value counts.
+            is_table: Whether the profile describes all rows of the table.
+            as_of: The version that answers.
+        """
+        self._row = row
+        self._subject = subject
+        self._profile = profile
+        self._table_counts = table_counts
+        self._reason = reason
+        self._stores_value_counts = stores_value_counts
+        self._is_table = is_table
+        self._as_of = as_of
+
+    def literal(self, value: object) -> pa.Scalar:
+        """Return a value as a scalar of the column's canonical type.
+
+        Raises LiteralError, and NotKeptError where the column has no values of its own.
+        """
+        if isinstance(value, TextValue):
+            return parse_literal(value.text, self._type_class(), self._subject)
+        return to_literal(value, self._type_class(), self._subject)
+
+    def top(self, n: int) -> list[tuple[pa.Scalar, int]]:
+        """Return the n most frequent values with their frequencies. Raises NotKeptError, CorruptionError."""
+        row = self._row
+        self._require_value_counts()
+        if not row.value_count:
+            return []
+        from metastore_assets.value_counts import Cut
+
+        cut = self._table_counts().cuts.get(row.field_id, Cut())
+        n = n if cut.most is None else min(n, cut.most)
+        values = self._profile.top(row.field_id, n) if self._stores_value_counts else None
+        if values is None:
+            type_class, table_counts = self._resolve_table_counts()
+            table = table_counts.top(row.field_id, type_class, n, cut.least_frequency)
+            values = list(zip(table["value"], table["frequency"].to_pylist(), strict=True))
+        return [(value, frequency) for value, frequency in values if frequency >= cut.least_frequency]
+
+    def files(self) -> list[str]:
+        """Return the files whose rows add up to the values. Raises NotKeptError."""
+        self._require_value_counts()
+        if not self._row.value_count:
+            return []
+        type_class, table_counts = self._resolve_table_counts()
+        return table_counts.files(self._row.field_id, type_class)
+
+    def quantiles(self, fractions: Sequence[Fraction], method: Method) -> list[Quantile]:
+        """Return the quantile of each fraction. Raises NotKeptError."""
+        cls = self._type_class()
+        if method == "continuous" and not cls.is_ordinal and cls.kind != "null":
+            raise LiteralError(
+                f"{self._subject} has values of {self._row.type}, between which there are no others; ask for "
+                "discrete quantiles"
+            )
+        values = self._sorted_values()
+        return [Quantile(float(q), quantile(values, q, method), values.guarantee, self._as_of) for q in fractions]
+
+    def rank(self, value: pa.Scalar) -> Count:
+        """Return how many values are less than a value. Raises NotKeptError."""
+        values = self._sorted_values()
+        return Count(values.before(value), values.guarantee, self._as_of)
+
+    def before(self, value: pa.Scalar, *, inclusive: bool) -> Count | None:
+        """Return how many values are less, or equal if `inclusive`; None where the version cannot answer."""
+        try:
+            values = self._sorted_values()
+        except NotKeptError:
+            return None
+        return Count(values.before(value, inclusive=inclusive), values.guarantee, self._as_of)
+
+    def count_between(self, low: pa.Scalar, high: pa.Scalar) -> Count:
+        """Return how many values lie between two, both inclusive. Raises NotKeptError."""
+        values = self._sorted_values()
+        return Count(max(0, values.before(high, inclusive=True) - values.before(low)), values.guarantee, self._as_of)
+
+    def frequency(self, value: pa.Scalar) -> Count:
+        """Return how often a value occurs.
+
+        An estimate where only its fingerprint occurs, once, because it may be that of another value. Raises
+        NotKeptError.
+        """
+        count = self._frequency_by_statistics(value)
+        if count is None:
+            values = self._exact_values()
+            if values is None and self._has_fingerprints():
+                return self._frequency_by_fingerprint(value)
+            if values is None:
+                raise NotKeptError(f"the version has no value counts of {self._subject}: {self._why_no_value_counts()}")
+            count = values.before(value, inclusive=True) - values.before(value)
+        return Count(count, "exact", self._as_of)
+
+    def partitions_of(self, value: pa.Scalar) -> list[tuple[str, int]] | None:
+        """Return the keys of the table's partitions with a value, ascending, with its frequency in each.
+
+        None where the version has no value counts by partition of the column.
+        """
+        row = self._row
+        if (
+            not self._is_table
+            or row.frequencies != "enumerated"
+            or row.field_id not in self._table_counts().by_partition
+        ):
+            return None
+        if self._frequency_by_statistics(value) == 0:
+            return []
+        return self._table_counts().partitions_of(row.field_id, value)
+
+    def spread(self) -> Spread:
+        """Return how the values spread. Raises NotKeptError."""
+        self._type_class()
+        row = self._row
+        frequencies = self._all_frequencies()
+        if frequencies is not None:
+            return spread(_frequency_counts(frequencies))
+        repeated = self._repeated()
+        if repeated is not None:
+            from metastore_assets.value_counts.printed import with_singletons
+
+            return spread(with_singletons(_frequency_counts(repeated), row.value_count))
+        self._require_value_counts()
+        type_class, table_counts = self._resolve_table_counts()
+        return spread(table_counts.counts(row.field_id, type_class))
+
+    def pieces(self) -> Iterator[Frequencies]:
+        """Yield all values with their frequencies, ascending, in pieces of bounded size.
+
+        Under `frequencies: repeated` these are the values that occur at least twice. Raises NotKeptError.
+        """
+        self._type_class()
+        frequencies = self._all_frequencies()
+        if frequencies is None:
+            frequencies = self._repeated()
+        if frequencies is not None:
+            yield frequencies
+            return
+        self._require_value_counts()
+        type_class, table_counts = self._resolve_table_counts()
+        yield from table_counts.pieces(self._row.field_id, type_class)
+
+    def _require_value_counts(self) -> None:
+        if self._row.frequencies != "enumerated" and not self._has_fingerprints() and self._repeated() is None:
+            raise NotKeptError(f"the version has no value counts of {self._subject}: {self._why_no_value_counts()}")
+
+    def _repeated(self) -> Frequencies | None:
+        """Return the values that occur at least twice, where the profile has only these."""
+        has_repeated = self._row.frequencies == "repeated" and self._stores_value_counts
+        return self._profile.repeated(self._row.field_id) if has_repeated else None
+
+    def _has_fingerprints(self) -> bool:
+        """Return whether the table's value counts have the repeated values, and fingerprints of all others."""
+        return self._row.frequencies == "repeated" and self._is_table
+
+    def _frequency_by_fingerprint(self, value: pa.Scalar) -> Count:
+        type_class, table_counts = self._resolve_table_counts()
+        frequency = table_counts.frequency(self._row.field_id, type_class, value)
+        if frequency:
+            return Count(frequency, "exact", self._as_of)
+        # The value counts have every value of a fingerprint that occurs more than once.
+        may_occur = table_counts.print_frequency(self._row.field_id, value) == 1
+        return Count(1, "estimate", self._as_of) if may_occur else Count(0, "exact", self._as_of)
+
+    def _type_class(self) -> TypeClass:
+        if self._row.type_class is None:
+            raise NotKeptError(f"the version has no values of {self._subject}: {self._why_no_value_counts()}")
+        return class_named(self._row.type_class)
+
+    def _all_frequencies(self) -> Frequencies | None:
+        """Return all values where the profile alone has them; else None."""
+        row = self._row
+        if not row.value_count:
+            return EMPTY
+        if row.frequencies == "enumerated":
+            return self._profile.frequencies(row.field_id) if self._stores_value_counts else None
+        return derive_frequencies(row)
+
+    def _exact_values(self) -> SortedValues | None:
+        self._type_class()
+        frequencies = self._all_frequencies()
+        if frequencies is not None:
+            return ValuesInMemory(frequencies)
+        if self._row.frequencies != "enumerated":
+            return None
+        type_class, table_counts = self._resolve_table_counts()
+        return TableValues(table_counts, self._row.field_id, type_class)
+
+    def _sorted_values(self) -> SortedValues:
+        values, row = self._exact_values(), self._row
+        if values is not None:
+            return values
+        sketch = self._profile.sketch(row.field_id)
+        if sketch is None or row.minimum is None or row.maximum is None:
+            raise NotKeptError(
+                f"the version has neither value counts nor a sketch of {self._subject}: {self._why_no_value_counts()}"
+            )
+        return SketchedValues(self._type_class(), *sketch, (row.minimum, row.maximum), row.nan_count or 0)
+
+    def _resolve_table_counts(self) -> tuple[str, ListReader]:
+        """Return the column's type class and the table's value counts. Raises CorruptionError where they lack it."""
+        row, table_counts = self._row, self._table_counts()
+        if not self._is_table or row.type_class is None or row.field_id not in table_counts.columns:
+            raise CorruptionError(
+                f"no file of the version has the values of {self._subject}; rebuild with "
+                "`metastore refresh NAME --full`"
+            )
+        return row.type_class, table_counts
+
+    def _frequency_by_statistics(self, value: pa.Scalar) -> int | None:
+        """Return the frequency of NaN, or 0 for a value beyond the bounds; None for any other value."""
+        row = self._row
+        key = order_key(value)
+        if key != key:
+            return row.nan_count
+        if row.minimum is not None and key < order_key(row.minimum):
+            return 0
+        if row.maximum is not None and key > order_key(row.maximum):
+            return 0
+        return None
+
+    def _why_no_value_counts(self) -> str:
+        row = self._row
+        if row.frequencies == "off":
+            return "its policy is `frequencies: off`; with `frequencies: all` a refresh stores them"
+        if row.frequencies == "estimated":
+            about = "" if row.distinct_count_guarantee == "exact" else "about "
+            reason = (
+                self._reason or f"{about}{row.distinct_count:,} distinct values, more than `frequencies: auto` stores"
+            )
+            return f"{reason}; with `frequencies: all` a refresh stores them"
+        if row.frequencies == "repeated":
+            where = "of the table" if self._is_table else "of the whole table only"
+            return (
+                f"`frequencies: repeated` stores the values that occur at least twice, {where}; with "
+                "`algorithm: enumeration` or `frequencies: all` a refresh stores all"
+            )
+        return row.reason or f"{row.type} has no values of its own"
+
+
+def _frequency_counts(frequencies: Frequencies) -> list[tuple[int, int]]:
+    """Return (frequency, number of values with it) pairs, by increasing frequency."""
+    often, number = np.unique(frequencies.counts.to_numpy(), return_counts=True)
+    return list(zip(often.tolist(), number.tolist(), strict=True))

@@ -1,0 +1,252 @@
+"""The rows of a version that match a predicate, with the same questions as the table."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from threading import RLock
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+from metastore_assets.errors import CorruptionError, NotKeptError
+from metastore_assets.lookup.histograms import Histograms
+from metastore_assets.lookup.profiles import Profile
+from metastore_assets.lookup.relation import Relation, explains_missing_files
+from metastore_assets.lookup.results import AsOf, Statistics
+from metastore_assets.lookup.value_counts import ValueCounts
+from metastore_assets.statistics.spread import Spread
+from metastore_assets.store.manifest import FragmentEntry, PartitionEntry, Version
+
+if TYPE_CHECKING:
+    from metastore_assets.expressions.predicates import Predicate
+    from metastore_assets.lookup.pruning import Pruning
+    from metastore_assets.lookup.table import Table
+
+_OPEN_PROFILES = 32
+_READ_SINGLY = 8
+"""Up to so many partitions are looked up one by one."""
+
+
+@dataclass(frozen=True)
+class FilterMatch:
+    """The partitions and fragments of a version that match a predicate entirely or partly.
+
+    A partition or fragment without a matching row is left out. One without any row counts as absent.
+    """
+
+    full_partitions: tuple[PartitionEntry, ...]
+    """Partitions all of whose rows match, in the order of the version."""
+    full_fragments: tuple[FragmentEntry, ...]
+    """Fragments of other partitions all of whose rows match, in the order of the version."""
+    partial_fragments: tuple[FragmentEntry, ...]
+    """Fragments some of whose rows may match. Stored statistics cannot tell their rows apart."""
+    partial_partitions: tuple[PartitionEntry, ...]
+    """The partitions of `full_fragments` and `partial_fragments`, in the order of the version."""
+    row_bounds: tuple[int, int]
+    """The least and the greatest possible number of matching rows, both inclusive."""
+    is_table: bool
+    """Whether all rows of the version match."""
+    fragments_total: int
+    """The number of fragments of the version."""
+
+    @property
+    def full_row_count(self) -> int:
+        """The number of rows of the partitions and fragments that match entirely."""
+        partition_rows = sum(entry.row_count for entry in self.full_partitions)
+        return partition_rows + sum(entry.row_count for entry in self.full_fragments)
+
+    def within(self, partition: str) -> FilterMatch:
+        """Return the match in one partition. `row_bounds` stay those of the whole version."""
+        return replace(
+            self,
+            full_partitions=tuple(entry for entry in self.full_partitions if entry.key == partition),
+            full_fragments=tuple(entry for entry in self.full_fragments if entry.partition_key == partition),
+            partial_fragments=tuple(entry for entry in self.partial_fragments if entry.partition_key == partition),
+            partial_partitions=tuple(entry for entry in self.partial_partitions if entry.key == partition),
+            is_table=False,
+        )
+
+
+def filter_match(pruning: Pruning, find_partition: Callable[[str], PartitionEntry | None]) -> FilterMatch:
+    """Return the partitions and fragments that match the predicate of a pruning.
+
+    Args:
+        pruning: The pruning, without a limit.
+        find_partition: Returns the partition with a key.
+
+    Raises:
+        CorruptionError: The index has fragments that the version lacks.
+    """
+    version, keys = pruning.version, pruning.partition_keys()
+    is_full, may_match = pruning.bounds.least == pruning.row_counts, pruning.bounds.most > 0
+    names, codes = keys.dictionary.to_pylist(), keys.indices.to_numpy()
+    is_partial = np.bincount(codes, ~is_full, len(names)) > 0
+    has_matches = np.bincount(codes, may_match, len(names)) > 0
+    full_keys = [names[at] for at in np.flatnonzero(has_matches & ~is_partial)]
+    partial_keys = [names[at] for at in np.flatnonzero(has_matches & is_partial)]
+    fragments: tuple[FragmentEntry, ...] = ()
+    full_by_id: dict[str, bool] = {}
+    if partial_keys:
+        mask = (has_matches & is_partial)[codes] & may_match
+        full_by_id = dict(zip(pruning.ids(mask), is_full[mask].tolist(), strict=True))
+        fragments = tuple(entry for entry in version.fragments if entry.retired is None and entry.id in full_by_id)
+        if len(fragments) != len(full_by_id):
+            raise CorruptionError(
+                f"table {version.table!r}, version {version.number}: its index has fragments that the version lacks; "
+                f"rebuild with `metastore refresh {version.table} --full`"
+            )
+    return FilterMatch(
+        full_partitions=_partitions(version, full_keys, find_partition),
+        full_fragments=tuple(entry for entry in fragments if full_by_id[entry.id]),
+        partial_fragments=tuple(entry for entry in fragments if not full_by_id[entry.id]),
+        partial_partitions=_partitions(version, partial_keys, find_partition),
+        row_bounds=pruning.rows,
+        is_table=not is_partial.any(),
+        fragments_total=pruning.fragments_total,
+    )
+
+
+def _partitions(
+    version: Version, keys: list[str], find_partition: Callable[[str], PartitionEntry | None]
+) -> tuple[PartitionEntry, ...]:
+    if len(keys) <= _READ_SINGLY:
+        return tuple(entry for key in sorted(keys) if (entry := find_partition(key)) is not None)
+    key_set = set(keys)
+    return tuple(entry for entry in version.partitions if entry.key in key_set)
+
+
+class MatchReader(Protocol):
+    """What merges stored profiles and, where it may, reads the fragments that match partly."""
+
+    def profile(self, match: FilterMatch, partition: str | None) -> Profile:
+        """Return the profile of the matching rows; with `partition` the match is within it. Raises NotKeptError."""
+
+    def count_partial_rows(self, match: FilterMatch, partition: str | None) -> int:
+        """Return the number of matching rows in `match.partial_fragments`. Raises NotKeptError."""
+
+    def cost(self) -> tuple[int, int]:
+        """Return how many fragments of the table were read so far, and how many bytes of them."""
+
+
+@dataclass(frozen=True)
+class ReadCost:
+    """What was read of the table for the answers so far."""
+
+    fragments_read: int
+    bytes_read: int
+    """Bytes of the table's data files."""
+    fragments_total: int
+    """The number of fragments of the version."""
+
+
+class _MatchProfiles:
+    """The profiles of the matching rows, in all partitions or in one."""
+
+    def __init__(self, table: Table, match: FilterMatch, reader: MatchReader) -> None:
+        self._table = table
+        self._match = match
+        self._reader = reader
+        self._lock = RLock()
+        self._open: OrderedDict[str | None, Profile] = OrderedDict()
+
+    def profile(self, partition: str | None) -> Profile:
+        if self._match.is_table:
+            return self._table.profiles.profile(partition)
+        with self._lock:
+            if partition not in self._open:
+                self._open[partition] = self._reader.profile(self.within(partition), partition)
+                if len(self._open) > _OPEN_PROFILES:
+                    self._open.popitem(last=False)
+            self._open.move_to_end(partition)
+            return self._open[partition]
+
+    def stores_value_counts(self, partition: str | None) -> bool:
+        return self._table.profiles.stores_value_counts(partition) if self._match.is_table else True
+
+    def is_table(self, partition: str | None) -> bool:
+        return self._match.is_table and self._table.profiles.is_table(partition)
+
+    def partitions(self) -> Sequence[PartitionEntry]:
+        entries = (*self._match.full_partitions, *self._match.partial_partitions)
+        return sorted(entries, key=lambda entry: entry.key)
+
+    def within(self, partition: str | None) -> FilterMatch:
+        """Return the match in a partition, or everywhere. Raises PartitionNotFoundError."""
+        return self._match if partition is None else self._match.within(self._table.profiles.partition(partition).key)
+
+
+class FilteredView(Relation):
+    """The rows of a version that match a predicate. With `partition`, answers are about the matching rows in it.
+
+    Answers are exact where there are value counts, and else estimates, as those of a table. A user-defined statistic is
+    absent, with a reason, if its class was not passed to `open_table`.
+    """
+
+    def __init__(self, table: Table, predicate: Predicate, match: FilterMatch, reader: MatchReader) -> None:
+        """Answer for the matching rows.
+
+        Args:
+            table: The table as of a version.
+            predicate: The predicate, bound to the table's columns.
+            match: What of the version matches it.
+            reader: Reads the profiles of matching rows.
+        """
+        self.predicate = predicate
+        self.match = match
+        self._version = table.version
+        self._columns = table.columns
+        self._reader = reader
+        self._profiles = _MatchProfiles(table, match, reader)
+        self.value_counts = ValueCounts(table.version, table.columns, self._profiles, lambda: table.value_counts.reader)
+        self.histograms = Histograms(table.columns, self._profiles, self.value_counts, AsOf.of(table.version))
+
+    @property
+    def version(self) -> Version:
+        """The version that answers."""
+        return self._version
+
+    @property
+    def rows(self) -> tuple[int, int]:
+        """The least and the greatest possible number of rows, both inclusive. Reads nothing."""
+        return self.match.row_bounds
+
+    @property
+    def cost(self) -> ReadCost:
+        """What was read of the table for the answers so far."""
+        fragments, size = self._reader.cost()
+        return ReadCost(fragments, size, self.match.fragments_total)
+
+    def partitions(self) -> list[PartitionEntry]:
+        """Return the partitions that may have matching rows, in the order of the version."""
+        return list(self._profiles.partitions())
+
+    @explains_missing_files
+    def row_count(self, partition: str | None = None) -> int:
+        """Return the exact number of matching rows. Raises NotKeptError, PartitionNotFoundError."""
+        match = self._profiles.within(partition)
+        if not match.partial_fragments:
+            return match.full_row_count
+        if partition is None and match.row_bounds[0] == match.row_bounds[1]:
+            return match.row_bounds[0]
+        return match.full_row_count + self._reader.count_partial_rows(match, partition)
+
+    @explains_missing_files
+    def statistics(self, columns: Iterable[str] | None = None, partition: str | None = None) -> Statistics:
+        """Return the statistics of all leaf columns in table order, or of the named ones in their order.
+
+        Raises NotKeptError, ColumnNotFoundError, PartitionNotFoundError, FragmentError.
+        """
+        rows = self._profiles.profile(partition).statistics(self._columns.resolve(columns))
+        return Statistics(rows, None if partition is None else [partition] * len(rows), self.as_of)
+
+    @explains_missing_files
+    def spreads(self) -> dict[str, Spread]:
+        """Return the spread of every column whose repeated values are known, by column name."""
+        rows = [row for row in self.statistics() if row.frequencies in ("enumerated", "repeated")]
+        return {row.column: self.spread(row.column) for row in rows if row.duplicate_count is not None}
+
+    def value_files(self, column: str) -> list[str]:
+        """Raise NotKeptError: files have the values of the whole table only."""
+        raise NotKeptError(f"the values of {self._columns.subject(column)} are in files of the whole table only")

@@ -1,0 +1,74 @@
+"""Answers about several versions of a table: its history, and what changed between two of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from metastore_assets.lookup.columns import VersionColumns
+from metastore_assets.lookup.versions import VersionSelector, resolve_version
+from metastore_assets.startup import pc
+from metastore_assets.store.manifest import Version
+from metastore_assets.store.versions import VersionStore
+
+if TYPE_CHECKING:
+    from metastore_assets.history import HistoryPoint
+    from metastore_assets.lookup.changes import Changes
+    from metastore_assets.lookup.diff import TableDiff
+    from metastore_assets.lookup.table import Table
+
+
+class History:
+    """The versions of a table up to one of them."""
+
+    def __init__(
+        self, versions: VersionStore, columns: VersionColumns, table: Table, open_version: Callable[[Version], Table]
+    ) -> None:
+        """Answer for a table as of its version.
+
+        Args:
+            versions: All versions of the table.
+            columns: The leaf columns of the table's version.
+            table: The table.
+            open_version: Opens the same table as of another version.
+        """
+        self._versions = versions
+        self._columns = columns
+        self._table = table
+        self._open_version = open_version
+
+    def at(self, version: VersionSelector | Version | Table) -> Table:
+        """Return the answer of `Table.at`."""
+        if isinstance(version, int | str | datetime):
+            version = resolve_version(self._versions, version)
+        return self._open_version(version) if isinstance(version, Version) else version
+
+    def rows(self, column: str | None = None) -> pa.Table:
+        """Return the statistics of all versions, of one column or of all: a row per version and column."""
+        from metastore_assets.history import read_history
+
+        field_id = None if column is None else self._columns.leaf(column).field_id
+        rows = read_history(self._versions, self._table.version.number)
+        return rows if field_id is None else rows.filter(pc.equal(rows["field_id"], field_id))
+
+    def points(self, column: str | None, statistic: str) -> list[HistoryPoint]:
+        """Return one statistic of a column, or of the table for None, in every version, the oldest first."""
+        from metastore_assets.history import points, points_of_versions
+
+        rows = self.rows(column)
+        return points_of_versions(rows, statistic) if column is None else points(rows, statistic)
+
+    def diff(self, before: VersionSelector | Table, after: VersionSelector | Table | None = None) -> TableDiff:
+        """Return the answer of `Table.diff`."""
+        from metastore_assets.lookup.diff import diff
+
+        return diff(self.at(before), self._table if after is None else self.at(after))
+
+    def changes(self, since: VersionSelector, columns: Iterable[str] | None = None) -> Changes:
+        """Return the answer of `Table.changes`."""
+        from metastore_assets.lookup.changes import changes
+
+        return changes(self.at(since), self._table, columns)

@@ -1,0 +1,160 @@
+"""The statistics of many partitions, stored by column: those of one column are one slice of each file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Protocol
+from urllib.parse import unquote
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from metastore_assets.caching import lock_free_cached_property
+from metastore_assets.expressions.wildcards import matches_wildcards
+from metastore_assets.statistics.column import ColumnStatistics
+from metastore_assets.statistics.current_schema import SCHEMA_COLUMNS, apply_schema_to_table
+from metastore_assets.statistics.tables import build_statistics_table
+from metastore_assets.store.manifest import OwnStatistics, PartitionFiles
+from metastore_assets.store.objects import ObjectStore
+from metastore_assets.values.leaf_columns import LeafColumn
+
+ALL_PARTITIONS = ("*", "all")
+"""Texts that select all partitions. `all` is also the key of the only partition of an unpartitioned table."""
+
+
+class StatisticsSource(Protocol):
+    """A profile whose statistics can be read."""
+
+    def statistics(self, columns: Iterable[str] | None = None) -> list[ColumnStatistics]:
+        """Return the statistics of all columns, or of those named."""
+
+
+class PartitionStatistics:
+    """The statistics of the partitions of one version. Opens each file once, on first use. Safe to share."""
+
+    def __init__(
+        self,
+        objects: ObjectStore,
+        files: PartitionFiles,
+        open_profile: Callable[[OwnStatistics], StatisticsSource],
+        missing: Callable[[int, LeafColumn], ColumnStatistics],
+    ) -> None:
+        """Read the statistics of partitions.
+
+        Args:
+            objects: The table's folder.
+            files: The files with the statistics of most partitions, and the partitions that have separate files.
+            open_profile: Opens the separate file of a partition.
+            missing: Returns the statistics of a column in a partition that was profiled without it, from the
+                partition's number of rows and the column.
+        """
+        # Lookups of the statistics of a table do not need it.
+        from metastore_assets.index.partitions import PartitionReader
+
+        self._reader = PartitionReader(objects, files.files)
+        self._files = files
+        self._open_profile = open_profile
+        self._missing = missing
+        self._separate: dict[str, StatisticsSource] = {}
+
+    def table(
+        self, columns: Sequence[tuple[int, LeafColumn]], keys: Sequence[str] | None = None
+    ) -> tuple[pa.Table, list[str]]:
+        """Return the statistics of columns, partition by partition, and the partition key of each row.
+
+        Args:
+            columns: Columns with their positions in the table.
+            keys: Keys of existing partitions, whose order the rows have; None for all partitions, by key.
+        """
+        separate = {entry.key: entry for entry in self._files.apart}
+        superseded = separate.keys() | self._files.gone
+        row_counts = self._row_counts
+        keys = sorted([*(row_counts.keys() - superseded), *separate]) if keys is None else list(keys)
+        ranks = {key: rank for rank, key in enumerate(keys)}
+        rank_at = np.array([-1 if key in superseded else ranks.get(key, -1) for key in row_counts], np.int64)
+        rows = _Rows(len(keys), len(columns))
+        for number, (position, leaf) in enumerate(columns):
+            for at, table in self._reader.column(leaf.field_id, SCHEMA_COLUMNS) if row_counts else ():
+                rows.add(rank_at[at], number, apply_schema_to_table(table, position, leaf))
+        for key in separate.keys() & ranks.keys():
+            table = build_statistics_table(self._separate_statistics(separate[key], [leaf.path for _, leaf in columns]))
+            rows.add(np.full(len(columns), ranks[key]), np.arange(len(columns)), table)
+        for number, (position, leaf) in enumerate(columns):
+            missing = rows.missing(number)
+            if len(missing):
+                counts, which = np.unique([row_counts[keys[rank]] for rank in missing.tolist()], return_inverse=True)
+                nulls = build_statistics_table([self._missing(count, leaf) for count in counts.tolist()])
+                rows.add(missing, number, apply_schema_to_table(nulls.take(pa.array(which)), position, leaf))
+        return rows.ordered(), [key for key in keys for _ in columns]
+
+    @lock_free_cached_property
+    def _row_counts(self) -> dict[str, int]:
+        """The numbers of rows of the partitions in the files, by key, in the order of the files."""
+        if not self._files.files.files:
+            return {}
+        partitions = self._reader.partitions
+        return dict(zip(partitions["_key"].to_pylist(), partitions["_row_count"].to_pylist(), strict=True))
+
+    def _separate_statistics(self, entry: OwnStatistics, columns: Sequence[str]) -> list[ColumnStatistics]:
+        if entry.key not in self._separate:
+            self._separate.setdefault(entry.key, self._open_profile(entry))
+        return self._separate[entry.key].statistics(columns)
+
+
+class _Rows:
+    """Rows of statistics by the rank of their partition and the number of their column, collected in any order."""
+
+    def __init__(self, partitions: int, columns: int) -> None:
+        self._is_present = np.zeros((partitions, columns), np.bool_)
+        self._order: list[npt.NDArray[np.int64]] = []
+        self._tables: list[pa.Table] = []
+
+    def add(self, ranks: npt.NDArray[np.int64], columns: npt.NDArray[np.int64] | int, table: pa.Table) -> None:
+        """Add the rows of a table, without those whose rank is -1."""
+        has_rank = ranks >= 0
+        if not has_rank.all():
+            ranks, table = ranks[has_rank], table.filter(pa.array(has_rank))
+        self._is_present[ranks, columns] = True
+        self._order.append(ranks * self._is_present.shape[1] + columns)
+        self._tables.append(table)
+
+    def missing(self, column: int) -> npt.NDArray[np.int64]:
+        """Return the ranks of the partitions without a row of a column."""
+        return np.flatnonzero(~self._is_present[:, column])
+
+    def ordered(self) -> pa.Table:
+        """Return all rows by rank, then column, as a copy that does not hold the tables it was read from."""
+        from metastore_assets.index.partition_rows import in_schema, rows_schema
+
+        tables = self._tables or [build_statistics_table([])]
+        if len(tables) > 1:
+            schema = rows_schema(table.schema for table in tables)
+            tables = [in_schema(table, schema) for table in tables]
+        order = np.argsort(np.concatenate([np.empty(0, np.int64), *self._order]))
+        return pa.concat_tables(tables).take(pa.array(order))
+
+
+def matching_keys(texts: Iterable[str], keys: Collection[str]) -> list[str] | str:
+    """Return the keys that texts select, in that order and each once; or the first text that selects none.
+
+    A text is a key or a pattern. A pattern is one or several `column=pattern` joined by `/`, with the wildcards `*`,
+    `?` and `[…]`; it selects the partitions whose key has a matching part for each.
+    """
+    selected: dict[str, None] = {}
+    for text in texts:
+        matches = [text] if text in keys else [key for key in keys if _matches(key, text)]
+        if not matches:
+            return text
+        selected.update(dict.fromkeys(matches))
+    return list(selected)
+
+
+def _matches(key: str, text: str) -> bool:
+    parts = key.split("/")
+    readable = [unquote(part) for part in parts]
+    return all(
+        any(matches_wildcards(part, pattern) for part in (*parts, *readable))
+        for pattern in text.split("/")
+        if "=" in pattern
+    ) and ("=" in text or matches_wildcards(key, text))

@@ -1,0 +1,425 @@
+"""Profiles of tables and partitions, read piece by piece: a column's statistics, its top values, its histogram.
+
+The files of a profile have the column names and the column order of the time when they were written. Readers look
+columns up by field id and return them under their current names. A column that a profile lacks was added to the table
+later; it is null in all rows of the profile.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import zlib
+from bisect import bisect_right
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from itertools import accumulate
+from threading import RLock
+from typing import Protocol
+
+import pyarrow as pa
+
+from metastore_assets.caching import lock_free_cached_property
+from metastore_assets.errors import PartitionNotFoundError
+from metastore_assets.lookup.columns import VersionColumns
+from metastore_assets.lookup.partition_statistics import ALL_PARTITIONS, PartitionStatistics, matching_keys
+from metastore_assets.lookup.results import AsOf, Statistics
+from metastore_assets.messages import near_names
+from metastore_assets.statistics.column import ColumnStatistics
+from metastore_assets.statistics.current_schema import apply_schema
+from metastore_assets.statistics.frequencies import EMPTY, Frequencies
+from metastore_assets.statistics.histogram import Histogram
+from metastore_assets.statistics.moments import decode_moments
+from metastore_assets.statistics.quantiles import Digest
+from metastore_assets.statistics.states import decode_digests
+from metastore_assets.statistics.tables import parse_frequencies, parse_histograms, parse_statistics_rows
+from metastore_assets.statistics.union import unpack_scalars
+from metastore_assets.store.manifest import Decision, OwnStatistics, PartitionEntry, ProfileFiles, Version
+from metastore_assets.store.objects import ObjectStore
+from metastore_assets.store.parquet import parquet_errors
+from metastore_assets.store.sections import SectionReader
+from metastore_assets.store.shared_parquet import SharedParquet
+from metastore_assets.store.stored_entries import find_partition
+from metastore_assets.values.leaf_columns import LeafColumn
+
+_OPEN_PROFILES = 32
+_READ_SINGLY = 4
+"""Up to so many partitions are read from their own files."""
+_CACHED_ROWS = 20_000
+"""Statistics of all partitions are cached up to so many rows."""
+_COLUMNS = b"metastore.columns"
+"""Metadata key of `statistics`: path and field id of each row, as JSON, deflated, in base 64."""
+_VALUES = ("value", "frequency")
+_SKETCH = ("moments", "quantile_minimum", "quantile_maximum", "quantile_means", "quantile_weights")
+
+
+class Profile(Protocol):
+    """The statistics of a set of rows, read column by column."""
+
+    def statistics(self, columns: Iterable[str] | None = None) -> list[ColumnStatistics]:
+        """Return the statistics of all columns, or of those named. Raises KeyError for an unknown name."""
+
+    def top(self, field_id: str, n: int) -> list[tuple[pa.Scalar, int]] | None:
+        """Return the n most frequent values of a column with their frequencies; None without value counts."""
+
+    def frequencies(self, field_id: str) -> Frequencies | None:
+        """Return all values of a column; None without value counts."""
+
+    def repeated(self, field_id: str) -> Frequencies | None:
+        """Return the values that occur at least twice, where the profile has only these; else None."""
+
+    def sketch(self, field_id: str) -> tuple[Digest | None, tuple[int, int]] | None:
+        """Return the quantile sketch of a column and the frequencies of -inf and +inf; None where none is stored."""
+
+    def histogram(self, column: str) -> Histogram | None:
+        """Return the histogram of a column; None where there is none."""
+
+
+def with_infinities(digest: Digest | None, moments: bytes | None) -> tuple[Digest | None, tuple[int, int]] | None:
+    """Return the result of `Profile.sketch` from the digest of the finite values and the state of their moments."""
+    if moments is None:
+        return None if digest is None else (digest, (0, 0))
+    state = decode_moments(moments)
+    # Without a digest the infinities alone describe the values, and only if there are no finite ones.
+    is_described = any(state.infinities) and not state.n if digest is None else True
+    return (digest, state.infinities) if is_described else None
+
+
+class ProfileReader:
+    """The stored files of one profile. Opens each file once, on first use. Safe to share between threads."""
+
+    def __init__(
+        self,
+        objects: ObjectStore,
+        files: ProfileFiles,
+        leaves: Sequence[LeafColumn],
+        missing: Callable[[LeafColumn], ColumnStatistics],
+    ) -> None:
+        """Read a profile.
+
+        Args:
+            objects: The table's folder.
+            files: The files of the profile.
+            leaves: The current columns of the table, in table order.
+            missing: Returns the statistics of a column that the files lack.
+        """
+        self._objects = objects
+        self._files = files
+        self._leaves = leaves
+        self._missing = missing
+        self._groups: dict[int, pa.Table] = {}
+        self._parts: dict[int, SectionReader] = {}
+        self.columns = {leaf.path: position for position, leaf in enumerate(leaves)}
+        """Position of each column, by dotted path, in table order."""
+
+    def statistics(self, columns: Iterable[str] | None = None) -> list[ColumnStatistics]:
+        """Return the statistics of all columns, or of those named, without their mergeable states.
+
+        Reads each row group once. Raises KeyError for an unknown name.
+        """
+        positions = range(len(self._leaves)) if columns is None else [self.columns[name] for name in columns]
+        leaves = [(position, self._leaves[position]) for position in positions]
+        rows = [self._positions[leaf.field_id] for _, leaf in leaves if leaf.field_id in self._positions]
+        stored = {row.field_id: row for row in self._rows(rows)}
+        return [
+            apply_schema(stored[leaf.field_id] if leaf.field_id in stored else self._missing(leaf), position, leaf)
+            for position, leaf in leaves
+        ]
+
+    def repeated(self, field_id: str) -> Frequencies | None:
+        """Return None: only the table stores values of columns with fingerprints."""
+        return None
+
+    def _rows(self, rows: Sequence[int]) -> list[ColumnStatistics]:
+        if not rows:
+            return []
+        starts = self._group_starts
+        groups = sorted({bisect_right(starts, row) - 1 for row in rows})
+        offsets = dict(zip(groups, accumulate((starts[i + 1] - starts[i] for i in groups), initial=0), strict=False))
+        table = pa.concat_tables([self._group(i) for i in groups])
+        positions = [offsets[i] + row - starts[i] for row in rows for i in (bisect_right(starts, row) - 1,)]
+        if positions == list(range(positions[0], positions[0] + len(positions))):
+            return parse_statistics_rows(table.slice(positions[0], len(positions)))
+        return parse_statistics_rows(table.take(pa.array(positions)))
+
+    def top(self, field_id: str, n: int) -> list[tuple[pa.Scalar, int]] | None:
+        """Return the n most frequent values of a column with their frequencies; None without value counts."""
+        if field_id not in self._positions:
+            return []
+        tables: list[pa.Table] = []
+        for part in self._parts_with(field_id):
+            tables.append(part.read_section(field_id, n, _VALUES))
+            n -= tables[-1].num_rows
+            if n <= 0:
+                break
+        if not tables:
+            return None
+        table = pa.concat_tables(tables).combine_chunks()
+        if not table.num_rows:
+            return []
+        values = unpack_scalars(table.column("value").combine_chunks())
+        return list(zip(values, table.column("frequency").to_pylist(), strict=True))
+
+    def frequencies(self, field_id: str) -> Frequencies | None:
+        """Return all values of a column; None without value counts."""
+        if field_id not in self._positions:
+            return EMPTY
+        tables = [part.read_section(field_id, columns=_VALUES) for part in self._parts_with(field_id)]
+        return parse_frequencies(pa.concat_tables(tables).combine_chunks()) if tables else None
+
+    def sketch(self, field_id: str) -> tuple[Digest | None, tuple[int, int]] | None:
+        """Return the quantile sketch of a column and the frequencies of -inf and +inf; None where none is stored."""
+        if not self._files.states:
+            return None
+        with self._reading(self._files.states):
+            file = self._objects.open_parquet(self._files.states)
+            for group in range(file.metadata.num_row_groups):
+                names = file.read_row_group(group, columns=["section", "field_id"]).to_pylist()
+                name = {"section": self._files.section, "field_id": field_id}
+                if name in names:
+                    sketches = file.read_row_group(group, columns=list(_SKETCH))
+                    row = sketches.slice(names.index(name), 1)
+                    (digest,) = decode_digests(row.combine_chunks())
+                    return with_infinities(digest, row["moments"][0].as_py())
+        return None
+
+    def histogram(self, column: str) -> Histogram | None:
+        """Return the histogram of a column; None where there is none."""
+        written = self._written_name(self._leaves[self.columns[column]])
+        if written not in self._histogram_columns:
+            return None
+        with self._reading(self._files.histograms):
+            # The reader returns every column whose dotted path begins with the name.
+            with self._histograms.lent() as file:
+                table = file.read(columns=[written])
+            return parse_histograms(table.select([written]))[written]
+
+    def columns_with_histograms(self) -> list[str]:
+        """Return the names of the columns that have a histogram, in table order."""
+        return [leaf.path for leaf in self._leaves if self._written_name(leaf) in self._histogram_columns]
+
+    def _written_name(self, leaf: LeafColumn) -> str | None:
+        """Return the name that a column has in the files; None if they lack it."""
+        row = self._positions.get(leaf.field_id)
+        return None if row is None else self._names[row][0]
+
+    @lock_free_cached_property
+    def _positions(self) -> dict[str, int]:
+        return {field_id: row for row, (_, field_id) in enumerate(self._names)}
+
+    @lock_free_cached_property
+    def _names(self) -> list[tuple[str, str]]:
+        """The dotted path and the field id of each row of `statistics`."""
+        with self._reading(self._files.statistics):
+            packed = (self._statistics.metadata.metadata or {})[_COLUMNS]
+            try:
+                return [(name, field_id) for name, field_id in json.loads(zlib.decompress(base64.b64decode(packed)))]
+            except zlib.error as error:
+                raise ValueError(f"its list of columns: {error}") from error
+
+    @lock_free_cached_property
+    def _statistics(self) -> SharedParquet:
+        return SharedParquet(self._objects, self._files.statistics)
+
+    @lock_free_cached_property
+    def _histograms(self) -> SharedParquet:
+        return SharedParquet(self._objects, self._files.histograms)
+
+    @lock_free_cached_property
+    def _histogram_columns(self) -> frozenset[str]:
+        if not self._files.histograms:
+            return frozenset()
+        with self._reading(self._files.histograms):
+            return frozenset(self._histograms.metadata.schema.to_arrow_schema().names)
+
+    @lock_free_cached_property
+    def _group_starts(self) -> list[int]:
+        with self._reading(self._files.statistics):
+            metadata = self._statistics.metadata
+            rows = (metadata.row_group(i).num_rows for i in range(metadata.num_row_groups))
+            return list(accumulate(rows, initial=0))
+
+    def _group(self, index: int) -> pa.Table:
+        group = self._groups.get(index)
+        if group is None:
+            with self._reading(self._files.statistics), self._statistics.lent() as file:
+                group = self._groups.setdefault(index, file.read_row_group(index))
+        return group
+
+    def _parts_with(self, field_id: str) -> Iterator[SectionReader]:
+        """Yield the frequency files with values of a column. Files are in column order, so a binary search suffices."""
+        target = self._positions.get(field_id, -1)
+        low, high = 0, len(self._files.frequencies)
+        while high - low > 1:
+            middle = (low + high) // 2
+            first = self._first_position(middle)
+            if first < 0:
+                low = 0  # a file without columns gives no direction: read all files from the first
+                break
+            low, high = (middle, high) if first < target else (low, middle)
+        for index in range(low, len(self._files.frequencies)):
+            if field_id in self._part(index).sections:
+                yield self._part(index)
+            elif self._first_position(index) > target:
+                return
+
+    def _first_position(self, index: int) -> int:
+        """Return the row in `statistics` of a frequency file's first column; -1 for a file without columns."""
+        first = next(iter(self._part(index).sections), None)
+        return -1 if first is None else self._positions.get(first, -1)
+
+    def _part(self, index: int) -> SectionReader:
+        part = self._parts.get(index)
+        if part is None:
+            path = self._files.frequencies[index]
+            with self._reading(path):
+                part = self._parts.setdefault(index, SectionReader(self._objects, path))
+        return part
+
+    @contextmanager
+    def _reading(self, path: str) -> Iterator[None]:
+        with parquet_errors(self._objects.uri(path)):
+            yield
+
+
+class TableProfiles:
+    """The profiles of a version: of the table, and of its partitions. Safe to share between threads."""
+
+    def __init__(self, objects: ObjectStore, version: Version, columns: VersionColumns) -> None:
+        self._objects = objects
+        self._version = version
+        self._columns = columns
+        self._lock = RLock()
+        self._entries: dict[str, PartitionEntry | None] = {}
+        self._open: OrderedDict[str | None, ProfileReader] = OrderedDict()
+        self._partition_statistics: OrderedDict[tuple[str, ...] | None, Statistics] = OrderedDict()
+
+    def profile(self, partition: str | None) -> ProfileReader:
+        """Return the profile of the table, or of a partition. Raises PartitionNotFoundError."""
+        entry = None if partition is None else self.partition(partition)
+        files, rows = (
+            (self._version.files, self._version.row_count) if entry is None else (entry.files, entry.row_count)
+        )
+        with self._lock:
+            if partition not in self._open:
+                self._open[partition] = self.open(files, rows)
+                if len(self._open) > _OPEN_PROFILES:
+                    self._open.popitem(last=False)
+            self._open.move_to_end(partition)
+            return self._open[partition]
+
+    def open(self, files: ProfileFiles, rows: int) -> ProfileReader:
+        """Return a reader of a profile of so many rows, without caching it."""
+        return ProfileReader(self._objects, files, self._columns.leaves, partial(self._all_null, rows))
+
+    def stores_value_counts(self, partition: str | None) -> bool:
+        """Return whether the profile may store value counts; those of the table are stored elsewhere."""
+        return partition is not None
+
+    def is_table(self, partition: str | None) -> bool:
+        """Return whether a profile describes all rows of the table."""
+        return partition is None or len(self._version.partitions) == 1
+
+    def partitions(self) -> Sequence[PartitionEntry]:
+        """Return the partitions of the version, in its order."""
+        return self._version.partitions
+
+    def find_partition(self, key: str) -> PartitionEntry | None:
+        """Return the partition with a key; None where there is none. Reads little, however many there are."""
+        if key not in self._entries:
+            self._entries[key] = find_partition(self._version, key)
+        return self._entries[key]
+
+    def partition(self, key: str) -> PartitionEntry:
+        """Return the partition with a key. Raises PartitionNotFoundError."""
+        entry = self.find_partition(key)
+        if entry is None:
+            name = self._version.table
+            raise PartitionNotFoundError(
+                f"table {name!r} has no partition {key!r} in version {self._version.number}"
+                + near_names(key, [entry.key for entry in self._version.partitions])
+                + f"; list them with `metastore show {name} --partitions`"
+            )
+        return entry
+
+    def partition_statistics(self, columns: list[str] | None, partitions: Iterable[str] | str) -> Statistics:
+        """Return the statistics of several partitions, one after the other.
+
+        Args:
+            columns: Names of leaf columns that exist; None for all.
+            partitions: Keys or patterns, or one of `ALL_PARTITIONS`.
+
+        Raises:
+            PartitionNotFoundError: A text is no key, and a pattern of none.
+        """
+        if partitions in ALL_PARTITIONS:
+            names = None if columns is None else tuple(columns)
+            statistics = self._partition_statistics.get(names)
+            if statistics is None:
+                statistics = self._statistics_at(columns, None)
+                if len(statistics) <= _CACHED_ROWS:
+                    with self._lock:
+                        self._partition_statistics[names] = statistics
+                        if len(self._partition_statistics) > _OPEN_PROFILES:
+                            self._partition_statistics.popitem(last=False)
+            return statistics
+        texts = list(dict.fromkeys([partitions] if isinstance(partitions, str) else partitions))
+        if len(texts) <= _READ_SINGLY and all(self.find_partition(text) is not None for text in texts):
+            return self._statistics_at(columns, texts)
+        keys = matching_keys(texts, {entry.key: None for entry in self._version.partitions})
+        return self._statistics_at(columns, [self.partition(keys).key] if isinstance(keys, str) else keys)
+
+    def _statistics_at(self, columns: list[str] | None, keys: list[str] | None) -> Statistics:
+        """Return the statistics of partitions in the order of the keys; None for all partitions, by key."""
+        as_of = AsOf.of(self._version)
+        if self._version.partition_files is not None and (keys is None or len(keys) > _READ_SINGLY):
+            leaves = {leaf.path: (position, leaf) for position, leaf in enumerate(self._columns.leaves)}
+            requested = list(leaves.values()) if columns is None else [leaves[name] for name in columns]
+            return Statistics(*self._by_column.table(requested, keys), as_of)
+        # These readers are not cached: many partitions would evict the profiles that are read repeatedly.
+        entries = self._version.partitions if keys is None else [self.partition(key) for key in keys]
+        rows = [(entry.key, self.open(entry.files, entry.row_count).statistics(columns)) for entry in entries]
+        return Statistics(
+            [row for _, of_partition in rows for row in of_partition],
+            [key for key, of_partition in rows for _ in of_partition],
+            as_of,
+        )
+
+    @lock_free_cached_property
+    def _by_column(self) -> PartitionStatistics:
+        files = self._version.partition_files
+        assert files is not None
+        return PartitionStatistics(self._objects, files, self._open_statistics, self._all_null)
+
+    def _open_statistics(self, entry: OwnStatistics) -> ProfileReader:
+        return self.open(ProfileFiles(entry.path, "", ()), entry.row_count)
+
+    def _all_null(self, rows: int, leaf: LeafColumn) -> ColumnStatistics:
+        """Return the statistics of a column that was added after rows were profiled, so that it is null in all."""
+        (of_table,) = self.profile(None).statistics([leaf.path])
+        return _null_column(leaf, rows, of_table, self._version.decisions.get(leaf.field_id))
+
+
+def _null_column(
+    leaf: LeafColumn, rows: int, of_table: ColumnStatistics, decision: Decision | None
+) -> ColumnStatistics:
+    """Return the statistics of a column that is null in so many rows, under the policy that the table's row shows."""
+    # Both import the configuration models, which most lookups do not need.
+    from metastore_assets.config import ResolvedPolicy
+    from metastore_assets.statistics.profile import HIDDEN_REASON, profile_all_null
+
+    policy = ResolvedPolicy()
+    if of_table.reason == HIDDEN_REASON:
+        # Any key will do: there is no value to hash.
+        policy = ResolvedPolicy(values="hidden").with_hash_key(bytes(32))
+    elif of_table.frequencies == "off":
+        policy = ResolvedPolicy(frequencies="off")
+    elif of_table.frequencies == "repeated":
+        policy = ResolvedPolicy(frequencies="repeated", algorithm="fingerprints")
+    elif of_table.frequencies == "estimated" or (decision is not None and decision.frequencies == "estimated"):
+        policy = ResolvedPolicy(frequencies="estimated")
+    row = profile_all_null(leaf, rows, policy)
+    return replace(row, moments=None, quantile_sketch=None, distinct_sketch=None, user_states=None)

@@ -1,0 +1,547 @@
+"""Pruning: which fragments of a version may have rows that match a predicate, and why the others have none."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from metastore_assets.caching import lock_free_cached_property
+from metastore_assets.errors import CorruptionError
+from metastore_assets.expressions.binding import parse_predicate
+from metastore_assets.expressions.elimination import eliminating_statistics, eliminating_value
+from metastore_assets.expressions.predicates import (
+    Column,
+    Leaf,
+    Predicate,
+    array_of,
+    conjuncts,
+    equal_values,
+    leaves,
+    referenced_columns,
+)
+from metastore_assets.expressions.row_bounds import (
+    ColumnBounds,
+    Int64Array,
+    Mask,
+    RowBounds,
+    bound_conjunction,
+    bound_leaf_rows,
+    bound_matching_rows,
+)
+from metastore_assets.expressions.sql_text import to_short_sql, to_sql
+from metastore_assets.index import IndexColumn, IndexReader
+from metastore_assets.lookup.buckets import buckets_of, partitions_with
+from metastore_assets.lookup.columns import VersionColumns
+from metastore_assets.lookup.profiles import TableProfiles
+from metastore_assets.lookup.relation import explains_missing_files
+from metastore_assets.lookup.results import Count, Statistics
+from metastore_assets.lookup.value_counts import ValueCounts
+from metastore_assets.startup import pc
+from metastore_assets.statistics.hashing import hash_values
+from metastore_assets.statistics.histogram import Histogram
+from metastore_assets.storage.io_counters import count_io
+from metastore_assets.store.manifest import Version
+from metastore_assets.store.objects import ObjectStore
+
+if TYPE_CHECKING:
+    from metastore_assets.index.membership import MembershipReader
+    from metastore_assets.lookup.clustering import ColumnClustering
+    from metastore_assets.lookup.selectivity import Estimate
+
+_MAX_ROWS = np.iinfo(np.int64).max
+_MAX_FILTERED_VALUES = 128
+"""Values of one `in` that are looked up in value filters. With so many, 63 % of the filters without any of them have a
+false positive."""
+
+
+class LeafEvidence(Protocol):
+    """What a version stores about the values of single conditions, beyond the index."""
+
+    def rows_by_partition(self, leaf: Leaf) -> Mapping[str, int] | None:
+        """Return the number of matching rows by partition key, 0 for others; None where it is not stored."""
+
+    def fragment_mask(self, leaf: Leaf) -> Mask | None:
+        """Return whether each fragment of the index may have a matching value; None where it is not stored."""
+
+
+class NoEvidence:
+    """A version that stores nothing beyond the index."""
+
+    def rows_by_partition(self, leaf: Leaf) -> None:
+        """Return None."""
+
+    def fragment_mask(self, leaf: Leaf) -> None:
+        """Return None."""
+
+
+class Pruner:
+    """Prunes the fragments of a version, and estimates how many of its rows match. Safe to share between threads."""
+
+    def __init__(
+        self,
+        objects: ObjectStore,
+        version: Version,
+        columns: VersionColumns,
+        profiles: TableProfiles,
+        value_counts: ValueCounts,
+    ) -> None:
+        self._objects = objects
+        self.version = version
+        self._columns = columns
+        self._profiles = profiles
+        self._value_counts = value_counts
+
+    def predicate(self, where: str | pc.Expression) -> Predicate:
+        """Return the answer of `Table.predicate`."""
+        return parse_predicate(where, self.version.table, self._columns.leaves)
+
+    @explains_missing_files
+    def prune(self, predicate: Predicate, unknown_columns: Collection[str] = (), limit: int | None = None) -> Pruning:
+        """Return the fragments that may have rows that match a predicate.
+
+        Args:
+            predicate: A predicate that is bound to columns and types.
+            unknown_columns: Field ids of columns whose statistics in this version do not apply, because the table has
+                them since, or with another type.
+            limit: A number of rows, at least 0; with it, only as many fragments as surely have so many matching rows.
+
+        Raises:
+            ValueError: The limit is negative.
+            CorruptionError: The version has no index.
+        """
+        if limit is not None and limit < 0:
+            raise ValueError(f"limit must not be negative, not {limit}")
+        return Pruning(self.version, self.index, predicate, unknown_columns, self, limit)
+
+    def estimate(self, predicate: Predicate) -> Estimate:
+        """Return bounds and an estimate of the number of rows that match a predicate."""
+        from metastore_assets.lookup.selectivity import estimate_rows
+
+        rows = self.prune(predicate).rows
+        return estimate_rows(predicate, self.version.row_count, self._distribution, rows)
+
+    def clustering(self, statistics: Statistics) -> list[ColumnClustering]:
+        """Return how well the columns of some statistics are clustered."""
+        from metastore_assets.lookup.clustering import clustering
+
+        return clustering(self.index, statistics)
+
+    @lock_free_cached_property
+    def index(self) -> IndexReader:
+        """The index of the version. Raises CorruptionError where it has none."""
+        if self.version.index is None:
+            name = self.version.table
+            raise CorruptionError(
+                f"version {self.version.number} of table {name!r} has no index; rebuild it with `metastore refresh "
+                f"{name} --full`"
+            )
+        return IndexReader(self._objects, self.version.index)
+
+    def rows_by_partition(self, leaf: Leaf) -> Mapping[str, int] | None:
+        """Return how many rows of each partition match, for columns with value counts by partition; else None."""
+        values = equal_values(leaf)
+        if not values or leaf.column.field_id not in self._columns_by_partition:
+            return None
+        rows: Counter[str] = Counter()
+        column = self._value_counts.column(leaf.column.path)
+        for value in values:
+            counts = column.partitions_of(value)
+            if counts is None:
+                return None
+            rows.update(dict(counts))
+        return rows
+
+    def fragment_mask(self, leaf: Leaf) -> Mask | None:
+        """Return which fragments may have a value of a condition, for columns with value filters; else None."""
+        filters = self.version.membership
+        values, cls = equal_values(leaf, _MAX_FILTERED_VALUES), leaf.column.cls
+        if filters is None or not values or cls is None or leaf.column.field_id not in filters.columns:
+            return None
+        hashes = hash_values(array_of(values), cls)[0]
+        mask = self._value_filters.may_hold(leaf.column.field_id, cls, hashes.tolist())
+        # A fragment without a filter may have any value.
+        return np.append(mask, True)[self._filter_positions]
+
+    def _distribution(self, column: Column) -> _ColumnDistribution:
+        return _ColumnDistribution(self._profiles, self._value_counts, column.path)
+
+    @lock_free_cached_property
+    def _filter_positions(self) -> npt.NDArray[np.int64]:
+        """The position of the value filter of each fragment of the index; -1 for none."""
+        names = pa.array(self._value_filters.names, pa.string())
+        positions = pc.index_in(self.index.fragments(("name",))["name"], value_set=names)
+        filled: npt.NDArray[np.int64] = positions.fill_null(-1).to_numpy().astype(np.int64)
+        return filled
+
+    @lock_free_cached_property
+    def _value_filters(self) -> MembershipReader:
+        from metastore_assets.index.membership import MembershipReader
+
+        assert self.version.membership is not None
+        return MembershipReader(self._objects, self.version.membership.files)
+
+    @lock_free_cached_property
+    def _columns_by_partition(self) -> frozenset[str]:
+        """The field ids of the columns with value counts by partition."""
+        from metastore_assets.value_counts import read_lists
+
+        lists = self.version.lists
+        return frozenset() if lists is None else frozenset(read_lists(self._objects, lists).by_partition)
+
+
+class _ColumnDistribution:
+    """The `ColumnDistribution` of a column of the table, for estimates."""
+
+    def __init__(self, profiles: TableProfiles, value_counts: ValueCounts, column: str) -> None:
+        self._profile = profiles.profile(None)
+        self._values = value_counts.column(column)
+        (self.row,) = self._profile.statistics([column])
+
+    def before(self, value: pa.Scalar, *, inclusive: bool) -> Count | None:
+        return self._values.before(value, inclusive=inclusive)
+
+    def frequency(self, value: pa.Scalar) -> Count:
+        return self._values.frequency(value)
+
+    def histogram(self) -> Histogram | None:
+        return self._profile.histogram(self.row.column)
+
+
+@dataclass(frozen=True)
+class PrunedFragment:
+    """A fragment that must be read."""
+
+    path: str
+    """The path of its data file, as the version has it."""
+    partition_key: str
+    bytes: int
+    row_count: int
+    """Its live rows."""
+    least: int
+    """The least possible number of matching rows."""
+    most: int
+    """The greatest possible number of matching rows, at least 1."""
+
+
+@dataclass(frozen=True)
+class EliminatedFragment:
+    """A fragment that need not be read."""
+
+    path: str
+    conjunct: str
+    """The part of the predicate that none of its rows matches."""
+    statistic: str
+    """What shows that: `minimum`, `maximum`, `null_count`, `nan_count`, `partition` (the values of its partition) or
+    `membership` (its value filter); several names where only all of them together do."""
+    value: str | None
+    """The value of that statistic in the fragment, as a literal of a predicate."""
+
+
+@dataclass(frozen=True)
+class Elimination:
+    """The fragments that one conjunct eliminates by one statistic and that no earlier conjunct eliminates."""
+
+    conjunct: str
+    statistic: str
+    fragments: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class PruningCost:
+    """What was read of the index to prune."""
+
+    files: int
+    bytes: int
+
+
+class Pruning:
+    """The fragments of a version that may match a predicate, with an explanation of the others.
+
+    Paths and explanations are read when they are first accessed.
+    """
+
+    def __init__(
+        self,
+        version: Version,
+        index: IndexReader,
+        predicate: Predicate,
+        unknown_columns: Collection[str] = (),
+        evidence: LeafEvidence | None = None,
+        limit: int | None = None,
+    ) -> None:
+        """Prune. Reads one slice of the index per column.
+
+        Args:
+            version: The version.
+            index: Its index.
+            predicate: A bound predicate.
+            unknown_columns: Field ids of columns whose statistics in this version do not apply.
+            evidence: What is stored about single conditions beyond the index.
+            limit: A number of rows; with it, only as many fragments as surely have so many matching rows must be read.
+        """
+        evidence = NoEvidence() if evidence is None else evidence
+        self.version = version
+        self.predicate = predicate
+        self.limit = limit
+        self._index = index
+        with count_io() as meter:
+            self._fragments = index.fragments()
+            self._row_counts: Int64Array = self._fragments["row_count"].to_numpy()
+            self._sizes: Int64Array = self._fragments["bytes"].to_numpy()
+            self._columns = {
+                column.field_id: unknown_bounds(column, self._row_counts)
+                if column.field_id in unknown_columns
+                else column_bounds(index.column(column.field_id, column.cls), column, self._row_counts)
+                for column in referenced_columns(predicate)
+            }
+            described = [leaf for leaf in leaves(predicate) if leaf.column.field_id not in unknown_columns]
+            self._caps = {leaf: cap for leaf in described if (cap := self._cap(leaf, evidence)) is not None}
+            self._masks = {leaf: mask for leaf in described if (mask := self._mask(leaf, evidence)) is not None}
+            caps = self._caps_with_masks()
+            self._parts = [
+                bound_matching_rows(part, self._row_counts, self._columns, caps) for part in conjuncts(predicate)
+            ]
+        read = meter.counts().read
+        self.cost = PruningCost(len(read.files), read.bytes)
+        self.bounds: RowBounds = bound_conjunction(self._parts, self._row_counts)
+        """The least and greatest possible number of matching rows of each fragment, in the order of the index."""
+
+    @lock_free_cached_property
+    def must_read(self) -> Mask:
+        """Whether each fragment must be read, in the order of the index. One without rows need not be."""
+        if self.limit is None:
+            return self.bounds.most > 0
+        return fragments_for_limit(self.bounds, self._sizes, self.limit)
+
+    @property
+    def fragments_total(self) -> int:
+        """The number of fragments of the version."""
+        return len(self._row_counts)
+
+    @property
+    def fragment_count(self) -> int:
+        """The number of fragments that must be read."""
+        return int(self.must_read.sum())
+
+    @property
+    def rows(self) -> tuple[int, int]:
+        """The least and the greatest possible number of matching rows of the version, both inclusive."""
+        return self.bounds.total
+
+    @property
+    def bytes(self) -> int:
+        """The bytes of the data files that must be read."""
+        return int(self._sizes[self.must_read].sum())
+
+    @property
+    def bytes_total(self) -> int:
+        """The bytes of all data files."""
+        return int(self._sizes.sum())
+
+    def rows_by_id(self) -> dict[str, tuple[int, int, int]]:
+        """Return, by fragment id, its row count and the least and greatest possible number of matching rows."""
+        ids = self._index.fragments(("id",))["id"].to_pylist()
+        columns = (self._row_counts, self.bounds.least, self.bounds.most)
+        return dict(zip(ids, zip(*(column.tolist() for column in columns), strict=True), strict=True))
+
+    @property
+    def row_counts(self) -> Int64Array:
+        """The live rows of each fragment, in the order of the index."""
+        return self._row_counts
+
+    def partition_keys(self) -> pa.DictionaryArray:
+        """Return the partition key of each fragment, in the order of the index."""
+        return self._index.fragments(("partition_key",))["partition_key"].combine_chunks().dictionary_encode()
+
+    def ids(self, mask: Mask) -> list[str]:
+        """Return the ids of the fragments of a mask, in the order of the index."""
+        ids: list[str] = self._index.fragments(("id",))["id"].filter(pa.array(mask)).to_pylist()
+        return ids
+
+    @lock_free_cached_property
+    def paths(self) -> list[str]:
+        """The paths of the data files that must be read, by partition key, then path."""
+        columns = ("partition_key", "path")
+        fragments = self._index.fragments(columns).filter(pa.array(self.must_read))
+        paths: list[str] = fragments.sort_by([(name, "ascending") for name in columns])["path"].to_pylist()
+        return paths
+
+    @lock_free_cached_property
+    def fragments(self) -> list[PrunedFragment]:
+        """The fragments that must be read, by partition key, then path."""
+        mask = self.must_read
+        table = self._index.fragments(("path", "partition_key", "bytes", "row_count")).filter(pa.array(mask))
+        columns = [column.to_pylist() for column in table.columns]
+        bounds = [column[mask].tolist() for column in (self.bounds.least, self.bounds.most)]
+        fragments = [PrunedFragment(*row) for row in zip(*columns, *bounds, strict=True)]
+        return sorted(fragments, key=lambda fragment: (fragment.partition_key, fragment.path))
+
+    @lock_free_cached_property
+    def explanation(self) -> list[Elimination]:
+        """What each conjunct eliminates, in the order of the predicate, then by number of fragments, descending."""
+        explanation = []
+        for part, positions, statistics in self._eliminated():
+            names, places, counts = np.unique(statistics, return_inverse=True, return_counts=True)
+            sizes = np.bincount(places, self._sizes[positions], len(names)).astype(np.int64)
+            rows = zip(names.tolist(), counts.tolist(), sizes.tolist(), strict=True)
+            eliminations = [Elimination(to_short_sql(part), *row) for row in rows]
+            explanation += sorted(eliminations, key=lambda row: (-row.fragments, row.statistic))
+        if len(spare := self._beyond_limit):
+            size = int(self._sizes[spare].sum())
+            explanation.append(Elimination(f"limit {self.limit}", "row_count", len(spare), size))
+        return explanation
+
+    def eliminated_fragments(self) -> Iterator[EliminatedFragment]:
+        """Yield the fragments that need not be read, by conjunct, then in the order of the index."""
+        paths = self._index.fragments(("path",))["path"].to_pylist()
+        for part, positions, statistics in self._eliminated():
+            text = to_short_sql(part)
+            for at, statistic in zip(positions.tolist(), statistics.tolist(), strict=True):
+                yield EliminatedFragment(
+                    paths[at], text, statistic, eliminating_value(part, self._columns, statistic, at)
+                )
+        for at in self._beyond_limit.tolist():
+            yield EliminatedFragment(paths[at], f"limit {self.limit}", "row_count", str(self._row_counts[at]))
+
+    def to_json(self) -> dict[str, object]:
+        """Return the document of `prune --json`."""
+        return {
+            "version": self.version.number,
+            "snapshot": self.version.snapshot,
+            "predicate": to_sql(self.predicate),
+            **({} if self.limit is None else {"limit": self.limit}),
+            "fragments": self.paths,
+            "fragments_total": self.fragments_total,
+            "rows_lower": self.rows[0],
+            "rows_upper": self.rows[1],
+            "bytes": self.bytes,
+            "bytes_total": self.bytes_total,
+            "explanation": [vars(elimination) for elimination in self.explanation],
+            "read": vars(self.cost),
+        }
+
+    @property
+    def _beyond_limit(self) -> npt.NDArray[np.intp]:
+        """The positions of the fragments that may match and that the limit does not need."""
+        return np.flatnonzero((self.bounds.most > 0) & ~self.must_read)
+
+    def _eliminated(self) -> Iterator[tuple[Predicate, Int64Array, npt.NDArray[np.str_]]]:
+        """Yield each conjunct with the positions of the fragments that it eliminates first, and by which statistics."""
+        remaining = self._row_counts >= 0
+        for part, bounds in zip(conjuncts(self.predicate), self._parts, strict=True):
+            positions = np.flatnonzero(remaining & (bounds.most == 0))
+            if len(positions):
+                remaining[positions] = False
+                statistics = eliminating_statistics(part, self._columns, self._row_counts, self._caps, self._masks)
+                yield part, positions, statistics[positions]
+
+    def _cap(self, leaf: Leaf, evidence: LeafEvidence) -> Int64Array | None:
+        """Return the greatest number of matching rows by fragment, where partitions limit it and bounds do not decide.
+
+        With fewer than two undecided fragments the lookup would cost more than it saves.
+        """
+        if (bound_leaf_rows(leaf, self._columns[leaf.column.field_id]).most > 0).sum() < 2:
+            return None
+        rows, buckets = evidence.rows_by_partition(leaf), self._buckets(leaf)
+        if rows is None and not buckets:
+            return None
+        keys = self.partition_keys()
+        names = keys.dictionary.to_pylist()
+        most = np.array([_MAX_ROWS if rows is None else rows.get(key, 0) for key in names], np.int64)
+        for name, numbers in buckets:
+            most[~np.array(partitions_with(names, name, numbers), np.bool_)] = 0
+        return np.minimum(most[keys.indices.to_numpy()], self._row_counts)
+
+    def _mask(self, leaf: Leaf, evidence: LeafEvidence) -> Mask | None:
+        """Return which fragments may have a value of a condition, where bounds and partitions do not decide."""
+        most = bound_leaf_rows(leaf, self._columns[leaf.column.field_id]).most
+        if leaf in self._caps:
+            most = np.minimum(most, self._caps[leaf])
+        return evidence.fragment_mask(leaf) if (most > 0).sum() >= 2 else None
+
+    def _caps_with_masks(self) -> dict[Leaf, Int64Array]:
+        """Return the greatest number of matching rows of each condition by fragment, from partitions and filters."""
+        caps = dict(self._caps)
+        for leaf, mask in self._masks.items():
+            caps[leaf] = np.where(mask, caps.get(leaf, self._row_counts), 0)
+        return caps
+
+    def _buckets(self, leaf: Leaf) -> list[tuple[str, frozenset[str]]]:
+        """Return the partition columns that are hashes of the leaf's column, with the values that match."""
+        values = equal_values(leaf)
+        if not values or leaf.column.cls is None:
+            return []
+        cls = leaf.column.cls
+        buckets = [
+            (name, buckets_of(values, cls, count))
+            for name, field_id, count in self.version.buckets
+            if field_id == leaf.column.field_id and name.isidentifier() and name.isascii()
+        ]
+        return [(name, numbers) for name, numbers in buckets if numbers is not None]
+
+
+def fragments_for_limit(bounds: RowBounds, sizes: Int64Array, limit: int) -> Mask:
+    """Return a mask of the fewest fragments that surely have `limit` matching rows; of equal ones the smallest.
+
+    Args:
+        bounds: The least and greatest possible number of matching rows of each fragment.
+        sizes: The bytes of each fragment.
+        limit: A number of rows, at least 0.
+
+    Returns:
+        All fragments that may have matching rows, where it is not sure that they have so many.
+    """
+    may_match = bounds.most > 0
+    order = np.lexsort((sizes, -bounds.least))
+    order = order[may_match[order]]
+    sure = np.cumsum(bounds.least[order])
+    needed: npt.NDArray[np.intp] = order[: int(np.searchsorted(sure, limit)) + 1 if limit else 0]
+    if limit and (not len(sure) or sure[-1] < limit):
+        return may_match
+    mask = np.zeros(len(may_match), np.bool_)
+    mask[needed] = True
+    return mask
+
+
+def column_bounds(stored: IndexColumn, column: Column, rows: Int64Array) -> ColumnBounds:
+    """Return what the index has of a column as bounds; `rows` are the row counts of the fragments."""
+    nulls = _count_bounds(stored.null_count, rows)
+    if column.cls is not None and column.cls.kind == "float":
+        nans = _count_bounds(stored.nan_count, np.maximum(rows - nulls.least, 0))
+    else:
+        nans = RowBounds(np.zeros_like(rows), np.zeros_like(rows))
+    return ColumnBounds(rows, nulls, nans, _one_array(stored.minimum), _one_array(stored.maximum))
+
+
+def unknown_bounds(column: Column, rows: Int64Array) -> ColumnBounds:
+    """Return the bounds of a column without statistics; `rows` are the row counts of the fragments."""
+    anything, nothing = RowBounds(np.zeros_like(rows), rows), pa.nulls(len(rows), _arrow_type(column))
+    nans = anything if column.cls is not None and column.cls.kind == "float" else RowBounds(*(np.zeros_like(rows),) * 2)
+    return ColumnBounds(rows, anything, nans, nothing, nothing)
+
+
+def _arrow_type(column: Column) -> pa.DataType:
+    return pa.null() if column.cls is None else column.cls.arrow
+
+
+def _count_bounds(counts: pa.ChunkedArray, most: Int64Array) -> RowBounds:
+    is_known = counts.is_valid().to_numpy()
+    exact = counts.fill_null(0).to_numpy()
+    return RowBounds(np.where(is_known, exact, 0), np.where(is_known, exact, most))
+
+
+def _one_array(column: pa.ChunkedArray) -> pa.Array:
+    if column.num_chunks == 1:
+        return column.chunk(0)
+    if isinstance(column.type, pa.BaseExtensionType):
+        stored = [chunk.storage for chunk in column.chunks]
+        values = pa.concat_arrays(stored) if stored else pa.nulls(0, column.type.storage_type)
+        return pa.ExtensionArray.from_storage(column.type, values)
+    return pa.concat_arrays(column.chunks) if column.num_chunks else pa.nulls(0, column.type)

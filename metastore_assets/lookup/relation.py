@@ -1,0 +1,270 @@
+"""The questions that a table and a filtered view of it answer alike."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import wraps
+from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
+
+import pyarrow as pa
+
+from metastore_assets.errors import CorruptionError, ObjectNotFoundError, VersionNotFoundError
+from metastore_assets.lookup.column_values import Number
+from metastore_assets.lookup.histograms import Bin, Histograms
+from metastore_assets.lookup.quantiles import Method
+from metastore_assets.lookup.results import Answers, AsOf, Count, Quantile, Statistics, TopValues
+from metastore_assets.lookup.value_counts import ValueCounts
+from metastore_assets.statistics.frequencies import Frequencies
+from metastore_assets.statistics.histogram import Histogram
+from metastore_assets.statistics.spread import Spread
+from metastore_assets.store.manifest import PartitionEntry, Version
+
+if TYPE_CHECKING:
+    from metastore_assets.value_counts import Built
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class MissingFileError(ObjectNotFoundError):
+    """Raised when a file of a version does not exist, mostly because the version expired after it was opened."""
+
+
+def explains_missing_files(method: F) -> F:
+    """Wrap a method of an object with a `version`, so that a missing file raises a MissingFileError."""
+
+    @wraps(method)
+    def explained(self: Any, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return method(self, *args, **kwargs)
+        except MissingFileError:
+            raise
+        except (ObjectNotFoundError, VersionNotFoundError, CorruptionError) as error:
+            cause = error.__cause__ if isinstance(error.__cause__, ObjectNotFoundError) else error
+            if isinstance(cause, CorruptionError):
+                raise
+            version: Version = self.version
+            raise MissingFileError(
+                f"table {version.table!r}, version {version.number}: {cause}: its version may have expired; open the "
+                f"table again, or rebuild its files with `metastore refresh {version.table} --full`"
+            ) from error
+
+    return cast(F, explained)
+
+
+class Relation(ABC):
+    """Rows of one version with their statistics, values and distributions: a table, or a filtered view of it.
+
+    Every answer carries its guarantee and the version that it is true for. Objects are safe to share between threads.
+    """
+
+    value_counts: ValueCounts
+    histograms: Histograms
+
+    @property
+    @abstractmethod
+    def version(self) -> Version:
+        """The version that answers."""
+
+    @property
+    def as_of(self) -> AsOf:
+        """The number and snapshot of the version, as every answer carries them."""
+        return AsOf.of(self.version)
+
+    @abstractmethod
+    def partitions(self) -> list[PartitionEntry]:
+        """Return the partitions that may have rows, in the order of the version."""
+
+    @abstractmethod
+    def row_count(self, partition: str | None = None) -> int:
+        """Return the exact number of rows, in all or of one partition. Raises PartitionNotFoundError."""
+
+    @abstractmethod
+    def statistics(self, columns: Iterable[str] | None = None, partition: str | None = None) -> Statistics:
+        """Return the statistics of all leaf columns in table order, or of the named ones in their order.
+
+        Raises ColumnNotFoundError, PartitionNotFoundError.
+        """
+
+    @explains_missing_files
+    def top(self, column: str, n: int = 10, partition: str | None = None) -> TopValues:
+        """Return the n most frequent values of a column, or all of them where it has fewer.
+
+        Args:
+            column: The dotted path of a leaf column.
+            n: The greatest number of values to return, at least 0.
+            partition: The key of a partition; None for all rows.
+
+        Raises:
+            NotKeptError: The version has no value counts of the column.
+            ColumnNotFoundError: There is no such column.
+            PartitionNotFoundError: There is no such partition.
+        """
+        return self.value_counts.top(column, n, partition)
+
+    @overload
+    def quantile(
+        self, column: str, q: Number, partition: str | None = None, method: Method = "discrete"
+    ) -> Quantile: ...
+
+    @overload
+    def quantile(
+        self, column: str, q: Sequence[Number], partition: str | None = None, method: Method = "discrete"
+    ) -> list[Quantile]: ...
+
+    @explains_missing_files
+    def quantile(
+        self, column: str, q: Number | Sequence[Number], partition: str | None = None, method: Method = "discrete"
+    ) -> Quantile | list[Quantile]:
+        """Return the quantile of a fraction, or a list with one for each of several fractions. NaN is left out.
+
+        A quantile is exact where the version has value counts. Else it is an estimate, of numbers and times only.
+
+        Args:
+            column: The dotted path of a leaf column.
+            q: A fraction from 0 to 1, both inclusive, or a sequence of them.
+            partition: The key of a partition; None for all rows.
+            method: `discrete` returns the least value that is not exceeded by at least this fraction of the values,
+                as SQL's `percentile_disc`. `continuous` interpolates between the two nearest values, as SQL's
+                `percentile_cont`; it returns a float64 for numbers and a timestamp for dates.
+
+        Raises:
+            LiteralError: `q` is no fraction, or the column's values cannot be interpolated.
+            NotKeptError: The version stores neither value counts nor a sketch of the column.
+            ColumnNotFoundError: There is no such column.
+            PartitionNotFoundError: There is no such partition.
+        """
+        return self.value_counts.quantile(column, q, partition, method)
+
+    @explains_missing_files
+    def rank(self, column: str, value: object, partition: str | None = None) -> Count:
+        """Return how many values of a column are less than a value. NaN is the greatest value.
+
+        The count is exact where the version has value counts. Else it is an estimate, of numbers and times only.
+
+        Args:
+            column: The dotted path of a leaf column.
+            value: A Python or Arrow value of the column's type, which need not occur, or a `TextValue`.
+            partition: The key of a partition; None for all rows.
+
+        Raises:
+            LiteralError: The value is not of the column's type.
+            NotKeptError: The version stores neither value counts nor a sketch of the column.
+            ColumnNotFoundError: There is no such column.
+            PartitionNotFoundError: There is no such partition.
+        """
+        return self.value_counts.rank(column, value, partition)
+
+    @explains_missing_files
+    def count_between(self, column: str, low: object, high: object, partition: str | None = None) -> Count:
+        """Return how many values lie from `low` to `high`, both inclusive. Guarantee and errors are those of `rank`."""
+        return self.value_counts.count_between(column, low, high, partition)
+
+    @explains_missing_files
+    def frequency(self, column: str, value: object, partition: str | None = None) -> Count:
+        """Return how many rows have a value, 0 where it does not occur. Arguments are those of `rank`.
+
+        Raises:
+            NotKeptError: The version has no value counts of the column, and its bounds do not exclude the value.
+            LiteralError: The value is not of the column's type.
+            ColumnNotFoundError: There is no such column.
+            PartitionNotFoundError: There is no such partition.
+        """
+        return self.value_counts.frequency(column, value, partition)
+
+    @explains_missing_files
+    def where_is(self, column: str, value: object) -> Answers[tuple[str, int]]:
+        """Return the keys of the partitions that have a value, with its frequency in each, in the order of the version.
+
+        With the policy `by_partition: on` this is one small read. Else the value counts of partitions are read one by
+        one, without those whose bounds exclude the value, until all of its rows are found. Errors are those of
+        `frequency`.
+        """
+        return self.value_counts.where_is(column, value)
+
+    @explains_missing_files
+    def spread(self, column: str, partition: str | None = None) -> Spread:
+        """Return the exact numbers of distinct, repeated and single values of a column, and their entropy.
+
+        Raises NotKeptError where the version has no value counts of the column, ColumnNotFoundError,
+        PartitionNotFoundError.
+        """
+        return self.value_counts.spread(column, partition)
+
+    @abstractmethod
+    def spreads(self) -> dict[str, Spread]:
+        """Return the spread of every column that has value counts, by column name."""
+
+    @explains_missing_files
+    def built(self) -> dict[str, Built]:
+        """Return how value counts of the table were built from scratch, by column name.
+
+        Value counts that were only updated since are not included.
+        """
+        return self.value_counts.built(self.statistics())
+
+    @explains_missing_files
+    def mode(self, column: str, partition: str | None = None) -> tuple[pa.Scalar, int] | None:
+        """Return the most frequent value and its frequency, the least one of several; None where there is no value.
+
+        Errors are those of `top`.
+        """
+        return next(iter(self.top(column, 1, partition).values), None)
+
+    def value_files(self, column: str) -> list[str]:
+        """Return the Parquet files with the values of a column, as paths below the table's folder.
+
+        A row has `column` (the column's `field_id`), `value` and `frequency`. Where there are several files, the
+        frequencies of a value add up, and a sum of 0 means that the value no longer occurs. Errors are those of `top`.
+        """
+        return self.value_counts.files(column)
+
+    def literal(self, column: str, value: object) -> pa.Scalar:
+        """Return a value as an Arrow scalar of the column's canonical type. Errors are those of `rank`."""
+        return self.value_counts.literal(column, value)
+
+    def values(self, column: str, partition: str | None = None) -> Iterator[Frequencies]:
+        """Yield all values of a column with their frequencies, in ascending order, in pieces of bounded size.
+
+        With the policy `frequencies: repeated` these are the values that occur at least twice. Errors are those of
+        `top`.
+        """
+        return self.value_counts.pieces(column, partition)
+
+    @explains_missing_files
+    def histogram(
+        self,
+        column: str,
+        bins: int | None = None,
+        partition: str | None = None,
+        *,
+        lower: object = None,
+        upper: object = None,
+    ) -> Answers[Bin]:
+        """Return the bins of a column's histogram by increasing minimum, without gaps. NaN and infinities are in none.
+
+        Args:
+            column: The dotted path of a leaf column.
+            bins: The greatest number of bins to return, at least 1; neighbouring bins are added up. None for all.
+            partition: The key of a partition; None for all rows.
+            lower: With it, only bins that may have values of at least this one. Bins are not cut.
+            upper: With it, only bins that may have values of at most this one. Bins are not cut.
+
+        Returns:
+            The bins, none for a column without finite values.
+
+        Raises:
+            NotKeptError: The version has no histogram of the column.
+            LiteralError: A bound is not of the column's type.
+            ColumnNotFoundError: There is no such column.
+            PartitionNotFoundError: There is no such partition.
+        """
+        return self.histograms.bins(column, bins, partition, lower=lower, upper=upper)
+
+    @explains_missing_files
+    def dyadic_histogram(self, column: str, partition: str | None = None) -> Histogram | None:
+        """Return the histogram on its dyadic bins, as it is stored; None for a column without finite values.
+
+        Histograms of one type class can be aligned and merged exactly. Errors are those of `histogram`.
+        """
+        return self.histograms.dyadic(column, partition)

@@ -1,0 +1,189 @@
+"""Answers from the values of columns: most frequent values, quantiles, ranks, frequencies."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+from threading import RLock
+from typing import TYPE_CHECKING, Protocol
+
+import pyarrow as pa
+
+from metastore_assets.caching import lock_free_cached_property
+from metastore_assets.lookup.column_values import ColumnValues, Number, fraction_of
+from metastore_assets.lookup.columns import VersionColumns
+from metastore_assets.lookup.profiles import Profile
+from metastore_assets.lookup.quantiles import Method
+from metastore_assets.lookup.results import Answers, AsOf, Count, Quantile, Statistics, TopValues
+from metastore_assets.statistics.frequencies import Frequencies
+from metastore_assets.statistics.spread import Spread, spread
+from metastore_assets.store.manifest import PartitionEntry, Version
+from metastore_assets.store.objects import ObjectStore
+
+if TYPE_CHECKING:
+    from metastore_assets.value_counts import Built, ListReader
+
+_OPEN_COLUMNS = 32
+
+
+def value_count_reader(objects: ObjectStore, version: Version) -> ListReader:
+    """Open the value counts of a version's table."""
+    # Answers about the statistics of columns need no value counts, and must not pay for the import.
+    from metastore_assets.value_counts import ListReader, read_lists
+
+    return ListReader(objects, read_lists(objects, version.lists))
+
+
+class ProfileSource(Protocol):
+    """The profiles that answers are read from."""
+
+    def profile(self, partition: str | None) -> Profile:
+        """Return the profile of a partition, or of all rows for None. Raises PartitionNotFoundError."""
+
+    def stores_value_counts(self, partition: str | None) -> bool:
+        """Return whether that profile itself may store value counts."""
+
+    def is_table(self, partition: str | None) -> bool:
+        """Return whether that profile describes all rows of the table, as the table's value counts do."""
+
+    def partitions(self) -> Sequence[PartitionEntry]:
+        """Return the partitions that may have rows, in the order of the version."""
+
+
+class ValueCounts:
+    """The values of the columns of a table or a filtered view. Safe to share between threads."""
+
+    def __init__(
+        self,
+        version: Version,
+        columns: VersionColumns,
+        profiles: ProfileSource,
+        open_reader: Callable[[], ListReader],
+    ) -> None:
+        """Answer from profiles and, where these describe the whole table, from the table's value counts.
+
+        Args:
+            version: The version that answers.
+            columns: Its leaf columns.
+            profiles: The profiles of the rows and of their partitions.
+            open_reader: Opens the value counts of the version's table; called at most once by each thread.
+        """
+        self._version = version
+        self._names = columns
+        self._profiles = profiles
+        self._open_reader = open_reader
+        self._as_of = AsOf.of(version)
+        self._lock = RLock()
+        self._columns: OrderedDict[tuple[str, str | None], ColumnValues] = OrderedDict()
+
+    @lock_free_cached_property
+    def reader(self) -> ListReader:
+        """The value counts of the version's table."""
+        return self._open_reader()
+
+    def column(self, column: str, partition: str | None = None) -> ColumnValues:
+        """Return the values of a column. Raises ColumnNotFoundError, PartitionNotFoundError."""
+        key = column, partition
+        values = self._columns.get(key)
+        if values is None:
+            self._names.leaf(column)
+            # Resolved once: other threads may evict the profile from the cache meanwhile.
+            profile = self._profiles.profile(partition)
+            row = profile.statistics([column])[0]
+            decision = self._version.decisions.get(row.field_id)
+            values = ColumnValues(
+                row,
+                self._names.subject(column),
+                profile,
+                lambda: self.reader,
+                None if decision is None else decision.reason,
+                stores_value_counts=self._profiles.stores_value_counts(partition),
+                is_table=self._profiles.is_table(partition),
+                as_of=self._as_of,
+            )
+        with self._lock:  # protects the order of the cache; nothing is read while it is held
+            self._columns[key] = values
+            self._columns.move_to_end(key)
+            if len(self._columns) > _OPEN_COLUMNS:
+                self._columns.popitem(last=False)
+        return values
+
+    def top(self, column: str, n: int, partition: str | None = None) -> TopValues:
+        """Return the answer of `Relation.top`."""
+        if n < 0:
+            raise ValueError(f"n must not be negative, not {n}")
+        return TopValues(self.column(column, partition).top(n), "exact", self._as_of)
+
+    def quantile(
+        self, column: str, q: Number | Sequence[Number], partition: str | None = None, method: Method = "discrete"
+    ) -> Quantile | list[Quantile]:
+        """Return the answer of `Relation.quantile`."""
+        if method not in ("discrete", "continuous"):
+            raise ValueError(f"method must be 'discrete' or 'continuous', not {method!r}")
+        several = q if isinstance(q, Sequence) and not isinstance(q, str) else None
+        fractions = [fraction_of(one) for one in ([q] if several is None else several)]
+        quantiles = self.column(column, partition).quantiles(fractions, method)
+        return quantiles[0] if several is None else quantiles
+
+    def rank(self, column: str, value: object, partition: str | None = None) -> Count:
+        """Return the answer of `Relation.rank`."""
+        values = self.column(column, partition)
+        return values.rank(values.literal(value))
+
+    def count_between(self, column: str, low: object, high: object, partition: str | None = None) -> Count:
+        """Return the answer of `Relation.count_between`."""
+        values = self.column(column, partition)
+        return values.count_between(values.literal(low), values.literal(high))
+
+    def frequency(self, column: str, value: object, partition: str | None = None) -> Count:
+        """Return the answer of `Relation.frequency`."""
+        values = self.column(column, partition)
+        return values.frequency(values.literal(value))
+
+    def where_is(self, column: str, value: object) -> Answers[tuple[str, int]]:
+        """Return the answer of `Relation.where_is`."""
+        values = self.column(column)
+        scalar = values.literal(value)
+        stored = values.partitions_of(scalar)
+        if stored is not None:
+            return Answers(stored, "exact", self._as_of)
+        remaining = values.frequency(scalar).count
+        partitions = []
+        for entry in self._profiles.partitions():
+            if not remaining:
+                break
+            if count := self.column(column, entry.key).frequency(scalar).count:
+                partitions.append((entry.key, count))
+                remaining -= count
+        return Answers(partitions, "exact", self._as_of)
+
+    def spread(self, column: str, partition: str | None = None) -> Spread:
+        """Return the answer of `Relation.spread`."""
+        return self.column(column, partition).spread()
+
+    def table_spreads(self, statistics: Statistics) -> dict[str, Spread]:
+        """Return the spread of every column of the table that has value counts; each type class is read at once."""
+        rows = [
+            row for row in statistics if row.frequencies in ("enumerated", "repeated") and row.type_class is not None
+        ]
+        rows = [row for row in rows if not row.value_count or row.field_id in self.reader.columns]
+        classes = {row.type_class for row in rows if row.type_class is not None and row.value_count}
+        counts = {name: self.reader.counts_of_class(name) for name in classes}
+        return {row.column: spread(counts.get(row.type_class or "", {}).get(row.field_id, ())) for row in rows}
+
+    def built(self, statistics: Statistics) -> dict[str, Built]:
+        """Return the answer of `Relation.built`."""
+        built = self.reader.built
+        return {row.column: built[row.field_id] for row in statistics if row.field_id in built}
+
+    def files(self, column: str) -> list[str]:
+        """Return the answer of `Relation.value_files`."""
+        return self.column(column).files()
+
+    def literal(self, column: str, value: object) -> pa.Scalar:
+        """Return the answer of `Relation.literal`."""
+        return self.column(column).literal(value)
+
+    def pieces(self, column: str, partition: str | None = None) -> Iterator[Frequencies]:
+        """Yield the answer of `Relation.values`."""
+        yield from self.column(column, partition).pieces()

@@ -1,0 +1,107 @@
+"""Published versions below a root: listing them, and resolving a number, a snapshot or a time to one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import TypeAlias
+
+from metastore_assets.errors import VersionNotFoundError
+from metastore_assets.iso8601 import parse_timestamp
+from metastore_assets.messages import close_names, listed
+from metastore_assets.store.manifest import Version
+from metastore_assets.store.objects import ObjectStore
+from metastore_assets.store.versions import VersionStore
+
+VersionSelector: TypeAlias = int | str | datetime
+"""A version's number; a snapshot's id, or a time in ISO 8601, as text; or a time. A time without a zone is in UTC."""
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def list_tables(store: ObjectStore) -> list[str]:
+    """Return the names of the tables with a published version below a root, sorted."""
+    return [name for name in store.folders() if VersionStore(store, name).newest()]
+
+
+def list_versions(store: ObjectStore, name: str) -> list[int]:
+    """Return the numbers of a table's published versions, ascending; none for an unknown table."""
+    return VersionStore(store, name).numbers() if _is_folder_name(name) else []
+
+
+def open_version(
+    store: ObjectStore, name: str, selector: VersionSelector | None = None
+) -> tuple[VersionStore, Version]:
+    """Return the versions of a table and the selected one, by default the newest.
+
+    Args:
+        store: The root.
+        name: The table's name.
+        selector: What `resolve_version` resolves; None for the newest version.
+
+    Raises:
+        VersionNotFoundError: The table has no published version, or none that is selected.
+    """
+    if _is_folder_name(name):
+        versions = VersionStore(store, name)
+        version = versions.latest() if selector is None else resolve_version(versions, selector)
+        if version is not None:
+            return versions, version
+    raise VersionNotFoundError(
+        f"table {name!r} has no published version below {store.uri()}; run `metastore refresh {name}`"
+        + close_names(name, list_tables(store), "; published are: {}")
+    )
+
+
+def resolve_version(versions: VersionStore, selector: VersionSelector) -> Version:
+    """Return the newest version with a number, of a snapshot, or up to a time.
+
+    A version counts as of the time when its snapshot was committed. Where the table's format records no such time, it
+    counts as of the time when it was published. Reads the documents of versions from the newest on.
+
+    Args:
+        versions: The versions of the table.
+        selector: A number, the id of a snapshot, or a time.
+
+    Raises:
+        VersionNotFoundError: No version is selected.
+    """
+    if isinstance(selector, int):
+        return versions.read(selector)
+    time = _parse_time(selector)
+    snapshots: list[str] = []
+    for version in _from_newest(versions):
+        if version.snapshot == selector:
+            return version
+        snapshots.append(version.snapshot)
+    if time is not None:
+        for version in _from_newest(versions):
+            if (version.committed_at or version.published_at) <= time:
+                return version
+        raise VersionNotFoundError(f"table {versions.table!r} has no published version of {time.isoformat()} or before")
+    raise VersionNotFoundError(
+        f"table {versions.table!r} has no published version of snapshot {selector!r}; there are versions of the "
+        f"snapshots {listed(list(dict.fromkeys(snapshots)))}. Versions by number are integers, times are in ISO 8601"
+    )
+
+
+def _is_folder_name(name: str) -> bool:
+    return name not in ("", ".", "..") and not set(name) & {"/", "\0"}
+
+
+def _from_newest(versions: VersionStore) -> Iterator[Version]:
+    for number in reversed(versions.numbers()):
+        try:
+            yield versions.read(number)
+        except VersionNotFoundError:
+            continue  # it expired after it was listed
+
+
+def _parse_time(selector: str | datetime) -> datetime | None:
+    """Return a time with a zone; None for a text that is no time."""
+    if isinstance(selector, datetime):
+        return selector if selector.tzinfo is not None else selector.replace(tzinfo=UTC)
+    try:
+        ticks, _ = parse_timestamp(selector, "us")
+        return _EPOCH + timedelta(microseconds=ticks)
+    except (ValueError, OverflowError):
+        return None
