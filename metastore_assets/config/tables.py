@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 from pydantic import (
     Field,
@@ -20,6 +20,7 @@ from metastore_assets.config.variables import has_reference
 from metastore_assets.errors import ConfigError, PredicateError
 from metastore_assets.expressions.wildcards import matches_any_pattern
 from metastore_assets.messages import listed
+from metastore_assets.plugins import TABLE_FORMATS
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,99}")
 
@@ -39,8 +40,9 @@ class TableConfig(DescribedConfig):
     """A name under `catalogs` (or `default`); its settings once the configuration is loaded."""
     identifier: str | None = Field(default=None, alias="table")
     """Database and name in the catalog, with dots between: `db.sales`."""
-    format: Literal["delta", "files", "iceberg", "hudi"] | None = None
-    """Detected from what lies at `uri` when absent, or as the catalog says."""
+    format: str | None = None
+    """`delta`, `files`, `hudi`, `iceberg`, or a format that an installed package registers. By default the catalog says
+    it, or it is detected."""
     at: str | None = None
     """The state that is meant: a version (Delta), a branch, tag or snapshot id (Iceberg), an instant (Hudi), or a time
     in ISO 8601, for the newest state committed up to then. Absent: the newest."""
@@ -48,9 +50,9 @@ class TableConfig(DescribedConfig):
     """By partition column, patterns (`2024-*`) of which a value must fit one; or a condition on partition columns
     (`day >= current_date - 90`). Other partitions are left out, and their folders are not listed."""
     options: dict[str, Any] = Field(default_factory=dict)
-    """Reader options of the format. Files: `template` (`{year:int}/{month}`) and `kind` (of files whose names do not
-    tell); of CSV files also `header`, `delimiter`, `quote`, `escape`, `escape_unquoted`, `encoding`, `null_values`,
-    `skip_initial_space`, `skip_blank_lines`, `empty_text`, `columns`."""
+    """Options of the format, which the format validates. Files: `template` (`{year:int}/{month}`) and `kind` (of files
+    whose names do not tell); of CSV files also `header`, `delimiter`, `quote`, `escape`, `escape_unquoted`,
+    `encoding`, `null_values`, `skip_initial_space`, `skip_blank_lines`, `empty_text`, `columns`."""
     declared: dict[str, str] = Field(default_factory=dict, alias="schema")
     """Of plain files: types by column (dotted path) that count instead of those that the files say or are found to fit,
     as SQL (`decimal(10,2)`) or statistics (`decimal128(10, 2)`) name them."""
@@ -81,6 +83,14 @@ class TableConfig(DescribedConfig):
     def _name(cls, value: str) -> str:
         if not _NAME.fullmatch(value):
             raise ValueError("a letter, then up to 99 letters, digits, `_` or `-`")
+        return value
+
+    @field_validator("format")
+    @classmethod
+    def _registered_format(cls, value: str | None) -> str | None:
+        if value is not None and value not in TABLE_FORMATS:
+            names = ", ".join(map(repr, TABLE_FORMATS.names()))
+            raise ValueError(f"must be {names}, or a format that an installed package registers")
         return value
 
     @field_validator("partitions", mode="before")

@@ -1,8 +1,9 @@
-"""What every table format answers: the snapshot of a table now, its fragments, and how to read one."""
+"""The interface of table formats: snapshots, fragments, and the readers of fragments."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal, Protocol, runtime_checkable
@@ -10,39 +11,46 @@ from typing import Literal, Protocol, runtime_checkable
 import pyarrow as pa
 
 FIELD_ID = b"metastore.field_id"
-"""Metadata key of an Arrow field, at every depth, that holds the field's stable identity as text.
+"""Metadata key of an Arrow field, at every depth, that holds the stable identity of the field as text.
 
-It is the physical name or field id where the format has one, else the key is absent and the name is the identity.
+The identity is the physical name or field id where the format has one. Without the key it is the field's name.
 """
 
 INITIAL_DEFAULT = b"metastore.initial_default"
-"""Metadata key of an Arrow field, at every depth, that holds what the field is in files that were written before it.
+"""Metadata key of an Arrow field, at every depth, that holds the field's value in files that were written before it.
 
-Absent: null. See `cast_to_schema.set_default`.
+Without the key the value is null. See `schema_casting.set_default`.
 """
 
 
 class FragmentReader(Protocol):
-    """One opened fragment in one process. Use as a context manager. Every read sees live rows only."""
+    """An opened fragment, used by one process as a context manager. It returns live rows only: deletes are applied."""
 
     @property
     def row_count(self) -> int:
-        """Number of live rows (deletes applied)."""
+        """Number of live rows."""
 
     @property
     def stored_columns(self) -> frozenset[str]:
-        """Identities of the top-level columns that this fragment can answer for without inventing nulls.
+        """Identities of the top-level columns whose values the fragment stores.
 
-        Includes partition columns and columns that the table's current schema no longer has.
+        They include partition columns, and columns that the table's current schema no longer has.
         """
 
     def read(self, field: pa.Field, *, encoded: bool = False) -> Iterator[pa.Array]:
-        """The live rows of one top-level column, in chunks of bounded size, each of `field.type`.
+        """Return the live rows of one top-level column in chunks of bounded size, whose lengths sum to `row_count`.
 
-        With `encoded` a chunk of texts or bytes that the file keeps as a dictionary may be a dictionary array of that
-        type, with less than half as many entries as rows; entries may repeat, or occur in no row. A column that the
-        fragment was written without is all null (or its declared default). The lengths of the chunks add up to
-        `row_count`. Raises FragmentError when the file cannot be read.
+        Args:
+            field: a field of the table's schema. If the fragment was written without it, the values are its default,
+                or null.
+            encoded: whether a chunk of texts or bytes may be a dictionary array of that type, where the file stores a
+                dictionary. It has less than half as many entries as rows. Entries may be repeated or unused.
+
+        Returns:
+            Arrays of `field.type`.
+
+        Raises:
+            FragmentError: the file cannot be read.
         """
 
     def __enter__(self) -> FragmentReader: ...
@@ -51,57 +59,80 @@ class FragmentReader(Protocol):
 
 
 class FragmentSource(Protocol):
-    """A small picklable value with all that a worker process needs to open a fragment."""
+    """What a worker process needs to open a fragment: a small value that can be pickled."""
 
     def open(self) -> FragmentReader:
-        """Open the fragment. Raises FragmentError (`missing=True` when the file is gone)."""
+        """Open the fragment. Raises FragmentError, with `missing=True` when the file was removed."""
 
 
 @runtime_checkable
 class ClaimedSource(FragmentSource, Protocol):
-    """A source whose file's size is what the table's metadata claim, and may be any number."""
+    """The source of a fragment whose `bytes` come from the table's metadata and may be wrong."""
 
     def stored_size(self) -> int:
-        """Return the size of the data file where it is stored, in bytes. Raises OSError or MetastoreError."""
+        """Return the size of the data file from the storage, in bytes. Raises OSError or MetastoreError."""
 
 
 @dataclass(frozen=True)
 class Fragment:
-    """The smallest unit of live rows with an identity of its own: a data file with the deletes that apply to it."""
+    """The smallest unit of rows that a format adds or removes: a data file with the deletes that apply to it."""
 
     id: str
-    """Hex digest of what determines the rows: same id, same rows."""
+    """Hex digest of everything that determines the rows. Equal ids mean equal rows."""
     partition_key: str
     path: str
-    """Path or URI of the data file, for messages and for people."""
+    """Path or URI of the data file, for messages."""
     bytes: int
     """Stored size of the data file."""
     row_count: int | None
-    """Live rows as the format's metadata knows them, or None when it does not."""
+    """Number of live rows by the format's metadata; None when they do not say."""
     source: FragmentSource
 
 
 @dataclass(frozen=True)
 class SnapshotReference:
-    """Which snapshot is meant: `Snapshot.id` and `Snapshot.committed_at`.
+    """The identity of a snapshot: `Snapshot.id` and `Snapshot.committed_at`.
 
-    The id alone does not tell: a Delta table that is dropped and made again counts its versions anew.
+    The id alone is ambiguous: a Delta table that is dropped and recreated starts again with version 0.
     """
 
     id: str
     committed_at: datetime | None
 
 
-HistoryChange = Literal["recreated", "rolled back", "metadata changed"] | None
-"""How a table came from one state to another, where that was not by further commits.
+@dataclass(frozen=True)
+class SnapshotDiff:
+    """The difference between two snapshots of one table, in fragments and partitions.
 
-`made anew`: dropped and created again, and so another table. `rolled back`: to a state of before, or to one beside it.
-`other metadata`: the same rows, under other properties, another schema, or fewer former snapshots.
+    Fragments never change: one whose rows, deletes or partition changed is removed under its old id, and added under
+    its new one. The newer snapshot has the fragments of the older one, less `removed_fragments`, plus
+    `added_fragments`. Both snapshots have the same schema and partition columns, and the same partitions are selected.
+    """
+
+    since: SnapshotReference
+    """The older snapshot."""
+    current: SnapshotReference
+    """The newer snapshot."""
+    added_fragments: tuple[Fragment, ...]
+    """Fragments that only the newer snapshot has, sorted by (partition_key, id)."""
+    removed_fragments: Mapping[str, str]
+    """Partition keys, by id, of the fragments that only the older snapshot has."""
+    added_partitions: frozenset[str]
+    """Keys of partitions that have fragments only in the newer snapshot."""
+    removed_partitions: frozenset[str]
+    """Keys of partitions that have fragments only in the older snapshot."""
+
+
+HistoryChange = Literal["recreated", "rolled back", "metadata changed"] | None
+"""How a table got from one snapshot to another, other than by further commits.
+
+`recreated`: it was dropped and created again. `rolled back`: to an earlier snapshot, or to another branch of the
+history. `metadata changed`: the rows are the same; properties, schema or the list of snapshots changed.
 """
 
 
 def history_change_by_time(former: SnapshotReference, now: SnapshotReference) -> HistoryChange:
-    """What the times of two commits tell, where a format has no more: earlier is rolled back."""
+    """Return the history change that the times of two commits show: an earlier commit is a rollback."""
     if former.committed_at is None or now.committed_at is None:
         return None
     return "rolled back" if now.committed_at < former.committed_at else None
@@ -109,91 +140,128 @@ def history_change_by_time(former: SnapshotReference, now: SnapshotReference) ->
 
 @dataclass(frozen=True)
 class TypeReason:
-    """Why a column of plain files is not of a type that it might have been of."""
+    """Why the values of a column in plain files do not fit a type."""
 
     column: str
     type: pa.DataType
-    found: str
-    """What is in which file: a value and its line, or another type."""
+    """The type that the values do not fit."""
+    evidence: str
+    """What does not fit: a value, its file and line; or another type and its file."""
 
 
 @dataclass(frozen=True)
 class DerivedColumn:
-    """A column or a partition field whose values are computed from other columns, and so reveal theirs."""
+    """A column or a partition field that is computed from other columns, and so reveals their values."""
 
     name: str
     sources: tuple[tuple[str, str], ...]
-    """Field id and dotted path of each column that it is computed from. Empty: the table does not say from which."""
-    how: str
+    """Field id and dotted path of each column that it is computed from. Empty when the table does not say."""
+    transform: str
     """How it is computed, for messages: `truncate[4]`, `identity`, `the record key`."""
-    partitions: bool
-    """Whether the table is partitioned by it, so that its values are the keys of partitions."""
+    is_partition_field: bool
+    """Whether the table is partitioned by it, so that its values are partition keys."""
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """One committed state of a table: schema and fragments."""
+    """One committed state of a table: schema, partitions and fragments."""
 
     format: str
     id: str
-    """What the format calls this state (Delta: the version number); plain files: a digest of the fragment ids."""
+    """The format's name of the snapshot, such as a version number. Plain files: a digest of the fragment ids."""
     committed_at: datetime | None
-    """UTC, when the format records it."""
+    """UTC; None when the format does not record it."""
     schema: pa.Schema
-    """Columns in table order with logical names and types; identities under FIELD_ID, at every depth."""
+    """Columns in table order with logical names and types. Every field, nested ones too, has its FIELD_ID."""
     partition_columns: tuple[str, ...]
     fragments: tuple[Fragment, ...]
-    """Sorted by (partition_key, id); ids are distinct."""
+    """Sorted by (partition_key, id). Ids are distinct."""
     type_reasons: tuple[TypeReason, ...] = ()
-    """Where the files' contents decide the types of columns; at most one for a column and a type."""
+    """Why columns are not of a narrower type, where contents of files decide; one at most for a column and a type."""
     buckets: tuple[tuple[str, str, int], ...] = ()
-    """Hidden partitions by hash, as Iceberg hashes: partition column, identity of the column, number of buckets."""
+    """Partition columns by Iceberg's bucket hash: partition column, identity of the source column, bucket count."""
     partition_types: tuple[tuple[str, pa.DataType], ...] = ()
-    """Types of partition columns whose values are not those of the schema's column of that name, or that have none."""
+    """Types of the partition columns that the schema lacks, or has with another type."""
     derived: tuple[DerivedColumn, ...] = ()
-    """Columns and partition fields that are computed from other columns. Of a partition field that is named here, its
-    name says nothing of the column that it is of."""
+    """Columns and partition fields that are computed from other columns."""
     bytes_read: int = field(default=0, compare=False)
-    """Of data files that had to be read as a whole to make it: CSV and JSON that nothing was known of."""
+    """Bytes of whole data files that were read to build this snapshot: new CSV and JSON files."""
 
     def partition_type(self, column: str) -> pa.DataType:
-        """The type of a partition column's values. What nothing says the type of is text."""
+        """Return the type of a partition column's values; text when neither the snapshot nor the schema has it."""
         types = dict(self.partition_types)
         index = self.schema.get_field_index(column)
         return types.get(column, self.schema.field(index).type if index >= 0 else pa.string())
 
     @property
     def reference(self) -> SnapshotReference:
-        """What tells this snapshot from any other of the table."""
+        """The identity of this snapshot."""
         return SnapshotReference(self.id, self.committed_at)
 
 
 class TableFormat(Protocol):
-    """A table at a location, in one format, in the state that its configuration's `at` names (the newest without)."""
+    """A table in one format, in the state that the configuration's `at` names; without `at`, the newest state.
 
+    Formats inherit from this class, so that they have its defaults.
+    """
+
+    @abstractmethod
     def snapshot_id(self) -> str:
-        """The id that `snapshot()` would have now, at the least cost: what a sensor polls."""
+        """Return the id of the snapshot that `snapshot()` would return now. Sensors poll it: it reads little."""
 
+    @abstractmethod
     def current(self) -> SnapshotReference:
-        """The reference of the snapshot that `snapshot()` would return now, at the least cost."""
+        """Return the reference of the snapshot that `snapshot()` would return now. It reads little."""
 
+    @abstractmethod
     def history_change(self, former: SnapshotReference, now: SnapshotReference) -> HistoryChange:
-        """How the table came from a former state to `now`, another one, as far as its metadata tell: for people.
+        """Return how the table got from one snapshot to another; None for further commits, or when that is unknown.
 
-        None also where they do not tell.
+        Args:
+            former: a snapshot that was current before.
+            now: another snapshot of the table.
         """
 
+    @abstractmethod
     def snapshot(self) -> Snapshot:
-        """That snapshot, from metadata only, with the partitions that the configuration leaves.
+        """Return the snapshot, with the partitions that the configuration selects, from metadata only.
 
-        Raises TableNotFoundError, SnapshotNotFoundError (of `at`), or TableFormatError.
+        Raises:
+            TableNotFoundError: there is no table.
+            SnapshotNotFoundError: the table does not have the state that `at` names.
+            TableFormatError: the metadata cannot be read.
         """
 
+    def changes(self, since: SnapshotReference) -> SnapshotDiff | None:
+        """Return the difference between a former snapshot and the current one; None when only `snapshot()` can tell.
+
+        A format returns a difference only when that reads less than a snapshot, and when the metadata show every commit
+        in between. The default is None.
+
+        Args:
+            since: a snapshot that was current before.
+
+        Raises:
+            TableNotFoundError: there is no table.
+            TableFormatError: the metadata cannot be read.
+        """
+        return None
+
+    @abstractmethod
     def partition_columns(self) -> tuple[str, ...]:
-        """Those that `snapshot()` would have now, without reading a data file. Raises what that does."""
+        """Return `snapshot().partition_columns` without reading data files. Raises the errors of `snapshot()`."""
 
+    @abstractmethod
     def bounds(self, snapshot: Snapshot, column: str) -> pa.Table:
-        """What the format's own metadata say of one leaf column: BOUNDS_SCHEMA, one row per fragment in its order.
+        """Return the null counts, minima and maxima that the format's metadata have of one leaf column.
 
-        `column` is a dotted leaf path; `minimum` and `maximum` have the leaf's type. Raises KeyError for no such leaf.
+        Args:
+            snapshot: a snapshot of this table.
+            column: dotted path of a leaf column.
+
+        Returns:
+            One row per fragment of the snapshot, in its order; see `bounds.bounds_table`.
+
+        Raises:
+            KeyError: the snapshot has no such leaf column.
         """

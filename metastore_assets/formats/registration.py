@@ -1,46 +1,131 @@
-"""What a table format tells of itself, so that it is found and opened, and that its files are read as nothing else."""
+"""The registration of table formats: how each is recognised, opened and configured."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
+
+from metastore_assets.errors import ConfigError
+from metastore_assets.plugins import TABLE_FORMATS
 
 if TYPE_CHECKING:
     from metastore_assets.config import TableConfig
     from metastore_assets.formats.base import TableFormat
+    from metastore_assets.formats.catalogs.base import Folders
     from metastore_assets.formats.metadata_cache import MetadataCache
     from metastore_assets.storage.location import Location
+    from metastore_assets.tasks.runner import TaskRunner
+
+_DETECTION_ORDER = ("delta", "iceberg", "hudi")
+"""Delta is first, because a Delta table may carry metadata of the others for their readers (UniForm, XTable)."""
 
 
 @dataclass(frozen=True)
-class Marks:
-    """By what somebody who lists folders sees that a table of a format is there, and which files are its own."""
+class FormatDetector:
+    """How a listing of folders recognises the tables of a format, and the files that belong to them."""
 
-    folder: str
-    """Name of the folder in the table's own where its metadata lie."""
-    holds: Callable[[Location], bool]
-    """Whether a folder is such a table, from a few requests. Raises OSError."""
-    metadata_file: Callable[[str], bool] | None = None
-    """Whether a file of that name in the metadata's folder tells it; None: that folder's name does."""
-    partition_file: str | None = None
-    """What the name of a file begins with that lies in every folder with data."""
+    metadata_folder: str
+    """Name of the folder, directly below the table's folder, that holds its metadata."""
+    is_table: Callable[[Location], bool]
+    """Return whether a folder is such a table, from a few requests. Raises OSError."""
+    is_metadata_file: Callable[[str], bool] | None = None
+    """Return whether a file name in a metadata folder is that of a metadata file. None: the folder's name is enough."""
+    partition_file_prefix: str | None = None
+    """Start of the name of a file that lies in every folder with data."""
     is_plain: bool = False
-    """Whether such a folder is read as plain files, of which its metadata say which count."""
+    """Whether such a folder is read as plain files, and its metadata say which files are part of the table."""
     unsupported: str | None = None
-    """Of a format that is recognised and not read: what to do instead."""
+    """For a format that is recognised and not read: what the user can do instead."""
 
 
 @dataclass(frozen=True)
-class Registration:
-    """One table format."""
+class OpenContext:
+    """What a format gets beside the configuration of the table that it opens."""
+
+    cache: MetadataCache
+    """What was read of the table's files before."""
+    runner: TaskRunner | None = None
+    """Runs the tasks that read whole data files; None: a child process, started when it is needed."""
+    partitions: Folders | None = None
+    """The partitions that a catalog registers for plain files."""
+
+
+@dataclass(frozen=True)
+class FormatRegistration:
+    """One table format, the value of an entry point in the group `metastore_assets.formats`.
+
+    The entry point's name is what the configuration gives as `format`.
+    """
 
     name: str
-    """As `format` of a table's configuration has it."""
+    """The name of the entry point."""
     title: str
-    """What people call it."""
-    detect: Callable[[Location], bool]
-    """Whether the location that a user names is such a table. Raises OSError."""
-    open: Callable[[TableConfig, MetadataCache], TableFormat]
-    """The table in this format, with what is known of its files. Nothing is read yet."""
-    marks: Marks
+    """The name of the format in messages."""
+    open: Callable[[TableConfig, OpenContext], TableFormat]
+    """Open a table without reading it. Raises ConfigError for options that the format does not have: they are
+    validated here and nowhere else."""
+    detect: Callable[[Location], bool] | None = None
+    """Return whether the folder that a user names is such a table, from one or two requests. Raises OSError. None: only
+    tables whose configuration names the format are opened with it."""
+    detector: FormatDetector | None = None
+    """Recognises tables among other files. None: files of such tables may be read as plain files by mistake."""
+    extra: str | None = None
+    """The extra of `metastore-assets` whose packages the format needs."""
+    has_schema: bool = True
+    """Whether tables have a schema, so that the configuration may not declare one."""
+
+
+def load_format(name: str) -> FormatRegistration:
+    """Return the registration of a format. Raises ConfigError for a name that no installed package registers."""
+    if name not in TABLE_FORMATS:
+        raise ConfigError(f"no installed package has the table format {name!r}; there are: {format_list()}")
+    registration = TABLE_FORMATS.load(name)
+    if not isinstance(registration, FormatRegistration) or registration.name != name:
+        raise ConfigError(
+            f"the entry point {name!r} in {TABLE_FORMATS.group} is {registration!r:.200}, not a FormatRegistration "
+            f"with the name {name!r}"
+        )
+    return registration
+
+
+def format_list() -> str:
+    """Return the names of all formats as a text."""
+    return ", ".join(TABLE_FORMATS.names())
+
+
+def detect_format(location: Location) -> str:
+    """Return the name of the format that a folder's metadata are of; `files` when they are of none. Raises OSError."""
+    for name in _DETECTION_ORDER:
+        if _detects(name, location):
+            return name
+    return next(filter(partial(_detects, location=location), TABLE_FORMATS.installed_names()), "files")
+
+
+def _detects(name: str, location: Location) -> bool:
+    detect = load_format(name).detect
+    return detect is not None and detect(location)
+
+
+def format_detectors() -> dict[str, FormatDetector]:
+    """Return the detectors of all formats by their titles."""
+    names = (*_DETECTION_ORDER, *TABLE_FORMATS.installed_names())
+    registrations = map(load_format, names)
+    return {one.title: one.detector for one in registrations if one.detector is not None}
+
+
+def check_option_names(table: TableConfig, *known: str) -> None:
+    """Raise ConfigError for an option of the configuration that the format does not have.
+
+    Args:
+        table: the configuration of the table.
+        known: the names of all options of the format.
+    """
+    for name in table.options:
+        if name not in known:
+            there_are = f"its options are: {', '.join(known)}" if known else "the format has no options; remove it"
+            raise ConfigError(
+                f"table {table.name!r}: options.{name} = {table.options[name]!r} is no option of the table's format; "
+                f"{there_are}"
+            )

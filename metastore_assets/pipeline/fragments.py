@@ -178,7 +178,7 @@ def _outcome(
 def _told(context: ProfileContext, fragment: Fragment, error: BaseException, text: str) -> str:
     """What is said of an error: not its text where values are hidden, for a reader may quote what it stumbled over.
 
-    Fragments of tables with hidden columns raise errors that quote nothing (`formats.hidden`).
+    Fragments of tables with hidden columns raise errors that quote nothing (`formats.redaction`).
     """
     if isinstance(error, FragmentError) or all(policy.values == "shown" for _, policy in context.spec.leaves):
         return text

@@ -181,7 +181,7 @@ def make_plan(
 
 def _type_changes(before: pa.Schema, snapshot: Snapshot) -> tuple[TypeChange, ...]:
     types = {field_identity(field): field.type for field in before}
-    reasons = {(reason.column, reason.type): reason.found for reason in snapshot.type_reasons}
+    reasons = {(reason.column, reason.type): reason.evidence for reason in snapshot.type_reasons}
     return tuple(
         TypeChange(field.name, old, field.type, reasons.get((field.name, old)))
         for field in snapshot.schema

@@ -153,7 +153,7 @@ def _check_hidden(table: TableConfig, spec: ProfileSpec, snapshot: Snapshot) -> 
     if not table.hides_values:
         return
     hidden = [leaf for leaf, policy in spec.leaves if policy.values == "hidden"]
-    derived = {own.name for own in snapshot.derived if own.partitions}
+    derived = {own.name for own in snapshot.derived if own.is_partition_field}
     named = {field_identity(field) for field in snapshot.schema if field.name in snapshot.partition_columns}
     for leaf in hidden:
         is_partition = spec.owners[leaf.field_id] in named or leaf.path in snapshot.partition_columns
@@ -163,16 +163,16 @@ def _check_hidden(table: TableConfig, spec: ProfileSpec, snapshot: Snapshot) -> 
                 "its values are the keys of partitions, and in the names of the table's own files"
             )
     for own in snapshot.derived:
-        if not own.partitions and own.name in {leaf.path for leaf in hidden}:
+        if not own.is_partition_field and own.name in {leaf.path for leaf in hidden}:
             continue
         if (column := _hidden_source(table, spec, hidden, own)) is None:
             continue
         raise ConfigError(
             f"table {table.name!r}: columns.{column} cannot be hidden: the table is partitioned by {own.name!r} "
-            f"({own.how}), which is computed from it, so that the keys of partitions reveal its values"
-            if own.partitions
+            f"({own.transform}), which is computed from it, so that the keys of partitions reveal its values"
+            if own.is_partition_field
             else f"table {table.name!r}: columns.{column} cannot be hidden alone: the column {own.name!r} "
-            f"({own.how}) is computed from it: hide that too (columns.{own.name}.values: hidden)"
+            f"({own.transform}) is computed from it: hide that too (columns.{own.name}.values: hidden)"
         )
 
 

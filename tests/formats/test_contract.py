@@ -7,7 +7,9 @@ import pickle
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from functools import partial
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,8 @@ from hypothesis import strategies as st
 from metastore_assets.errors import FragmentError
 from metastore_assets.formats import Snapshot, decode_partition_key
 from metastore_assets.formats.schema_casting import identity
+from metastore_assets.plugins import TABLE_FORMATS
+from tests.formats.external import installed
 from tests.formats.hudi.tables import HUDI_TABLES
 from tests.formats.iceberg.tables import ICEBERG_TABLES, IcebergEqualityDeletes
 from tests.formats.oracle import read_rows
@@ -40,9 +44,30 @@ from tests.formats.tables import (
 )
 from tests.scalars import scalars_in
 
-_TABLES = (*TABLES, *ICEBERG_TABLES, *HUDI_TABLES)
+
+def _external_tables() -> tuple[type[Table], ...]:
+    """Return the writers that installed packages register for their formats, as `metastore_assets.contract_tables`."""
+    with installed():
+        return tuple(
+            kind
+            for entry_point in entry_points(group="metastore_assets.contract_tables")
+            for kind in entry_point.load()
+        )
+
+
+_TABLES = (*TABLES, *ICEBERG_TABLES, *HUDI_TABLES, *_external_tables())
 _SCHEMA = pa.schema({"id": pa.int64(), "text": pa.string(), "day": pa.string()})
 _FIRST = [(number, f"text {number}", DAYS[number % 3]) for number in range(12)]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def external_package() -> Iterator[None]:
+    with installed():
+        yield
+
+
+def test_the_suite_covers_every_registered_format() -> None:
+    assert {kind.kind for kind in _TABLES} == set(TABLE_FORMATS.names())
 
 
 @pytest.fixture(params=_TABLES, ids=lambda kind: kind.__name__)
@@ -125,6 +150,23 @@ def test_what_a_commit_does_not_touch_keeps_its_id(table: Table) -> None:
     compacted = table.snapshot().fragments
     assert others == {f.id for f in compacted if f.partition_key != f"day={DAYS[0]}"}
     assert sum(f.partition_key == f"day={DAYS[0]}" for f in compacted) == 1
+
+
+def test_changes_are_the_difference_of_two_snapshots(table: Table) -> None:
+    """A format that reports changes reports what a comparison of both snapshots shows."""
+    before = table.snapshot()
+    table.append([(100, "new", DAYS[0])])
+    table.delete({0})
+    now = table.snapshot()
+    diff = table.format().changes(before.reference)
+    if diff is None:
+        return
+    old, new = ({fragment.id: fragment for fragment in snapshot.fragments} for snapshot in (before, now))
+    assert (diff.since, diff.current) == (before.reference, now.reference)
+    assert diff.added_fragments == tuple(fragment for fragment in now.fragments if fragment.id not in old)
+    assert diff.removed_fragments == {id_: old[id_].partition_key for id_ in old.keys() - new.keys()}
+    old_keys, new_keys = ({fragment.partition_key for fragment in one.fragments} for one in (before, now))
+    assert (diff.added_partitions, diff.removed_partitions) == (new_keys - old_keys, old_keys - new_keys)
 
 
 def test_partition_columns_are_those_of_the_snapshot(table: Table) -> None:

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from metastore_assets.config import TableConfig
 from metastore_assets.errors import ConfigError, SnapshotNotFoundError, TableFormatError, TableNotFoundError
-from metastore_assets.formats.base import HistoryChange, Snapshot, SnapshotReference, TableFormat
+from metastore_assets.formats.base import HistoryChange, Snapshot, SnapshotDiff, SnapshotReference, TableFormat
 from metastore_assets.formats.catalogs.asking import find_table
 from metastore_assets.formats.catalogs.base import Entry, Folders
 from metastore_assets.storage.location_policy import catalog_location
@@ -18,7 +18,7 @@ Open = Callable[[TableConfig, Folders | None], TableFormat]
 """Opens the table that a configuration names by its location, with the folders that are registered of plain files."""
 
 
-class CatalogTable:
+class CatalogTable(TableFormat):
     """A table of any format that a catalog has: it is opened anew when the catalog says something else of it."""
 
     def __init__(self, table: TableConfig, open_located: Open) -> None:
@@ -42,6 +42,10 @@ class CatalogTable:
     def snapshot(self) -> Snapshot:
         with self._located() as located:
             return located.snapshot()
+
+    def changes(self, since: SnapshotReference) -> SnapshotDiff | None:
+        with self._located() as located:
+            return located.changes(since)
 
     def partition_columns(self) -> tuple[str, ...]:
         with self._located() as located:

@@ -1,24 +1,36 @@
-"""Delta tables: the log is replayed here, data files are plain Parquet."""
+"""Delta tables. The log is replayed here; data files are plain Parquet."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from metastore_assets.formats.delta.log import LOG, holds_delta
-from metastore_assets.formats.registration import Marks, Registration
+from metastore_assets.formats.registration import (
+    FormatDetector,
+    FormatRegistration,
+    OpenContext,
+    check_option_names,
+)
 
 if TYPE_CHECKING:
     from metastore_assets.config import TableConfig
     from metastore_assets.formats.base import TableFormat
-    from metastore_assets.formats.metadata_cache import MetadataCache
 
 __all__ = ["FORMAT"]
 
 
-def _open(table: TableConfig, cache: MetadataCache) -> TableFormat:
+def _open(table: TableConfig, context: OpenContext) -> TableFormat:
     from metastore_assets.formats.delta.table import DeltaFormat
 
-    return DeltaFormat(table, cache)
+    check_option_names(table)
+    return DeltaFormat(table, context.cache)
 
 
-FORMAT = Registration("delta", "Delta", lambda location: location.has_any(LOG), _open, Marks(LOG, holds_delta))
+FORMAT = FormatRegistration(
+    "delta",
+    "Delta",
+    _open,
+    detect=lambda location: location.has_any(LOG),
+    detector=FormatDetector(LOG, holds_delta),
+    extra="delta",
+)

@@ -19,13 +19,20 @@ from metastore_assets.config import TableConfig
 from metastore_assets.errors import TableFormatError, TableNotFoundError
 from metastore_assets.expressions.partition_filter import PartitionFilter
 from metastore_assets.expressions.partition_keys import encode_partition_key
-from metastore_assets.formats.base import DerivedColumn, Fragment, HistoryChange, Snapshot, SnapshotReference
+from metastore_assets.formats.base import (
+    DerivedColumn,
+    Fragment,
+    HistoryChange,
+    Snapshot,
+    SnapshotReference,
+    TableFormat,
+)
 from metastore_assets.formats.bounds import FragmentBounds, bounds_table, column_path, constant_bounds
 from metastore_assets.formats.deletion_vectors import DeletionVector
 from metastore_assets.formats.delta.actions import AddedFile, TableState, replay
+from metastore_assets.formats.delta.cached_log import CachedLog
 from metastore_assets.formats.delta.checks import check_schema
 from metastore_assets.formats.delta.commit_times import CommitTimes
-from metastore_assets.formats.delta.kept_log import KeptLog
 from metastore_assets.formats.delta.log import LOG, Log, read_log
 from metastore_assets.formats.delta.protocol import MappingMode, check_readable, mapping_mode
 from metastore_assets.formats.delta.schema import arrow_schema, derived_columns
@@ -45,7 +52,7 @@ from metastore_assets.storage.location_policy import LocationPolicy, table_locat
 _ABSOLUTE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
 
 
-class DeltaFormat:
+class DeltaFormat(TableFormat):
     """A Delta table at a location. Its snapshots are the versions of its log."""
 
     def __init__(self, table: TableConfig, cache: MetadataCache) -> None:
@@ -54,7 +61,7 @@ class DeltaFormat:
         self._at = table.at
         self._location_policy = LocationPolicy.of(table, self._location)
         self._filter = PartitionFilter.of(table.partitions)
-        self._kept = KeptLog(self._location, cache, self._at)
+        self._kept = CachedLog(self._location, cache, self._at)
         self._times = CommitTimes(self._location, cache)
         self._told: tuple[str, TableState] | None = None
 

@@ -17,9 +17,9 @@ from metastore_assets.errors import FragmentError, TableFormatError
 from metastore_assets.formats.base import Snapshot, TypeReason
 from metastore_assets.formats.bounds import FragmentBounds, column_path, constant_bounds
 from metastore_assets.formats.files.listing import DataFile
+from metastore_assets.formats.files.partitioning import typed
 from metastore_assets.formats.files.schemas import Described, file_identity
 from metastore_assets.formats.files.source import FilesFragmentSource
-from metastore_assets.formats.files.templates import typed
 from metastore_assets.formats.files.union import plain_type
 from metastore_assets.formats.metadata_cache import MetadataCache, cache_key
 from metastore_assets.formats.readers.calendars import GREGORIAN_START, FileCalendar
@@ -93,7 +93,7 @@ def check_integers(
     What no footer says is told when the file is read. Only of files with 64-bit integers where others have floats the
     footer is read, and only once.
     """
-    found = {reason.column: reason.found for reason in reasons if reason.type in _WIDE}
+    found = {reason.column: reason.evidence for reason in reasons if reason.type in _WIDE}
     columns = [name for name in found if pa.types.is_floating(schema.field(name).type)]
     if not columns or files[0].kind not in _READERS:
         return

@@ -18,7 +18,7 @@ _OF_SYSTEMS = frozenset(
 )
 
 
-def is_leftover(name: str) -> bool:
+def is_ignored(name: str) -> bool:
     """Whether the file of that name is no data."""
     lower = name.lower()
     return (
@@ -31,9 +31,9 @@ def is_leftover(name: str) -> bool:
     )
 
 
-def is_leftover_folder(name: str) -> bool:
+def is_ignored_folder(name: str) -> bool:
     """Whether nothing in the folder of that name is data: as of files, but `column=value` is what it says."""
-    return _is_hidden(name) or ("=" not in name and is_leftover(name))
+    return _is_hidden(name) or ("=" not in name and is_ignored(name))
 
 
 def _is_hidden(name: str) -> bool:

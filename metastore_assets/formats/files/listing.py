@@ -7,11 +7,11 @@ from typing import NamedTuple
 
 from metastore_assets.errors import TableFormatError
 from metastore_assets.expressions.partition_filter import BoundPartitionFilter
-from metastore_assets.formats.files.foreign import ADVICE, kind_of_file
-from metastore_assets.formats.files.ignored_files import is_leftover, is_leftover_folder
-from metastore_assets.formats.files.neighbours import Formats, Neighbours
+from metastore_assets.formats.files.ignored_files import is_ignored, is_ignored_folder
+from metastore_assets.formats.files.overlapping_tables import Formats, OverlappingTables
+from metastore_assets.formats.files.partitioning import Items, Partitioning, texts
 from metastore_assets.formats.files.streaming_sink import LOG, committed_paths
-from metastore_assets.formats.files.templates import Folders, Items, texts
+from metastore_assets.formats.files.unsupported_formats import ADVICE, kind_of_file
 from metastore_assets.formats.metadata_cache import MetadataCache, cache_key
 from metastore_assets.storage.compression import SUFFIXES
 from metastore_assets.storage.location import Location, StoredFile
@@ -61,27 +61,27 @@ class DataFile(NamedTuple):
 def list_files(
     location: Location,
     location_policy: LocationPolicy,
-    folders: Folders,
+    folders: Partitioning,
     filter_: BoundPartitionFilter | None,
     formats: Formats,
-) -> tuple[list[StoredFile], Neighbours]:
+) -> tuple[list[StoredFile], OverlappingTables]:
     """Files that are no leftovers, in folders of the partitions that are meant, or the one file that the location is;
     and what there is beside them, yet to be checked.
 
     Of a folder that Spark's streaming wrote, the files that its log says were committed. Raises OSError, and
     TableFormatError where one of these is missing.
     """
-    neighbours = Neighbours(location, formats)
+    neighbours = OverlappingTables(location, formats)
     has_log = False
 
     def leads(path: str) -> bool:
-        if is_leftover_folder(path.rpartition("/")[2]) or not folders.leads(path.split("/")):
+        if is_ignored_folder(path.rpartition("/")[2]) or not folders.leads(path.split("/")):
             return False
         return filter_ is None or filter_.may_match(texts(_items(location, folders, path, path.split("/"))))
 
     def holds(path: str) -> bool:
         above, _, name = path.rpartition("/")
-        return not is_leftover(name) and folders.holds(above.split("/") if above else ())
+        return not is_ignored(name) and folders.holds(above.split("/") if above else ())
 
     def is_meant(path: str) -> bool:
         nonlocal has_log
@@ -116,7 +116,7 @@ def list_files(
 def data_files(
     location: Location,
     found: Iterable[StoredFile],
-    folders: Folders,
+    folders: Partitioning,
     bind: Callable[[Sequence[str]], BoundPartitionFilter],
     cache: MetadataCache,
     told: str | None = None,
@@ -176,12 +176,12 @@ def _suffix(location: Location, stored: StoredFile) -> str:
     return next((suffix for suffix in _KINDS if stem.endswith(suffix)), "")
 
 
-def partition_columns(folders: Folders, files: Sequence[DataFile]) -> tuple[str, ...]:
+def partition_columns(folders: Partitioning, files: Sequence[DataFile]) -> tuple[str, ...]:
     """Names of all partition columns, in the order of the deepest folders; files further up lack the rest."""
     return _columns(folders, (file.partition for file in files))
 
 
-def _columns(folders: Folders, partitions: Iterable[Items]) -> tuple[str, ...]:
+def _columns(folders: Partitioning, partitions: Iterable[Items]) -> tuple[str, ...]:
     orders = {tuple(name for name, _ in partition) for partition in partitions}
     columns = list(folders.types)
     for names in sorted(orders, key=lambda names: (-len(names), names)):
@@ -189,7 +189,9 @@ def _columns(folders: Folders, partitions: Iterable[Items]) -> tuple[str, ...]:
     return tuple(columns)
 
 
-def _items(location: Location, folders: Folders, path: str, above: Sequence[str], *, is_file: bool = False) -> Items:
+def _items(
+    location: Location, folders: Partitioning, path: str, above: Sequence[str], *, is_file: bool = False
+) -> Items:
     try:
         items = folders.items(above)
         if is_file:

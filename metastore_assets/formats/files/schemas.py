@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from metastore_assets.errors import FatalFileError, FragmentError, TableFormatError
 from metastore_assets.formats.base import TypeReason
-from metastore_assets.formats.files.declared import Declared, with_declared
+from metastore_assets.formats.files.declared_types import DeclaredTypes, with_declared
 from metastore_assets.formats.files.listing import DataFile
 from metastore_assets.formats.files.text_reader import TextReader
 from metastore_assets.formats.files.union import plain_type, union_fields
@@ -64,7 +64,7 @@ def table_schema(
     files: Sequence[DataFile],
     reader_of: Callable[[DataFile], TextReader | None],
     partition_columns: Sequence[str],
-    declared: Declared,
+    declared: DeclaredTypes,
     cache: MetadataCache,
     runner: TaskRunner | None,
     is_hidden: Callable[[str], bool] = lambda name: False,

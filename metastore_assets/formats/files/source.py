@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from metastore_assets.errors import FatalFileError, FragmentError
-from metastore_assets.formats.files.declared import converted
+from metastore_assets.formats.files.declared_types import converted
 from metastore_assets.formats.files.listing import DataFile
+from metastore_assets.formats.files.partitioning import typed
 from metastore_assets.formats.files.schemas import describe, open_text
-from metastore_assets.formats.files.templates import typed
 from metastore_assets.formats.files.text_reader import TextReader
 from metastore_assets.formats.readers.columns import open_columns
 from metastore_assets.formats.readers.reader import FileColumns, FileFragmentReader, explained

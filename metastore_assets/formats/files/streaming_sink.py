@@ -8,7 +8,7 @@ from urllib.parse import unquote
 
 from metastore_assets.errors import TableFormatError, TableNotFoundError
 from metastore_assets.formats.metadata_json import as_object, as_text, parse_json
-from metastore_assets.formats.registration import Marks
+from metastore_assets.formats.registration import FormatDetector
 from metastore_assets.storage.corrupt_input import metadata_errors
 from metastore_assets.storage.location import Location
 from metastore_assets.storage.location_policy import LocationPolicy
@@ -23,7 +23,7 @@ def holds_sink(location: Location) -> bool:
     return any(_BATCH.fullmatch(name) for name in location.names(LOG, "0", ":"))
 
 
-SINK = Marks(LOG, holds_sink, is_plain=True)
+SINK = FormatDetector(LOG, holds_sink, is_plain=True)
 
 
 def committed_paths(location: Location, location_policy: LocationPolicy) -> list[str] | None:

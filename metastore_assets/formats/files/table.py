@@ -20,21 +20,29 @@ from metastore_assets.errors import (
 )
 from metastore_assets.expressions.partition_filter import BoundPartitionFilter, PartitionFilter
 from metastore_assets.expressions.partition_keys import encode_partition_key
-from metastore_assets.formats.base import Fragment, HistoryChange, Snapshot, SnapshotReference
+from metastore_assets.formats.base import Fragment, HistoryChange, Snapshot, SnapshotReference, TableFormat
 from metastore_assets.formats.bounds import bounds_table
 from metastore_assets.formats.files.csv.options import OPTIONS as CSV_OPTIONS
 from metastore_assets.formats.files.csv.options import CsvOptions
 from metastore_assets.formats.files.listing import READABLE, DataFile, data_files, list_files, partition_columns
-from metastore_assets.formats.files.neighbours import Formats, Neighbours
-from metastore_assets.formats.files.templates import Folders, HiveFolders, Items, Template, texts
-from metastore_assets.formats.metadata_cache import MetadataCache
+from metastore_assets.formats.files.overlapping_tables import OverlappingTables
+from metastore_assets.formats.files.partitioning import (
+    HivePartitioning,
+    Items,
+    Partitioning,
+    TemplatePartitioning,
+    catalog_partitioning,
+    texts,
+)
+from metastore_assets.formats.files.streaming_sink import SINK
+from metastore_assets.formats.files.unsupported_formats import UNSUPPORTED_FORMATS
+from metastore_assets.formats.registration import OpenContext, check_option_names, format_detectors
 from metastore_assets.messages import close_names
 from metastore_assets.storage.listing import StoredFile
 from metastore_assets.storage.location_policy import LocationPolicy, table_location
-from metastore_assets.tasks.runner import TaskRunner
 
 if TYPE_CHECKING:
-    from metastore_assets.formats.files.declared import Declared
+    from metastore_assets.formats.files.declared_types import DeclaredTypes
     from metastore_assets.formats.files.schemas import Described
     from metastore_assets.formats.files.text_reader import TextReader
 
@@ -44,57 +52,40 @@ _TEMPLATE = "template"
 _KIND = "kind"
 
 
-class FilesFormat:
-    """Files in folders. Their snapshot is what a listing shows: there is no commit that spans files."""
+class FilesFormat(TableFormat):
+    """Files in folders. A snapshot is what one listing shows, because no commit spans files."""
 
-    def __init__(
-        self,
-        table: TableConfig,
-        formats: Formats,
-        cache: MetadataCache,
-        runner: TaskRunner | None,
-        folders: Folders | None = None,
-    ) -> None:
-        """`formats` are those whose tables are no plain files; `folders`, where it is known which ones are meant."""
+    def __init__(self, table: TableConfig, context: OpenContext) -> None:
+        """Open the table. Raises ConfigError for options that plain files do not have, or that are invalid."""
         self._table = table
-        self._formats = formats
-        self._cache = cache
-        self._runner = runner
-        self._listed: tuple[list[DataFile], Neighbours, list[str]] | None = None
-        """By the last look, with the fragments' ids, for the snapshot that is taken next: so that both are of one
-        listing, and cost one."""
-        for key in table.options:
-            if key not in (_TEMPLATE, _KIND, *CSV_OPTIONS):
-                raise ConfigError(
-                    f"table {table.name!r}: options.{key} is not an option of files: "
-                    f"{_TEMPLATE}, {_KIND}; of CSV files: {', '.join(CSV_OPTIONS)}"
-                )
-        CsvOptions.of(table.name, table.options, "")  # What is wrong with them is told whatever the files are.
-        self._declared: Declared = {}
+        self._detectors = {**format_detectors(), **UNSUPPORTED_FORMATS, "Spark streaming": SINK}
+        self._cache = context.cache
+        self._runner = context.runner
+        self._listing: tuple[list[DataFile], OverlappingTables, list[str]] | None = None
+        """The files of the last `snapshot_id()`, with their fragment ids. The next `snapshot()` uses them, so that both
+        describe one listing and cost one."""
+        check_option_names(table, _TEMPLATE, _KIND, *CSV_OPTIONS)
+        CsvOptions.of(table.name, table.options, "")  # Invalid options are reported whatever kind the files are of.
+        self._declared_types: DeclaredTypes = {}
         if table.declared:
-            from metastore_assets.formats.files.declared import declared_types
+            from metastore_assets.formats.files.declared_types import declared_types
 
-            self._declared = declared_types(table)
-        self._declared_items = tuple(sorted(self._declared.items()))
-        template = table.options.get(_TEMPLATE)
-        if template is not None and folders is not None:
-            raise ConfigError(
-                f"table {table.name!r}: options.template = {template!r}: its catalog says which folders are partitions"
-            )
-        self._folders: Folders = folders or (HiveFolders() if template is None else Template.of(table.name, template))
+            self._declared_types = declared_types(table)
+        self._declared_items = tuple(sorted(self._declared_types.items()))
+        self._location = table_location(table)
+        self._partitioning = _partitioning(table, context)
         self._kind = table.options.get(_KIND)
         if self._kind not in (None, *READABLE):
             raise ConfigError(f"table {table.name!r}: options.kind = {self._kind!r}: one of {', '.join(READABLE)}")
         self._filter = PartitionFilter.of(table.partitions)
-        self._location = table_location(table)
 
     def snapshot_id(self) -> str:
         """A digest of the fragments' ids, from one listing."""
-        self._listed = None
+        self._listing = None
         listed = self._list()
         files = self._files(listed, anew=False)
         ids = [self._fragment_id(file) for file in files]
-        self._listed = files, listed[1], ids
+        self._listing = files, listed[1], ids
         return self._snapshot_id(ids)
 
     def current(self) -> SnapshotReference:
@@ -111,27 +102,34 @@ class FilesFormat:
         A file that cannot be read is a fragment like the others as long as another file tells the schema.
         """
         from metastore_assets.formats.files.bounds import check_integers
-        from metastore_assets.formats.files.declared import check_declared
+        from metastore_assets.formats.files.declared_types import check_declared
         from metastore_assets.formats.files.schemas import table_schema
 
-        if self._listed is None:
+        if self._listing is None:
             files = self._files(self._list(), anew=True)
             ids = [self._fragment_id(file) for file in files]
         else:
-            (files, neighbours, ids), self._listed = self._listed, None
+            (files, neighbours, ids), self._listing = self._listing, None
             with self._told():
                 neighbours.check(anew=True)
-        columns = partition_columns(self._folders, files)
+        columns = partition_columns(self._partitioning, files)
         described, fields, reasons, bytes_read = table_schema(
-            self._location, files, self._reader, columns, self._declared, self._cache, self._runner, self._is_hidden
+            self._location,
+            files,
+            self._reader,
+            columns,
+            self._declared_types,
+            self._cache,
+            self._runner,
+            self._is_hidden,
         )
-        types = self._folders.types
+        types = self._partitioning.types
         schema = pa.schema(
             [field for field in fields if field.name not in columns]
             + [pa.field(name, types.get(name, pa.string())) for name in columns]
         )
         check_integers(self._location, files, described, schema, reasons, self._cache)
-        check_declared(self._table.name, self._declared, schema, columns)
+        check_declared(self._table.name, self._declared_types, schema, columns)
         keys = _partition_keys(files, columns)
         fragments = [
             self._fragment(id_, file, found, keys[file.partition])
@@ -150,7 +148,7 @@ class FilesFormat:
 
     def partition_columns(self) -> tuple[str, ...]:
         """By one listing."""
-        return partition_columns(self._folders, self._files(self._list(), anew=False))
+        return partition_columns(self._partitioning, self._files(self._list(), anew=False))
 
     def bounds(self, snapshot: Snapshot, column: str) -> pa.Table:
         """What the folders' names and the footers of Parquet and ORC files say. Reads one footer per fragment."""
@@ -158,7 +156,7 @@ class FilesFormat:
 
         return bounds_table(snapshot, column, file_bounds(snapshot, column))
 
-    def _list(self) -> tuple[list[StoredFile], Neighbours]:
+    def _list(self) -> tuple[list[StoredFile], OverlappingTables]:
         location = self._location
         if self._table.at is not None:
             raise SnapshotNotFoundError(
@@ -166,15 +164,19 @@ class FilesFormat:
             )
         with self._told():
             return list_files(
-                location, LocationPolicy.of(self._table, location), self._folders, self._listed_by(), self._formats
+                location,
+                LocationPolicy.of(self._table, location),
+                self._partitioning,
+                self._listing_filter(),
+                self._detectors,
             )
 
-    def _listed_by(self) -> BoundPartitionFilter | None:
+    def _listing_filter(self) -> BoundPartitionFilter | None:
         """Which folders are listed, before it is known which partition columns there are; None where all are."""
         if not self._filter.excludes_partitions:
             return None
-        if self._folders.types:
-            return None if self._filter.unknown(self._folders.types) else self._bound(self._folders.types)
+        if self._partitioning.types:
+            return None if self._filter.unknown(self._partitioning.types) else self._bound(self._partitioning.types)
         # Folders of other names than the filter spells are listed: there may be the exact name further down.
         return self._bound(dict.fromkeys(self._filter.columns, pa.string()))
 
@@ -185,26 +187,26 @@ class FilesFormat:
                 f"{self._location.uri} has no partition column {unknown[0]!r}, by which it is filtered"
                 + (close_names(unknown[0], columns, "; it has: {}") or "; it has none")
             )
-        return self._bound({name: self._folders.types.get(name, pa.string()) for name in columns})
+        return self._bound({name: self._partitioning.types.get(name, pa.string()) for name in columns})
 
     def _bound(self, types: Mapping[str, pa.DataType]) -> BoundPartitionFilter:
         try:
             return self._filter.bind(self._table.name, types)
         except LiteralError as error:
-            if types.keys() <= self._folders.types.keys():
+            if types.keys() <= self._partitioning.types.keys():
                 raise
             raise LiteralError(
                 f"{error}; values of folders are text, unless options.template says a type, as in "
                 "`day={day:date}/n={n:int}`"
             ) from None
 
-    def _files(self, listed: tuple[list[StoredFile], Neighbours], *, anew: bool) -> list[DataFile]:
-        """The data files of a listing; see `Neighbours.check` for `anew`."""
+    def _files(self, listed: tuple[list[StoredFile], OverlappingTables], *, anew: bool) -> list[DataFile]:
+        """The data files of a listing; see `OverlappingTables.check` for `anew`."""
         location = self._location
         found, neighbours = listed
         with self._told():
             neighbours.check(anew=anew)
-            files = data_files(location, found, self._folders, self._bind, self._cache, self._kind)
+            files = data_files(location, found, self._partitioning, self._bind, self._cache, self._kind)
         if not files:
             left = " in the partitions that are meant" if self._filter.excludes_partitions else ""
             raise TableNotFoundError(f"{location.uri} holds no table: there are no data files{left}")
@@ -247,13 +249,13 @@ class FilesFormat:
     def _fragment_id(self, file: DataFile) -> str:
         stored = file.stored
         # Folders say the values of columns by their names, which are in the path, or by their template.
-        by_place = [texts(file.partition)] if self._folders.types else []
+        by_place = [texts(file.partition)] if self._partitioning.types else []
         reader = [file.kind, repr(self._reader(file))]
         return _digest([stored.path, stored.size, stored.version, *reader, *by_place])
 
     def _snapshot_id(self, fragments: Sequence[str]) -> str:
         # In other types the same rows have other statistics.
-        return _digest([*fragments, repr(self._declared_items)] if self._declared else fragments)
+        return _digest([*fragments, repr(self._declared_items)] if self._declared_types else fragments)
 
     def _fragment(self, id_: str, file: DataFile, described: Described, key: str) -> Fragment:
         from metastore_assets.formats.files.source import FilesFragmentSource
@@ -263,6 +265,18 @@ class FilesFormat:
         )
         path = self._location.full_path(file.stored.path)
         return Fragment(id_, key, path, file.stored.size, described.row_count, source)
+
+
+def _partitioning(table: TableConfig, context: OpenContext) -> Partitioning:
+    template = table.options.get(_TEMPLATE)
+    if context.partitions is None:
+        return HivePartitioning() if template is None else TemplatePartitioning.of(table.name, template)
+    if template is not None:
+        raise ConfigError(
+            f"table {table.name!r}: options.template = {template!r}: its catalog says which folders are partitions; "
+            "remove the option"
+        )
+    return catalog_partitioning(table, context.partitions)
 
 
 def _partition_keys(files: Sequence[DataFile], columns: tuple[str, ...]) -> dict[Items, str]:

@@ -18,6 +18,7 @@ from metastore_assets.formats.base import (
     HistoryChange,
     Snapshot,
     SnapshotReference,
+    TableFormat,
     history_change_by_time,
 )
 from metastore_assets.formats.bounds import FragmentBounds, bounds_table
@@ -51,7 +52,7 @@ _OPTION = "meta_columns"
 _DROPPED = "hoodie.datasource.write.drop.partition.columns"
 
 
-class HudiFormat:
+class HudiFormat(TableFormat):
     """A Hudi table at a location. Its snapshots are the completed writes of its timeline."""
 
     def __init__(self, table: TableConfig, cache: MetadataCache) -> None:
@@ -140,9 +141,9 @@ class HudiFormat:
         if self._meta_columns:
             keys = [name.strip() for name in properties.get("hoodie.table.recordkey.fields", "").split(",")]
             sources = tuple((name.partition(".")[0], name) for name in keys if name)
-            found.append(DerivedColumn("_hoodie_record_key", sources, "the record key", partitions=False))
+            found.append(DerivedColumn("_hoodie_record_key", sources, "the record key", is_partition_field=False))
         if PATH_COLUMN in partition_columns:
-            found.append(DerivedColumn(PATH_COLUMN, (), "the partition path", partitions=True))
+            found.append(DerivedColumn(PATH_COLUMN, (), "the partition path", is_partition_field=True))
         return tuple(found)
 
     def _commits(self, instants: Sequence[Instant]) -> list[Commit]:

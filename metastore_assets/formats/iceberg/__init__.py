@@ -1,4 +1,4 @@
-"""Iceberg tables: metadata and manifests are read here."""
+"""Iceberg tables. Metadata and manifests are read here."""
 
 from __future__ import annotations
 
@@ -10,22 +10,32 @@ from metastore_assets.formats.iceberg.metadata_files import (
     holds_iceberg_metadata,
     is_metadata_file,
 )
-from metastore_assets.formats.registration import Marks, Registration
+from metastore_assets.formats.registration import (
+    FormatDetector,
+    FormatRegistration,
+    OpenContext,
+    check_option_names,
+)
 
 if TYPE_CHECKING:
     from metastore_assets.config import TableConfig
     from metastore_assets.formats.base import TableFormat
-    from metastore_assets.formats.metadata_cache import MetadataCache
 
 __all__ = ["FORMAT"]
 
 
-def _open(table: TableConfig, cache: MetadataCache) -> TableFormat:
+def _open(table: TableConfig, context: OpenContext) -> TableFormat:
     from metastore_assets.formats.iceberg.table import IcebergFormat
 
-    return IcebergFormat(table, cache)
+    check_option_names(table)
+    return IcebergFormat(table, context.cache)
 
 
-FORMAT = Registration(
-    "iceberg", "Iceberg", holds_iceberg, _open, Marks(METADATA, holds_iceberg_metadata, metadata_file=is_metadata_file)
+FORMAT = FormatRegistration(
+    "iceberg",
+    "Iceberg",
+    _open,
+    detect=holds_iceberg,
+    detector=FormatDetector(METADATA, holds_iceberg_metadata, is_metadata_file=is_metadata_file),
+    extra="iceberg",
 )

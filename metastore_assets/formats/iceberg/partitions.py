@@ -110,7 +110,7 @@ class Partitions:
                 field.name,
                 tuple(self._paths.get(source, (str(source), f"(field {source})")) for source in field.source_ids),
                 field.written,
-                partitions=True,
+                is_partition_field=True,
             )
             for field in fields
             if field.transform != "void"

@@ -12,7 +12,7 @@ import pyarrow as pa
 from metastore_assets.config import TableConfig
 from metastore_assets.errors import MetastoreError, TableFormatError, TableNotFoundError
 from metastore_assets.expressions.partition_filter import PartitionFilter
-from metastore_assets.formats.base import HistoryChange, Snapshot, SnapshotReference
+from metastore_assets.formats.base import HistoryChange, Snapshot, SnapshotReference, TableFormat
 from metastore_assets.formats.bounds import FragmentBounds, bounds_table, column_path
 from metastore_assets.formats.iceberg.bounds import fragment_bounds
 from metastore_assets.formats.iceberg.locations import TableFiles, table_files
@@ -28,7 +28,7 @@ from metastore_assets.storage.location import Location
 from metastore_assets.storage.location_policy import LocationPolicy, table_location
 
 
-class IcebergFormat:
+class IcebergFormat(TableFormat):
     """An Iceberg table by its folder, or by a metadata file."""
 
     def __init__(self, table: TableConfig, cache: MetadataCache) -> None:

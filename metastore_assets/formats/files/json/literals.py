@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from metastore_assets.formats.files.declared import converted
+from metastore_assets.formats.files.declared_types import converted
 from metastore_assets.formats.files.text_values import first_misfit
 from metastore_assets.formats.schema_casting import FieldMatcher, cast_to_schema
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 
 from metastore_assets.formats.metadata_json import parse_json
-from metastore_assets.formats.registration import Marks
+from metastore_assets.formats.registration import FormatDetector
 from metastore_assets.storage.corrupt_input import CORRUPTION_ERRORS
 from metastore_assets.storage.location import Location
 
@@ -57,18 +57,18 @@ def holds_paimon(location: Location) -> bool:
     return False
 
 
-FOREIGN: Mapping[str, Marks] = {
-    "Paimon": Marks(
+UNSUPPORTED_FORMATS: Mapping[str, FormatDetector] = {
+    "Paimon": FormatDetector(
         "schema",
         holds_paimon,
-        metadata_file=lambda name: _PAIMON_SCHEMA.fullmatch(name) is not None,
+        is_metadata_file=lambda name: _PAIMON_SCHEMA.fullmatch(name) is not None,
         unsupported=_PAIMON,
     ),
 }
 """Marks of formats that metadata beside the files tell, by what people call the formats."""
 
 
-def owner(folder: str, name: str) -> tuple[str, str] | None:
+def table_of_file(folder: str, name: str) -> tuple[str, str] | None:
     """Return the format of the table that a data file belongs to by its name, and what to do; None for plain files.
 
     Args:

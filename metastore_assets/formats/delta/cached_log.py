@@ -52,7 +52,7 @@ class _Head:
     state: list[_Piece]
 
 
-class KeptLog:
+class CachedLog:
     """The state of a table, from what is kept and the commits since, or from the whole log."""
 
     def __init__(self, location: Location, cache: MetadataCache, at: str | None) -> None:

@@ -12,7 +12,7 @@ import pytest
 from metastore_assets.config import TableConfig
 from metastore_assets.errors import TableFormatError, TableNotFoundError
 from metastore_assets.formats import open_table_format
-from metastore_assets.formats.files.ignored_files import is_leftover, is_leftover_folder
+from metastore_assets.formats.files.ignored_files import is_ignored, is_ignored_folder
 from tests.formats.oracle import read_columns
 
 
@@ -91,12 +91,12 @@ def test_the_rule_is_the_one_that_is_documented() -> None:
     names = [name for _, said in rows for name in re.findall("`([^`]+)`", said) if not said.startswith(" end in")]
     assert {".tmp", ".orig", ".md5", "_$folder$", ".inprogress.", "+tmp"} <= set(endings)
     for ending in endings:
-        assert is_leftover(ending if ending == "+tmp" else f"x.parquet{ending}"), ending
+        assert is_ignored(ending if ending == "+tmp" else f"x.parquet{ending}"), ending
     assert {"_SUCCESS", "lost+found", "#x#"} <= set(names)
     for name in set(names) - {".", "_", "_column=value"}:
-        assert is_leftover(name), name
-        assert is_leftover_folder(name.rstrip("/")), name
-    assert not is_leftover_folder("_column=value")
+        assert is_ignored(name), name
+        assert is_ignored_folder(name.rstrip("/")), name
+    assert not is_ignored_folder("_column=value")
 
 
 @pytest.mark.parametrize("name", _UNCERTAIN)

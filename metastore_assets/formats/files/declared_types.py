@@ -17,7 +17,7 @@ from metastore_assets.startup import pc
 if TYPE_CHECKING:
     from metastore_assets.config import TableConfig
 
-Declared = Mapping[str, pa.DataType]
+DeclaredTypes = Mapping[str, pa.DataType]
 """By dotted path of a column: `a`, `a.b` of a struct, `a.element` of a list, `a.key` and `a.value` of a map."""
 
 
@@ -32,7 +32,7 @@ def declared_types(table: TableConfig) -> dict[str, pa.DataType]:
     return types
 
 
-def check_declared(table: str, declared: Declared, schema: pa.Schema, partition_columns: Sequence[str]) -> None:
+def check_declared(table: str, declared: DeclaredTypes, schema: pa.Schema, partition_columns: Sequence[str]) -> None:
     """Raise ConfigError for a declared column that the table does not have, or whose values folders' names say."""
     for column in declared:
         if column in partition_columns:
@@ -50,7 +50,7 @@ def check_declared(table: str, declared: Declared, schema: pa.Schema, partition_
             )
 
 
-def with_declared(name: str, type_: pa.DataType, declared: Declared) -> pa.DataType:
+def with_declared(name: str, type_: pa.DataType, declared: DeclaredTypes) -> pa.DataType:
     """The type of a column with what is declared of it and of its parts."""
     if name in declared:
         return declared[name]

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from metastore_assets.config import TableConfig
 from metastore_assets.formats import MetadataCache, open_table_format
-from metastore_assets.formats.delta import kept_log
+from metastore_assets.formats.delta import cached_log as kept_log
 from metastore_assets.formats.delta.actions import Replay
 from metastore_assets.storage.location import Location
 from tests.formats.delta.log_writer import commit, metadata, protocol

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import date
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import unquote_to_bytes
 
 import pyarrow as pa
 
-from metastore_assets.errors import ConfigError
+from metastore_assets.errors import ConfigError, TableFormatError
 from metastore_assets.expressions.partition_keys import NULL_VALUE
 from metastore_assets.formats.values import Constant, constant
+from metastore_assets.storage.location_policy import LocationPolicy, table_location
+
+if TYPE_CHECKING:
+    from metastore_assets.config import TableConfig
+    from metastore_assets.formats.catalogs.base import Folders
 
 Value = str | int | date | None
 Items = tuple[tuple[str, Value], ...]
@@ -28,7 +33,15 @@ _TYPES: Mapping[str, tuple[str, pa.DataType]] = {
 """By the word in a template: what a value looks like, and its Arrow type."""
 
 
-class Folders(Protocol):
+_CATALOG_TYPES: Mapping[str, pa.DataType] = {
+    **dict.fromkeys(("tinyint", "smallint", "int", "integer", "bigint", "byte", "short", "long"), pa.int64()),
+    "date": pa.date32(),
+}
+"""Of partition columns by the catalog's names; others are text, as their values are spelt."""
+_INTEGER = re.compile(r"[+-]?[0-9]{1,19}")
+
+
+class Partitioning(Protocol):
     """How the names of folders say the partition values of the files below."""
 
     @property
@@ -52,7 +65,7 @@ class Folders(Protocol):
 
 
 @dataclass(frozen=True)
-class HiveFolders:
+class HivePartitioning:
     """`column=value`, as Hive and Spark write them, percent-encoded; other folders say nothing. Values are text."""
 
     @property
@@ -82,7 +95,7 @@ class HiveFolders:
 
 
 @dataclass(frozen=True)
-class Template:
+class TemplatePartitioning:
     """Folders that say values by their place: `{year:int}/{month}/{day}`, also with fixed parts: `dt={day:date}`.
 
     A value is text as it stands there (but Hive's word for null is null), an integer, or a date. Every file lies
@@ -92,7 +105,7 @@ class Template:
     text: str
 
     @classmethod
-    def of(cls, table: str, text: Any) -> Template:
+    def of(cls, table: str, text: Any) -> TemplatePartitioning:
         """From a table's configuration. Raises ConfigError naming the key, the value and what is allowed."""
         where = f"table {table!r}: options.template = {text!r}"
         if not isinstance(text, str) or not text.strip("/"):
@@ -146,6 +159,106 @@ class Template:
             return None if text == NULL_VALUE else text
         except (ValueError, OverflowError):
             raise ValueError(f"{text!r} where the template {self.text!r} has a value of the type {type_}") from None
+
+
+@dataclass(frozen=True)
+class CatalogPartitioning:
+    """What the folders of registered partitions say: their values, wherever below the table they lie."""
+
+    columns: tuple[tuple[str, pa.DataType], ...]
+    by_folder: Mapping[tuple[str, ...], Items] = field(repr=False)
+    """By the folders that lead to it, of which none leads to another."""
+    above: frozenset[tuple[str, ...]] = field(repr=False)
+    """Folders on the way to them."""
+
+    @classmethod
+    def of(
+        cls,
+        table: str,
+        columns: Iterable[tuple[str, str]],
+        partitions: Iterable[tuple[str, Sequence[str | None]]],
+    ) -> CatalogPartitioning:
+        """From partition columns with the catalog's types, and the path below the table of each partition's folder with
+        its values. Without columns the one folder is the table's own.
+
+        Raises TableFormatError where two partitions share files, or a value is not of its column's type.
+        """
+        typed = tuple((name, _CATALOG_TYPES.get(type_.lower(), pa.string())) for name, type_ in columns)
+        found: dict[tuple[str, ...], Items] = {}
+        for path, values in partitions if typed else [("", ())]:
+            folders = tuple(folder for folder in path.split("/") if folder)
+            if folders in found:
+                raise TableFormatError(f"{table} has two partitions in one folder, {path!r}: their rows are one set")
+            found[folders] = tuple(
+                (name, _catalog_value(table, path, name, type_, value))
+                for (name, type_), value in zip(typed, values, strict=True)
+            )
+        above = frozenset(folders[:length] for folders in found for length in range(len(folders)))
+        for folders in found.keys() & above:
+            where = f"the folder {'/'.join(folders)!r}" if folders else "its own folder"
+            raise TableFormatError(
+                f"{table} has a partition in {where}, and another one inside of that, whose rows would be in both"
+            )
+        return cls(typed, found, above)
+
+    @property
+    def types(self) -> Mapping[str, pa.DataType]:
+        return dict(self.columns)
+
+    def leads(self, folders: Sequence[str]) -> bool:
+        """Whether a folder is one of them, leads to one, or lies in one."""
+        return tuple(folders) in self.above or self._items(folders) is not None
+
+    def holds(self, folders: Sequence[str]) -> bool:
+        """Whether files there are rows of the table."""
+        return self._items(folders) is not None
+
+    def items(self, folders: Sequence[str]) -> Items:
+        return self._items(folders) or ()
+
+    def check(self, folders: Sequence[str]) -> None:
+        """Files lie at any depth of their partition's folder."""
+
+    def _items(self, folders: Sequence[str]) -> Items | None:
+        for length in range(len(folders) + 1):
+            if (items := self.by_folder.get(tuple(folders[:length]))) is not None:
+                return items
+        return None
+
+
+def _catalog_value(table: str, path: str, name: str, type_: pa.DataType, value: str | None) -> Value:
+    if value is None:
+        return None
+    try:
+        if pa.types.is_integer(type_):
+            if not _INTEGER.fullmatch(value):
+                raise ValueError
+            return int(pa.scalar(int(value), type_).as_py())
+        return date.fromisoformat(value) if pa.types.is_date(type_) else value
+    except (ValueError, OverflowError, pa.ArrowInvalid):
+        raise TableFormatError(
+            f"{table} has a partition in the folder {path!r} with {name} = {value!r}, which is no {type_}"
+        ) from None
+
+
+def catalog_partitioning(table: TableConfig, registered: Folders) -> CatalogPartitioning:
+    """Return the partitioning by the folders that a catalog registers.
+
+    Raises TableFormatError for a partition outside of the table's folder, because its rows would be missing.
+    """
+    table_folder = table_location(table)
+    location_policy = LocationPolicy.of(table, table_folder)
+    partitions = []
+    for partition in registered.partitions:
+        location, path = location_policy.resolve(partition.location)
+        if location != table_folder:
+            values = "/".join(map(str, partition.values))
+            raise TableFormatError(
+                f"its partition {values} lies at {partition.location}, outside of the table's folder "
+                f"{table_folder.uri}; tables with partitions elsewhere are not supported"
+            )
+        partitions.append((path, partition.values))
+    return CatalogPartitioning.of(table_folder.uri, registered.columns, partitions)
 
 
 def texts(items: Items) -> tuple[tuple[str, str | None], ...]:

@@ -12,12 +12,12 @@ from itertools import islice
 from typing import TypeAlias
 
 from metastore_assets.errors import TableFormatError
-from metastore_assets.formats.files.foreign import owner
-from metastore_assets.formats.registration import Marks
+from metastore_assets.formats.files.unsupported_formats import table_of_file
+from metastore_assets.formats.registration import FormatDetector
 from metastore_assets.storage.io_counters import IoCountingThreadPool
 from metastore_assets.storage.location import Location
 
-Formats: TypeAlias = Mapping[str, Marks]
+Formats: TypeAlias = Mapping[str, FormatDetector]
 """Marks of the formats by what people call them."""
 
 _NAMED = 3
@@ -27,7 +27,7 @@ _PROBES = 16
 """Requests at a time."""
 
 
-class Neighbours:
+class OverlappingTables:
     """What a listing of a location comes across that belongs to tables."""
 
     def __init__(self, location: Location, formats: Formats) -> None:
@@ -45,19 +45,19 @@ class Neighbours:
     def see_folder(self, path: str) -> None:
         """Note a folder below, also one that is not gone into."""
         above, _, name = path.rpartition("/")
-        for kind, marks in self._formats.items():
-            if name == marks.folder and marks.metadata_file is None:
+        for kind, detector in self._formats.items():
+            if name == detector.metadata_folder and detector.is_metadata_file is None:
                 self._suspects[above, kind] = None
 
     def see_file(self, path: str) -> None:
         """Note a file below, also one that is no data."""
         above, _, name = path.rpartition("/")
-        for kind, marks in self._formats.items():
-            if marks.metadata_file is not None:
+        for kind, detector in self._formats.items():
+            if detector.is_metadata_file is not None:
                 parent, _, folder = above.rpartition("/")
-                if folder == marks.folder and marks.metadata_file(name):
+                if folder == detector.metadata_folder and detector.is_metadata_file(name):
                     self._suspects[parent, kind] = None
-            if marks.partition_file is not None and name.startswith(marks.partition_file):
+            if detector.partition_file_prefix is not None and name.startswith(detector.partition_file_prefix):
                 self._partitions.append((above, kind))
 
     def see_data(self, path: str) -> None:
@@ -65,7 +65,7 @@ class Neighbours:
         self.follow(path)
         if self._owned is None:
             folder, _, name = self._location.full_path(path).rpartition("/")
-            if found := owner(folder, name):
+            if found := table_of_file(folder, name):
                 self._owned = path, *found
 
     def follow(self, path: str) -> None:
@@ -104,7 +104,7 @@ class Neighbours:
             folder, kind = min(self._partitions)
             raise TableFormatError(
                 f"{self._location.full_path(folder)} is a partition of a {kind} table, as its "
-                f"{self._formats[kind].partition_file} says, {_WHY}; name the table's "
+                f"{self._formats[kind].partition_file_prefix} says, {_WHY}; name the table's "
                 "own folder, or remove that marker if these are plain files by now"
             )
 
@@ -146,12 +146,12 @@ class Neighbours:
 
     def _is_table(self, folder: str, kind: str) -> bool:
         try:
-            return self._formats[kind].holds(self._location.below(folder))
+            return self._formats[kind].is_table(self._location.below(folder))
         except PermissionError:
             return True  # What must not be looked into cannot be taken for nothing.
 
 
-def _table_above(location: Location, formats: tuple[tuple[str, Marks], ...]) -> tuple[str, Location] | None:
+def _table_above(location: Location, formats: tuple[tuple[str, FormatDetector], ...]) -> tuple[str, Location] | None:
     """Format and place of the nearest table in whose folder a location lies, by its name or by where its links lead.
 
     What may not be looked into holds none. Raises OSError.
@@ -169,17 +169,17 @@ def _parents(location: Location) -> Iterator[Location]:
         parent = parent.parent
 
 
-def _nearest(folders: list[Location], formats: tuple[tuple[str, Marks], ...]) -> tuple[str, Location] | None:
-    asked = [(kind, marks, folder) for folder in folders for kind, marks in formats]
+def _nearest(folders: list[Location], formats: tuple[tuple[str, FormatDetector], ...]) -> tuple[str, Location] | None:
+    asked = [(kind, detector, folder) for folder in folders for kind, detector in formats]
     if all(folder.is_local for folder in folders):
-        return next(((kind, folder) for kind, marks, folder in asked if _may_hold(marks, folder)), None)
+        return next(((kind, folder) for kind, detector, folder in asked if _may_hold(detector, folder)), None)
     with IoCountingThreadPool(_PROBES) as pool:
         answers = pool.map(lambda one: _may_hold(*one[1:]), asked)
         return next(((kind, folder) for (kind, _, folder), holds in zip(asked, answers, strict=True) if holds), None)
 
 
-def _may_hold(marks: Marks, folder: Location) -> bool:
+def _may_hold(detector: FormatDetector, folder: Location) -> bool:
     try:
-        return marks.holds(folder)
+        return detector.is_table(folder)
     except (FileNotFoundError, PermissionError):
         return False

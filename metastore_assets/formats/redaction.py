@@ -1,0 +1,146 @@
+"""Errors of tables with hidden columns: wrappers of a table and its fragments whose errors quote no values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+
+from metastore_assets.errors import FragmentError, MetastoreError, TableFormatError
+from metastore_assets.formats.base import (
+    Fragment,
+    FragmentReader,
+    FragmentSource,
+    HistoryChange,
+    Snapshot,
+    SnapshotDiff,
+    SnapshotReference,
+    TableFormat,
+)
+
+_NOTE = "; values of a column are hidden, so that no more is reported"
+
+
+class RedactedFormat(TableFormat):
+    """A table of any format whose errors quote no values, in whatever process its fragments are read."""
+
+    def __init__(self, table_format: TableFormat, uri: str) -> None:
+        self._table_format = table_format
+        self._uri = uri
+
+    def snapshot_id(self) -> str:
+        with redact_errors(self._uri):
+            return self._table_format.snapshot_id()
+
+    def current(self) -> SnapshotReference:
+        with redact_errors(self._uri):
+            return self._table_format.current()
+
+    def history_change(self, former: SnapshotReference, now: SnapshotReference) -> HistoryChange:
+        with redact_errors(self._uri):
+            return self._table_format.history_change(former, now)
+
+    def snapshot(self) -> Snapshot:
+        with redact_errors(self._uri):
+            snapshot = self._table_format.snapshot()
+        return replace(snapshot, fragments=tuple(map(_redacted, snapshot.fragments)))
+
+    def changes(self, since: SnapshotReference) -> SnapshotDiff | None:
+        with redact_errors(self._uri):
+            diff = self._table_format.changes(since)
+        return diff and replace(diff, added_fragments=tuple(map(_redacted, diff.added_fragments)))
+
+    def partition_columns(self) -> tuple[str, ...]:
+        with redact_errors(self._uri):
+            return self._table_format.partition_columns()
+
+    def bounds(self, snapshot: Snapshot, column: str) -> pa.Table:
+        with redact_errors(self._uri):
+            original = replace(snapshot, fragments=tuple(map(_original, snapshot.fragments)))
+            return self._table_format.bounds(original, column)
+
+
+@dataclass(frozen=True)
+class RedactedSource:
+    """The source of a fragment whose errors quote no values."""
+
+    source: FragmentSource
+    path: str
+
+    def open(self) -> RedactedReader:
+        """Open the fragment. Raises FragmentError."""
+        with redact_errors(self.path, self.path):
+            return RedactedReader(self.source.open(), self.path)
+
+
+class RedactedReader:
+    """The reader of a fragment whose errors quote no values."""
+
+    def __init__(self, reader: FragmentReader, path: str) -> None:
+        self._reader = reader
+        self._path = path
+
+    @property
+    def row_count(self) -> int:
+        with redact_errors(self._path, self._path):
+            return self._reader.row_count
+
+    @property
+    def stored_columns(self) -> frozenset[str]:
+        with redact_errors(self._path, self._path):
+            return self._reader.stored_columns
+
+    def read(self, field: pa.Field, *, encoded: bool = False) -> Iterator[pa.Array]:
+        with redact_errors(self._path, self._path):
+            yield from self._reader.read(field, encoded=encoded)
+
+    def __enter__(self) -> RedactedReader:
+        with redact_errors(self._path, self._path):
+            self._reader.__enter__()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._reader.__exit__(*exception)
+
+
+@contextmanager
+def redact_errors(target: str, path: str | None = None) -> Iterator[None]:
+    """Replace errors that may quote values by errors of the same kind that quote none and have no cause.
+
+    Args:
+        target: the table or file that is read, for errors of other packages.
+        path: the data file, if one is read.
+    """
+    try:
+        yield
+    except MetastoreError as error:
+        redacted: Exception = redacted_error(error)
+    except Exception as error:  # noqa: BLE001 the error of any library may quote the value that it failed on
+        text = f"{target} cannot be read ({type(error).__name__}){_NOTE}"
+        is_missing = isinstance(error, FileNotFoundError)
+        redacted = TableFormatError(text) if path is None else FragmentError(text, path=path, missing=is_missing)
+    else:
+        return
+    raise redacted from None  # a traceback prints causes and contexts, which quote values
+
+
+def redacted_error(error: MetastoreError) -> MetastoreError:
+    """Return the error without values in its message, and without causes."""
+    if error.without_values is None:
+        error.__cause__ = error.__context__ = None
+        return error.with_traceback(None)
+    text = f"{error.without_values}{_NOTE}"
+    if isinstance(error, FragmentError):
+        return type(error)(text, path=error.path, missing=error.missing, unsupported=error.unsupported)
+    return type(error)(text)
+
+
+def _redacted(fragment: Fragment) -> Fragment:
+    return replace(fragment, source=RedactedSource(fragment.source, fragment.path))
+
+
+def _original(fragment: Fragment) -> Fragment:
+    source = fragment.source
+    return replace(fragment, source=source.source) if isinstance(source, RedactedSource) else fragment

@@ -1,0 +1,88 @@
+"""Extensions by name: the built-in ones, and those that installed packages register as entry points."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from metastore_assets.errors import ConfigError
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+
+class PluginGroup:
+    """All extensions of one kind. Nothing is imported before an extension is loaded.
+
+    Built-in extensions are entry points of this package too, so that others can list them. They are resolved by the
+    table in the code: it needs no scan of the installed packages, and holds where the code runs from a checkout or a
+    zip file, which have no entry points.
+    """
+
+    def __init__(self, group: str, built_in: Mapping[str, str]) -> None:
+        """Create a group.
+
+        Args:
+            group: the name of the entry point group.
+            built_in: by name, `module:attribute` of each built-in extension.
+        """
+        self.group = group
+        self.built_in = built_in
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.built_in or name in self._installed
+
+    def names(self) -> tuple[str, ...]:
+        """Return all names: the built-in ones first, then those of other packages in alphabetical order."""
+        return (*self.built_in, *self.installed_names())
+
+    def installed_names(self) -> tuple[str, ...]:
+        """Return the names that other packages register."""
+        return tuple(sorted(self._installed))
+
+    def load(self, name: str) -> Any:
+        """Import an extension and return it. Raises KeyError for an unknown name, ConfigError when it is broken."""
+        if name in self.built_in:
+            module, _, attribute = self.built_in[name].partition(":")
+            return getattr(import_module(module), attribute)
+        entry_points = self._installed[name]
+        if len(entry_points) > 1:
+            values = " and ".join(sorted(entry_point.value for entry_point in entry_points))
+            raise ConfigError(f"several packages register {name!r} in {self.group}: {values}; uninstall all except one")
+        try:
+            return entry_points[0].load()
+        except Exception as error:
+            package = entry_points[0].dist.name if entry_points[0].dist else "unknown"
+            raise ConfigError(
+                f"{entry_points[0].value} cannot be imported, which the package {package!r} registers as {name!r} in "
+                f"{self.group}: {error!r}; repair or uninstall the package"
+            ) from error
+
+    def refresh(self) -> None:
+        """Forget which packages are installed, so that the next call looks again."""
+        self.__dict__.pop("_installed", None)
+
+    @cached_property
+    def _installed(self) -> dict[str, list[EntryPoint]]:
+        """Entry points of other packages by name. Reading them takes about 10 ms, once in a process."""
+        from importlib.metadata import entry_points
+
+        result: dict[str, list[EntryPoint]] = {}
+        for entry_point in entry_points(group=self.group):
+            if entry_point.name not in self.built_in:
+                result.setdefault(entry_point.name, []).append(entry_point)
+        return result
+
+
+TABLE_FORMATS = PluginGroup(
+    "metastore_assets.formats",
+    {
+        "delta": "metastore_assets.formats.delta:FORMAT",
+        "files": "metastore_assets.formats.files:FORMAT",
+        "hudi": "metastore_assets.formats.hudi:FORMAT",
+        "iceberg": "metastore_assets.formats.iceberg:FORMAT",
+    },
+)
+"""Table formats: each a `metastore_assets.formats.registration.FormatRegistration`."""
