@@ -18,15 +18,15 @@ from benchmarks.data import FOLDER
 from benchmarks.measure import paired, ratio
 from benchmarks.pruning import index_rows, version
 from benchmarks.report import Row
-from metastore_assets.index import next_index
-from metastore_assets.index.membership import Filters, next_membership
+from metastore_assets.index import update_index
+from metastore_assets.index.value_filters import ValueFilters, update_value_filters
 from metastore_assets.lookup import Table
 from metastore_assets.metastore import open_scanner
 from metastore_assets.statistics.hashing import hash_values
 from metastore_assets.statistics.value_filter import build_filter, parse_filters
-from metastore_assets.store.entry_files import EntryFiles
 from metastore_assets.store.manifest import MembershipFiles
 from metastore_assets.store.objects import ObjectStore
+from metastore_assets.store.segments import KeyChanges, SegmentFiles
 from metastore_assets.values.types import class_named
 
 FRAGMENTS = 10_000
@@ -46,7 +46,7 @@ def run() -> list[Row]:
         store = ObjectStore(str(folder))
         known = _anywhere(store)
         names = [f"{at:016x}" for at in range(FRAGMENTS)]
-        files = next_membership(store, None, _lots(names), names, (), FRAGMENTS)
+        files = update_value_filters(store, None, KeyChanges(names, (), FRAGMENTS), _lots(names))
         size = sum(info.size for info in store.list("index") if "membership" in info.path)
         own = replace(version(known), membership=MembershipFiles(files, (_COLUMN,)))
         there = iter([int(_ids(at)[at % VALUES]) for at in range(7, FRAGMENTS, max(1, FRAGMENTS // 40))] * RUNS)
@@ -78,7 +78,7 @@ def _ids(fragment: int) -> np.ndarray:
     return np.random.default_rng(fragment).integers(0, 10**12, VALUES)
 
 
-def _anywhere(store: ObjectStore) -> EntryFiles:
+def _anywhere(store: ObjectStore) -> SegmentFiles:
     """An index whose bounds of the column rule out nothing."""
     rows = index_rows(FRAGMENTS)
     table = rows.columns[_COLUMN]
@@ -86,13 +86,18 @@ def _anywhere(store: ObjectStore) -> EntryFiles:
         union = table.schema.field(name).type
         ends = pa.array([{"int64": value}] * FRAGMENTS, union)
         table = table.set_column(table.schema.get_field_index(name), name, ends)
-    return next_index(store, None, replace(rows, columns={_COLUMN: table}), (), FRAGMENTS)
+    return update_index(
+        store,
+        None,
+        replace(rows, columns={_COLUMN: table}),
+        KeyChanges(rows.fragments["name"].to_pylist(), (), FRAGMENTS),
+    )
 
 
-def _lots(names: list[str]) -> Iterator[Filters]:
+def _lots(names: list[str]) -> Iterator[ValueFilters]:
     cls = class_named("int64")
     for start in range(0, len(names), _LOT):
         own = range(start, min(start + _LOT, len(names)))
         kept: list[bytes | None] = [build_filter(hash_values(pa.array(_ids(at)), cls)[0]) for at in own]
         told = pa.array(["int64"] * len(own)), parse_filters(kept)
-        yield Filters(pa.array([names[at] for at in own]), {_COLUMN: told})
+        yield ValueFilters(pa.array([names[at] for at in own]), {_COLUMN: told})

@@ -28,14 +28,14 @@ from pyiceberg.types import LongType, NestedField
 from benchmarks.data import FOLDER
 from benchmarks.measure import paired, ratio
 from benchmarks.report import Row
-from metastore_assets.index import IndexRows, next_index
-from metastore_assets.index.rows import FRAGMENTS, column_schema
+from metastore_assets.index import IndexRows, update_index
+from metastore_assets.index.fragments import FRAGMENTS, column_schema
 from metastore_assets.lookup import Table
 from metastore_assets.metastore import open_scanner
 from metastore_assets.statistics.union import pack_values, union_type
-from metastore_assets.store.entry_files import EntryFiles
 from metastore_assets.store.manifest import ProfileFiles, Version
 from metastore_assets.store.objects import ObjectStore
+from metastore_assets.store.segments import KeyChanges, SegmentFiles
 from metastore_assets.values.types import class_named
 
 ROWS = 39_000
@@ -56,7 +56,8 @@ def run() -> list[Row]:
     folder = Path(tempfile.mkdtemp(prefix="metastore-bench-", dir=FOLDER))
     try:
         store = ObjectStore(str(folder))
-        index = next_index(store, None, index_rows(ROWS), (), ROWS)
+        rows = index_rows(ROWS)
+        index = update_index(store, None, rows, KeyChanges(rows.fragments["name"].to_pylist(), (), ROWS))
         size = sum(info.size for info in store.list("index"))
         footers = footer_files(folder / "footers", FOOTERS)
 
@@ -96,7 +97,7 @@ def run() -> list[Row]:
         shutil.rmtree(folder)
 
 
-def _commit(store: ObjectStore, index: EntryFiles) -> Row:
+def _commit(store: ObjectStore, index: SegmentFiles) -> Row:
     """Processor time of one fragment more and one less."""
     one = index_rows(1)
     spent = []
@@ -104,13 +105,13 @@ def _commit(store: ObjectStore, index: EntryFiles) -> Row:
         name = pa.array([f"new {number}"])
         came = IndexRows(one.fragments.set_column(0, "name", name), one.columns)
         start = time.process_time()
-        next_index(store, index, came, [f"{number:016x}"], ROWS)
+        update_index(store, index, came, KeyChanges([f"new {number}"], [f"{number:016x}"], ROWS))
         spent.append(time.process_time() - start)
     goal = [0.01] * RUNS
     return Row("processor time that a commit spends on the index, against 10 ms", spent, goal, ratio(goal, spent), 1.0)
 
 
-def version(index: EntryFiles) -> Version:
+def version(index: SegmentFiles) -> Version:
     """A version that has nothing but an index."""
     fields = [(f"c{number}", class_named(_CLASSES[number % len(_CLASSES)]).arrow) for number in range(_COLUMNS)]
     return Version(

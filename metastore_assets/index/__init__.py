@@ -1,11 +1,13 @@
-"""The index: what is known of each column in each fragment of a version, and in each partition, so that one column of
-all of them is read in one slice."""
+"""The indexes of a version: what the profiles of all fragments and of all partitions say, by column."""
 
-from metastore_assets.index.partition_rows import PartitionRows, joined, stacked
-from metastore_assets.index.partitions import PartitionReader, next_partitions
-from metastore_assets.index.reading import IndexColumn, IndexReader
-from metastore_assets.index.rows import IndexRows
-from metastore_assets.index.writing import next_index
+from metastore_assets.index.fragments import IndexColumn, IndexReader, IndexRows, update_index
+from metastore_assets.index.partitions import (
+    PartitionReader,
+    PartitionRows,
+    concat_partitions,
+    stack_partitions,
+    update_partitions,
+)
 
 __all__ = [
     "IndexColumn",
@@ -13,8 +15,8 @@ __all__ = [
     "IndexRows",
     "PartitionReader",
     "PartitionRows",
-    "joined",
-    "next_index",
-    "next_partitions",
-    "stacked",
+    "concat_partitions",
+    "stack_partitions",
+    "update_index",
+    "update_partitions",
 ]

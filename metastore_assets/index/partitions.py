@@ -1,280 +1,348 @@
-"""The statistics of a version's partitions by (column, partition): one column of all partitions is one slice of a file.
+"""The partition index: the statistics of all partitions by column, so that one column of all is one slice of a file.
 
-    index/<unique>.partitions.parquet    sections `gone`, `partitions`, and one per column
+    index/<unique>.partitions.parquet    segments (see `store.segments`): `rows` has the partitions, `column <field id>`
+                                         their statistics, a row for each partition that was profiled with the column
 
-A small commit writes none: while only a few partitions are others than the files tell, the version's document names
-these, and their own `statistics` are read. When they get more, a file has all of them, and the keys of those that went;
-the newest file that has a key decides. Files merge as those of the index do; of many rows column by column, so that one
-column is all that is held.
+A small commit writes no segment. While few partitions differ from the index, the version's document lists these, and
+their own statistics files are read. When there are more, one segment has all of them.
 """
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from metastore_assets.caching import lock_free_cached_property
-from metastore_assets.errors import CorruptionError
-from metastore_assets.index.files import FOLDER, GONE, live_masks, padded, section_of
-from metastore_assets.index.partition_rows import (
-    PARTITIONS,
-    PLACE,
-    PartitionRows,
-    in_schema,
-    joined,
-    no_rows,
-    placed,
-    rows_schema,
-)
-from metastore_assets.store.entry_files import EntryFile, EntryFiles, kept_files
+from metastore_assets.index.fragments import FOLDER, column_section
+from metastore_assets.statistics.union import cast_to_union, merge_unions
 from metastore_assets.store.manifest import OwnStatistics, PartitionFiles
 from metastore_assets.store.objects import ObjectStore
-from metastore_assets.store.sections import SectionReader, SectionWriter
+from metastore_assets.store.segments import (
+    EMPTY,
+    ROWS,
+    TOMBSTONES,
+    KeyChanges,
+    Segment,
+    SegmentFiles,
+    SegmentKind,
+    SegmentOutput,
+    SegmentReader,
+    one_chunk,
+    update_segments,
+)
 
-_KEYS = "partitions"
-"""Name of the section of the partitions themselves."""
-_MOST_APART = 8
-"""Partitions that are read from files of their own."""
-_MOST_CHANGES = 3
-"""Files of changes beside a base. Each is a request for whoever asks of all partitions, as each partition apart is."""
-_LARGE = 1 << 10
-"""Rows of columns that share a row group, at least: these are read with the one that is asked for, and with fewer there
-would be more to a footer than to them."""
-_AT_ONCE = 1 << 16
-"""Rows that are put in order at once; more are taken column by column."""
+PARTITIONS = pa.schema([("_key", pa.string()), ("_row_count", pa.int64())])
+POSITION = pa.field("_partition", pa.int32())
+"""First column of rows of statistics: the position of the partition in its segment. No statistic has such a name."""
+UNION_COLUMNS = ("minimum", "maximum", "percentiles")
+"""The columns of statistics that hold values of the typed union."""
+_KIND = SegmentKind(
+    "partitions",
+    FOLDER,
+    PARTITIONS,
+    max_deltas=3,  # each is a request of a lookup of all partitions, as each unindexed partition is
+    large_section_rows=1 << 10,  # smaller columns share a row group: of fewer rows the footer is larger than they are
+)
+_MAX_UNINDEXED = 8
+"""Most partitions that are read from their own files."""
+_SORT_AT_ONCE = 1 << 16
+"""Up to this many rows are sorted at once; more are written column by column, so that one column is in memory."""
+
+
+@dataclass(frozen=True)
+class PartitionRows:
+    """Statistics of some partitions."""
+
+    partitions: pa.Table
+    """One row each: PARTITIONS."""
+    rows: pa.Table
+    """POSITION, then the columns of statistics: a row for each column that the partition was profiled with."""
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The schema of the rows."""
+        return self.rows.schema
+
+    @property
+    def row_count(self) -> int:
+        """The number of rows."""
+        return len(self.rows)
+
+    @lock_free_cached_property
+    def columns(self) -> list[str]:
+        """The field ids of the columns that have rows."""
+        return list(self._slices)
+
+    def count(self, field_id: str) -> int:
+        """Return the number of rows of a column."""
+        return self._slices[field_id][1]
+
+    def column(self, field_id: str) -> pa.Table:
+        """Return the rows of one column."""
+        return self.by_column.slice(*self._slices[field_id])
+
+    @lock_free_cached_property
+    def by_column(self) -> pa.Table:
+        """The rows, column by column."""
+        numbers = self._ids.indices.to_numpy()
+        if bool((numbers[1:] >= numbers[:-1]).all()):
+            return self.rows
+        return self.rows.take(pa.array(np.argsort(numbers, kind="stable")))
+
+    @lock_free_cached_property
+    def _ids(self) -> pa.DictionaryArray:
+        ids = self.rows["field_id"].combine_chunks() if len(self.rows) else pa.array([], pa.string())
+        return ids.dictionary_encode()
+
+    @lock_free_cached_property
+    def _slices(self) -> dict[str, tuple[int, int]]:
+        """By field id, the first row in `by_column` and the number of rows."""
+        field_ids = self._ids.dictionary.to_pylist()
+        counts = np.bincount(self._ids.indices.to_numpy(), minlength=len(field_ids))
+        firsts = np.cumsum(counts) - counts
+        return dict(zip(field_ids, zip(firsts.tolist(), counts.tolist(), strict=True), strict=True))
 
 
 class PartitionReader:
-    """The statistics of partitions in files by column. Opens each file once, on first use; safe to share.
+    """The partition index of one version. Opens each file once, on first use; safe to share.
 
     Raises CorruptionError.
     """
 
-    def __init__(self, store: ObjectStore, files: EntryFiles) -> None:
-        self._store = store
-        self._files = files
+    def __init__(self, store: ObjectStore, files: SegmentFiles) -> None:
+        self._reader = SegmentReader(store, _KIND, files)
 
     @lock_free_cached_property
     def partitions(self) -> pa.Table:
-        """Keys and numbers of rows of the partitions, by key: PARTITIONS."""
-        return self._all.take(pa.array(self._order))
+        """Keys and row counts of the partitions, sorted by key: PARTITIONS."""
+        return self._partitions.take(pa.array(self._order))
 
     def column(self, field_id: str, without: Collection[str] = ()) -> Iterator[tuple[npt.NDArray[np.int64], pa.Table]]:
-        """The rows of a column, file by file, and of each row the place of its partition in `partitions`. The
-        statistics `without` which they go are not read.
+        """Yield the rows of a column, segment by segment, and for each row the position of its partition.
 
-        Partitions without a row were profiled without the column.
+        Args:
+            field_id: The column.
+            without: Statistics that are not read.
+
+        Yields:
+            Positions in `partitions`, and rows. A partition without a row was profiled without the column.
         """
-        places = np.empty(len(self._order), np.int64)
-        places[self._order] = np.arange(len(self._order))
+        positions = np.empty(len(self._order), np.int64)
+        positions[self._order] = np.arange(len(self._order))
         first = 0
-        for part in self._parts:
+        for part in map(_StoredPartitions, self._reader.segments):
             rows = part.column(field_id, without)
             if len(rows):
-                yield places[first + rows[PLACE.name].to_numpy()], rows.drop_columns([PLACE.name])
+                yield positions[first + rows[POSITION.name].to_numpy()], rows.drop_columns([POSITION.name])
             first += len(part.partitions)
 
     @lock_free_cached_property
-    def _all(self) -> pa.Table:
-        found = pa.concat_tables([PARTITIONS.empty_table(), *(part.partitions for part in self._parts)])
-        if len(found) != self._files.rows:
-            raise CorruptionError(
-                f"{self._store.uri()}: the index has {len(found):,} partitions, and its version {self._files.rows:,}; "
-                "rebuild with `metastore refresh NAME --full`"
-            )
-        return found
+    def _partitions(self) -> pa.Table:
+        return self._reader.read_rows()
 
     @lock_free_cached_property
     def _order(self) -> npt.NDArray[np.int64]:
-        return np.argsort(np.array(self._all["_key"].to_pylist(), object), kind="stable")
-
-    @lock_free_cached_property
-    def _parts(self) -> list[_Part]:
-        return _parts(self._store, self._files.files)
+        return np.argsort(np.array(self._partitions["_key"].to_pylist(), object), kind="stable")
 
 
-def next_partitions(
+def update_partitions(
     store: ObjectStore,
     base: PartitionFiles | None,
-    came: Mapping[str, OwnStatistics],
-    gone: Collection[str],
-    count: int,
+    changed: Mapping[str, OwnStatistics],
+    changes: KeyChanges,
     read: Callable[[Sequence[OwnStatistics]], Iterable[PartitionRows]],
 ) -> PartitionFiles:
-    """What tells of the partitions of a version in which some, by key, are new or other than before, and some gone.
+    """Write the partition index of a version, or only list the partitions that differ from it while these are few.
 
-    `gone` has keys that `base` has; then there are `count` partitions. `read` tells of some, in lots of any size; it is
-    asked when they are written. Nothing is changed: what `base` names stays. Raises CorruptionError.
+    Args:
+        store: The table's folder.
+        base: The index of the version before; None without one.
+        changed: The partitions that were added or changed, by key.
+        changes: The same keys, and those of removed partitions.
+        read: Reads the statistics of partitions, in any number of batches. It is called when a segment is written.
+
+    Returns:
+        The index. No file of `base` is changed.
+
+    Raises:
+        CorruptionError: A stored file is damaged.
     """
-    base = base or PartitionFiles(EntryFiles(0, ()))
-    apart = {own.key: own for own in base.apart if own.key not in gone}
-    apart.update(came)
-    dropped = (set(base.gone) | set(gone)) - came.keys()
-    if len(apart) + len(dropped) <= _MOST_APART:
-        return PartitionFiles(base.files, tuple(apart.values()), tuple(sorted(dropped)))
-    return PartitionFiles(_next_files(store, base.files, read(list(apart.values())), dropped, apart.keys(), count))
+    base = base or PartitionFiles(EMPTY)
+    unindexed = {one.key: one for one in base.apart if one.key not in changes.removed}
+    unindexed.update(changed)
+    removed = {*base.gone, *changes.removed} - changed.keys()
+    if len(unindexed) + len(removed) <= _MAX_UNINDEXED:
+        return PartitionFiles(base.files, tuple(unindexed.values()), tuple(sorted(removed)))
+    changes = KeyChanges(unindexed.keys(), removed, changes.row_count)
+    batches = read(list(unindexed.values()))
+    return PartitionFiles(update_segments(store, _KIND, base.files, changes, batches, _write_segment))
 
 
-def _next_files(
-    store: ObjectStore,
-    base: EntryFiles,
-    lots: Iterable[PartitionRows],
-    gone: Collection[str],
-    came: Collection[str],
-    count: int,
-) -> EntryFiles:
-    if not count:
-        return EntryFiles(0, ())
-    kept = kept_files(base, count, len(came) + len(gone), whole_rows=0, most_changes=_MOST_CHANGES)
-    newest = _parts(store, base.files[len(kept) :], {*came, *gone})
-    dropped = {key for part in newest for key in part.gone} | set(gone) if kept else set()
-    dropped -= {*came, *(key for part in newest for key in part.partitions["_key"].to_pylist())}
-    written: list[EntryFile] = []
-    rows: list[_Part | PartitionRows] = []
-    for lot in lots:
-        if rows:  # more than one: each is put away, to be read column by column
-            written += [_written(store, rows, ())]
-        rows = [lot]
-    if written:
-        written += [_written(store, rows, ())]
-        rows = [*_parts(store, written)]
-    found = _written(store, [*newest, *rows], dropped)
-    store.delete([file.path for file in written])
-    return EntryFiles(count, (*kept, found))
-
-
-@dataclass(frozen=True)
-class _Part:
-    """The rows of one file that count."""
-
-    file: _File
-    live: pa.Array | None
-
-    @property
-    def schema(self) -> pa.Schema:
-        return self.file.schema
-
-    @property
-    def columns(self) -> list[str]:
-        return self.file.columns
-
-    @property
-    def gone(self) -> set[str]:
-        return set(self.file.keys(GONE).to_pylist())
-
-    @lock_free_cached_property
-    def partitions(self) -> pa.Table:
-        found = self.file.partitions
-        return found if self.live is None else found.filter(self.live)
-
-    @property
-    def row_count(self) -> int:
-        return self.file.row_count
-
-    @property
-    def rows(self) -> pa.Table:
-        return self._living(self.file.rows())
-
-    def column(self, field_id: str, without: Collection[str] = ()) -> pa.Table:
-        return self._living(self.file.column(field_id, without))
-
-    def _living(self, rows: pa.Table) -> pa.Table:
-        if self.live is None:
-            return rows
-        live = self.live.to_numpy(zero_copy_only=False)
-        own = rows[PLACE.name].to_numpy()
-        rows = rows.filter(pa.array(live[own]))
-        return placed(rows, (np.cumsum(live) - 1)[own[live[own]]])
-
-
-class _File:
-    """One file."""
-
-    def __init__(self, store: ObjectStore, path: str) -> None:
-        self._uri = store.uri(path)
-        self._sections = SectionReader(store, path)
-
-    @lock_free_cached_property
-    def schema(self) -> pa.Schema:
-        return pa.schema([field for field in self._sections.schema if field.name not in PARTITIONS.names])
-
-    @lock_free_cached_property
-    def columns(self) -> list[str]:
-        return [own.partition(" ")[2] for own in self._sections.sections if own not in (_KEYS, GONE)]
-
-    @lock_free_cached_property
-    def partitions(self) -> pa.Table:
-        return self._section(_KEYS, PARTITIONS.names)
-
-    def keys(self, section: str) -> pa.Array:
-        own = (self.partitions if section == _KEYS else self._section(section))["_key"].combine_chunks()
-        return own if isinstance(own, pa.Array) else pa.array([], pa.string())
-
-    def column(self, field_id: str, without: Collection[str] = ()) -> pa.Table:
-        name = section_of(field_id)
-        if name not in self._sections.sections:
-            return no_rows(self.schema)
-        return self._section(name, [own for own in self.schema.names if own not in without])
-
-    @property
-    def row_count(self) -> int:
-        return sum(own.row_count for own in self._sections.sections.values())
-
-    def rows(self) -> pa.Table:
-        """Of all columns, one after the other."""
-        names = [section_of(own) for own in self.columns]
-        found = self._sections.read_sections(names)
-        tables = [found[own].select(self.schema.names) for own in names]
-        return pa.concat_tables([no_rows(self.schema), *tables])
-
-    def _section(self, name: str, columns: Sequence[str] | None = None) -> pa.Table:
-        try:
-            return self._sections.read_section(name, columns=columns)
-        except KeyError as error:
-            raise CorruptionError(
-                f"{self._uri} has no section {error}; rebuild with `metastore refresh NAME --full`"
-            ) from error
-
-
-def _parts(store: ObjectStore, files: Sequence[EntryFile], changed: Collection[str] = ()) -> list[_Part]:
-    """Each file, oldest first; what is `changed` after them does not count in any."""
-    held = [_File(store, file.path) for file in files]
-    keys, gone = [own.keys(_KEYS) for own in held], [own.keys(GONE) for own in held]
-    last = pa.array(sorted(changed), pa.string())
-    masks = live_masks([*keys, last], [*gone, pa.array([], pa.string())])
-    return [_Part(own, live) for own, live in zip(held, masks, strict=False)]
-
-
-def _written(store: ObjectStore, parts: Sequence[_Part | PartitionRows], gone: Collection[str]) -> EntryFile:
-    """Write what counts of some files, and what came, as one file."""
-    parts = [part for part in parts if len(part.partitions)]
-    rows = rows_schema(part.schema for part in parts)
-    schema = pa.schema([*PARTITIONS, *rows])
-    path = f"{FOLDER}/{uuid.uuid4().hex}.partitions.parquet"
-    firsts = np.cumsum([0, *(len(part.partitions) for part in parts)]).tolist()
-    dropped = pa.table({"_key": pa.array(sorted(gone), pa.string())})
+def _write_segment(output: SegmentOutput, segments: Sequence[Segment], batch: PartitionRows | None) -> None:
+    parts: list[_StoredPartitions | PartitionRows] = [*map(_StoredPartitions, segments)]
+    parts = [part for part in [*parts, *([] if batch is None else [batch])] if len(part.partitions)]
+    schema = statistics_schema(part.schema for part in parts)
     partitions = pa.concat_tables([PARTITIONS.empty_table(), *(part.partitions for part in parts)])
-    with SectionWriter(store, path, schema, {}, large=_LARGE) as writer:
-        if sum(part.row_count for part in parts) <= _AT_ONCE:
-            whole = joined(parts)
-            counts = {GONE: len(dropped), _KEYS: len(partitions)}
-            counts |= {section_of(own): whole.count(own) for own in whole.columns}
-            tables = [padded(own, schema) for own in (dropped, partitions, whole.ordered) if len(own)]
-            writer.write_sections(counts, pa.concat_tables([no_rows(schema), *tables]))
+    with output.open(partitions, schema, {}):
+        if sum(part.row_count for part in parts) <= _SORT_AT_ONCE:
+            rows = concat_partitions(parts)
+            counts = {column_section(field_id): rows.count(field_id) for field_id in rows.columns}
+            output.write_sections(counts, rows.by_column)
+            return
+        firsts = np.cumsum([0, *(len(part.partitions) for part in parts)]).tolist()
+        for field_id in dict.fromkeys(field_id for part in parts for field_id in part.columns):
+            tables = [
+                cast_statistics(_shift_positions(part.column(field_id), first), schema)
+                for part, first in zip(parts, firsts, strict=False)
+                if field_id in part.columns
+            ]
+            output.write_section(column_section(field_id), pa.concat_tables(tables))
+
+
+class _StoredPartitions:
+    """The statistics of the live partitions of one segment."""
+
+    def __init__(self, segment: Segment) -> None:
+        self._segment = segment
+
+    @lock_free_cached_property
+    def schema(self) -> pa.Schema:
+        return pa.schema([field for field in self._segment.sections.schema if field.name not in PARTITIONS.names])
+
+    @lock_free_cached_property
+    def columns(self) -> list[str]:
+        names = self._segment.sections.sections
+        return [name.partition(" ")[2] for name in names if name not in (ROWS, TOMBSTONES)]
+
+    @lock_free_cached_property
+    def partitions(self) -> pa.Table:
+        return self._segment.read_rows()
+
+    @property
+    def row_count(self) -> int:
+        return sum(section.row_count for section in self._segment.sections.sections.values())
+
+    @property
+    def rows(self) -> pa.Table:
+        """The rows of all columns, one after the other."""
+        names = [column_section(field_id) for field_id in self.columns]
+        sections = self._segment.sections.read_sections(names)
+        tables = [sections[name].select(self.schema.names) for name in names]
+        return self._filter_live(pa.concat_tables([empty_statistics(self.schema), *tables]))
+
+    def column(self, field_id: str, without: Collection[str] = ()) -> pa.Table:
+        name = column_section(field_id)
+        if name not in self._segment.sections.sections:
+            return empty_statistics(self.schema)
+        columns = [column for column in self.schema.names if column not in without]
+        return self._filter_live(self._segment.read_section(name, columns))
+
+    def _filter_live(self, rows: pa.Table) -> pa.Table:
+        live = self._segment.live_mask
+        if live is None:
+            return rows
+        positions = rows[POSITION.name].to_numpy()
+        is_live = live[positions]
+        return _set_positions(rows.filter(pa.array(is_live)), (np.cumsum(live) - 1)[positions[is_live]])
+
+
+def stack_partitions(partitions: Sequence[tuple[str, int]], tables: Sequence[pa.Table]) -> PartitionRows:
+    """Return the statistics of partitions as one table.
+
+    Args:
+        partitions: Key and row count of each partition.
+        tables: The statistics of each, in the same order.
+    """
+    keys, counts = zip(*partitions, strict=True) if partitions else ((), ())
+    schema = statistics_schema(table.schema for table in tables)
+    parts = [
+        cast_statistics(table.add_column(0, POSITION, pa.array(np.full(len(table), position, np.int32))), schema)
+        for position, table in enumerate(tables)
+    ]
+    return PartitionRows(
+        pa.table([pa.array(keys, pa.string()), pa.array(counts, pa.int64())], schema=PARTITIONS),
+        pa.concat_tables(parts) if parts else empty_statistics(schema),
+    )
+
+
+class PartitionPart(Protocol):
+    """Statistics of some partitions, in memory or in a segment."""
+
+    @property
+    def partitions(self) -> pa.Table: ...
+
+    @property
+    def schema(self) -> pa.Schema: ...
+
+    @property
+    def rows(self) -> pa.Table: ...
+
+
+def concat_partitions(parts: Sequence[PartitionPart]) -> PartitionRows:
+    """Return the statistics of the partitions of all parts."""
+    if len(parts) == 1 and isinstance(parts[0], PartitionRows):
+        return parts[0]
+    schema = statistics_schema(part.schema for part in parts)
+    tables, first = [empty_statistics(schema)], 0
+    for part in parts:
+        tables.append(cast_statistics(_shift_positions(part.rows, first), schema))
+        first += len(part.partitions)
+    partitions = pa.concat_tables([PARTITIONS.empty_table(), *(part.partitions for part in parts)])
+    return PartitionRows(partitions, pa.concat_tables(tables))
+
+
+def statistics_schema(schemas: Iterable[pa.Schema]) -> pa.Schema:
+    """Return the columns of statistics of all these schemas. Values have the union of their classes."""
+    schemas = list(schemas)
+    union = merge_unions(schema.field("minimum").type for schema in schemas if "minimum" in schema.names)
+    fields = {POSITION.name: POSITION}
+    fields |= {field.name: pa.field(field.name, field.type) for schema in schemas for field in schema}
+    for name in set(UNION_COLUMNS) & set(fields):
+        type_ = union
+        if name == "percentiles":
+            type_ = pa.list_(pa.struct([("fraction", pa.float64()), ("value", union)]))
+        fields[name] = pa.field(name, type_)
+    return pa.schema(fields.values())
+
+
+def cast_statistics(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Return rows of statistics with the columns of a schema that has all of theirs. Raises ArrowInvalid."""
+    if rows.schema.equals(schema):
+        return rows
+    union = merge_unions([schema.field("minimum").type]) if "minimum" in schema.names else None
+    arrays = []
+    for field in schema:
+        if field.name not in rows.column_names:
+            arrays.append(pa.nulls(len(rows), field.type))
+        elif field.name in UNION_COLUMNS:
+            arrays.append(cast_to_union(one_chunk(rows[field.name]), union))
         else:
-            writer.write_section(GONE, padded(dropped, schema))
-            writer.write_section(_KEYS, padded(partitions, schema))
-            for own in dict.fromkeys(own for part in parts for own in part.columns):
-                held = [(part, first) for part, first in zip(parts, firsts, strict=False) if own in part.columns]
-                tables = [in_schema(_moved(part.column(own), first), rows) for part, first in held]
-                writer.write_section(section_of(own), padded(pa.concat_tables(tables), schema))
-    return EntryFile(path, firsts[-1] + len(gone))
+            column = rows[field.name]
+            arrays.append(column if column.type == field.type else _cast(column, field.type))
+    return pa.Table.from_arrays(arrays, schema=schema)
 
 
-def _moved(rows: pa.Table, first: int) -> pa.Table:
-    return placed(rows, rows[PLACE.name].to_numpy() + first) if first else rows
+def empty_statistics(schema: pa.Schema) -> pa.Table:
+    """Return a table without rows. `Schema.empty_table` fails where a part of a column has an extension type."""
+    return pa.Table.from_arrays([pa.nulls(0, field.type) for field in schema], schema=schema)
+
+
+def _shift_positions(rows: pa.Table, first: int) -> pa.Table:
+    return _set_positions(rows, rows[POSITION.name].to_numpy() + first) if first else rows
+
+
+def _set_positions(rows: pa.Table, positions: npt.NDArray[np.integer]) -> pa.Table:
+    return rows.set_column(0, POSITION, pa.array(positions.astype(np.int32, copy=False)))
+
+
+def _cast(column: pa.ChunkedArray, type_: pa.DataType) -> pa.ChunkedArray:
+    """Return a column in another type. A user's statistic that had another type once may remain in rows, as null."""
+    if column.null_count == len(column):
+        return pa.nulls(len(column), type_)
+    return pc.cast(column, type_)

@@ -125,12 +125,12 @@ class _Rows:
 
     def ordered(self) -> pa.Table:
         """Return all rows by rank, then column, as a copy that does not hold the tables it was read from."""
-        from metastore_assets.index.partition_rows import in_schema, rows_schema
+        from metastore_assets.index.partitions import cast_statistics, statistics_schema
 
         tables = self._tables or [build_statistics_table([])]
         if len(tables) > 1:
-            schema = rows_schema(table.schema for table in tables)
-            tables = [in_schema(table, schema) for table in tables]
+            schema = statistics_schema(table.schema for table in tables)
+            tables = [cast_statistics(table, schema) for table in tables]
         order = np.argsort(np.concatenate([np.empty(0, np.int64), *self._order]))
         return pa.concat_tables(tables).take(pa.array(order))
 

@@ -37,12 +37,12 @@ from metastore_assets.statistics.quantiles import Digest
 from metastore_assets.statistics.states import decode_digests
 from metastore_assets.statistics.tables import parse_frequencies, parse_histograms, parse_statistics_rows
 from metastore_assets.statistics.union import unpack_scalars
+from metastore_assets.store.entries import find_partition
 from metastore_assets.store.manifest import Decision, OwnStatistics, PartitionEntry, ProfileFiles, Version
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.parquet import parquet_errors
 from metastore_assets.store.sections import SectionReader
 from metastore_assets.store.shared_parquet import SharedParquet
-from metastore_assets.store.stored_entries import find_partition
 from metastore_assets.values.leaf_columns import LeafColumn
 
 _OPEN_PROFILES = 32

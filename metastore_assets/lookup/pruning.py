@@ -50,7 +50,7 @@ from metastore_assets.store.manifest import Version
 from metastore_assets.store.objects import ObjectStore
 
 if TYPE_CHECKING:
-    from metastore_assets.index.membership import MembershipReader
+    from metastore_assets.index.value_filters import ValueFilterReader
     from metastore_assets.lookup.clustering import ColumnClustering
     from metastore_assets.lookup.selectivity import Estimate
 
@@ -180,11 +180,11 @@ class Pruner:
         return filled
 
     @lock_free_cached_property
-    def _value_filters(self) -> MembershipReader:
-        from metastore_assets.index.membership import MembershipReader
+    def _value_filters(self) -> ValueFilterReader:
+        from metastore_assets.index.value_filters import ValueFilterReader
 
         assert self.version.membership is not None
-        return MembershipReader(self._objects, self.version.membership.files)
+        return ValueFilterReader(self._objects, self.version.membership.files)
 
     @lock_free_cached_property
     def _columns_by_partition(self) -> frozenset[str]:

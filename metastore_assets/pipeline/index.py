@@ -14,15 +14,21 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from metastore_assets.errors import UnsupportedTypeError
-from metastore_assets.index import IndexRows, next_index
-from metastore_assets.index.rows import FRAGMENTS, column_schema, gathered, in_union, shortened
+from metastore_assets.index import IndexRows, update_index
+from metastore_assets.index.fragments import (
+    FRAGMENTS,
+    cast_bounds,
+    column_schema,
+    group_by_column,
+    shorten_bounds,
+)
 from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.profiles.states_reader import sound
 from metastore_assets.pipeline.profiles.states_writer import LISTS, SECTION
 from metastore_assets.statistics.union import cast_to_union, merge_unions, select_class
-from metastore_assets.store.entry_files import EntryFiles
 from metastore_assets.store.manifest import FragmentEntry, Version
 from metastore_assets.store.objects import ObjectStore
+from metastore_assets.store.segments import KeyChanges, SegmentFiles
 from metastore_assets.values.types import TypeClass, type_class
 
 _BOUNDS = ("nan_count", "minimum", "maximum", "minimum_exact", "maximum_exact")
@@ -35,20 +41,18 @@ _CHEAPER = 10
 
 def table_index(
     engine: Engine, store: ObjectStore, columns: int, base: Version | None, fragments: Sequence[FragmentEntry]
-) -> EntryFiles:
+) -> SegmentFiles:
     """The index of a version with those fragments, of about so many columns. Reads the profiles of those that `base`
     has not.
 
     Raises CorruptionError when a stored profile, or the index of `base`, is damaged.
     """
-    indexed = base is not None and base.index is not None
-    before = {
-        entry.files.name: _row(entry) for entry in (base.fragments if indexed and base else ()) if entry.retired is None
-    }
-    now = {entry.files.name: entry for entry in fragments}
-    came = [entry for name, entry in now.items() if before.get(name) != _row(entry)]
-    rows = read_rows(engine, store, columns, came)
-    return next_index(store, base.index if indexed and base else None, rows, before.keys() - now.keys(), len(now))
+    base_files = base.index if base is not None else None
+    base_fragments = base.fragments if base is not None and base_files is not None else ()
+    before = {entry.files.name: _row(entry) for entry in base_fragments if entry.retired is None}
+    changes = KeyChanges.between(before, {entry.files.name: _row(entry) for entry in fragments})
+    added = [entry for entry in fragments if entry.files.name in changes.added]
+    return update_index(store, base_files, read_rows(engine, store, columns, added), changes)
 
 
 def read_rows(engine: Engine, store: ObjectStore, columns: int, fragments: Sequence[FragmentEntry]) -> IndexRows:
@@ -71,7 +75,7 @@ def read_rows(engine: Engine, store: ObjectStore, columns: int, fragments: Seque
     tables = engine.merge(partial(_read_files, store), tasks, work) if tasks else []
     table = _concatenated(tables)
     names = list(column_schema(pa.struct([])).names)
-    return gathered(
+    return group_by_column(
         _fragments(fragments), table["at"].combine_chunks(), table["field_id"].combine_chunks(), table.select(names)
     )
 
@@ -113,7 +117,7 @@ def _concatenated(tables: Iterable[pa.Table]) -> pa.Table:
     schema = pa.schema([("at", pa.int64()), ("field_id", pa.string()), *column_schema(union)])
     parts = []
     for table in tables:
-        bounds = in_union(table, union)
+        bounds = cast_bounds(table, union)
         parts.append(pa.Table.from_arrays([table["at"], table["field_id"], *bounds.columns], schema=schema))
     # Arrow makes no empty arrays of extension types; without any table there is none of them.
     return pa.concat_tables(parts) if parts else schema.empty_table()
@@ -168,7 +172,7 @@ def _told(table: pa.Table, at: pa.Array, lists: Callable[[], pa.Table]) -> pa.Ta
     if len(places):
         table = _with_ends(table, places, lists().combine_chunks())
     arrays = [at, table["field_id"], table["null_count"], *(table[name] for name in _BOUNDS)]
-    return shortened(pa.table(arrays, names=["at", "field_id", "null_count", *_BOUNDS]))
+    return shorten_bounds(pa.table(arrays, names=["at", "field_id", "null_count", *_BOUNDS]))
 
 
 def _with_ends(table: pa.Table, places: np.ndarray, lists: pa.Table) -> pa.Table:

@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 import pyarrow as pa
 
-from metastore_assets.index.membership import Filters, MembershipReader, next_membership
+from metastore_assets.index.value_filters import ValueFilterReader, ValueFilters, update_value_filters
 from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.profile_spec import ProfileSpec
 from metastore_assets.pipeline.profiles.states_reader import StatesReader, sound
@@ -16,6 +16,7 @@ from metastore_assets.pipeline.profiles.stored import FrequencyReader
 from metastore_assets.statistics.value_filter import build_filter_of_frequencies, parse_filters
 from metastore_assets.store.manifest import FragmentEntry, MembershipFiles, ProfileFiles, Version
 from metastore_assets.store.objects import ObjectStore
+from metastore_assets.store.segments import KeyChanges
 
 _FILES_PER_TASK = 64
 _LOT = 512
@@ -45,23 +46,16 @@ def table_membership(
     known = base.membership if base is not None else None
     if known is not None and known.columns != columns:
         known = None  # nothing of a column that is not wanted any more stays
-    before = {entry.files.name for entry in base.fragments if entry.retired is None} if base and known else set()
-    now = {entry.files.name: entry for entry in fragments}
-    came = [entry for name, entry in now.items() if name not in before]
-    files = next_membership(
-        store,
-        known.files if known else None,
-        read_filters(engine, store, columns, came),
-        {entry.files.name for entry in came},
-        before - now.keys(),
-        len(now),
-    )
-    return MembershipFiles(files, columns)
+    before = {entry.files.name: "" for entry in base.fragments if entry.retired is None} if base and known else {}
+    changes = KeyChanges.between(before, dict.fromkeys((entry.files.name for entry in fragments), ""))
+    added = [entry for entry in fragments if entry.files.name in changes.added]
+    batches = read_filters(engine, store, columns, added)
+    return MembershipFiles(update_value_filters(store, known.files if known else None, changes, batches), columns)
 
 
 def read_filters(
     engine: Engine, store: ObjectStore, columns: Sequence[str], fragments: Sequence[FragmentEntry]
-) -> Iterator[Filters]:
+) -> Iterator[ValueFilters]:
     """The filters of fragments, in lots: as they are kept, or made of lists. Many are read by Spark's tasks."""
     entries = sorted(fragments, key=lambda entry: (entry.files.states or entry.files.statistics, entry.files.name))
     for start in range(0, len(entries), _LOT):
@@ -81,7 +75,7 @@ def read_filters(
             classes = pa.array([None if one is None else one[0] for one in own], pa.string())
             with sound(store, lot[0].files.states or lot[0].files.statistics):
                 told[field_id] = classes, parse_filters([None if one is None else one[1] for one in own])
-        yield Filters(pa.array([entry.files.name for entry in lot], pa.string()), told)
+        yield ValueFilters(pa.array([entry.files.name for entry in lot], pa.string()), told)
 
 
 def _read(
@@ -113,8 +107,8 @@ def wrong_filters(
 
     `stored` has by the name of a fresh profile that of the stored one. Raises CorruptionError.
     """
-    reader = MembershipReader(store, membership.files)
-    kept = {field_id: reader.prefixes(field_id) for field_id in membership.columns}
+    reader = ValueFilterReader(store, membership.files)
+    kept = {field_id: reader.filters(field_id) for field_id in membership.columns}
     for lot in read_filters(engine, scratch, membership.columns, fresh):
         for field_id, (classes, cells) in lot.columns.items():
             places, prefixes = cells.prefixes()

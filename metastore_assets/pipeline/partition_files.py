@@ -5,13 +5,20 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from functools import partial
 
-from metastore_assets.index import PartitionReader, PartitionRows, joined, next_partitions, stacked
+from metastore_assets.index import (
+    PartitionReader,
+    PartitionRows,
+    concat_partitions,
+    stack_partitions,
+    update_partitions,
+)
 from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.profiles.states_reader import sound
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.tables import parse_statistics_rows
 from metastore_assets.store.manifest import OwnStatistics, PartitionEntry, PartitionFiles, Version
 from metastore_assets.store.objects import ObjectStore
+from metastore_assets.store.segments import KeyChanges
 from metastore_assets.values.leaf_columns import schema_leaves
 
 _FILES_PER_TASK = 64
@@ -32,9 +39,9 @@ def table_partition_files(
     known = base.partition_files if base is not None else None
     before = {own.key: _own(own) for own in base.partitions} if base is not None and known is not None else {}
     now = {own.key: _own(own) for own in partitions}
-    came = {key: own for key, own in now.items() if before.get(key) != own}
-    read = partial(_read, engine, store, max(1, columns))
-    return next_partitions(store, known, came, before.keys() - now.keys(), len(now), read)
+    changes = KeyChanges.between(before, now)
+    changed = {key: partition for key, partition in now.items() if key in changes.added}
+    return update_partitions(store, known, changed, changes, partial(_read, engine, store, max(1, columns)))
 
 
 def _own(entry: PartitionEntry) -> OwnStatistics:
@@ -50,7 +57,7 @@ def _read(
         lot = partitions[start : start + size]
         tasks = [lot[at : at + _FILES_PER_TASK] for at in range(0, len(lot), _FILES_PER_TASK)]
         work = [len(task) * columns // _CHEAPER for task in tasks]
-        yield joined(engine.merge(partial(_read_files, store), tasks, work))
+        yield concat_partitions(engine.merge(partial(_read_files, store), tasks, work))
 
 
 def _read_files(store: ObjectStore, partitions: Sequence[OwnStatistics]) -> PartitionRows:
@@ -58,7 +65,7 @@ def _read_files(store: ObjectStore, partitions: Sequence[OwnStatistics]) -> Part
     for own in partitions:
         with sound(store, own.path):
             tables.append(store.read_parquet(own.path).replace_schema_metadata())
-    return stacked([(own.key, own.row_count) for own in partitions], tables)
+    return stack_partitions([(own.key, own.row_count) for own in partitions], tables)
 
 
 def wrong_rows(store: ObjectStore, version: Version, keys: Collection[str]) -> Iterator[tuple[str, str, str]]:

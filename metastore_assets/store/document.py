@@ -12,8 +12,17 @@ import pyarrow as pa
 
 from metastore_assets.errors import CorruptionError, StoreError
 from metastore_assets.store import json_fields
-from metastore_assets.store.entries import FRAGMENTS, KINDS, MEMORY, NODES, PARTITIONS, PROFILE_SPECS
-from metastore_assets.store.entry_files import EntryFile, EntryFiles
+from metastore_assets.store.entries import (
+    FRAGMENTS,
+    KINDS,
+    MEMORY,
+    NODES,
+    PARTITIONS,
+    PROFILE_SPECS,
+    StoredEntries,
+    StoredMemory,
+    StoredProfileSpecs,
+)
 from metastore_assets.store.json_fields import parse_json
 from metastore_assets.store.manifest import (
     Decision,
@@ -26,15 +35,17 @@ from metastore_assets.store.manifest import (
     Version,
 )
 from metastore_assets.store.objects import ObjectStore
-from metastore_assets.store.stored_entries import StoredEntries, StoredMemory, StoredProfileSpecs
+from metastore_assets.store.segments import SegmentFile, SegmentFiles
 
 _LARGEST_SCHEMA = 128 << 20
 """Bytes of a schema: of hundreds of thousands of columns. A small compressed text may stand for gigabytes."""
-FORMAT_VERSION = 9
+FORMAT_VERSION = 10
 """Of everything that a version names; raised when older code could not read it correctly."""
 
 
-def encode_version(version: Version, entries: Mapping[str, EntryFiles], released: str | None, publisher: str) -> bytes:
+def encode_version(
+    version: Version, entries: Mapping[str, SegmentFiles], released: str | None, publisher: str
+) -> bytes:
     """The JSON of a version. `entries` gives the files of each kind of entry, `released` is as `Version` says.
 
     `publisher` is unique to the attempt: it makes the JSON of two attempts differ, whatever else they agree on.
@@ -189,20 +200,21 @@ def stored_entries(version: Version) -> list[StoredEntries[Any]]:
     return [entries for entries in found if isinstance(entries, StoredEntries)]
 
 
-def _files_json(entries: EntryFiles) -> dict[str, Any]:
+def _files_json(entries: SegmentFiles) -> dict[str, Any]:
     files = [{"path": file.path, "rows": file.rows} for file in entries.files]
     return {"rows": entries.rows, "files": files}
 
 
-def _files(value: object, name: str) -> EntryFiles:
+def _files(value: object, name: str) -> SegmentFiles:
     fields = json_fields.mapping(value, name)
-    files = [json_fields.mapping(file, name) for file in json_fields.items(fields["files"], name)]
-    if any(not file["path"] for file in files):
+    files = [_segment(json_fields.mapping(file, name), name) for file in json_fields.items(fields["files"], name)]
+    return SegmentFiles(json_fields.count(fields["rows"], f"{name}.rows"), tuple(files))
+
+
+def _segment(fields: Mapping[str, Any], name: str) -> SegmentFile:
+    if not fields["path"]:
         raise ValueError(f"{name} has an empty path")
-    return EntryFiles(
-        json_fields.count(fields["rows"], f"{name}.rows"),
-        tuple(EntryFile(json_fields.path(file["path"], name), json_fields.count(file["rows"], name)) for file in files),
-    )
+    return SegmentFile(json_fields.path(fields["path"], name), json_fields.count(fields["rows"], name))
 
 
 def _partition_files_json(own: PartitionFiles) -> dict[str, Any]:

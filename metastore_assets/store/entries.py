@@ -1,14 +1,22 @@
-"""The entries of a version (one per fragment, partition, node or profile spec) as Arrow tables and back."""
+"""The entries of a version, one per fragment, partition, node or profile spec: their columns and their files.
+
+entries/<unique>.<kind>.parquet    segments (see `store.segments`) with the entries of one kind, sorted by key
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
+from functools import cached_property
 from operator import attrgetter
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar, overload
 
 import pyarrow as pa
 
+from metastore_assets.caching import lock_free_cached_property
+from metastore_assets.errors import CorruptionError, ObjectNotFoundError
+from metastore_assets.startup import pc
 from metastore_assets.store.manifest import (
     FragmentEntry,
     MemoryEntry,
@@ -18,11 +26,26 @@ from metastore_assets.store.manifest import (
     ProfileSpecEntry,
     Version,
 )
+from metastore_assets.store.objects import ObjectStore
+from metastore_assets.store.segments import (
+    KeyChanges,
+    Segment,
+    SegmentFiles,
+    SegmentKind,
+    SegmentOutput,
+    SegmentReader,
+    update_segments,
+)
 
 Entry = TypeVar("Entry")
 Key: TypeAlias = Any
 """Text, or bytes, as the first column of a kind of entry has."""
 
+FOLDER = "entries"
+_ROW_GROUP_ROWS = 2048
+"""Rows that are read to find one."""
+_REWRITE_BELOW = 500
+_MAX_DELTAS = 8
 _STRINGS = pa.list_(pa.string())
 FILES = ("statistics", "histograms", "frequencies", "states")
 """The columns that name files."""
@@ -47,6 +70,20 @@ class EntryKind(Generic[Entry]):
     def names_files(self) -> bool:
         """Whether its entries have profiles."""
         return set(FILES) <= set(self.schema.names)
+
+    @property
+    def segments(self) -> SegmentKind:
+        """How the entries are stored."""
+        return SegmentKind(
+            self.name,
+            FOLDER,
+            self.schema,
+            rewrite_below=_REWRITE_BELOW,
+            max_deltas=_MAX_DELTAS,
+            large_section_rows=_ROW_GROUP_ROWS,
+            row_group_rows=_ROW_GROUP_ROWS,
+            has_key_bounds=True,
+        )
 
     @property
     def key(self) -> Callable[[Entry], Key]:
@@ -131,6 +168,183 @@ def version_entries(version: Version, kind: EntryKind[Any]) -> Sequence[Any]:
         return [ProfileSpecEntry(key, tuple(columns), tuple(columns.values())) for key, columns in specs]
     entries: Sequence[Any] = getattr(version, kind.name)
     return entries
+
+
+class StoredEntries(Sequence[Entry]):
+    """The entries of one kind in a published version, by increasing key, read on first use. Picklable unread."""
+
+    def __init__(self, kind: EntryKind[Entry], objects: ObjectStore, files: SegmentFiles) -> None:
+        self.kind = kind
+        self.files = files
+        self._objects = objects
+
+    def find(self, key: Key) -> Entry | None:
+        """The entry with that key, if there is one. Reads a small part of the files, unless all are read already."""
+        if not self.files.files or "_entries" in self.__dict__:
+            return self.by_key.get(key)
+        try:
+            pa.scalar(key, self.kind.schema[0].type)
+        except UnicodeEncodeError:
+            return None  # a text that is none, such as an argument of a command, is no key
+        return next(iter(self._decode(self._reader.find([key]))), None)
+
+    @lock_free_cached_property
+    def _reader(self) -> SegmentReader:
+        return SegmentReader(self._objects, self.kind.segments, self.files)
+
+    @cached_property
+    def by_key(self) -> Mapping[Key, Entry]:
+        """All entries by their keys."""
+        return self.kind.by_key(self._entries)
+
+    @cached_property
+    def _entries(self) -> tuple[Entry, ...]:
+        return self._decode(self._sorted_rows()) if self.files.files else ()
+
+    def _sorted_rows(self) -> pa.Table:
+        rows = self.read_rows()
+        # The rows of one segment are sorted.
+        return rows if len(self.files.files) == 1 else rows.take(pc.sort_indices(rows.column(0)))
+
+    def read_rows(self, columns: Sequence[str] | None = None) -> pa.Table:
+        """Return the entries as a table, in no order: all columns, or some."""
+        return SegmentReader(self._objects, self.kind.segments, self.files).read_rows(columns)
+
+    def _decode(self, rows: pa.Table) -> tuple[Entry, ...]:
+        try:
+            return tuple(entries_of(self.kind, rows))
+        except (KeyError, ValueError, TypeError, AttributeError, pa.ArrowException) as error:
+            names = ", ".join(self._objects.uri(path) for path in self.files.paths())
+            raise CorruptionError(
+                f"{names} is damaged ({type(error).__name__}: {error}); rebuild with `metastore refresh NAME --full`"
+            ) from error
+
+    def __len__(self) -> int:
+        return self.files.rows
+
+    @overload
+    def __getitem__(self, index: int) -> Entry: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Entry]: ...
+    def __getitem__(self, index: int | slice) -> Entry | Sequence[Entry]:
+        return self._entries[index]
+
+    def __iter__(self) -> Iterator[Entry]:
+        return iter(self._entries)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and self._entries == tuple(other)
+
+    def __hash__(self) -> int:
+        return hash(self._entries)
+
+    def __repr__(self) -> str:
+        return f"<{len(self)} {self.kind.name}>"
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _stored, (self.kind.name, self._objects, self.files)
+
+
+def _stored(name: str, objects: ObjectStore, files: SegmentFiles) -> StoredEntries[Any]:
+    return StoredEntries(next(kind for kind in KINDS if kind.name == name), objects, files)
+
+
+class StoredProfileSpecs(Mapping[str, Mapping[str, str]]):
+    """The profile specs of a published version, read on first use."""
+
+    def __init__(self, entries: StoredEntries[ProfileSpecEntry]) -> None:
+        self.entries = entries
+
+    @cached_property
+    def _specs(self) -> Mapping[str, Mapping[str, str]]:
+        return {entry.spec_id: dict(zip(entry.field_ids, entry.column_specs, strict=True)) for entry in self.entries}
+
+    def __getitem__(self, key: str) -> Mapping[str, str]:
+        return self._specs[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._specs)
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return StoredProfileSpecs, (self.entries,)
+
+
+class StoredMemory(Mapping[bytes, bytes]):
+    """What planning learnt up to a published version, read on first use; nothing where that is gone or damaged."""
+
+    def __init__(self, entries: StoredEntries[MemoryEntry]) -> None:
+        self.entries = entries
+
+    @cached_property
+    def _values(self) -> Mapping[bytes, bytes]:
+        return {entry.key: entry.value for entry in self.entries} if self.is_sound else {}
+
+    @cached_property
+    def is_sound(self) -> bool:
+        """Whether it can be read. It only saves work, so it is no error when it cannot."""
+        try:
+            iter(self.entries)
+        except (ObjectNotFoundError, CorruptionError, KeyError, pa.ArrowException):
+            return False
+        return True
+
+    def __getitem__(self, key: bytes) -> bytes:
+        return self._values[key]
+
+    def __iter__(self) -> Iterator[bytes]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return StoredMemory, (self.entries,)
+
+
+@dataclass(frozen=True)
+class WrittenEntries(Generic[Entry]):
+    """The files of the entries of one kind, and what is in them no more."""
+
+    files: SegmentFiles
+    dropped: Sequence[Entry] = ()
+    """Entries of the version before that were removed or replaced."""
+
+
+def write_entries(
+    objects: ObjectStore, kind: EntryKind[Entry], entries: Sequence[Entry], base: StoredEntries[Entry] | None
+) -> WrittenEntries[Entry]:
+    """Write the entries of a version, or only those that differ from `base`, which is in the same store.
+
+    Raises ValueError when two entries have the same key.
+    """
+    now = kind.by_key(entries)
+    if len(now) < len(entries):
+        (twice, _), *_ = Counter(map(kind.key, entries)).most_common(1)
+        raise ValueError(f"two {kind.name} of one version have the key {twice!r}")
+    before = {} if base is None else base.by_key
+    changes = KeyChanges.between(before, now)
+
+    def write(output: SegmentOutput, segments: Sequence[Segment], _: None) -> None:
+        # The entries are in memory; of older segments only the keys are read.
+        keys = set(now if output.is_base else changes.added)
+        for segment in segments if not output.is_base else ():
+            keys.update(segment.filter_live(segment.keys).to_pylist())
+        with output.open(entries_table(kind, [now[key] for key in sorted(keys)])):
+            pass
+
+    files = update_segments(objects, kind.segments, base.files if base is not None else None, changes, (), write)
+    dropped = tuple(before[key] for key in (*changes.added, *changes.removed) if key in before)
+    return WrittenEntries(files, dropped)
+
+
+def find_partition(version: Version, key: str) -> PartitionEntry | None:
+    """The partition of a version that has a key. Of a version that was read from a store little is read."""
+    if isinstance(version.partitions, StoredEntries):
+        return version.partitions.find(key)
+    return next((entry for entry in version.partitions if entry.key == key), None)
 
 
 def _strings(values: Sequence[Sequence[str]]) -> pa.Array:

@@ -24,10 +24,11 @@ import pyarrow as pa
 from metastore_assets.errors import CorruptionError, ObjectNotFoundError
 from metastore_assets.store.document import decode_version, stored_entries
 from metastore_assets.store.documents import Documents
-from metastore_assets.store.entry_files import FOLDER, EntryFiles
+from metastore_assets.store.entries import FOLDER
 from metastore_assets.store.json_fields import parse_json
 from metastore_assets.store.manifest import Version
 from metastore_assets.store.objects import ObjectStore
+from metastore_assets.store.segments import SegmentFiles
 
 PORTION = 1000
 """Files that are removed at a time: as many as one request can name."""
@@ -42,7 +43,7 @@ class _State:
 
 
 def write_released(
-    objects: ObjectStore, version: Version, entries: Mapping[str, EntryFiles], base: Version, dropped: Iterable[Any]
+    objects: ObjectStore, version: Version, entries: Mapping[str, SegmentFiles], base: Version, dropped: Iterable[Any]
 ) -> str | None:
     """Write the paths that `base` names and the version, whose entries lie in those files, does not; the file's path.
 

@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeAlias
 
 import pyarrow as pa
 
-from metastore_assets.store.entry_files import EntryFiles
+from metastore_assets.store.segments import SegmentFiles
 
 Learnt: TypeAlias = Mapping[bytes, bytes]
 """What planning learnt, by key."""
@@ -86,7 +86,7 @@ class OwnStatistics:
 class PartitionFiles:
     """What tells of one column in all partitions."""
 
-    files: EntryFiles
+    files: SegmentFiles
     """The statistics of partitions by (column, partition)."""
     apart: tuple[OwnStatistics, ...] = ()
     """Partitions of which the files tell nothing, or nothing that is still true."""
@@ -98,7 +98,7 @@ class PartitionFiles:
 class MembershipFiles:
     """Filters that tell which values are in no row of a fragment."""
 
-    files: EntryFiles
+    files: SegmentFiles
     columns: tuple[str, ...]
     """Field ids of the columns that they are of."""
 
@@ -235,7 +235,7 @@ class Version:
     """By field id, columns whose policy leaves it open whether they are listed, that are not, or were not once."""
     lists: ListFiles | None = None
     """The lists of the table's values; None where no column is listed."""
-    index: EntryFiles | None = None
+    index: SegmentFiles | None = None
     """The index of the fragments; None of a version that was made without one."""
     partition_files: PartitionFiles | None = None
     """The statistics of the partitions by column; None of a version that was made without them."""

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import pyarrow as pa
 
 from metastore_assets.errors import ObjectNotFoundError
 from metastore_assets.store.document import decode_version, stored_entries
 from metastore_assets.store.documents import Documents
-from metastore_assets.store.entries import FILES
-from metastore_assets.store.entry_files import EntryFiles, read_entries
+from metastore_assets.store.entries import FILES, StoredEntries
 from metastore_assets.store.expire import without
 from metastore_assets.store.objects import ObjectStore
+from metastore_assets.store.segments import SegmentFiles
 
 
 def not_named(documents: Documents, paths: pa.Array, numbers: Sequence[int]) -> pa.Array:
     """Those of the paths that none of some versions names. Raises StoreError when one of them cannot be read."""
     objects = documents.objects
-    seen: set[EntryFiles] = set()
+    seen: set[SegmentFiles] = set()
     for number in numbers:
         try:
             version = decode_version(documents.read(number), objects, documents.path(number))
@@ -29,7 +30,7 @@ def not_named(documents: Documents, paths: pa.Array, numbers: Sequence[int]) -> 
             paths = without(paths, pa.array(entries.files.paths(), pa.string()))
             if len(paths) and len(entries) and entries.kind.names_files and entries.files not in seen:
                 seen.add(entries.files)
-                paths = _not_in_entries(objects, paths, entries.files)
+                paths = _not_in_entries(paths, entries)
     return paths
 
 
@@ -41,9 +42,9 @@ def not_in_file(objects: ObjectStore, paths: pa.Array, file: str) -> pa.Array:
         return paths  # it was cleared since it was listed
 
 
-def _not_in_entries(objects: ObjectStore, paths: pa.Array, entries: EntryFiles) -> pa.Array:
+def _not_in_entries(paths: pa.Array, entries: StoredEntries[Any]) -> pa.Array:
     try:
-        return _not_in_columns(paths, read_entries(objects, entries, FILES))
+        return _not_in_columns(paths, entries.read_rows(FILES))
     except ObjectNotFoundError:
         return paths  # its version went since it was listed
 

@@ -12,11 +12,15 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from itertools import accumulate
 from types import TracebackType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
+from metastore_assets.caching import lock_free_cached_property
 from metastore_assets.errors import CorruptionError
+from metastore_assets.startup import pc
 from metastore_assets.store.json_fields import parse_json
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.parquet import ROW_GROUP_ROWS, Lean, ParquetObject, ParquetTableWriter, parquet_errors
@@ -51,15 +55,29 @@ class SectionWriter:
         path: str,
         schema: pa.Schema,
         encodings: Mapping[str, str] | None = None,
-        bounded: Sequence[str] = (),
+        *,
+        bounded: Sequence[str] | None = None,
         large: int = LARGE_SECTION_ROWS,
+        row_group_rows: int = ROW_GROUP_ROWS,
     ) -> None:
-        """With `encodings` of leaf columns the file is a lean one, in which only those that are `bounded` have a
-        minimum and maximum. From `large` rows on, a section shares no row group with another."""
+        """Describe the file; entering the context opens it.
+
+        Args:
+            store: Where the file will be.
+            path: Path of the file in the store.
+            schema: Columns of all sections.
+            encodings: Encodings of leaf columns. With them the file is a `Lean` one.
+            bounded: Columns with a minimum and maximum per row group. None: no column of a lean file, and all columns
+                of short values of another.
+            large: From this many rows on, a section shares no row group with another.
+            row_group_rows: Most rows in a row group.
+        """
         self._store = store
         self._path = path
         self._schema = schema
-        self._lean = None if encodings is None else Lean(encodings, keeps_types=True, bounded=bounded)
+        self._lean = None if encodings is None else Lean(encodings, keeps_types=True, bounded=bounded or ())
+        self._bounded = bounded
+        self._row_group_rows = row_group_rows
         self._large = large
         self._stack = ExitStack()
         self._writer: ParquetTableWriter
@@ -87,7 +105,7 @@ class SectionWriter:
             return
         self._own.append(table)
         self._own_rows += table.num_rows
-        if self._own_rows >= ROW_GROUP_ROWS:
+        if self._own_rows >= self._row_group_rows:
             self._write_own(keep_rest=True)
 
     def write_sections(self, counts: Mapping[str, int], table: pa.Table) -> None:
@@ -116,7 +134,9 @@ class SectionWriter:
         self._share(table.slice(start, first - start))
 
     def __enter__(self) -> SectionWriter:
-        self._writer = self._stack.enter_context(self._store.parquet_writer(self._path, self._schema, lean=self._lean))
+        self._writer = self._stack.enter_context(
+            self._store.parquet_writer(self._path, self._schema, lean=self._lean, bounded=self._bounded)
+        )
         return self
 
     def __exit__(
@@ -152,7 +172,7 @@ class SectionWriter:
 
     def _write_shared(self) -> None:
         if self._shared:
-            self._writer.write_table(pa.concat_tables(self._shared))
+            self._writer.write_table(pa.concat_tables(self._shared), self._row_group_rows)
         self._shared, self._shared_rows = [], 0
 
     def _write_own(self, *, keep_rest: bool) -> None:
@@ -163,10 +183,10 @@ class SectionWriter:
         start = 0
         if not self._own_written and table.num_rows >= _HEAD_FROM:
             start = _HEAD_ROWS
-            self._writer.write_table(table.slice(0, start))
+            self._writer.write_table(table.slice(0, start), self._row_group_rows)
         rows = table.num_rows - start
-        stop = start + (rows // ROW_GROUP_ROWS * ROW_GROUP_ROWS if keep_rest else rows)
-        self._writer.write_table(table.slice(start, stop - start))
+        stop = start + (rows // self._row_group_rows * self._row_group_rows if keep_rest else rows)
+        self._writer.write_table(table.slice(start, stop - start), self._row_group_rows)
         rest = table.slice(stop)
         self._own, self._own_rows = ([rest] if rest.num_rows else []), rest.num_rows
         self._own_written = True
@@ -223,7 +243,7 @@ class SectionReader:
                 table = _read_first(file, groups, skipped + count, wanted)
         return table.slice(skipped, count)
 
-    def read_sections(self, names: Sequence[str]) -> dict[str, pa.Table]:
+    def read_sections(self, names: Sequence[str], columns: Sequence[str] | None = None) -> dict[str, pa.Table]:
         """The rows of several sections, by name, read at once; KeyError when there is no such section."""
         wanted = {name: self._sections[name] for name in names}
         groups: set[int] = set()
@@ -234,7 +254,7 @@ class SectionReader:
                 groups.update(range(first, last + 1))
         order = sorted(groups)
         with self._file.lent() as file, parquet_errors(self._uri):
-            table = file.read_row_groups(order)
+            table = file.read_row_groups(order, columns)
         sizes = (self._group_starts[group + 1] - self._group_starts[group] for group in order)
         starts = dict(zip(order, accumulate(sizes, initial=0), strict=False))
         found = {}
@@ -243,6 +263,31 @@ class SectionReader:
             at = starts.get(group, 0) + section.first_row - self._group_starts[group]
             found[name] = table.slice(at if section.row_count else 0, section.row_count)
         return found
+
+    def find_rows(self, keys: Sequence[Any]) -> tuple[npt.NDArray[np.int64], pa.Table]:
+        """Return the rows of all sections whose first column is one of the keys, and their positions in the file.
+
+        Reads the row groups whose minimum and maximum of that column allow for a key. Long keys have no bounds. The row
+        group that was read last is cached: neighbours are often searched one after the other.
+        """
+        groups = [
+            group
+            for group, bounds in enumerate(self._key_bounds)
+            if bounds is None or any(bounds[0] <= key <= bounds[1] for key in keys)
+        ]
+        with self._file.lent() as file, parquet_errors(self._uri):
+            single = len(groups) == 1
+            table = self._read_group(file, groups[0], None) if single else file.read_row_groups(groups)
+        ranges = [np.arange(*self._group_starts[group : group + 2]) for group in groups]
+        matches = pc.is_in(table.column(0), value_set=pa.array(keys, table.column(0).type))
+        positions = np.concatenate([np.zeros(0, np.int64), *ranges])
+        return positions[matches.to_numpy()], table.filter(matches)
+
+    @lock_free_cached_property
+    def _key_bounds(self) -> list[tuple[Any, Any] | None]:
+        metadata = self._file.metadata
+        statistics = [metadata.row_group(group).column(0).statistics for group in range(metadata.num_row_groups)]
+        return [(one.min, one.max) if one is not None and one.has_min_max else None for one in statistics]
 
     def close(self) -> None:
         """Close the file."""

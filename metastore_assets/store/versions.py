@@ -23,7 +23,7 @@ from metastore_assets.errors import CorruptionError, ObjectNotFoundError, Versio
 from metastore_assets.startup import pc
 from metastore_assets.store.document import decode_version, encode_version, stored_entries
 from metastore_assets.store.documents import Documents
-from metastore_assets.store.entries import KINDS, MEMORY, version_entries
+from metastore_assets.store.entries import KINDS, MEMORY, StoredMemory, version_entries, write_entries
 from metastore_assets.store.expire import Expired, expire
 from metastore_assets.store.expired_files import PORTION, drop_outdated, write_released
 from metastore_assets.store.manifest import FragmentEntry, Version
@@ -39,7 +39,6 @@ from metastore_assets.store.pending import (
     remove_cleared,
     save_pending,
 )
-from metastore_assets.store.stored_entries import StoredMemory, write_entries
 
 if TYPE_CHECKING:
     from metastore_assets.config import MetastoreConfig

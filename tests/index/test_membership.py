@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from metastore_assets.index import membership
-from metastore_assets.index.membership import Filters, MembershipReader, next_membership
+from metastore_assets.index import value_filters
+from metastore_assets.index.value_filters import ValueFilterReader, ValueFilters, update_value_filters
 from metastore_assets.statistics.value_filter import build_filter, parse_filters
-from metastore_assets.store.entry_files import EntryFiles
 from metastore_assets.store.objects import ObjectStore
+from metastore_assets.store.segments import KeyChanges, SegmentFiles
 from metastore_assets.values.types import class_named
 
 COLUMNS = ("a", "b.c d")
@@ -32,7 +32,7 @@ def class_of(number: int) -> str | None:
     return (None, "int64", "int64", "string")[number % 4]
 
 
-def lots(numbers: dict[str, int], size: int) -> Iterator[Filters]:
+def lots(numbers: dict[str, int], size: int) -> Iterator[ValueFilters]:
     names = sorted(numbers)
     for start in range(0, len(names), size):
         own = names[start : start + size]
@@ -44,7 +44,7 @@ def lots(numbers: dict[str, int], size: int) -> Iterator[Filters]:
                 for name, cls in zip(own, classes, strict=True)
             ]
             told[column] = pa.array(classes, pa.string()), parse_filters(kept)
-        yield Filters(pa.array(own, pa.string()), told)
+        yield ValueFilters(pa.array(own, pa.string()), told)
 
 
 def bits_of(hashes: Sequence[int]) -> int:
@@ -75,24 +75,24 @@ def test_every_fragment_may_hold_what_it_holds(
 ) -> None:
     """In slices or whole, through commits that add, drop and replace, and lots; another class rules nothing out."""
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(membership, "_SLICE_BYTES", slice_bytes)
-        patch.setattr(membership, "_CELL_BYTES", 1)
+        patch.setattr(value_filters, "_MIN_SLICE_BYTES", slice_bytes)
+        patch.setattr(value_filters, "_MIN_FILTER_BYTES", 1)
         store = ObjectStore(folder)
         now: dict[str, int] = {}
-        files: EntryFiles | None = None
+        files: SegmentFiles | None = None
         for came, went in commits:
             changed = {f"f{key}": number for key, number in came.items()}
             gone = {f"f{key}" for key in went if f"f{key}" in now and key not in came}
             now = {name: number for name, number in {**now, **changed}.items() if name not in gone}
-            files = next_membership(store, files, lots(changed, lot), changed, gone, len(now))
-            reader = MembershipReader(store, files)
+            files = update_value_filters(store, files, KeyChanges(changed.keys(), gone, len(now)), lots(changed, lot))
+            reader = ValueFilterReader(store, files)
             assert sorted(reader.names) == sorted(now)
             assert {info.path for info in store.list()} >= set(files.paths())
         draw = random.Random(len(now))
         assert files is not None
         for column in COLUMNS if now else ():
             kept = {name: own for name, own in now.items() if class_of(own) is not None}
-            assert {name: len(own) for name, (_, _, own) in reader.prefixes(column).items()} == {
+            assert {name: len(own) for name, (_, _, own) in reader.filters(column).items()} == {
                 name: len(prefixes_of(hashes_of(own, column))) for name, own in kept.items()
             }
             some = [own for number in kept.values() for own in hashes_of(number, column)[:1]]

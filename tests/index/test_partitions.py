@@ -13,11 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from metastore_assets.errors import CorruptionError
-from metastore_assets.index import PartitionReader, PartitionRows, next_partitions, partitions, stacked
+from metastore_assets.index import PartitionReader, PartitionRows, partitions, stack_partitions, update_partitions
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.tables import build_statistics_table, parse_statistics_rows
 from metastore_assets.store.manifest import OwnStatistics, PartitionFiles
 from metastore_assets.store.objects import ObjectStore
+from metastore_assets.store.segments import KeyChanges
 from tests.statistics.columns import profile_one
 
 KINDS = (
@@ -87,7 +88,7 @@ def test_what_is_read_is_what_came_last(
 ) -> None:
     """Of partitions that come, change, go and come back, many at once or few; in lots, column by column, or whole."""
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(partitions, "_AT_ONCE", at_once)
+        patch.setattr(partitions, "_SORT_AT_ONCE", at_once)
         store = ObjectStore(folder)
         now: dict[str, int] = {}
         files: PartitionFiles | None = None
@@ -96,7 +97,7 @@ def test_what_is_read_is_what_came_last(
             for start in range(0, len(own), lot):
                 part = own[start : start + lot]
                 tables = [build_statistics_table(list(rows_of(int(one.path)).values())) for one in part]
-                yield stacked([(one.key, one.row_count) for one in part], tables)
+                yield stack_partitions([(one.key, one.row_count) for one in part], tables)
 
         for came, went in commits:
             changed = {f"p={key}": number for key, number in came.items() if now.get(f"p={key}") != number}
@@ -104,7 +105,7 @@ def test_what_is_read_is_what_came_last(
             before = files
             now = {key: number for key, number in {**now, **changed}.items() if key not in gone}
             own = {key: OwnStatistics(key, str(number), number) for key, number in changed.items()}
-            files = next_partitions(store, files, own, gone, len(now), read)
+            files = update_partitions(store, files, own, KeyChanges(own.keys(), gone, len(now)), read)
             assert read_of(store, files) == {key: rows_of(number) for key, number in now.items()}
             assert len(files.apart) + len(files.gone) <= 8
             assert len(files.files.files) <= 4
@@ -120,10 +121,10 @@ def test_a_file_that_is_not_all_there_is_told(tmp_path: object) -> None:
 
     def read(wanted: Sequence[OwnStatistics]) -> Iterator[PartitionRows]:
         tables = [build_statistics_table(list(rows_of(int(one.path)).values())) for one in wanted]
-        yield stacked([(one.key, one.row_count) for one in wanted], tables)
+        yield stack_partitions([(one.key, one.row_count) for one in wanted], tables)
 
-    files = next_partitions(store, None, own, (), 12, read).files
-    with pytest.raises(CorruptionError, match=r"has 12 partitions, and its version 13.*refresh NAME --full"):
+    files = update_partitions(store, None, own, KeyChanges(own.keys(), (), 12), read).files
+    with pytest.raises(CorruptionError, match=r"12 rows, and the version 13.*refresh NAME --full"):
         PartitionReader(store, type(files)(13, files.files)).partitions  # noqa: B018
     data = store.read(files.files[0].path)
     store.write(files.files[0].path, data[: len(data) // 2])

@@ -11,7 +11,7 @@ import pytest
 
 from metastore_assets.config import MetastoreConfig
 from metastore_assets.pipeline.refresh import refresh
-from metastore_assets.store import entry_files
+from metastore_assets.store import entries as entries_module
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.versions import VersionStore
 from tests.pipeline.support import Lake, assert_same, everything
@@ -40,7 +40,7 @@ def test_old_versions_go_and_a_restore_reads_nothing(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Over random commits; entries lie in bases and changes. A file that left comes back while it is still known."""
-    monkeypatch.setattr(entry_files, "_WHOLE_ROWS", 2)
+    monkeypatch.setattr(entries_module, "_REWRITE_BELOW", 2)
     lake = Lake(tmp_path, random.Random(5))
     for partition in range(4):
         lake.append(partition)

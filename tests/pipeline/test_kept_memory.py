@@ -16,8 +16,8 @@ from metastore_assets.formats import metadata_cache, open_table_format
 from metastore_assets.pipeline.refresh import is_current, plan_refresh, refresh
 from metastore_assets.spark import runner as spark_runner
 from metastore_assets.spark.runner import SizedRunner
+from metastore_assets.store.entries import StoredMemory
 from metastore_assets.store.objects import ObjectStore
-from metastore_assets.store.stored_entries import StoredMemory
 from metastore_assets.store.versions import VersionStore
 from metastore_assets.tasks.isolation import IsolatedRunner
 from metastore_assets.tasks.runner import TaskRunner

@@ -12,14 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from metastore_assets.errors import CorruptionError
-from metastore_assets.store import entry_files
+from metastore_assets.store import entries as entries_module
 from metastore_assets.store.document import stored_entries
-from metastore_assets.store.entries import FRAGMENTS, NODES, PARTITIONS, EntryKind
-from metastore_assets.store.entry_files import EntryFile, EntryFiles, kept_files
+from metastore_assets.store.entries import FRAGMENTS, NODES, PARTITIONS, EntryKind, StoredEntries, write_entries
 from metastore_assets.store.manifest import FragmentEntry, NodeEntry, PartitionEntry, ProfileFiles
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.parquet import ParquetObject
-from metastore_assets.store.stored_entries import StoredEntries, write_entries
+from metastore_assets.store.segments import SegmentFile, SegmentFiles, retained_files
 from metastore_assets.store.versions import VersionStore
 from tests.store.versions import files, fragment, version
 
@@ -33,9 +32,9 @@ SETS = st.dictionaries(KEYS, st.integers(0, 3), max_size=12)
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small sets of rows are written as large ones are."""
-    monkeypatch.setattr(entry_files, "_WHOLE_ROWS", 1)
-    monkeypatch.setattr(entry_files, "_MOST_CHANGES", 3)
-    monkeypatch.setattr(entry_files, "ROW_GROUP_ROWS", 2)
+    monkeypatch.setattr(entries_module, "_REWRITE_BELOW", 1)
+    monkeypatch.setattr(entries_module, "_MAX_DELTAS", 3)
+    monkeypatch.setattr(entries_module, "_ROW_GROUP_ROWS", 2)
 
 
 def node(key: str, value: int) -> NodeEntry:
@@ -82,16 +81,16 @@ def test_nothing_is_written_where_nothing_changed(local_store: ObjectStore) -> N
 def test_each_row_is_written_a_few_times(change: int) -> None:
     """A thousand commits: the files stay few, and what is written in all is a small multiple of what has changed."""
     rows = 20_000
-    found = EntryFiles(rows, (EntryFile("base", rows),))
+    found = SegmentFiles(rows, (SegmentFile("base", rows),))
     written = 0
     for _ in range(1000):
-        kept = kept_files(found, rows, change)
+        kept = retained_files(NODES.segments, found, rows, change)
         if kept:
             new = change + sum(file.rows for file in found.files[len(kept) :])
-            found = EntryFiles(rows, (*kept, EntryFile("changes", new)))
+            found = SegmentFiles(rows, (*kept, SegmentFile("changes", new)))
         else:
             new = rows
-            found = EntryFiles(rows, (EntryFile("base", rows),))
+            found = SegmentFiles(rows, (SegmentFile("base", rows),))
         written += new
         assert len(found.files) <= 1 + 8
         assert sum(file.rows for file in found.files[1:]) <= rows / 2

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from metastore_assets.errors import VersionNotFoundError
-from metastore_assets.store import entry_files
+from metastore_assets.store import entries as entries_module
 from metastore_assets.store import expired_files as released
 from metastore_assets.store.manifest import Version
 from metastore_assets.store.objects import ObjectStore
@@ -228,7 +228,7 @@ def test_whatever_is_committed_nothing_named_goes_and_nothing_else_stays(
 ) -> None:
     """Fragments come and go and come again under new files; entries are written as bases and changes."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(entry_files, "_WHOLE_ROWS", 1)
+        patch.setattr(entries_module, "_REWRITE_BELOW", 1)
         patch.setattr(released, "PORTION", 6)
         table = Published(ObjectStore(str(tmp_path_factory.mktemp("released"))))
         since: dict[int, int] = {}

@@ -226,7 +226,7 @@ def test_a_table_of_an_older_release_is_refused(versions: VersionStore) -> None:
         lambda text: text.replace(b'"schema": "', b'"schema": "eJy'),
         lambda text: text.replace(b"2024-05-06", b"yesterday!"),
         lambda text: text.replace(b'"files": {', b'"files": [], "x": {'),
-        lambda text: text.replace(b'"format_version": 9', b'"format_version": "4"'),
+        lambda text: text.replace(b'"format_version": 10', b'"format_version": "4"'),
         lambda text: b"\xff" + text,
         lambda text: text.replace(b'"rows": 3', b'"row": 3'),
     ],

@@ -1,0 +1,302 @@
+"""The fragment index: the bounds and null counts of each column in each fragment, so that one column is one slice.
+
+    index/<unique>.index.parquet    segments (see `store.segments`): `rows` has the fragments, `column <field id>` its
+                                    bounds and counts
+
+Within a file, `rows` and the sections of columns have the same fragments in the same order. So a column has no keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from metastore_assets.errors import UnsupportedTypeError
+from metastore_assets.statistics.union import cast_to_union, merge_unions, select_class
+from metastore_assets.store.objects import ObjectStore
+from metastore_assets.store.parquet import parquet_errors
+from metastore_assets.store.segments import (
+    ROWS,
+    TOMBSTONES,
+    KeyChanges,
+    Segment,
+    SegmentFiles,
+    SegmentKind,
+    SegmentOutput,
+    SegmentReader,
+    one_chunk,
+    update_segments,
+)
+from metastore_assets.values.truncation import truncate_lower, truncate_upper
+from metastore_assets.values.types import TypeClass, class_named
+
+FOLDER = "index"
+LONGEST = 64
+"""Bytes of a text or binary value in the index; for a longer one stands the nearest that is no longer."""
+
+FRAGMENTS = pa.schema(
+    [
+        ("name", pa.string()),
+        ("id", pa.string()),
+        ("path", pa.string()),
+        ("partition_key", pa.string()),
+        ("bytes", pa.int64()),
+        ("row_count", pa.int64()),
+    ]
+)
+"""`name` is that of the fragment's profile: what was profiled anew has another row. `id` is that of the fragment."""
+
+
+def column_schema(union: pa.StructType) -> pa.Schema:
+    """The columns of what is known of a column. Nulls in `row_count` rows; the rest are values, NaN among them."""
+    return pa.schema(
+        [
+            ("null_count", pa.int64()),
+            ("nan_count", pa.int64()),
+            ("minimum", union),
+            ("maximum", union),
+            ("minimum_exact", pa.bool_()),
+            ("maximum_exact", pa.bool_()),
+        ]
+    )
+
+
+_KIND = SegmentKind("index", FOLDER, FRAGMENTS)
+
+
+@dataclass(frozen=True)
+class IndexColumn:
+    """What is known of one column in each fragment, in the order of `IndexReader.fragments`."""
+
+    null_count: pa.ChunkedArray
+    """Null where it is not known."""
+    nan_count: pa.ChunkedArray
+    minimum: pa.ChunkedArray
+    """No value but NaN is less; null where there is none, or it is not known."""
+    maximum: pa.ChunkedArray
+
+
+@dataclass(frozen=True)
+class IndexRows:
+    """What is known of some fragments."""
+
+    fragments: pa.Table
+    """One row each: FRAGMENTS."""
+    columns: Mapping[str, pa.Table]
+    """By field id, one row for each fragment in that order: `column_schema`, of any union. Columns that no fragment has
+    are not there; of one that a fragment does not have all its rows are null."""
+
+    @property
+    def union(self) -> pa.StructType:
+        """Of all values."""
+        return merge_unions(own.schema.field("minimum").type for own in self.columns.values())
+
+
+class IndexReader:
+    """The fragment index of one version. Opens each file once, on first use; safe to share. Raises CorruptionError."""
+
+    def __init__(self, store: ObjectStore, files: SegmentFiles) -> None:
+        self._reader = SegmentReader(store, _KIND, files)
+        self._fragments: dict[tuple[str, ...], pa.Table] = {}
+
+    def fragments(self, columns: Sequence[str] = ("bytes", "row_count")) -> pa.Table:
+        """Return some columns of FRAGMENTS for all fragments of the version."""
+        key = tuple(columns)
+        rows = self._fragments.get(key)
+        if rows is None:
+            rows = self._fragments.setdefault(key, self._reader.read_rows(key))
+        return rows
+
+    def names(self) -> set[str]:
+        """Return the profile names of the fragments of the version."""
+        return set(self.fragments(("name",))["name"].to_pylist())
+
+    def column(self, field_id: str, cls: TypeClass | None) -> IndexColumn:
+        """Return the bounds and counts of a column in each fragment.
+
+        Args:
+            field_id: The column.
+            cls: The class of the column's values now; None when it has none.
+        """
+        segments = self._reader.segments
+        tables = [segment.filter_live(_read_column(segment, field_id, cls)) for segment in segments]
+        if tables:
+            return IndexColumn(*pa.concat_tables(tables).columns)
+        no_counts = pa.chunked_array([], pa.int64())
+        no_values = pa.chunked_array([], pa.null() if cls is None else cls.arrow)
+        return IndexColumn(no_counts, no_counts, no_values, no_values)
+
+
+def _read_column(segment: Segment, field_id: str, cls: TypeClass | None) -> pa.Table:
+    """Return the columns of IndexColumn for each fragment of a segment, live or not."""
+    type_ = pa.null() if cls is None else cls.arrow
+    names = ["null_count", "nan_count", "minimum", "maximum"]
+    if column_section(field_id) not in segment.sections.sections:
+        # The column is null in fragments that do not have it.
+        row_counts = segment.read_section(ROWS, ["row_count"])["row_count"]
+        zeros, no_values = pa.array(np.zeros(len(row_counts), np.int64)), pa.nulls(len(row_counts), type_)
+        return pa.table([row_counts, zeros, no_values, no_values], names=names)
+    value_columns = [] if cls is None else [f"minimum.{cls.name}", f"maximum.{cls.name}"]
+    table = segment.read_section(column_section(field_id), ["null_count", "nan_count", *value_columns])
+    bounds = [_bounds_of_class(table, side, cls) for side in ("minimum", "maximum")]
+    return pa.table([table["null_count"], table["nan_count"], *bounds], names=names)
+
+
+def _bounds_of_class(table: pa.Table, side: str, cls: TypeClass | None) -> pa.Array:
+    if cls is None or side not in table.column_names:
+        # No fragment of the file has values of the class.
+        return pa.nulls(table.num_rows, pa.null() if cls is None else cls.arrow)
+    return select_class(one_chunk(table[side]), cls)
+
+
+def update_index(store: ObjectStore, base: SegmentFiles | None, rows: IndexRows, changes: KeyChanges) -> SegmentFiles:
+    """Write the fragment index of a version.
+
+    Args:
+        store: The table's folder.
+        base: The index of the version before; None without one.
+        rows: The fragments that were added or replaced.
+        changes: The names of these, and of those that were removed.
+
+    Returns:
+        The files of the index. No file of `base` is changed.
+
+    Raises:
+        CorruptionError: A file of `base` is damaged.
+    """
+    return update_segments(store, _KIND, base, changes, [rows], _write_segment)
+
+
+def _write_segment(output: SegmentOutput, segments: Sequence[Segment], batch: IndexRows | None) -> None:
+    parts = [_read_live_rows(segment) for segment in segments] + ([] if batch is None else [batch])
+    parts = [part for part in parts if len(part.fragments)]
+    union = merge_unions(part.union for part in parts)
+    fragments = pa.concat_tables([FRAGMENTS.empty_table(), *(part.fragments for part in parts)])
+    with output.open(fragments, column_schema(union), _encodings(union)):
+        for field_id in sorted({field_id for part in parts for field_id in part.columns}):
+            tables = [
+                cast_bounds(part.columns[field_id], union)
+                if field_id in part.columns
+                else _null_rows(part.fragments, union)
+                for part in parts
+            ]
+            output.write_section(column_section(field_id), pa.concat_tables(tables))
+
+
+def _read_live_rows(segment: Segment) -> IndexRows:
+    tables = segment.sections.read_sections(list(segment.sections.sections))
+    with parquet_errors(segment.uri):
+        names = column_schema(tables[ROWS].schema.field("minimum").type).names
+        columns = {
+            section.partition(" ")[2]: segment.filter_live(table.select(names))
+            for section, table in tables.items()
+            if section not in (ROWS, TOMBSTONES)
+        }
+        return IndexRows(segment.filter_live(tables[ROWS].select(FRAGMENTS.names)), columns)
+
+
+def column_section(field_id: str) -> str:
+    """Return the name of a column's section."""
+    return f"column {field_id}"
+
+
+def group_by_column(fragments: pa.Table, place: pa.Array, field_id: pa.Array, bounds: pa.Table) -> IndexRows:
+    """Rows of columns in any order, each with the place of its fragment, column by column."""
+    ids = field_id.dictionary_encode()
+    numbers, places = ids.indices.to_numpy(), place.to_numpy()
+    order = np.lexsort((places, numbers))
+    ends = np.searchsorted(numbers[order], np.arange(len(ids.dictionary) + 1)).tolist()
+    bounds, places = bounds.take(pa.array(order)).combine_chunks(), places[order]
+    columns = {}
+    for number, own in enumerate(ids.dictionary.to_pylist()):
+        start, end = ends[number], ends[number + 1]
+        table = bounds.slice(start, end - start)
+        columns[own] = table if end - start == len(fragments) else _spread(table, places[start:end], fragments)
+    return IndexRows(fragments, columns)
+
+
+def cast_bounds(table: pa.Table, union: pa.StructType) -> pa.Table:
+    """The same rows with values of a union that has their classes."""
+    schema = column_schema(union)
+    if table.schema.equals(schema):
+        return table
+    arrays = [
+        cast_to_union(table[name].combine_chunks(), union) if name in ("minimum", "maximum") else table[name]
+        for name in schema.names
+    ]
+    return pa.Table.from_arrays(arrays, schema=schema)
+
+
+def _null_rows(fragments: pa.Table, union: pa.StructType) -> pa.Table:
+    """What is known of a column that fragments do not have."""
+    count = len(fragments)
+    true, none = pa.repeat(pa.scalar(True), count), pa.nulls(count, union)
+    zeros = pa.array(np.zeros(count, np.int64))
+    arrays = [fragments["row_count"], zeros, none, none, true, true]
+    return pa.Table.from_arrays(arrays, schema=column_schema(union))
+
+
+def shorten_bounds(table: pa.Table) -> pa.Table:
+    """The same rows with no value longer than LONGEST: where one was, it is a bound, and not exact."""
+    for side, bound in (("minimum", truncate_lower), ("maximum", truncate_upper)):
+        values: pa.StructArray = table[side].combine_chunks()
+        exact = table[f"{side}_exact"].combine_chunks()
+        for field in values.type:
+            cls = class_named(field.name)
+            if field.name not in ("string", "binary"):
+                continue
+            own = values.flatten()[values.type.get_field_index(field.name)]
+            long = np.flatnonzero(pc.greater(pc.binary_length(own), LONGEST).fill_null(False).to_numpy(False))
+            if len(long):
+                short = {at: _short(own[at], cls, bound) for at in long.tolist()}
+                values, exact = _replaced(values, exact, field.name, short)
+        table = table.set_column(table.schema.get_field_index(side), side, values)
+        table = table.set_column(table.schema.get_field_index(f"{side}_exact"), f"{side}_exact", exact)
+    return table
+
+
+def _short(value: pa.Scalar, cls: TypeClass, bound: object) -> pa.Scalar | None:
+    try:
+        found: pa.Scalar | None = bound(value.as_buffer().to_pybytes(), cls, LONGEST)[0]  # type: ignore[operator]
+    except (UnicodeDecodeError, UnsupportedTypeError):
+        return None  # bytes that are no text: not worth a bound
+    return found
+
+
+def _replaced(
+    values: pa.StructArray, exact: pa.Array, name: str, short: Mapping[int, pa.Scalar | None]
+) -> tuple[pa.StructArray, pa.Array]:
+    children = dict(zip(values.type.names, values.flatten(), strict=True))
+    mask = np.zeros(len(values), np.bool_)
+    mask[list(short)] = True
+    replacements = pa.array([short[at] for at in sorted(short)], children[name].type)
+    children[name] = pc.replace_with_mask(children[name], pa.array(mask), replacements)
+    missing = values.is_null().to_numpy(zero_copy_only=False).copy()
+    missing[[at for at, own in short.items() if own is None]] = True
+    packed = pa.StructArray.from_arrays(list(children.values()), fields=list(values.type), mask=pa.array(missing))
+    return packed, pc.and_(exact, pa.array(~mask))
+
+
+def _spread(table: pa.Table, places: Iterable[int], fragments: pa.Table) -> pa.Table:
+    """Rows of some fragments among those that all fragments have where there is no such column."""
+    union = table.schema.field("minimum").type
+    whole = pa.concat_tables([_null_rows(fragments, union), table.cast(column_schema(union))])
+    at = np.arange(len(fragments))
+    at[np.asarray(places)] = len(fragments) + np.arange(len(table))
+    return whole.take(pa.array(at))
+
+
+def _encodings(union: pa.StructType) -> dict[str, str]:
+    """Counts are mostly alike; so are neighbours among the bounds of what is clustered."""
+    encodings = dict.fromkeys(("bytes", "row_count", "null_count", "nan_count"), "DELTA_BINARY_PACKED")
+    for field in union:
+        cls = class_named(field.name)
+        if cls.kind == "integer" and not pa.types.is_decimal(cls.arrow):
+            encodings |= {f"{side}.{field.name}": "DELTA_BINARY_PACKED" for side in ("minimum", "maximum")}
+        elif cls.kind == "float":
+            encodings |= {f"{side}.{field.name}": "BYTE_STREAM_SPLIT" for side in ("minimum", "maximum")}
+    return encodings

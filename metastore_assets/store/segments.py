@@ -1,0 +1,417 @@
+"""Segment sets: keyed rows in immutable Parquet files, a base and deltas with tombstones, of which the newest decides.
+
+    <folder>/<unique>.<kind>.parquet    sections `tombstones` (removed keys), `rows` (a row per key), and more
+
+A version takes over the segments of the version before and adds one, so it costs what it changes. When the deltas hold
+half as many keys as the base, all segments are rewritten as one base. When there are too many deltas, the newest are
+merged. So each row is written about as often as there are segments.
+
+The users are the entries of versions and the indexes. Each defines the columns of its section `rows`, and how it reads
+and writes sections of its own, such as one per column of the table.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, TypeAlias, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from metastore_assets.caching import lock_free_cached_property
+from metastore_assets.errors import CorruptionError
+from metastore_assets.startup import pc
+from metastore_assets.store.objects import ObjectStore
+from metastore_assets.store.parquet import ROW_GROUP_ROWS, parquet_errors
+from metastore_assets.store.sections import LARGE_SECTION_ROWS, SectionReader, SectionWriter
+
+TOMBSTONES = "tombstones"
+"""Name of the section of the keys that a delta removes."""
+ROWS = "rows"
+"""Name of the section with one row for each key that a segment adds or replaces."""
+_READERS = 9
+_PARALLEL_ROWS = 10_000
+"""Segments of at least this many rows in all are read in parallel; threads cost more than smaller local files."""
+
+Batch = TypeVar("Batch")
+
+
+@dataclass(frozen=True)
+class SegmentFile:
+    """One file of a segment set."""
+
+    path: str
+    rows: int
+    """Number of keys in the file, tombstones included."""
+
+
+@dataclass(frozen=True)
+class SegmentFiles:
+    """The files of a segment set in one version."""
+
+    rows: int
+    """Number of rows that no newer segment replaces or removes."""
+    files: tuple[SegmentFile, ...]
+    """The base, then the deltas, oldest first; empty for a set without rows."""
+
+    def paths(self) -> tuple[str, ...]:
+        """Return the paths of all files."""
+        return tuple(file.path for file in self.files)
+
+
+EMPTY = SegmentFiles(0, ())
+
+
+@dataclass(frozen=True)
+class SegmentKind:
+    """The columns, the place and the merge policy of one kind of segment set."""
+
+    name: str
+    """Part of the file names."""
+    folder: str
+    rows: pa.Schema
+    """Columns of the section `rows`. The first one is the key."""
+    rewrite_below: int = 0
+    """Sets of at most this many rows are always rewritten as one base: one file is read sooner than two small ones."""
+    max_deltas: int = 8
+    large_section_rows: int = LARGE_SECTION_ROWS
+    row_group_rows: int = ROW_GROUP_ROWS
+    has_key_bounds: bool = False
+    """Whether row groups have the minimum and maximum of the key, which `SegmentReader.find` needs to be fast."""
+
+    @property
+    def key(self) -> pa.Field:
+        """The key column."""
+        return self.rows.field(0)
+
+
+@dataclass(frozen=True)
+class KeyChanges:
+    """The difference between the keys of two versions of a segment set."""
+
+    added: Collection[Any]
+    """Keys of new and of changed rows."""
+    removed: Collection[Any]
+    row_count: int
+    """Number of rows after the changes."""
+
+    @classmethod
+    def between(cls, before: Mapping[Any, object], after: Mapping[Any, object]) -> KeyChanges:
+        """Compare the rows of two versions, each by key; no row is None."""
+        added = {key for key, row in after.items() if before.get(key) != row}
+        return cls(added, before.keys() - after.keys(), len(after))
+
+
+def retained_files(kind: SegmentKind, files: SegmentFiles, row_count: int, changed: int) -> tuple[SegmentFile, ...]:
+    """Return the segments that stay as they are when one more segment is written; none when all are rewritten.
+
+    Args:
+        kind: The merge policy.
+        files: The segments before the change.
+        row_count: Number of rows after the change.
+        changed: Number of keys that are added, replaced or removed.
+    """
+    if row_count <= kind.rewrite_below or not files.files:
+        return ()
+    base, *deltas = files.files
+    if changed + sum(file.rows for file in deltas) > base.rows / 2:
+        return ()
+    merged = changed
+    if len(deltas) >= kind.max_deltas:
+        merged += deltas.pop().rows
+        while deltas and deltas[-1].rows <= merged:
+            merged += deltas.pop().rows
+    return (base, *deltas)
+
+
+class Segment:
+    """One file of a segment set, opened on first use. Rows that a newer segment replaces or removes are not live."""
+
+    def __init__(self, reader: SegmentReader, number: int, path: str) -> None:
+        self._reader = reader
+        self._number = number
+        self._path = path
+        self.uri = reader.objects.uri(path)
+
+    @lock_free_cached_property
+    def sections(self) -> SectionReader:
+        """The open file."""
+        return SectionReader(self._reader.objects, self._path)
+
+    def read_section(self, name: str, columns: Sequence[str] | None = None) -> pa.Table:
+        """Return all rows of a section, live or not. Raises CorruptionError when there is no such section."""
+        try:
+            return self.sections.read_section(name, columns=columns)
+        except KeyError as error:
+            raise self._missing(error) from error
+
+    def read_rows(self, columns: Sequence[str] | None = None) -> pa.Table:
+        """Return the live rows: all columns of the section `rows`, or some."""
+        names = self._reader.kind.rows.names if columns is None else columns
+        return self.filter_live(self.read_section(ROWS, names))
+
+    def read_keys_and_rows(self, columns: Sequence[str]) -> tuple[pa.Array, pa.Table]:
+        """Return the tombstones, and some columns of all rows, live or not; both are read at once."""
+        try:
+            tables = self.sections.read_sections([TOMBSTONES, ROWS], columns)
+        except KeyError as error:
+            raise self._missing(error) from error
+        with parquet_errors(self.uri):
+            return one_chunk(tables[TOMBSTONES][self._key]), tables[ROWS].select(columns)
+
+    @property
+    def keys(self) -> pa.Array:
+        """The keys of all rows, live or not."""
+        return self._read_keys(ROWS)
+
+    @property
+    def tombstones(self) -> pa.Array:
+        """The keys that the segment removes."""
+        return self._read_keys(TOMBSTONES)
+
+    @property
+    def live_mask(self) -> npt.NDArray[np.bool_] | None:
+        """A mask of the rows; None when all of them are live."""
+        live = self._reader.live_masks[self._number]
+        return None if live is None else live.to_numpy(zero_copy_only=False)
+
+    def filter_live(self, rows: RowsOrArray) -> RowsOrArray:
+        """Return the live ones of values that stand in the order of the section `rows`."""
+        live = self._reader.live_masks[self._number]
+        return rows if live is None else rows.filter(live)
+
+    def find(self, keys: Sequence[Any]) -> tuple[pa.Array, pa.Table]:
+        """Return those of the keys that the segment removes, and the rows of those that it has, live or not."""
+        positions, table = self.sections.find_rows(keys)
+        masks = []
+        for name in (TOMBSTONES, ROWS):
+            if name not in self.sections.sections:
+                raise self._missing(KeyError(name))
+            section = self.sections.sections[name]
+            masks.append((positions >= section.first_row) & (positions < section.first_row + section.row_count))
+        removed, rows = (table.filter(pa.array(mask)) for mask in masks)
+        return one_chunk(removed[self._key]), rows.select(self._reader.kind.rows.names)
+
+    @property
+    def _key(self) -> str:
+        return str(self._reader.kind.key.name)
+
+    def _read_keys(self, section: str) -> pa.Array:
+        return one_chunk(self.read_section(section, [self._key])[self._key])
+
+    def _missing(self, error: KeyError) -> CorruptionError:
+        return CorruptionError(f"{self.uri} has no section {error}; rebuild with `metastore refresh NAME --full`")
+
+
+RowsOrArray = TypeVar("RowsOrArray", pa.Table, pa.Array)
+
+
+class SegmentReader:
+    """The rows of a segment set. Opens each file once, on first use; safe to share. Raises CorruptionError."""
+
+    def __init__(
+        self, objects: ObjectStore, kind: SegmentKind, files: SegmentFiles, replaced: Collection[Any] = ()
+    ) -> None:
+        """`replaced` are keys of which no row is live, as if a newer segment had them."""
+        self.objects = objects
+        self.kind = kind
+        self._files = files
+        self._replaced = replaced
+        self.segments = [Segment(self, number, file.path) for number, file in enumerate(files.files)]
+
+    def read_rows(self, columns: Sequence[str] | None = None) -> pa.Table:
+        """Return all rows, segment by segment: all columns, or some."""
+        names = self.kind.rows.names if columns is None else list(columns)
+        if len(self.segments) > 1 and "live_masks" not in self.__dict__:
+            # One read of each file gives both the masks and the rows.
+            wanted = list(dict.fromkeys([self.kind.key.name, *names]))
+            pairs = self._read_all(lambda segment: segment.read_keys_and_rows(wanted))
+            keys = [one_chunk(rows[self.kind.key.name]) for _, rows in pairs]
+            masks = self.__dict__.setdefault("live_masks", self._mask(keys, [removed for removed, _ in pairs]))
+            tables = [
+                (rows if live is None else rows.filter(live)).select(names)
+                for (_, rows), live in zip(pairs, masks, strict=True)
+            ]
+        else:
+            tables = self._read_all(lambda segment: segment.read_rows(names))
+        schema = pa.schema([self.kind.rows.field(name) for name in names])
+        rows = pa.concat_tables([schema.empty_table(), *tables]) if len(tables) != 1 else tables[0]
+        if not self._replaced and len(rows) != self._files.rows:
+            raise CorruptionError(
+                f"{self.objects.uri()}: the {self.kind.name} files have {len(rows):,} rows, and the version "
+                f"{self._files.rows:,}; rebuild with `metastore refresh NAME --full`"
+            )
+        return rows
+
+    def find(self, keys: Collection[Any]) -> pa.Table:
+        """Return the rows of some keys. Reads the row groups that may have them, and no others."""
+        ordered = sorted(keys)
+        matches = [segment.find(ordered) for segment in self.segments]
+        masks = self._mask([one_chunk(rows.column(0)) for _, rows in matches], [removed for removed, _ in matches])
+        tables = [rows if live is None else rows.filter(live) for (_, rows), live in zip(matches, masks, strict=True)]
+        return pa.concat_tables(tables) if tables else self.kind.rows.empty_table()
+
+    @lock_free_cached_property
+    def live_masks(self) -> list[pa.Array | None]:
+        """For each segment, a mask of its rows that no newer segment replaces or removes; None when all are live."""
+        if len(self.segments) < 2 and not self._replaced:
+            return [None] * len(self.segments)
+        keys = [segment.keys for segment in self.segments]
+        # No segment is older than the first one.
+        removed = [pa.nulls(0, self.kind.key.type), *(segment.tombstones for segment in self.segments[1:])]
+        return self._mask(keys, removed[: len(keys)])
+
+    def _mask(self, keys: Sequence[pa.Array], removed: Sequence[pa.Array]) -> list[pa.Array | None]:
+        masks: list[pa.Array | None] = []
+        newer = [pa.array(sorted(self._replaced), self.kind.key.type)] if self._replaced else []
+        for segment_keys, segment_removed in zip(reversed(keys), reversed(removed), strict=True):
+            live = None
+            if newer:
+                superseded = pc.is_in(segment_keys, value_set=pa.concat_arrays(newer))
+                live = pc.invert(superseded) if pc.any(superseded).as_py() else None
+            masks.append(live)
+            newer += [segment_keys, segment_removed]
+        return masks[::-1]
+
+    def _read_all(self, read: Callable[[Segment], Result]) -> list[Result]:
+        is_parallel = self.objects.is_remote or sum(file.rows for file in self._files.files) >= _PARALLEL_ROWS
+        if len(self.segments) > 1 and is_parallel:
+            with ThreadPoolExecutor(_READERS) as readers:
+                return list(readers.map(read, self.segments))
+        return [read(segment) for segment in self.segments]
+
+
+Result = TypeVar("Result")
+
+
+class SegmentOutput:
+    """One new file of a segment set."""
+
+    def __init__(self, objects: ObjectStore, kind: SegmentKind, removed: Collection[Any] | None) -> None:
+        self._objects = objects
+        self._kind = kind
+        self._removed = sorted(removed or ())
+        self.is_base = removed is None
+        """Whether the file will hold all rows of the set."""
+        self.path = f"{kind.folder}/{uuid.uuid4().hex}.{kind.name}.parquet"
+        self.file: SegmentFile | None = None
+        """Set once the file is written."""
+
+    @contextmanager
+    def open(
+        self, rows: pa.Table, schema: pa.Schema | None = None, encodings: Mapping[str, str] | None = None
+    ) -> Iterator[None]:
+        """Write the tombstones and the rows; more sections may be written until the block ends.
+
+        Args:
+            rows: The rows that the segment adds or replaces, with all columns of the section `rows`.
+            schema: Columns of the other sections.
+            encodings: Encodings of leaf columns. With them the file is a `Lean` one.
+        """
+        kind = self._kind
+        self._schema = pa.schema([*kind.rows, *(schema or ())])
+        with SectionWriter(
+            self._objects,
+            self.path,
+            self._schema,
+            encodings,
+            bounded=[kind.key.name] if kind.has_key_bounds else [],
+            large=kind.large_section_rows,
+            row_group_rows=kind.row_group_rows,
+        ) as self._writer:
+            self.write_section(TOMBSTONES, pa.table({kind.key.name: pa.array(self._removed, kind.key.type)}))
+            self.write_section(ROWS, rows)
+            yield
+        self.file = SegmentFile(self.path, len(rows) + len(self._removed))
+
+    def write_section(self, name: str, table: pa.Table) -> None:
+        """Append a section, which has some of the columns."""
+        self._writer.write_section(name, self._pad(table))
+
+    def write_sections(self, counts: Mapping[str, int], table: pa.Table) -> None:
+        """Append several sections, of so many rows each, whose rows the table has one after the other."""
+        self._writer.write_sections(counts, self._pad(table))
+
+    def _pad(self, table: pa.Table) -> pa.Table:
+        """Return the table with all columns of the file; those that it lacks are null."""
+        if table.schema.equals(self._schema):
+            return table
+        arrays = [
+            table[field.name] if field.name in table.column_names else pa.nulls(len(table), field.type)
+            for field in self._schema
+        ]
+        return pa.Table.from_arrays(arrays, schema=self._schema)
+
+
+WriteSegment: TypeAlias = Callable[[SegmentOutput, Sequence[Segment], Batch | None], None]
+"""Writes one segment: the live rows of older segments, then a batch of new rows, if there is one."""
+
+
+def update_segments(
+    objects: ObjectStore,
+    kind: SegmentKind,
+    base: SegmentFiles | None,
+    changes: KeyChanges,
+    batches: Iterable[Batch],
+    write: WriteSegment[Batch],
+) -> SegmentFiles:
+    """Write the changes as one more segment, merged with older ones as the merge policy wants. No file is changed.
+
+    Args:
+        objects: Where the files are.
+        kind: Columns, place and merge policy.
+        base: The segments before the changes; None when there are none.
+        changes: What the batches add, and what is removed.
+        batches: The rows of the added keys, in any number of batches. All but the last one go into temporary files.
+        write: Writes a segment. It gets the segments to merge, which open on first use, and the last batch.
+    """
+    if not changes.row_count:
+        return EMPTY
+    base = base or EMPTY
+    if not changes.added and not changes.removed:
+        return base
+    retained = retained_files(kind, base, changes.row_count, len(changes.added) + len(changes.removed))
+    merged = SegmentReader(
+        objects, kind, SegmentFiles(0, base.files[len(retained) :]), {*changes.added, *changes.removed}
+    )
+    removed = _removed_keys(merged, changes) if retained else None
+    temporary: list[SegmentFile] = []
+    last: Batch | None = None
+    for batch in batches:
+        if last is not None:
+            temporary.append(_write(SegmentOutput(objects, kind, ()), [], last, write))
+        last = batch
+    staged = SegmentReader(objects, kind, SegmentFiles(0, tuple(temporary)))
+    file = _write(SegmentOutput(objects, kind, removed), [*merged.segments, *staged.segments], last, write)
+    if temporary:
+        objects.delete([segment.path for segment in temporary])
+    return SegmentFiles(changes.row_count, (*retained, file))
+
+
+def _removed_keys(merged: SegmentReader, changes: KeyChanges) -> set[Any]:
+    """Return the tombstones of the new segment: removed keys that the retained segments may still have."""
+    removed, live = set(changes.removed), set(changes.added)
+    for segment in merged.segments:
+        removed.update(segment.tombstones.to_pylist())
+        live.update(segment.filter_live(segment.keys).to_pylist())
+    return removed - live
+
+
+def _write(
+    output: SegmentOutput, segments: Sequence[Segment], batch: Batch | None, write: WriteSegment[Batch]
+) -> SegmentFile:
+    write(output, segments, batch)
+    assert output.file is not None, "`write` opens the output"
+    return output.file
+
+
+def one_chunk(column: pa.ChunkedArray) -> pa.Array:
+    """Return a column as one array. Arrow cannot combine no chunks of an extension type."""
+    if not column.num_chunks:
+        return pa.nulls(0, column.type)
+    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
