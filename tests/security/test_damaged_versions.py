@@ -22,6 +22,8 @@ from metastore_assets.metastore import Metastore, open_table
 from metastore_assets.pipeline.refresh import refresh
 from metastore_assets.sql import VIEWS, query
 from metastore_assets.store.objects import ObjectStore
+from metastore_assets.store.sections import SECTIONS
+from metastore_assets.store.segments import ROWS, TOMBSTONES
 from metastore_assets.store.versions import VersionStore
 from tests.cli.support import run
 
@@ -172,11 +174,12 @@ def test_a_schema_that_unpacks_to_gigabytes_is_refused(folder: Path) -> None:
     tracemalloc.stop()
 
 
-@pytest.mark.parametrize("kind", ["fragments", "partitions", "layouts", "nodes"])
+@pytest.mark.parametrize("kind", ["fragments", "partitions", "specs", "nodes"])
 def test_entries_with_other_columns_are_damaged(folder: Path, kind: str) -> None:
     paths = list((folder / "root" / "t" / "entries").glob(f"*.{kind}.parquet"))
     for path in paths:
-        pq.write_table(pa.table({"x": [1, 2]}), path)
+        sections = {SECTIONS: json.dumps([[TOMBSTONES, 0, 0], [ROWS, 0, 2]])}
+        pq.write_table(pa.table({"x": [1, 2]}).replace_schema_metadata(sections), path)
     with pytest.raises(CorruptionError, match=rf"\.{kind}\.parquet is damaged") if paths else pytest.raises(Exception):
         version = VersionStore(ObjectStore(str(folder / "root")), "t").read(1)
         list(getattr(version, kind))
@@ -188,6 +191,8 @@ def test_paths_in_entries_stay_below_the_table(folder: Path, name: str) -> None:
     (path,) = (folder / "root" / "t" / "entries").glob("*.partitions.parquet")
     rows = pq.read_table(path)
     at = rows.column_names.index("statistics")
-    pq.write_table(rows.set_column(at, "statistics", pa.array([name] * len(rows))), path)
+    forged = rows.set_column(at, "statistics", pa.array([name] * len(rows)))
+    sections = pq.read_metadata(path).metadata[SECTIONS.encode()]
+    pq.write_table(forged.replace_schema_metadata({SECTIONS: sections}), path)
     with pytest.raises(CorruptionError, match="is damaged or forged"):
         open_table(str(folder / "root"), "t").statistics(partition="part=0")
