@@ -123,7 +123,7 @@ def test_no_rule_is_kept_by_all_of_these(broken: str) -> None:
         # Arrow itself looks for pandas when it makes its first array.
         ("metastore_assets.lookup", {"numpy", "pandas", "polars", "pyarrow"}),
         # What a child process that reads footers has to load before it reads the first.
-        ("metastore_assets.tasks.child", {"numpy", "obstore", "pyarrow"}),
+        ("metastore_assets.tasks.child_program", {"numpy", "obstore", "pyarrow"}),
         ("metastore_assets.formats.files.schemas", {"numpy", "obstore", "pyarrow"}),
         # What each run of Dagster loads before it does anything: no Spark, no boto3, no format's library.
         (

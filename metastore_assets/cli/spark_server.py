@@ -38,7 +38,7 @@ def start(invocation: Invocation, as_json: bool) -> None:
     with _packages():
         from metastore_assets.spark.connect import local_master
         from metastore_assets.spark.default_settings import normalize_settings
-        from metastore_assets.spark.local_server import find_server, local_server
+        from metastore_assets.spark.local_server import find_server, start_local_server
 
     settings = normalize_settings(configured(invocation).spark)
     master = local_master(settings)
@@ -46,7 +46,7 @@ def start(invocation: Invocation, as_json: bool) -> None:
     with watching() as watcher:
         if running is None:
             watcher.spark_starts()
-        server = local_server(master, settings)
+        server = start_local_server(master, settings)
         watcher.hide()
     make_output(as_json).answer(
         {**_told(server), "started": running is None},

@@ -1,4 +1,4 @@
-"""Spark Connect: sessions on a server that goes on running, and what differs from a session in this process."""
+"""Spark Connect: sessions on a server, and what differs there from a session in this process."""
 
 from __future__ import annotations
 
@@ -14,60 +14,65 @@ from urllib.parse import unquote
 from metastore_assets.errors import ConfigError, MetastoreError
 from metastore_assets.messages import remember_secret
 from metastore_assets.spark.default_settings import LOCAL_SETTINGS
-from metastore_assets.spark.local_server import local_server
+from metastore_assets.spark.local_server import start_local_server
 from metastore_assets.spark.pyspark_compat import count_range_splits
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 REMOTE = "spark.remote"
-_OF_SERVERS = ("spark.sql.", "spark.connect.session.")
-"""Settings that belong to a session. All others were given to the server as it started."""
+_SESSION_PREFIXES = ("spark.sql.", "spark.connect.session.")
+"""Prefixes of settings that belong to a session. All others were fixed when the server started."""
 
 
 def remote_url(settings: Mapping[str, str]) -> str | None:
-    """Where the session is to run: `spark.remote`, else $SPARK_REMOTE, as PySpark itself has it; None: here."""
+    """Return the URL of the server, from `spark.remote` or else $SPARK_REMOTE; None for a session in this process."""
     return settings.get(REMOTE) or os.environ.get("SPARK_REMOTE") or None
 
 
 def local_master(settings: Mapping[str, str]) -> str:
-    """The master of the server on this machine. Raises ConfigError where the settings want one elsewhere."""
+    """Return the master of the server on this machine. Raises ConfigError if the settings name another machine."""
     url = remote_url(settings) or settings.get("spark.master", LOCAL_SETTINGS["spark.master"])
     if not url.startswith("local"):
-        place = url.partition("/;")[0]
-        raise ConfigError(f"`spark`: {place} is not on this machine; a server here has `{REMOTE}: local[*]`")
+        server = url.partition("/;")[0]
+        raise ConfigError(f"`spark`: {server} is not on this machine; a server here has `{REMOTE}: local[*]`")
     return url
 
 
 def is_remote(spark: SparkSession) -> bool:
-    """Whether the session is one of Spark Connect: it has no `sparkContext`, and no JVM in this process."""
+    """Return whether a session is one of Spark Connect, without `sparkContext` and without a JVM in this process."""
     return type(spark).__module__.startswith("pyspark.sql.connect")
 
 
 def connect_session(url: str, settings: Mapping[str, str]) -> SparkSession:
-    """A session on the server at `url` (`sc://host:port`), or, at `local[…]`, on that of this user and machine.
+    """Return a session on a Spark Connect server.
 
-    The latter is started with `settings` when there is none yet.
+    Runs share one session of the local server, because its Python workers belong to a session: so they stay warm.
 
-    Runs share one session of the local server, because its Python workers belong to a session: they stay warm, and
-    are not started, nor left behind, for every run. Raises MetastoreError when nobody answers at `url`.
+    Args:
+        url: `sc://host:port`, or `local[…]` for the server of this user on this machine, which is started if it does
+            not run.
+        settings: Spark settings. Only those of sessions apply to a server that runs.
+
+    Raises:
+        MetastoreError: No server answers at `url`.
     """
     _remember_token(url)
-    own = {key: value for key, value in settings.items() if key.startswith(_OF_SERVERS)}
+    session_settings = {key: value for key, value in settings.items() if key.startswith(_SESSION_PREFIXES)}
     if url.startswith("local"):
         from pyspark.sql.connect.session import SparkSession as RemoteSparkSession
 
         from metastore_assets.spark.local_channel import LocalChannel
 
-        server = local_server(url, settings)
+        server = start_local_server(url, settings)
         channel = LocalChannel(server, str(uuid.uuid5(uuid.NAMESPACE_URL, server.token)))
         os.environ["SPARK_CONNECT_MODE_ENABLED"] = "1"  # as PySpark does where it is given a URL
-        spark = _session(RemoteSparkSession.builder.channelBuilder(channel), server.url, own)
+        spark = _create_session(RemoteSparkSession.builder.channelBuilder(channel), server.url, session_settings)
     else:
         from pyspark.sql import SparkSession
 
-        spark = _session(SparkSession.builder.remote(url), url.partition("/;")[0], own)
-    if url.startswith("local") or "session_id=" in url:  # It is others' as well.
+        spark = _create_session(SparkSession.builder.remote(url), url.partition("/;")[0], session_settings)
+    if url.startswith("local") or "session_id=" in url:  # Other processes use the session too.
         spark.release_session_on_close = False  # type: ignore[attr-defined]
     return spark
 
@@ -79,53 +84,55 @@ def _remember_token(url: str) -> None:
             remember_secret(unquote(value), f"({name} of {REMOTE})")
 
 
-def _session(builder: Any, place: str, settings: Mapping[str, str]) -> SparkSession:
+def _create_session(builder: Any, address: str, settings: Mapping[str, str]) -> SparkSession:
     from pyspark.errors import PySparkException
     from pyspark.sql.connect.client.retries import DefaultPolicy
 
-    # Which PySpark says besides raising, from threads of its own too.
+    # PySpark warns in addition to raising, also in its background threads.
     warnings.filterwarnings("ignore", message=r"\[RETRIES_EXCEEDED\]")
     spark: Any = None
     try:
-        # No settings yet: they are the first requests, which are tried again for ten minutes where nobody answers.
+        # Without settings: PySpark would send them at once, and retry for ten minutes where no server answers.
         spark = builder.create()
         spark.client.set_retry_policies([DefaultPolicy(max_retries=3, max_backoff=1000)])
         spark.conf.get("spark.app.name", "")
-        # Some ten seconds, for a network that stutters. A server that ended does not come back with the work it had.
+        # Retry for some ten seconds, for a flaky network. A restarted server has lost its work, so more is useless.
         spark.client.set_retry_policies([DefaultPolicy(max_retries=6, max_backoff=5000)])
         for key, value in settings.items():
             spark.conf.set(key, value)
     except PySparkException as error:
-        if spark is not None:  # Else it stays this process's active session.
+        if spark is not None:  # Else it would remain the active session of this process.
             spark.release_session_on_close = False
             spark.stop()
         raise MetastoreError(
-            f"no session of Spark Connect at {place}: {_reason(error)}; is a server running there, and is the token "
-            f"its own? `{REMOTE}` says where it is, `metastore spark-server start` starts one on this machine"
+            f"no session of Spark Connect at {address}: {_error_reason(error)}; is a server running there, and is the "
+            f"token right? `{REMOTE}` says where it is, `metastore spark-server start` starts one on this machine"
         ) from error
     return spark
 
 
-def _reason(error: BaseException) -> str:
-    """The first line of it, and of what gRPC tells in many the one that says something."""
-    told = re.search(r'details = "([^"\n]+)', str(error))
-    return told[1] if told else (str(error).strip().splitlines() or [type(error).__name__])[0]
+def _error_reason(error: BaseException) -> str:
+    """Return the detail of a gRPC error, or the first line of another error."""
+    detail = re.search(r'details = "([^"\n]+)', str(error))
+    return detail[1] if detail else (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
 def count_remote_slots(spark: SparkSession) -> int:
-    """How many tasks the server runs at a time: into so many parts it cuts a range. Starts no job."""
-    with working(spark):
-        given = spark.conf.get("spark.default.parallelism", None)
-        splits = int(given) if given else count_range_splits(spark)
+    """Return how many tasks a server runs at the same time: the number of parts into which it splits a range."""
+    with interrupting_jobs(spark):
+        setting = spark.conf.get("spark.default.parallelism", None)
+        splits = int(setting) if setting else count_range_splits(spark)
     return max(1, splits) if splits is not None else 8
 
 
 @contextmanager
-def working(spark: SparkSession) -> Iterator[None]:
-    """What the block started on a server ends when the block is left by an exception: Ctrl-C, SIGTERM, a run's end.
+def interrupting_jobs(spark: SparkSession) -> Iterator[None]:
+    """Interrupt the jobs that the block started on a server when an exception, such as Ctrl-C, leaves the block.
 
-    A session in this process ends with it, and a server's would work on. What others run there is left alone. Raises
-    MetastoreError when the server went away.
+    A session in this process ends with the process, but a server would continue. Jobs of others continue there.
+
+    Raises:
+        MetastoreError: The server ended, or tasks or results are too large for it.
     """
     if not is_remote(spark):
         yield
@@ -137,15 +144,15 @@ def working(spark: SparkSession) -> Iterator[None]:
     except BaseException as error:
         if _is_lost(error):
             raise MetastoreError(
-                f"the Spark Connect server ended, or does not answer any more: {_reason(error)}; what was published "
-                "stands, and what was read is kept: try again when the server is there"
+                f"the Spark Connect server ended, or does not answer any more: {_error_reason(error)}; published "
+                "versions and finished profiles are stored: start the server, and try again"
             ) from error
         with suppress(Exception):
             spark.interruptTag(tag)
         if _status(error) == "RESOURCE_EXHAUSTED":
             raise MetastoreError(
-                f"a job's tasks, or its results, are more than Spark Connect takes: {_reason(error)}; refresh this "
-                f"table without `{REMOTE}`"
+                f"the tasks or the results of a job are too large for Spark Connect: {_error_reason(error)}; refresh "
+                f"this table without `{REMOTE}`"
             ) from error
         raise
     finally:
@@ -153,7 +160,7 @@ def working(spark: SparkSession) -> Iterator[None]:
 
 
 def _is_lost(error: BaseException) -> bool:
-    """Whether a server is gone, or is another one by now, which does not know the session."""
+    """Return whether an error means that the server ended, or that a new server does not know the session."""
     from pyspark.errors.exceptions.connect import SparkConnectException
 
     if not isinstance(error, SparkConnectException):
@@ -162,5 +169,5 @@ def _is_lost(error: BaseException) -> bool:
 
 
 def _status(error: BaseException) -> str:
-    """What gRPC calls it; empty where it is no error of gRPC."""
+    """Return the name of an error's gRPC status; empty for other errors."""
     return str(getattr(getattr(error, "_grpc_status_code", None), "name", ""))

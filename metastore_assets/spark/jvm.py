@@ -1,4 +1,4 @@
-"""The Java that Spark runs on, and an archive of its loaded classes that halves the start of a local session."""
+"""The Java that Spark runs on, and a class-data archive that halves the start of a local session."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ _FAST_START = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 
 
 def local_jvm_options() -> str:
-    """JVM options for a fast-starting local session, with the class archive when there is one (built when missing).
+    """Return JVM options that make a local session start fast; no options with METASTORE_PLAIN_STARTUP.
 
-    The archive lies in `$METASTORE_CACHE`, else `~/.cache/metastore-assets`, under a name that says for which JVM
-    and which Spark it is. The JVM itself refuses one that does not fit; then, and without a folder to write to, the
-    start is slower and nothing else. With METASTORE_PLAIN_STARTUP there are no options.
+    The options name a class-data archive in `cache_folder()`, which is built when it is missing. Its name contains the
+    versions of Java and Spark. Without an archive, or with one that the JVM rejects, the session only starts later.
 
-    Raises MetastoreError when there is no Java 17 or newer.
+    Raises:
+        MetastoreError: There is no Java 17 or newer.
     """
     java = _java()
     if is_plain():
@@ -47,17 +47,17 @@ def local_jvm_options() -> str:
 
 
 def cache_folder() -> Path:
-    """`$METASTORE_CACHE`, else `~/.cache/metastore-assets`, which need not be there."""
+    """Return `$METASTORE_CACHE`, else `~/.cache/metastore-assets`. The folder may not exist."""
     return Path(os.environ.get(CACHE_VARIABLE) or Path.home() / ".cache" / "metastore-assets")
 
 
 def _java() -> Path:
     home = os.environ.get("JAVA_HOME")
-    found = os.path.join(home, "bin", "java") if home else shutil.which("java")
+    path = os.path.join(home, "bin", "java") if home else shutil.which("java")
     advice = f"Spark needs Java {_MINIMUM_JAVA} or newer: install one (openjdk-17-jre-headless) or set JAVA_HOME"
-    if not found or not os.path.exists(found):
-        raise MetastoreError(f"no Java found at {found}; {advice}" if found else f"no Java found; {advice}")
-    java = Path(found).resolve()
+    if not path or not os.path.exists(path):
+        raise MetastoreError(f"no Java found at {path}; {advice}" if path else f"no Java found; {advice}")
+    java = Path(path).resolve()
     major = re.search(r'JAVA_VERSION="(\d+)', _release(java))
     if major and int(major.group(1)) < _MINIMUM_JAVA:
         raise MetastoreError(f"{java} is Java {major.group(1)}; {advice}")
@@ -65,7 +65,7 @@ def _java() -> Path:
 
 
 def _release(java: Path) -> str:
-    """What the JDK says of itself; empty when the file is not there."""
+    """Return the text of the JDK's release file; empty when there is none."""
     release = java.parent.parent / "release"
     return release.read_text(encoding="utf-8") if release.exists() else ""
 
@@ -85,14 +85,14 @@ def _archive(java: Path) -> Path | None:
 
 
 def _failed_long_ago(archive: Path) -> bool:
-    found = archive.stat()
-    return found.st_size == 0 and time.time() - found.st_mtime > _RETRY_SECONDS
+    stat = archive.stat()
+    return stat.st_size == 0 and time.time() - stat.st_mtime > _RETRY_SECONDS
 
 
 def _build(archive: Path) -> None:
-    """Run a small session of its own that records its classes, and name the result only when it is complete.
+    """Run a small session that records its classes, and move the archive into place when it is complete.
 
-    A failure, as on a machine too busy for it, leaves an empty file: not every start shall try again.
+    A failure, for example on a busy machine, leaves an empty file, so that the next starts do not try again.
     """
     with tempfile.TemporaryDirectory(dir=archive.parent) as folder:
         recorded = Path(folder) / archive.name
@@ -115,7 +115,7 @@ def _build(archive: Path) -> None:
 
 
 def _exercise(options: str) -> None:
-    """Load the classes of a typical run: a frame from Arrow, Python workers, an exchange, and the way back."""
+    """Load the classes of a typical run: a frame from Arrow, Python workers, a shuffle, and results as Arrow."""
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
@@ -132,7 +132,7 @@ def _exercise(options: str) -> None:
     process: subprocess.Popen[bytes] = gateway.proc
     spark.stop()
     gateway.shutdown()
-    # The JVM writes the archive as it ends, and it ends when this pipe does.
+    # The JVM exits when this pipe is closed, and writes the archive when it exits.
     assert process.stdin is not None
     process.stdin.close()
     process.wait(_BUILD_SECONDS)

@@ -1,7 +1,7 @@
-"""The channel to the Spark Connect server of this machine: its token goes to the server's own process alone.
+"""The gRPC channel to the Spark Connect server of this machine, which sends the token to no other process.
 
-What answers a client has its pickled results loaded, and hears what tasks are made of: so before each call the owner of
-the listening socket is checked.
+A client unpickles what a server answers, and sends it pickled functions. So each call first checks that the listening
+socket belongs to the server's process.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from pyspark.sql.connect.client import DefaultChannelBuilder
 from metastore_assets.spark.local_server import HOST, RunningServer
 
 _LISTENING = "0A"
-"""The state of a socket in the tables of the Linux kernel."""
+"""State of a listening socket in /proc/net/tcp."""
 _LSOF_SECONDS = 10
 
 
 class LocalChannel(DefaultChannelBuilder):
-    """Makes channels to a server of this machine, by the address that it listens on: `localhost` may mean another."""
+    """Builds channels to the IP address of a local server, because `localhost` may resolve to another address."""
 
     def __init__(self, server: RunningServer, session_id: str) -> None:
         super().__init__(f"sc://{HOST}:{server.port}/;session_id={session_id}")
         self._server = server
 
     def toChannel(self) -> grpc.Channel:
-        """Return a channel without encryption, as the address is of the loopback interface."""
+        """Return a channel without encryption: it never leaves the loopback interface."""
         token = grpc.metadata_call_credentials(_Token(self._server))
         credentials = grpc.composite_channel_credentials(grpc.local_channel_credentials(), token)
         return self._secure_channel(self.endpoint, credentials)
@@ -50,31 +50,36 @@ class _Token(grpc.AuthMetadataPlugin):  # type: ignore[misc]
 
 
 def foreign_socket_message(pid: int, port: int) -> str:
-    """Return what is wrong where `is_listening` is false."""
+    """Return the message for a port on which the server's process does not listen."""
     return f"{HOST}:{port} is not a socket of process {pid}, the Spark Connect server, so it does not get the token"
 
 
 def is_listening(pid: int, port: int) -> bool:
-    """Return whether the port of the loopback address is a listening socket of a process of this user.
+    """Return whether a process of this user listens on a port of the loopback address.
 
-    False where that cannot be found out.
+    Args:
+        pid: The process.
+        port: A TCP port.
+
+    Returns:
+        False also where the system does not tell which process listens.
     """
     if os.path.exists("/proc/net/tcp"):
         inodes = _listening_inodes(port)
-        return bool(inodes) and inodes <= _inodes_of(pid)
+        return bool(inodes) and inodes <= _socket_inodes(pid)
     try:
         command = ["lsof", "-nP", "-a", "-p", str(pid), f"-iTCP@{HOST}:{port}", "-sTCP:LISTEN", "-t"]
-        found = subprocess.run(command, capture_output=True, text=True, timeout=_LSOF_SECONDS, check=False)
+        lsof = subprocess.run(command, capture_output=True, text=True, timeout=_LSOF_SECONDS, check=False)
     except (OSError, subprocess.SubprocessError):
         return False
-    return found.stdout.split() == [str(pid)]
+    return lsof.stdout.split() == [str(pid)]
 
 
 def _listening_inodes(port: int) -> set[str]:
-    """Sockets that listen on the port of the loopback address, of IPv4 or as IPv6 writes it."""
-    packed = (socket.inet_pton(socket.AF_INET, HOST), socket.inet_pton(socket.AF_INET6, f"::ffff:{HOST}"))
-    wanted = {"".join(f"{word:08X}" for (word,) in struct.iter_unpack("=I", own)) + f":{port:04X}" for own in packed}
-    found = set()
+    """Return the inodes of sockets that listen on a port of the loopback address, in its IPv4 and IPv6 form."""
+    binary = (socket.inet_pton(socket.AF_INET, HOST), socket.inet_pton(socket.AF_INET6, f"::ffff:{HOST}"))
+    addresses = {"".join(f"{word:08X}" for (word,) in struct.iter_unpack("=I", ip)) + f":{port:04X}" for ip in binary}
+    inodes = set()
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
         try:
             lines = Path(table).read_text(encoding="ascii").splitlines()[1:]
@@ -82,22 +87,22 @@ def _listening_inodes(port: int) -> set[str]:
             continue
         for line in lines:
             fields = line.split()
-            if fields[1] in wanted and fields[3] == _LISTENING:
-                found.add(fields[9])
-    return found
+            if fields[1] in addresses and fields[3] == _LISTENING:
+                inodes.add(fields[9])
+    return inodes
 
 
-def _inodes_of(pid: int) -> set[str]:
-    """Sockets of a process; none of another user's, which cannot be looked into."""
-    found = set()
+def _socket_inodes(pid: int) -> set[str]:
+    """Return the inodes of a process's sockets; none for a process of another user."""
+    inodes = set()
     try:
         for descriptor in os.listdir(f"/proc/{pid}/fd"):
             try:
                 target = os.readlink(f"/proc/{pid}/fd/{descriptor}")
             except FileNotFoundError:
                 continue  # Closed meanwhile.
-            if (socket_ := re.fullmatch(r"socket:\[(\d+)\]", target)) is not None:
-                found.add(socket_[1])
+            if (match := re.fullmatch(r"socket:\[(\d+)\]", target)) is not None:
+                inodes.add(match[1])
     except OSError:
         return set()
-    return found
+    return inodes

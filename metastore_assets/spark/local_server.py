@@ -1,6 +1,6 @@
-"""The Spark Connect server of this user on this machine: it stays warm between runs.
+"""The Spark Connect server of this user on this machine, which stays warm between runs.
 
-PySpark starts it, finds it again and stops it; here is which settings it gets, and where it is looked for.
+PySpark starts, discovers and stops it. This module chooses its settings and the folder of its discovery file.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ if TYPE_CHECKING:
     from pyspark.sql.connect.local_server import LocalConnectServer
 
 HOST = "127.0.0.1"
-"""The address that the server listens on: PySpark lets it have no other."""
+"""The address that PySpark lets the server listen on."""
 _TOKEN = "SPARK_CONNECT_AUTHENTICATE_TOKEN"
 _DISCOVERY = "SPARK_LOCAL_CONNECT_DISCOVERY"
 _JVM_OPTIONS = "spark.driver.extraJavaOptions"
-_ENDING_SECONDS = 15.0
+_EXIT_SECONDS = 15.0
 _ATTEMPTS = 3
 _IN_USE = b"java.net.BindException"
-"""What the JVM of a server says whose port another process has."""
+"""In the log of a server whose port another process has taken."""
 _SETTINGS = {
-    # Sessions are shared by runs, and stay.
+    # Runs share sessions, so sessions never time out.
     "spark.connect.session.manager.defaultSessionTimeout": "-1",
-    # What a client began that was killed ends soon after it: as soon as it has not come back for the rest of a stream.
+    # Jobs of a killed client end soon: when the client does not reattach to its stream of results.
     "spark.connect.execute.reattachable.senderMaxStreamDuration": "20s",
     "spark.connect.execute.manager.detachedTimeout": "20s",
     "spark.connect.execute.manager.maintenanceInterval": "10s",
@@ -46,55 +46,60 @@ _SETTINGS = {
 
 @dataclass(frozen=True)
 class RunningServer:
-    """A server that listens."""
+    """A server that listens on its port."""
 
     url: str
-    """As other clients of Spark Connect on this machine take it."""
+    """For other clients of Spark Connect on this machine."""
     port: int
     pid: int
     log: str
-    """The folder with what it writes."""
+    """Folder of its log files."""
     token: str = field(repr=False)
 
 
-def local_server(master: str, settings: Mapping[str, str]) -> RunningServer:
-    """The server that runs, or a new one of `local[…]`, with `settings` (Spark's own names) over the Metastore's.
+def start_local_server(master: str, settings: Mapping[str, str]) -> RunningServer:
+    """Return the running server, or start one.
 
-    Whoever starts it decides about settings, environment (PYTHONPATH, credentials) and current folder of all that it
-    runs until it is stopped. It listens on the loopback address, and wants a token that only this user can read.
+    The process that starts the server determines its settings, environment variables and working folder until it is
+    stopped. The server listens on the loopback address, and requires a token that only this user can read.
 
-    A new server is known to other processes only once it holds its port: PySpark chooses a free port before the server
-    binds it, so another process may take it in between. Then the server starts again, on another port.
+    PySpark chooses a free port before the server binds it, so another process may take the port in between. Then the
+    server starts again on another port. Other processes see a new server only once it holds its port.
 
-    Raises MetastoreError when there is no Java, it does not start, or another process has its port.
+    Args:
+        master: `local[…]`.
+        settings: Spark settings, which take precedence over the Metastore's.
+
+    Raises:
+        MetastoreError: There is no Java, the server does not start, or another process has its port.
     """
     _require_local_server()
     from pyspark.sql.connect.local_server import Discovery, LocalConnectServer
 
     from metastore_assets.spark.local_channel import foreign_socket_message, is_listening
 
-    _look_in_cache()
-    # The workers must be this Python, with these packages, not whichever `python3` comes first on PATH.
+    _set_discovery_file()
+    # Workers must run this Python with its packages, rather than the first `python3` on PATH.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    # Other processes wait for the lock that this holds, so they see no server that has no port yet.
+    # The block holds a lock: other processes do not see a server that has no port yet.
     with Discovery() as discovery:
         server = LocalConnectServer(discovery)
-        is_there = _is_there(server)
+        is_reusable = _wait_until_reusable(server)
         for _ in range(_ATTEMPTS):
-            if not is_there and not _started(server, discovery.directory, master, settings):
+            if not is_reusable and not _start(server, discovery.directory, master, settings):
                 server = LocalConnectServer(discovery)
                 continue
-            found = _running(server, discovery.directory)
-            if is_listening(found.pid, found.port):
-                return found
-            if is_there:
+            running = _describe(server, discovery.directory)
+            if is_listening(running.pid, running.port):
+                return running
+            if is_reusable:
                 raise MetastoreError(
-                    f"{foreign_socket_message(found.pid, found.port)}: end the process that listens there, then "
+                    f"{foreign_socket_message(running.pid, running.port)}: end the process that listens there, then "
                     "`metastore spark-server stop`, and try again"
                 )
             server.stop()
-            _wait_for_end(found.pid)
+            _wait_for_exit(running.pid)
             server = LocalConnectServer(discovery)
     raise MetastoreError(
         f"the Spark Connect server of this machine did not start: other processes took its port {_ATTEMPTS} times "
@@ -102,19 +107,19 @@ def local_server(master: str, settings: Mapping[str, str]) -> RunningServer:
     )
 
 
-def _started(server: LocalConnectServer, folder: str, master: str, settings: Mapping[str, str]) -> bool:
-    """Start the server. Returns False where it ended since another process has its port. Raises MetastoreError."""
+def _start(server: LocalConnectServer, folder: str, master: str, settings: Mapping[str, str]) -> bool:
+    """Start the server. Return False when it ended because another process has its port. Raises MetastoreError."""
     from pyspark.errors import PySparkException
 
     options = " ".join([local_jvm_options(), settings.get(_JVM_OPTIONS, "")]).strip()
-    chosen = {**LOCAL_SETTINGS, **_SETTINGS, **settings, _JVM_OPTIONS: options}
-    begun = time.time()
-    # PySpark gives it the master and the port itself.
+    merged = {**LOCAL_SETTINGS, **_SETTINGS, **settings, _JVM_OPTIONS: options}
+    started_at = time.time()
+    # PySpark sets the master and the port.
     try:
-        with safe_import_path(), _token_stays():
-            server.reuse_or_start(master, dict(chosen))
+        with safe_import_path(), _restoring_token():
+            server.reuse_or_start(master, dict(merged))
     except (PySparkException, OSError) as error:
-        if _port_was_taken(folder, begun):
+        if _port_was_taken(folder, started_at):
             return False
         raise MetastoreError(
             f"the Spark Connect server of this machine did not start: {error}; what it wrote is in "
@@ -124,7 +129,7 @@ def _started(server: LocalConnectServer, folder: str, master: str, settings: Map
 
 
 def _port_was_taken(folder: str, since: float) -> bool:
-    """Whether a server that started then says in its log that its port is in use."""
+    """Return whether a log file that changed since a time reports that the port is in use."""
     for log in Path(_log(folder)).glob("*.out"):
         with suppress(OSError):
             if log.stat().st_mtime >= since and _IN_USE in log.read_bytes():
@@ -132,29 +137,33 @@ def _port_was_taken(folder: str, since: float) -> bool:
     return False
 
 
-def _wait_for_end(pid: int) -> None:
-    patience = time.monotonic() + _ENDING_SECONDS
-    while _runs(pid) and time.monotonic() < patience:
+def _wait_for_exit(pid: int) -> None:
+    deadline = time.monotonic() + _EXIT_SECONDS
+    while _is_running(pid) and time.monotonic() < deadline:
         time.sleep(0.2)
 
 
 def find_server() -> RunningServer | None:
-    """The server that runs; None where there is none, or none that this version of Spark can use."""
+    """Return the running server; None if there is none that this version of Spark can use."""
     _require_local_server()
     from pyspark.sql.connect.local_server import Discovery, LocalConnectServer
 
-    _look_in_cache()
+    _set_discovery_file()
     with Discovery() as discovery:
         server = LocalConnectServer(discovery)
-        return _running(server, discovery.directory) if server.is_reusable() else None
+        return _describe(server, discovery.directory) if server.is_reusable() else None
 
 
 def stop_server() -> bool:
-    """Stop it, and all that runs on it. False: there was none. Raises MetastoreError when that cannot be told."""
+    """Stop the server and all its jobs. Return False if none was running.
+
+    Raises:
+        MetastoreError: The system does not tell whether the recorded process is the server.
+    """
     _require_local_server()
     from pyspark.sql.connect.local_server import stop_local_connect_server
 
-    _look_in_cache()
+    _set_discovery_file()
     stopped = stop_local_connect_server()
     if stopped is None:
         raise MetastoreError("whether the process of the Spark Connect server is one cannot be told: try again")
@@ -162,13 +171,13 @@ def stop_server() -> bool:
 
 
 def _require_local_server() -> None:
-    """Raise ConfigError for PySpark before 4.3, which starts no Spark Connect server of its own."""
+    """Raise ConfigError for PySpark before 4.3, which has no local Spark Connect server."""
     require_pyspark((4, 3), "a warm Spark on this machine (`metastore spark-server`, `spark.remote: local[…]`)")
 
 
 @contextmanager
-def _token_stays() -> Iterator[None]:
-    """Take out of the environment the token that PySpark puts there: the next server would get the same."""
+def _restoring_token() -> Iterator[None]:
+    """Restore the token variable after the block, in which PySpark sets it: the next server must not get this token."""
     before = os.environ.get(_TOKEN)
     try:
         yield
@@ -178,24 +187,24 @@ def _token_stays() -> Iterator[None]:
             os.environ[_TOKEN] = before
 
 
-def _is_there(server: LocalConnectServer) -> bool:
-    """Whether it answers. One that has just been stopped or killed is waited for: it is in the way of the next."""
-    patience = time.monotonic() + _ENDING_SECONDS
+def _wait_until_reusable(server: LocalConnectServer) -> bool:
+    """Return whether the server answers. Wait for the exit of one that has just been stopped, which blocks the next."""
+    deadline = time.monotonic() + _EXIT_SECONDS
     while not server.is_reusable():
-        if server.pid is None or not _runs(server.pid) or time.monotonic() > patience:
+        if server.pid is None or not _is_running(server.pid) or time.monotonic() > deadline:
             return False
         time.sleep(0.2)
     return True
 
 
-def _runs(pid: int) -> bool:
+def _is_running(pid: int) -> bool:
     with suppress(ProcessLookupError):
         os.kill(pid, 0)
         return True
     return False
 
 
-def _running(server: LocalConnectServer, folder: str) -> RunningServer:
+def _describe(server: LocalConnectServer, folder: str) -> RunningServer:
     assert server.pid is not None
     assert server.port is not None
     assert server.token is not None
@@ -207,10 +216,11 @@ def _log(folder: str) -> str:
     return str(Path(folder) / "logs")
 
 
-def _look_in_cache() -> None:
-    """Each Python environment has a server of its own, for the workers have its packages.
+def _set_discovery_file() -> None:
+    """Set PySpark's discovery variable, unless it is set, to a file in the cache folder for this Python environment.
 
-    Where PySpark's variable says which one, it is that; without a cache to write to, it is where PySpark has it.
+    Each environment has its own server, because workers use its packages. Without a writable cache folder, PySpark's
+    default applies.
     """
     if _DISCOVERY in os.environ:
         return

@@ -1,4 +1,4 @@
-"""What differs between versions of PySpark: the oldest supported is 3.5."""
+"""Functions that hide differences between versions of PySpark, of which 3.5 is the oldest supported."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ def collect_blobs(frame: DataFrame) -> pa.Table:
 
 
 def repartition_by_id(frame: DataFrame, partitions: int, column: str) -> DataFrame:
-    """Return a frame whose rows with the same number in a column are in one partition.
+    """Return a frame in which each row is in the partition whose number a column holds.
 
-    PySpark before 4.1 has no `repartitionById`: there the numbers are hashed, so that several may share a partition and
-    some partitions stay empty.
+    PySpark before 4.1 has no `repartitionById`. There, the numbers are hashed: rows with the same number still share a
+    partition, which may hold other numbers too.
     """
     if hasattr(frame, "repartitionById"):
         return frame.repartitionById(partitions, column)
@@ -40,7 +40,7 @@ def repartition_by_id(frame: DataFrame, partitions: int, column: str) -> DataFra
 
 
 def count_range_splits(spark: SparkSession) -> int | None:
-    """Return into how many partitions a session cuts a range; None if its plan does not say. Starts no job."""
+    """Return into how many partitions a session splits a range, without a job; None if its plan does not tell."""
     plan = "\n".join(str(row[0]) for row in spark.sql("EXPLAIN SELECT id FROM range(1)").collect())
     match = _SPLITS.search(plan)
     return int(match[1]) if match else None

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import pyarrow as pa
 
 from metastore_assets.errors import MetastoreError, WorkerEndedError
-from metastore_assets.spark.connect import count_remote_slots, is_remote, working
+from metastore_assets.spark.connect import count_remote_slots, interrupting_jobs, is_remote
 from metastore_assets.spark.pyspark_compat import collect_blobs
 from metastore_assets.storage.io_counters import IoCounter, IoCounts, add_io_counts, count_io, is_counting_io
 from metastore_assets.storage.process_memory import run_with_memory_limit
@@ -234,7 +234,7 @@ def _scalar_of(values: pa.Array) -> pa.Scalar:
 def collected(frame: DataFrame) -> pa.Table:
     """The rows of a frame. Raises WorkerEndedError when that, and no exception of a task, made its job fail."""
     try:
-        with working(frame.sparkSession):
+        with interrupting_jobs(frame.sparkSession):
             return collect_blobs(frame)
     except Exception as error:
         # Spark has no class for it, and wraps it in those of Py4J or of Connect.

@@ -1,4 +1,4 @@
-"""The Spark session: any settings, any master or server; a local one starts fast."""
+"""The Spark session of this process, for any settings, master or server."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _SUBMIT = "PYSPARK_SUBMIT_ARGS"
 _PROPERTIES_FILE = "--properties-file"
 _PYTHON = "spark.pyspark.python"
 _SECRET = re.compile("secret|password|token|credential|key", re.IGNORECASE)
-"""In the name of a setting whose value is not for error messages."""
+"""Matches names of settings whose values error messages leave out."""
 _LAST_WORDS = (
     "Error: Could not create the Java Virtual Machine.",
     "Error: A fatal exception has occurred. Program will exit.",
@@ -36,29 +36,28 @@ _LAST_WORDS = (
 
 
 class SparkLog:
-    """What Spark's JVM and its Python workers write to standard output and error.
+    """The standard output and error of Spark's JVM and Python workers.
 
-    It is the file at `path`, or one without a name: nothing is left of that however the process ends, unless it is
-    saved.
+    It is the file at `path`, or an unnamed file that disappears with the process unless it is saved.
     """
 
     def __init__(self, path: Path | None = None) -> None:
-        # Open as long as Spark may write.
+        # Open for as long as Spark may write.
         self._file: IO[bytes] = tempfile.TemporaryFile(buffering=0) if path is None else path.open("a+b", buffering=0)  # noqa: SIM115
         self._saved = path
 
     @property
     def descriptor(self) -> int:
-        """The descriptor of the file, for other processes to write to."""
+        """The file descriptor that other processes write to."""
         return self._file.fileno()
 
     def text(self) -> str:
         """Return what has been written."""
-        # Where the file stands is common to all who write.
+        # All writers share the position of the file, so this must not move it.
         return os.pread(self.descriptor, os.fstat(self.descriptor).st_size, 0).decode("utf-8", "replace")
 
     def save(self) -> Path:
-        """Write it to a file with a name, and return that."""
+        """Save the log to a named file, unless it is one, and return its path."""
         if self._saved is None:
             descriptor, name = tempfile.mkstemp(prefix="metastore-spark-", suffix=".log")
             with open(descriptor, "w", encoding="utf-8") as file:
@@ -67,7 +66,7 @@ class SparkLog:
         return self._saved
 
     def close(self) -> None:
-        """Close the file. Processes that write to it have descriptors of their own."""
+        """Close the file. Processes that write to it have duplicate descriptors."""
         self._file.close()
 
 
@@ -81,12 +80,14 @@ def has_active_session() -> bool:
 
 
 def get_spark_session(settings: Mapping[str, object] | None = None, *, log: SparkLog | None = None) -> SparkSession:
-    """The running session, or a new one with `settings` (Spark's own names) over the Metastore's defaults.
+    """Return the active session, or a new one.
 
-    With `log`, everything that Spark's JVM and its Python workers write to standard output and error goes there;
-    what a program must know comes back as exceptions all the same. `spark.remote` is a server that has its own.
+    Args:
+        settings: Spark settings, which take precedence over the Metastore's defaults.
+        log: Receives the output of Spark's JVM and Python workers. A server (`spark.remote`) has its own log.
 
-    Raises MetastoreError when there is no Java 17 or newer, or Spark does not start.
+    Raises:
+        MetastoreError: There is no Java 17 or newer, or Spark does not start.
     """
     with extra("spark", "reading and reducing on Spark"):
         from py4j.protocol import Py4JError
@@ -98,7 +99,7 @@ def get_spark_session(settings: Mapping[str, object] | None = None, *, log: Spar
         return active
     chosen = normalize_settings(settings or {})
     if _PYTHON in chosen:
-        # Of a session that no spark-submit starts, PySpark heeds the variable alone.
+        # Without spark-submit, PySpark reads only this variable.
         os.environ["PYSPARK_PYTHON"] = chosen[_PYTHON]
     remote = remote_url(chosen)
     if remote is not None:
@@ -107,7 +108,7 @@ def get_spark_session(settings: Mapping[str, object] | None = None, *, log: Spar
         options = " ".join([local_jvm_options(), chosen.get(_JVM_OPTIONS, "")]).strip()
         merged = {**LOCAL_SETTINGS, **chosen, _JVM_OPTIONS: options}
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-        # The workers must be this Python, with these packages, not whichever `python3` comes first on PATH.
+        # Workers must run this Python with its packages, rather than the first `python3` on PATH.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     else:
         merged = {**SETTINGS, **chosen}
@@ -124,9 +125,10 @@ def get_spark_session(settings: Mapping[str, object] | None = None, *, log: Spar
 
 
 def get_submitted_session() -> SparkSession:
-    """The session of a program that `spark-submit` started: with the settings, and the master, that it was given.
+    """Return the session of a program that `spark-submit` started, with its settings and its master.
 
-    Raises MetastoreError when Spark does not start.
+    Raises:
+        MetastoreError: Spark does not start.
     """
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
@@ -143,16 +145,16 @@ def _without_secrets(settings: Mapping[str, str]) -> dict[str, str]:
 
 
 def _start_jvm(settings: Mapping[str, str], log: SparkLog | None) -> None:
-    """Start the JVM and its Spark context as `getOrCreate` would, but for two things.
+    """Start the JVM and its Spark context as `getOrCreate` does, with two differences.
 
-    Its settings, which may be secrets, are in a file that this user alone can read, and not among its arguments, which
-    every user of the machine sees. Its Python workers import nothing from the working folder.
+    Settings, which may be secrets, are in a file that only this user can read, rather than in arguments that every user
+    of the machine sees. Python workers import nothing from the working folder.
     """
     from pyspark import SparkConf, SparkContext
     from pyspark.java_gateway import launch_gateway
 
     if SparkContext._gateway is not None:
-        return  # It runs already, from a session that was stopped or did not start.
+        return  # The JVM of an earlier session still runs.
     conf = SparkConf().setAll(list(settings.items()))
     output = {} if log is None else {"stdout": log.descriptor, "stderr": log.descriptor}
     with TemporaryFolder("spark") as folder, _submitted_with(settings, Path(folder) / "spark.properties"):
@@ -165,13 +167,13 @@ def _submitted_with(settings: Mapping[str, str], file: Path) -> Iterator[None]:
     """Have PySpark start a JVM with these settings over those of spark-defaults.conf."""
     before = os.environ.get(_SUBMIT)
     arguments = shlex.split(before or "pyspark-shell")
-    given, options = _without_properties_file(arguments)
+    properties_files, options = _split_properties_file(arguments)
     # A properties file replaces spark-defaults.conf, and only Spark 4 has an option to read both.
-    given = given or _defaults_file()
-    lines = [f"{_escaped(key, is_key=True)}={_escaped(value)}" for key, value in settings.items()]
+    properties_files = properties_files or _defaults_file()
+    lines = [f"{_escape_property(key, is_key=True)}={_escape_property(value)}" for key, value in settings.items()]
     file.touch(0o600)
     file.write_text(
-        "\n".join([*(Path(own).read_text(encoding="utf-8") for own in given), *lines, ""]), encoding="utf-8"
+        "\n".join([*(Path(own).read_text(encoding="utf-8") for own in properties_files), *lines, ""]), encoding="utf-8"
     )
     os.environ[_SUBMIT] = shlex.join([_PROPERTIES_FILE, str(file), *options])
     try:
@@ -192,8 +194,8 @@ def _defaults_file() -> list[str]:
     return [str(path)] if path.is_file() else []
 
 
-def _without_properties_file(arguments: list[str]) -> tuple[list[str], list[str]]:
-    """The properties file among the arguments of spark-submit, if there is one, and the other arguments."""
+def _split_properties_file(arguments: list[str]) -> tuple[list[str], list[str]]:
+    """Return the properties file among the arguments of spark-submit (one or none), and the other arguments."""
     for index, argument in enumerate(arguments):
         name, equals, value = argument.partition("=")
         if name == _PROPERTIES_FILE and (equals or arguments[index + 1 :]):
@@ -202,8 +204,8 @@ def _without_properties_file(arguments: list[str]) -> tuple[list[str], list[str]
     return [], arguments
 
 
-def _escaped(text: str, *, is_key: bool = False) -> str:
-    """A key or a value as Java's properties files have it."""
+def _escape_property(text: str, *, is_key: bool = False) -> str:
+    """Return a key or a value in the syntax of Java's properties files."""
     escaped = text.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r").replace("\t", "\\t")
     if is_key:
         return re.sub("[ =:#!]", r"\\\g<0>", escaped)
@@ -211,11 +213,11 @@ def _escaped(text: str, *, is_key: bool = False) -> str:
 
 
 def _reason(error: Exception, log: SparkLog | None) -> str:
-    """Why Spark did not start, in one line: what Java raised, or else what a JVM that ended had written last."""
+    """Return in one line why Spark did not start: the Java exception, or else the last line that the JVM wrote."""
     raised = getattr(error, "java_exception", None)
     if raised is not None:
         return str(raised.toString()).splitlines()[0]
     written = log.text().splitlines() if log is not None else []
-    # Lines that start with a blank are those of a Java stack trace, and Java's own last words say nothing.
+    # Leave out lines of a Java stack trace, which start with a blank, and Java's uninformative last lines.
     lines = [line for line in written if line.strip() and not line[0].isspace() and line not in _LAST_WORDS]
     return " ".join([*str(error).split(), *(lines[-1:])])

@@ -57,7 +57,7 @@ def test_a_server_that_loses_its_port_starts_on_another(
     """Whether the other process already answers there, which looks like the server itself, or not."""
     with ExitStack() as held:
         taken = Taken(monkeypatch, held, 1, listens=listens)
-        found = server.local_server("local[1]", {"spark.driver.memory": "512m"})
+        found = server.start_local_server("local[1]", {"spark.driver.memory": "512m"})
         assert len(taken.ports) == 1
         assert found.port not in taken.ports
         assert is_listening(found.pid, found.port)
@@ -71,6 +71,6 @@ def test_a_server_that_never_gets_a_port_is_not_announced(discovery: Path, monke
     with ExitStack() as held:
         taken = Taken(monkeypatch, held, 99, listens=True)
         with pytest.raises(MetastoreError, match="other processes took its port 3 times"):
-            server.local_server("local[1]", {"spark.driver.memory": "512m"})
+            server.start_local_server("local[1]", {"spark.driver.memory": "512m"})
         assert len(set(taken.ports)) == 3
         assert server.find_server() is None

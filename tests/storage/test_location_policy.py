@@ -59,7 +59,7 @@ def _uri(found: tuple[Location, str]) -> str:
 )
 def test_within_the_tables_store_locations_are_followed(table: str, recorded: str, opened: str) -> None:
     """However they are spelt, they are opened as the table itself is."""
-    location, path = _location_policy(table, storage_options={"aws_region": "x"}).to(recorded)
+    location, path = _location_policy(table, storage_options={"aws_region": "x"}).resolve(recorded)
     assert location.full_path(path) == opened
     assert location.options == (("aws_region", "x"),)
 
@@ -92,7 +92,7 @@ def test_within_the_tables_store_locations_are_followed(table: str, recorded: st
 def test_beyond_it_the_error_says_which_line_to_add(table: str, recorded: str, line: str | None) -> None:
     """And with that line it is read; where nothing reads it, the line would not help."""
     with pytest.raises(TableFormatError) as caught:
-        _location_policy(table).to(recorded)
+        _location_policy(table).resolve(recorded)
     message = str(caught.value)
     assert message.startswith(f"{table}: its metadata name {recorded}, which is ")
     assert "path_mapping" in message
@@ -100,9 +100,9 @@ def test_beyond_it_the_error_says_which_line_to_add(table: str, recorded: str, l
         return
     assert f"{line} (`--allow" in message
     allow = yaml.safe_load(line)["allow"]
-    assert _location_policy(table, allow=allow).to(recorded)
+    assert _location_policy(table, allow=allow).resolve(recorded)
     with pytest.raises(TableFormatError, match="restrict_to_table_root"):
-        _location_policy(table, allow=allow, restrict_to_table_root=True).to(recorded)
+        _location_policy(table, allow=allow, restrict_to_table_root=True).resolve(recorded)
 
 
 def test_only_whole_segments_of_a_prefix_count() -> None:
@@ -149,9 +149,9 @@ def test_credentials_go_where_the_configuration_says_only() -> None:
     assert dict(location_policy.resolve("az://o/x")[0].options) == azure
     assert location_policy.resolve(f"{theirs}/x")[0].options == ()
     disk = _location_policy("/t", storage_options=secrets | azure, allow=["s3://o", "az://o", "https://o"])
-    assert dict(disk.to("s3://o/x")[0].options) == secrets
-    assert dict(disk.to("az://o/x")[0].options) == azure
-    assert disk.to("https://o/x")[0].options == ()
+    assert dict(disk.resolve("s3://o/x")[0].options) == secrets
+    assert dict(disk.resolve("az://o/x")[0].options) == azure
+    assert disk.resolve("https://o/x")[0].options == ()
     assert "'s'" not in repr(pickle.loads(pickle.dumps(location_policy)))
 
 
