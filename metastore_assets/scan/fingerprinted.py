@@ -18,7 +18,7 @@ from metastore_assets.lookup.profiles import Profile
 from metastore_assets.pipeline.profiles.states_reader import StatesReader
 from metastore_assets.pipeline.value_counts.print_values import read_prints
 from metastore_assets.statistics.column import ColumnStatistics
-from metastore_assets.statistics.finalize import derive_frequencies
+from metastore_assets.statistics.derivable import derive_frequencies
 from metastore_assets.statistics.fingerprints import (
     FingerprintCounts,
     fingerprint_values,

@@ -22,13 +22,13 @@ from metastore_assets.scan.fingerprinted import FingerprintedValues, with_repeat
 from metastore_assets.scan.partial_match import FilteredProfile, PartialFragments, Wanted
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.current_schema import apply_schema
-from metastore_assets.statistics.finalize import apply_frequencies, finalize_statistics
+from metastore_assets.statistics.finalize import apply_summary, finalize_statistics
 from metastore_assets.statistics.frequencies import EMPTY, Frequencies, sum_frequencies, summarize_frequencies
-from metastore_assets.statistics.histogram import Histogram
+from metastore_assets.statistics.histogram import Histogram, decode_histograms
 from metastore_assets.statistics.merge import merge_states
 from metastore_assets.statistics.profile import profile_all_null
 from metastore_assets.statistics.quantiles import Digest, decode_digest
-from metastore_assets.statistics.states import decode_histograms, read_state_rows
+from metastore_assets.statistics.states import read_state_rows
 from metastore_assets.store.manifest import ProfileFiles
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.values.leaf_columns import LeafColumn
@@ -135,7 +135,7 @@ class MergedProfile:
         for at, ((leaf, policy), (row, histogram)) in enumerate(zip(wanted, rows, strict=True)):
             own = lists.get(at)
             if own is not None:
-                row = apply_frequencies(row, summarize_frequencies(own))
+                row = apply_summary(row, summarize_frequencies(own))
                 _check_total(self._store, leaf, row, own)
             repeated = None
             if row.frequencies == "repeated":

@@ -1,8 +1,9 @@
-"""Blocks of values with their counts: what statistics are computed of at a time."""
+"""Blocks of values with their counts, which statistics are updated with."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -32,50 +33,62 @@ else:
 
 @dataclass(frozen=True)
 class Block:
-    """Values of one class, no nulls among them, with their counts: numbers ascending, NaN last; others in any order."""
+    """Values of one type class without nulls, with their counts.
+
+    Numbers ascend, NaN last; other values are in any order unless the block is sorted.
+    """
 
     cls: TypeClass
     counts: npt.NDArray[np.int64]
     numbers: Numbers | None
-    """Physical values, where they are numbers."""
+    """Physical values of an ordinal class."""
     values: pa.Array
-    """Of the canonical type; all null where the numbers say it all."""
+    """Values of the canonical type; all null in unsorted blocks whose `numbers` suffice."""
+    is_sorted: bool
+    """Whether the values are distinct and ascend from block to block, and the blocks are all values of the column."""
 
     def __len__(self) -> int:
         return len(self.counts)
 
-    def array(self) -> pa.Array:
-        """The values, of the canonical type."""
+    def canonical_values(self) -> pa.Array:
+        """Return the values in the canonical type."""
         if self.numbers is None or self.values.type == self.cls.arrow:
             return self.values
         return canonical_array(pl.Series(self.numbers), self.cls)
 
+    # Cached without a lock, as is the other property: one thread updates the statistics of a column.
+    @cached_property
     def hashes(self) -> tuple[Words, Words]:
-        """Two hashes of each value."""
+        """Two 64-bit hashes of each value."""
         if self.numbers is not None and self.numbers.dtype != object:
             return hash_numbers(self.numbers, self.cls)
         return hash_values(self.values, self.cls)
 
-    def without_nan(self) -> tuple[Block, int]:
-        """The values but NaN, and how often that occurs."""
-        if self.cls.kind != "float" or self.numbers is None:
-            return self, 0
-        end = len(self) - int(np.isnan(self.numbers).sum())
-        nans = int(self.counts[end:].sum())
-        return Block(self.cls, self.counts[:end], self.numbers[:end], self.values.slice(0, end)), nans
+    @property
+    def nan_count(self) -> int:
+        """How often NaN occurs."""
+        return int(self.counts[len(self.without_nan) :].sum())
 
-    def extent(self) -> tuple[pa.Scalar, pa.Scalar]:
-        """Least and greatest of one value or more, as scalars of the class."""
+    @cached_property
+    def without_nan(self) -> Block:
+        """The block without NaN."""
+        if self.cls.kind != "float" or self.numbers is None:
+            return self
+        end = len(self) - int(np.isnan(self.numbers).sum())
+        return Block(self.cls, self.counts[:end], self.numbers[:end], self.values.slice(0, end), self.is_sorted)
+
+    def min_max(self) -> tuple[pa.Scalar, pa.Scalar]:
+        """Return the least and the greatest value of a block that is not empty, as scalars of the class."""
         if self.numbers is not None:
             return self._scalar(self.numbers[0]), self._scalar(self.numbers[-1])
         if self.cls.kind == "boolean":
             return pc.min(self.values), pc.max(self.values)
-        found = pc.min_max(storage(self.values))
-        ends = pa.array([found["min"], found["max"]], pa.large_binary())
+        extremes = pc.min_max(storage(self.values))
+        pair = pa.array([extremes["min"], extremes["max"]], pa.large_binary())
         if self.cls.name == "uuid":
-            ends = pa.ExtensionArray.from_storage(self.cls.arrow, ends.cast(self.cls.arrow.storage_type))
-        ends = ends.view(self.cls.arrow)
-        return ends[0], ends[1]
+            pair = pa.ExtensionArray.from_storage(self.cls.arrow, pair.cast(self.cls.arrow.storage_type))
+        pair = pair.view(self.cls.arrow)
+        return pair[0], pair[1]
 
     def _scalar(self, number: int | float) -> pa.Scalar:
         if self.cls.kind == "float":
@@ -83,23 +96,24 @@ class Block:
         return integers_array([int(number)], self.cls)[0]
 
 
-def listed_block(frequencies: Frequencies) -> Block:
-    """A list of distinct values, or a part of one, as a block."""
+def sorted_block(frequencies: Frequencies) -> Block:
+    """Return the frequencies of the next values of a column, which ascend from block to block, as a block."""
     cls, values = frequencies.type_class, frequencies.values
-    return Block(cls, frequencies.counts.to_numpy(), numbers(values, cls) if cls.is_ordinal else None, values)
+    ordinals = numbers(values, cls) if cls.is_ordinal else None
+    return Block(cls, frequencies.counts.to_numpy(), ordinals, values, is_sorted=True)
 
 
-def passing_block(run: SortedValues, cls: TypeClass) -> Block:
-    """Values in any order that were not counted, or counted ones, as a block. Numbers are counted, so as to ascend."""
+def unsorted_block(run: SortedValues, cls: TypeClass) -> Block:
+    """Return some values of a column, counted or in any order, as a block. Numbers are counted, so that they ascend."""
     if run.counts is None and cls.is_ordinal:
-        run = count_values(
-            pl.Series(positive_zeros(run.values.to_numpy())) if run.values.dtype == pl.Float64 else run.values
-        )
+        is_float = run.values.dtype == pl.Float64
+        run = count_values(pl.Series(positive_zeros(run.values.to_numpy())) if is_float else run.values)
     counts = np.ones(len(run), np.int64) if run.counts is None else run.counts
     if not cls.is_ordinal:
-        return Block(cls, counts, None, canonical_array(run.values, cls))
+        return Block(cls, counts, None, canonical_array(run.values, cls), is_sorted=False)
     if run.values.dtype == pl.Int128:
         values = canonical_array(run.values, cls)
-        return Block(cls, counts, numbers(values, cls), values)
+        return Block(cls, counts, numbers(values, cls), values, is_sorted=False)
     physical = run.values.to_numpy()
-    return Block(cls, counts, positive_zeros(physical) if cls.kind == "float" else physical, pa.nulls(len(run)))
+    numeric = positive_zeros(physical) if cls.kind == "float" else physical
+    return Block(cls, counts, numeric, pa.nulls(len(run)), is_sorted=False)

@@ -1,4 +1,4 @@
-"""One row of `statistics.parquet`: what is known of one column, what each number is worth, and how to merge it."""
+"""The statistics of one column: a row of the file `statistics`, with its mergeable states."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Literal
 
 import pyarrow as pa
 
+from metastore_assets.statistics.declaration import ARROW_TYPES, declare_statistic, list_declared
 from metastore_assets.statistics.declaration import Guarantee as Guarantee
-from metastore_assets.statistics.declaration import declare_statistic, list_declared
 from metastore_assets.statistics.frequencies import Percentiles
 from metastore_assets.statistics.user_defined.results import UserResult
 
@@ -26,46 +26,45 @@ FrequencyState = Literal["enumerated", "repeated", "estimated", "off", "absent"]
 
 @dataclass(frozen=True)
 class ColumnStatistics:
-    """Statistics of one leaf column over some rows. None means not known or not defined for the type.
+    """Statistics of one leaf column over some rows. None means unknown or not defined for the type.
 
-    Scalars are of the canonical Arrow type of the column's class (`TypeClass.arrow`).
+    Scalars are of the canonical Arrow type of the column's type class (`TypeClass.arrow`).
 
-    A field with a declaration is a column of `statistics.parquet`, and in JSON; one without is a mergeable state. To
-    add a statistic is to add a field here, and its number where those like it are computed: from values in
-    `describe.Describer.finish`, or from states in `told.completed`; and in `merge.py` if it merges like no other.
+    A field with a declaration is a column of `statistics` and of its JSON. A field without one is a mergeable state.
+    A new statistic declares its results here and is computed by a class of `registry.BUILTIN_STATISTICS`.
     """
 
-    position: int = field(metadata=declare_statistic("place", "position", "named", told=False))
-    """0-based place in table order, over all leaf columns; set by the caller."""
-    column: str = field(metadata=declare_statistic("text", "column", "named"))
-    """Dotted leaf path."""
-    field_id: str = field(metadata=declare_statistic("text", "field id", "together", told=False))
-    """Dotted identities; what a column is followed by through renames."""
-    type: str = field(metadata=declare_statistic("text", "type", "named"))
+    position: int = field(metadata=declare_statistic("position", "position", "schema", reported=False))
+    """0-based position in table order, over all leaf columns; set by the caller."""
+    column: str = field(metadata=declare_statistic("text", "column", "schema"))
+    """Dotted path of the leaf column."""
+    field_id: str = field(metadata=declare_statistic("text", "field id", "statistic", reported=False))
+    """Dotted field ids, which identify the column across renames."""
+    type: str = field(metadata=declare_statistic("text", "type", "schema"))
     """Arrow type as text."""
-    type_class: str | None = field(metadata=declare_statistic("text", "type class", "together", told=False))
-    """Name of the class its values widen into; None for containers and types that are not profiled."""
-    value_count: int = field(metadata=declare_statistic("count", "values", "together"))
+    type_class: str | None = field(metadata=declare_statistic("text", "type class", "statistic", reported=False))
+    """Name of the type class; None for containers and for types that are not profiled."""
+    value_count: int = field(metadata=declare_statistic("count", "values", "statistic"))
     """Values that are not null, NaN included."""
-    null_count: int = field(metadata=declare_statistic("count", "nulls", "together"))
+    null_count: int = field(metadata=declare_statistic("count", "nulls", "statistic"))
     nan_count: int | None = field(default=None, metadata=declare_statistic("count", "NaN", "sum"))
     """Floats only."""
-    minimum: pa.Scalar | None = field(default=None, metadata=declare_statistic("value", "minimum", "together"))
-    """Least value, NaN left out; a lower bound if not `minimum_exact`. None: no such value if exact, else unknown."""
-    maximum: pa.Scalar | None = field(default=None, metadata=declare_statistic("value", "maximum", "together"))
-    """Greatest value or upper bound, likewise."""
-    minimum_exact: bool = field(default=False, metadata=declare_statistic("flag", "minimum is exact", "together"))
-    maximum_exact: bool = field(default=False, metadata=declare_statistic("flag", "maximum is exact", "together"))
-    distinct_count: int | None = field(default=None, metadata=declare_statistic("count", "distinct", "together"))
-    """Distinct values; NaN is one, null is none. An estimate is no less than the greatest number of a part that was
-    merged, and no more than the sum of theirs."""
+    minimum: pa.Scalar | None = field(default=None, metadata=declare_statistic("value", "minimum", "statistic"))
+    """Least value without NaN; a lower bound unless `minimum_exact`. None: no such value if exact, else unknown."""
+    maximum: pa.Scalar | None = field(default=None, metadata=declare_statistic("value", "maximum", "statistic"))
+    """Greatest value without NaN; an upper bound unless `maximum_exact`. None: as for `minimum`."""
+    minimum_exact: bool = field(default=False, metadata=declare_statistic("flag", "minimum is exact", "statistic"))
+    maximum_exact: bool = field(default=False, metadata=declare_statistic("flag", "maximum is exact", "statistic"))
+    distinct_count: int | None = field(default=None, metadata=declare_statistic("count", "distinct", "statistic"))
+    """Distinct values; NaN is one value, null is none. An estimate lies between the largest count of a merged part and
+    the sum of the counts of all parts."""
     distinct_count_guarantee: Guarantee = field(
-        default="absent", metadata=declare_statistic("text", "distinct is worth", "together")
+        default="absent", metadata=declare_statistic("text", "distinct is worth", "statistic")
     )
-    duplicate_count: int | None = field(default=None, metadata=declare_statistic("count", "duplicates", "together"))
-    """Distinct values that occur more than once; exact when not None. None where `distinct_count` is an estimate."""
+    duplicate_count: int | None = field(default=None, metadata=declare_statistic("count", "duplicates", "statistic"))
+    """Distinct values that occur more than once; exact. None where `distinct_count` is an estimate."""
     sum: str | None = field(default=None, metadata=declare_statistic("sum", "sum", "derived"))
-    """Integers and decimals: exact, of any size. Floats: the exact sum, rounded once; NaN left out."""
+    """Integers and decimals: exact, of any size. Floats: the exact sum without NaN, rounded once."""
     mean: float | None = field(default=None, metadata=declare_statistic("measure", "mean", "derived"))
     standard_deviation: float | None = field(default=None, metadata=declare_statistic("measure", "std dev", "derived"))
     """Of the sample (divided by n - 1), as SQL's stddev; None for fewer than two numbers or with infinities."""
@@ -73,43 +72,57 @@ class ColumnStatistics:
     """Of the population, as Spark SQL's; None for constants."""
     kurtosis: float | None = field(default=None, metadata=declare_statistic("measure", "kurtosis", "derived"))
     """Excess kurtosis of the population, as Spark SQL's; None for constants."""
-    minimum_length: int | None = field(default=None, metadata=declare_statistic("count", "minimum length", "least"))
+    minimum_length: int | None = field(
+        default=None, metadata=declare_statistic("count", "minimum length", "length_minimum")
+    )
     """Strings: characters (code points). Binary: bytes. Lists and maps: elements."""
-    maximum_length: int | None = field(default=None, metadata=declare_statistic("count", "maximum length", "greatest"))
+    maximum_length: int | None = field(
+        default=None, metadata=declare_statistic("count", "maximum length", "length_maximum")
+    )
     mean_length: float | None = field(default=None, metadata=declare_statistic("measure", "mean length", "derived"))
     total_length: int | None = field(
-        default=None, metadata=declare_statistic("count", "total length", "sum of lengths", told=False)
+        default=None, metadata=declare_statistic("count", "total length", "length_sum", reported=False)
     )
-    """Sum of the lengths, which `mean_length` merges by."""
+    """Sum of the lengths, from which `mean_length` is computed."""
     true_count: int | None = field(default=None, metadata=declare_statistic("count", "true", "sum"))
     """Booleans only."""
     total_bytes: int | None = field(default=None, metadata=declare_statistic("count", "bytes", "sum"))
-    """Bytes of the values: of strings and binary their length in bytes; else values times the width of the type."""
+    """Bytes of the values: the lengths in bytes of strings and binary; else the value count times the type's width."""
     percentiles: Percentiles | None = field(
-        default=None, metadata=declare_statistic("percentiles", "percentiles", "together")
+        default=None, metadata=declare_statistic("percentiles", "percentiles", "statistic")
     )
     percentiles_guarantee: Guarantee = field(
-        default="absent", metadata=declare_statistic("text", "percentiles are worth", "together")
+        default="absent", metadata=declare_statistic("text", "percentiles are worth", "statistic")
     )
-    frequencies: FrequencyState = field(default="absent", metadata=declare_statistic("text", "frequencies", "together"))
-    reason: str | None = field(default=None, metadata=declare_statistic("text", "reason", "together"))
-    """Why nothing but counts is known of the column, for people."""
+    frequencies: FrequencyState = field(
+        default="absent", metadata=declare_statistic("text", "frequencies", "statistic")
+    )
+    reason: str | None = field(default=None, metadata=declare_statistic("text", "reason", "statistic"))
+    """Why only counts are known of the column, as text for people."""
     moments: bytes | None = None
-    """Mergeable state of sum, mean, deviation, skewness, kurtosis: see moments.py."""
+    """State of sum, mean, deviation, skewness and kurtosis: see moments.py."""
     quantile_sketch: bytes | None = None
-    """Mergeable state of the percentiles, a t-digest of Apache DataSketches: see quantiles.py."""
+    """State of the percentiles, a t-digest of Apache DataSketches: see quantiles.py."""
     distinct_sketch: bytes | None = None
-    """Mergeable state of the distinct count, a HyperLogLog: see distinct.py."""
+    """State of the distinct count, a HyperLogLog: see distinct.py."""
     multiset_hash: bytes | None = field(
-        default=None, metadata=declare_statistic("bytes", "multiset hash", "together", told=False)
+        default=None, metadata=declare_statistic("bytes", "multiset hash", "statistic", reported=False)
     )
-    """16 bytes, equal for equal multisets of values and nulls, whatever the order of rows: see distinct.py."""
+    """16 bytes that are equal for equal multisets of values and nulls in any row order: see multiset_hash.py."""
 
     user_defined: Mapping[str, UserResult] = field(default_factory=dict)
-    """By name, the user-defined statistics that the column's policy asks for and its type allows."""
+    """Results of user-defined statistics by name: those that the column's policy requests and its type allows."""
     user_states: bytes | None = None
-    """Mergeable states of those that have them: see user_defined/states.py."""
+    """States of the mergeable user-defined statistics: see user_defined/states.py."""
 
 
 STATISTICS = list_declared(ColumnStatistics)
-"""The columns of `statistics.parquet` by name, in file order."""
+"""The columns of `statistics` by name, in file order."""
+
+
+def statistic_type(name: str, union: pa.StructType) -> pa.DataType:
+    """Return the Arrow type of a column of `statistics` whose values are of a typed union."""
+    kind = STATISTICS[name].kind
+    if kind == "percentiles":
+        return pa.list_(pa.struct([("fraction", pa.float64()), ("value", union)]))
+    return union if kind == "value" else ARROW_TYPES[kind]

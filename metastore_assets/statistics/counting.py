@@ -11,8 +11,8 @@ from pyarrow import types as t
 
 from metastore_assets.startup import lazy_module
 from metastore_assets.statistics.runs import (
+    CountedRun,
     Counts,
-    ExactCount,
     SortedValues,
     concatenate_series,
     copy_compact,
@@ -57,7 +57,7 @@ class ValueCounter:
         """Of dictionaries, with how often they occur; some of them repeatedly."""
         self._entry_bytes = 0
         self._buffers: dict[int, int] = {}
-        self._repeating: list[ExactCount] = []
+        self._repeating: list[CountedRun] = []
         self._distinct: list[SortedValues] = []
         self.nan_count = 0
 
@@ -78,7 +78,7 @@ class ValueCounter:
         if self._rows >= _PENDING_ROWS or sum(self._buffers.values()) >= _PENDING_BYTES:
             self._flush()
 
-    def blocks(self) -> Iterator[ExactCount]:
+    def blocks(self) -> Iterator[CountedRun]:
         """The counts of all values added, in blocks of ascending values; not one where there are none."""
         self._flush_entries()
         last = concatenate_series(self._take_pending()) if self._pending else None
@@ -109,7 +109,7 @@ class ValueCounter:
         self._entries, self._entry_bytes = [], 0
         run = sum_counts(values, counts)
         if not self._given_away(run):
-            self._push(ExactCount(copy_compact(run.values), run.counts))
+            self._push(CountedRun(copy_compact(run.values), run.counts))
 
     def _given_away(self, run: SortedValues) -> bool:
         if not self._instead(run):
@@ -128,7 +128,7 @@ class ValueCounter:
         if run is None:
             run = count_values(values) if ascending is None else count_sorted(ascending)
         if 2 * len(run) <= len(values):
-            self._push(ExactCount(copy_compact(run.values), run.counts))
+            self._push(CountedRun(copy_compact(run.values), run.counts))
         else:
             self._distinct.append(SortedValues(copy_compact(values.sort() if ascending is None else ascending), None))
 
@@ -136,14 +136,14 @@ class ValueCounter:
         pending, self._pending, self._rows, self._buffers = self._pending, [], 0, {}
         return pending
 
-    def _push(self, run: ExactCount) -> None:
+    def _push(self, run: CountedRun) -> None:
         if len(run) == 0:
             return
         self._repeating.append(run)
         while len(self._repeating) > 1 and len(self._repeating[-2]) < 2 * len(self._repeating[-1]):
             right, left = self._repeating.pop(), self._repeating.pop()
             merged = merge_runs([left, right])
-            self._repeating.append(ExactCount(copy_compact(merged.values), merged.counts))
+            self._repeating.append(CountedRun(copy_compact(merged.values), merged.counts))
 
 
 def _used_entries(array: pa.DictionaryArray, cls: TypeClass) -> tuple[pl.Series, Counts]:

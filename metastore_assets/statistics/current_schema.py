@@ -25,7 +25,7 @@ def apply_schema(row: ColumnStatistics, position: int, leaf: LeafColumn) -> Colu
     return replace(row, **told)  # type: ignore[arg-type]
 
 
-SCHEMA_COLUMNS = tuple(name for name, own in STATISTICS.items() if own.merge == "named")
+SCHEMA_COLUMNS = tuple(name for name, own in STATISTICS.items() if own.merge == "schema")
 """The statistics that follow from the schema that the table has now."""
 
 

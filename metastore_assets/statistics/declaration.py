@@ -1,4 +1,4 @@
-"""What is declared of a statistic, in one place: how it is stored, merged, told as JSON, and called by people."""
+"""Declarations of statistics: how a column of `statistics` is stored, merged, reported as JSON and labelled."""
 
 from __future__ import annotations
 
@@ -9,23 +9,33 @@ from typing import Any, Literal
 import pyarrow as pa
 
 Guarantee = Literal["exact", "bound", "estimate", "absent"]
-"""`exact`; `bound`: the true value is no further out; `estimate`; `absent`: not known, which never means zero."""
+"""How far a number can be trusted.
 
-StatisticKind = Literal["place", "count", "measure", "flag", "text", "bytes", "sum", "value", "percentiles"]
-"""`count`: an integer. `measure`: a float. `sum`: an exact number as text. `value`: one of the column's own values, of
-the typed union; `percentiles`: a list of (fraction, such a value)."""
+- `exact`: the true value.
+- `bound`: the true value lies on the inner side: no smaller than a minimum, no greater than a maximum or a count.
+- `estimate`: an approximation on either side.
+- `absent`: unknown. It never means zero.
+"""
 
-MergeRule = Literal["named", "derived", "sum", "sum of lengths", "least", "greatest", "together"]
-"""How the numbers of disjoint sets of rows make that of all of them.
+StatisticKind = Literal["position", "count", "measure", "flag", "text", "bytes", "sum", "value", "percentiles"]
+"""What a statistic holds.
 
-`named`: they do not, it follows from the schema that the table has now. `derived`: nor do these, which follow from
-states or from other statistics (`told.completed`) and are not among what is stored for merging. `sum`: null if any part
-with values has null; `sum of lengths`: likewise, of lists and maps too; `least`, `greatest`: of those known, of lists
-and maps too. `together`: only along with others, in `merge.py`.
+`position` and `count` are integers, `measure` is a float, `sum` is an exact number as text. `value` is a value of the
+column, stored in the typed union; `percentiles` is a list of (fraction, value).
+"""
+
+MergeRule = Literal["schema", "derived", "sum", "length_sum", "length_minimum", "length_maximum", "statistic"]
+"""How the number of several disjoint sets of rows is computed from the numbers of each.
+
+- `schema`: not merged; the current schema of the table determines it.
+- `derived`: not merged and not stored in tables of states; `finalize` computes it from states.
+- `sum`: the sum; null if a part with values has null. Only for columns with a type class.
+- `length_sum`, `length_minimum`, `length_maximum`: over the parts; also for lists and maps, which have no type class.
+- `statistic`: by the method `merge` of the statistic that computes it, or in `merge.py`.
 """
 
 ARROW_TYPES: Mapping[StatisticKind, pa.DataType] = {
-    "place": pa.int32(),
+    "position": pa.int32(),
     "count": pa.int64(),
     "measure": pa.float64(),
     "flag": pa.bool_(),
@@ -35,38 +45,42 @@ ARROW_TYPES: Mapping[StatisticKind, pa.DataType] = {
     "value": pa.null(),
     "percentiles": pa.null(),
 }
-"""How a kind is stored; null where the type is made of the classes of the values at hand."""
+"""The stored type of each kind; null where it depends on the type classes in the table (`column.statistic_type`)."""
 
 _KEY = "statistic"
 
 
 @dataclass(frozen=True)
 class StatisticColumn:
-    """A column of the file `statistics`, but for its values."""
+    """The declaration of one column of the file `statistics`."""
 
     name: str
     kind: StatisticKind
     label: str
-    """What it is called where people read it."""
+    """The name that people read."""
     merge: MergeRule
     is_reported: bool
-    """Whether JSON has it: what serves merging and identity alone is left out."""
+    """Whether JSON contains it. Columns that only serve merging and identity are not reported."""
 
     @property
     def is_state(self) -> bool:
-        """Whether merging needs it, so that tables of states have it too."""
-        return self.merge not in ("named", "derived")
+        """Whether merging needs it, so that tables of states contain it."""
+        return self.merge not in ("schema", "derived")
 
 
-def declare_statistic(kind: StatisticKind, label: str, merge: MergeRule, *, told: bool = True) -> Mapping[str, Any]:
-    """The metadata of a dataclass field that is a statistic."""
-    return {_KEY: (kind, label, merge, told)}
+def declare_statistic(kind: StatisticKind, label: str, merge: MergeRule, *, reported: bool = True) -> Mapping[str, Any]:
+    """Return the metadata that makes a dataclass field a statistic.
+
+    Args:
+        kind: What it holds, which determines the stored type.
+        label: The name that people read; unique.
+        merge: How the numbers of disjoint sets of rows are merged.
+        reported: Whether JSON contains it.
+    """
+    return {_KEY: (kind, label, merge, reported)}
 
 
-def list_declared(row: type) -> dict[str, StatisticColumn]:
-    """The statistics that the fields of a dataclass declare, by name, in the order of the file."""
-    return {
-        field.name: StatisticColumn(field.name, *field.metadata[_KEY])
-        for field in fields(row)
-        if _KEY in field.metadata
-    }
+def list_declared(row_type: type) -> dict[str, StatisticColumn]:
+    """Return the statistics that the fields of a dataclass declare, by name, in field order."""
+    declared = (field for field in fields(row_type) if _KEY in field.metadata)
+    return {field.name: StatisticColumn(field.name, *field.metadata[_KEY]) for field in declared}

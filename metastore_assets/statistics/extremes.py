@@ -1,95 +1,165 @@
-"""Merging the bounds of many columns at once: the outermost of each, class by class."""
+"""Minimum and maximum: exact values, or bounds of long strings and binary values."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyarrow import types as t
 
+from metastore_assets.startup import pc
+from metastore_assets.statistics.column import ColumnStatistics
+from metastore_assets.statistics.interface import BuiltinStatistic, ProfileContext
+from metastore_assets.statistics.lengths import is_byte_string
+from metastore_assets.statistics.merge_rules import Flags, MergeParts
 from metastore_assets.statistics.union import scatter_values, select_class
-from metastore_assets.values.physical import comparable, numbers
+from metastore_assets.values.bounds import lower_bound, upper_bound
+from metastore_assets.values.physical import comparable, numbers, order_key
 from metastore_assets.values.types import TypeClass
 
-Flags = npt.NDArray[np.bool_]
+if TYPE_CHECKING:
+    from metastore_assets.statistics.blocks import Block
+
+Side = Literal["minimum", "maximum"]
+
+
+@dataclass
+class ExtremesState:
+    """The least and the greatest value of some blocks, NaN left out; None without values."""
+
+    cls: TypeClass
+    minimum: pa.Scalar | None = None
+    maximum: pa.Scalar | None = None
+
+    def update_bounds(self, minimum: pa.Scalar, maximum: pa.Scalar) -> None:
+        """Extend the bounds so that they contain both values."""
+        if self.minimum is None or order_key(minimum) < order_key(self.minimum):
+            self.minimum = minimum
+        if self.maximum is None or order_key(maximum) > order_key(self.maximum):
+            self.maximum = maximum
+
+
+class Extremes(BuiltinStatistic[ExtremesState]):
+    """Minimum and maximum, and whether they are values of the column."""
+
+    name = "extremes"
+    version = "1"
+    columns = ("minimum", "maximum", "minimum_exact", "maximum_exact")
+
+    def initial(self, context: ProfileContext) -> ExtremesState:
+        """Return no bounds."""
+        return ExtremesState(context.cls)
+
+    def update(self, state: ExtremesState, block: Block) -> ExtremesState:
+        """Extend the bounds by the values of a block."""
+        values = block.without_nan
+        if len(values):
+            state.update_bounds(*values.min_max())
+        return state
+
+    def to_fields(self, state: ExtremesState, row: ColumnStatistics) -> Mapping[str, Any]:
+        """Return the bounds; long strings and binary values are cut, so that they only bound the values."""
+        minimum, maximum = state.minimum, state.maximum
+        minimum_exact = maximum_exact = True
+        if minimum is not None and maximum is not None and is_byte_string(state.cls):
+            minimum, minimum_exact = lower_bound(minimum.as_buffer().to_pybytes(), state.cls)
+            maximum, maximum_exact = upper_bound(maximum.as_buffer().to_pybytes(), state.cls)
+        return {
+            "minimum": minimum,
+            "maximum": maximum,
+            "minimum_exact": minimum_exact,
+            "maximum_exact": maximum_exact,
+        }
+
+    def merge(self, parts: MergeParts, merged: Mapping[str, Any]) -> Mapping[str, pa.Array]:
+        """Return the outermost bounds of the parts."""
+        columns: dict[str, pa.Array] = {}
+        for side in ("minimum", "maximum"):
+            columns[side], exact = _merge_side(parts, side)
+            columns[f"{side}_exact"] = pa.array(exact)
+        return columns
 
 
 @dataclass(frozen=True)
-class Bounds:
-    """The minimum or maximum of columns."""
+class MergedBounds:
+    """Minimum and maximum of several columns as typed unions; null if there is no such value or it is unknown."""
 
-    values: pa.StructArray
-    """Typed union; null: there is no such value if exact, else it is not known."""
-    exact: Flags
+    minimum: pa.StructArray
+    maximum: pa.StructArray
+    both_exact: Sequence[bool]
 
-    def distances_to(self, upper: Bounds, classes: Sequence[TypeClass | None]) -> list[int | float | None]:
-        """How far these are from `upper`, in physical units; for classes without any, 0 if they are equal and 1 if not.
+    @classmethod
+    def of_columns(cls, merged: Mapping[str, Any]) -> MergedBounds:
+        """Return the bounds from merged columns of `statistics`."""
+        exact = (merged[f"{side}_exact"].to_pylist() for side in ("minimum", "maximum"))
+        return cls(merged["minimum"], merged["maximum"], [low and high for low, high in zip(*exact, strict=True)])
 
-        None where one of the two is missing, but 0 where both are.
+    def value_ranges(self, classes: Sequence[TypeClass | None]) -> list[int | float | None]:
+        """Return by column the maximum less the minimum, in physical units.
+
+        Classes without a difference have 0 if both are equal and 1 otherwise. The result is None if one of the two is
+        missing, and 0 if both are.
         """
-        found: list[int | float | None] = [None] * len(classes)
-        missing = [bounds.values.is_null().to_numpy(zero_copy_only=False) for bounds in (self, upper)]
-        for at in np.flatnonzero(missing[0] & missing[1]).tolist():
-            found[at] = 0
-        here = ~(missing[0] | missing[1])
+        ranges: list[int | float | None] = [None] * len(classes)
+        is_null = [bound.is_null().to_numpy(zero_copy_only=False) for bound in (self.minimum, self.maximum)]
+        for at in np.flatnonzero(is_null[0] & is_null[1]).tolist():
+            ranges[at] = 0
+        has_both = ~(is_null[0] | is_null[1])
         for cls in {cls for cls in classes if cls is not None}:
-            rows = [at for at, own in enumerate(classes) if own == cls and here[at]]
-            low, high = (select_class(bounds.values, cls).take(pa.array(rows, pa.int64())) for bounds in (self, upper))
+            rows = [at for at, column_class in enumerate(classes) if column_class == cls and has_both[at]]
+            indices = pa.array(rows, pa.int64())
+            low, high = (select_class(bound, cls).take(indices) for bound in (self.minimum, self.maximum))
             if cls.is_ordinal:
                 pairs = zip(numbers(high, cls).tolist(), numbers(low, cls).tolist(), strict=True)
-                spans: list[int | float] = [0 if high == low else high - low for high, low in pairs]
+                class_ranges: list[int | float] = [0 if high == low else high - low for high, low in pairs]
             else:
-                spans = pc.not_equal(comparable(low), comparable(high)).cast(pa.uint8()).to_pylist()
-            for at, span in zip(rows, spans, strict=True):
-                found[at] = span
-        return found
+                class_ranges = pc.not_equal(comparable(low), comparable(high)).cast(pa.uint8()).to_pylist()
+            for at, value_range in zip(rows, class_ranges, strict=True):
+                ranges[at] = value_range
+        return ranges
 
 
-def merge_bounds(
-    parts: Sequence[pa.Table],
-    side: Literal["minimum", "maximum"],
-    typed: Flags,
-    classes: Sequence[TypeClass | None],
-    union: pa.StructType,
-) -> Bounds:
-    """The outermost bounds of the columns of tables of states, of the parts that have a say in each (`typed`).
+def _merge_side(parts: MergeParts, side: Side) -> tuple[pa.StructArray, Flags]:
+    """Return the outermost bounds by column, and whether they are exact.
 
-    Exact if one of the equal ones is: an inexact one then stands for a value further in. Without a value, and not
-    exact, if one of them is.
+    A bound is exact if a part with that bound is exact: an inexact equal one then belongs to a value further in. It is
+    null and not exact if the bound of a part is unknown.
     """
+    classes = parts.classes
     choose = pc.min_element_wise if side == "minimum" else pc.max_element_wise
     exact = np.zeros(len(classes), np.bool_)
-    found: dict[str, tuple[npt.NDArray[np.intp], pa.Array]] = {}
-    told = np.array([part[f"{side}_exact"].fill_null(fill_value=False).to_numpy() for part in parts])
-    every = pa.concat_arrays([part[side].chunk(0) for part in parts])
+    by_class: dict[str, tuple[npt.NDArray[np.intp], pa.Array]] = {}
+    part_exact = np.array([table[f"{side}_exact"].fill_null(fill_value=False).to_numpy() for table in parts.tables])
+    # The values of all parts in sequence: one call of Arrow costs more than its work on a few values.
+    all_values = pa.concat_arrays([table[side].chunk(0) for table in parts.tables])
     for cls in {cls for cls in classes if cls is not None}:
-        rows = np.array([at for at, own in enumerate(classes) if own == cls])
-        says = typed[:, rows]
-        sure = told[:, rows] & says
-        # The values of all parts, one after the other: a call of Arrow costs more than what it does to some values.
-        places = (rows + len(classes) * np.arange(len(parts))[:, None]).ravel()
-        values = comparable(select_class(every, cls).take(pa.array(places, mask=~says.ravel())))
+        rows = np.array([at for at, column_class in enumerate(classes) if column_class == cls])
+        counted = parts.typed[:, rows]
+        is_exact = part_exact[:, rows] & counted
+        indices = (rows + len(classes) * np.arange(len(parts.tables))[:, None]).ravel()
+        values = comparable(select_class(all_values, cls).take(pa.array(indices, mask=~counted.ravel())))
         if t.is_fixed_size_binary(values.type):
-            values = values.cast(pa.binary())  # of slices of the others Arrow takes the first values for the least
-        here = values.is_valid().to_numpy(zero_copy_only=False).reshape(says.shape)
+            values = values.cast(
+                pa.binary()
+            )  # Arrow reads slices of fixed-size binary from their first buffer element.
+        has_value = values.is_valid().to_numpy(zero_copy_only=False).reshape(counted.shape)
         best = choose(*(values.slice(first, len(rows)) for first in range(0, len(values), len(rows))))
-        equal = pc.equal(values, pa.concat_arrays([best] * len(parts))).fill_null(fill_value=False)
-        is_best = equal.to_numpy(zero_copy_only=False).reshape(says.shape)
-        unknown = (says & ~here & ~sure).any(axis=0)
-        exact[rows] = ((sure & is_best).any(axis=0) | ~here.any(axis=0)) & ~unknown
-        if unknown.any():
-            best = pc.if_else(pa.array(unknown), pa.scalar(None, best.type), best)
-        found[cls.name] = (rows, _canonical(best, cls))
-    return Bounds(scatter_values(found, len(classes), union), exact)
+        equal = pc.equal(values, pa.concat_arrays([best] * len(parts.tables))).fill_null(fill_value=False)
+        is_best = equal.to_numpy(zero_copy_only=False).reshape(counted.shape)
+        is_unknown = (counted & ~has_value & ~is_exact).any(axis=0)
+        exact[rows] = ((is_exact & is_best).any(axis=0) | ~has_value.any(axis=0)) & ~is_unknown
+        if is_unknown.any():
+            best = pc.if_else(pa.array(is_unknown), pa.scalar(None, best.type), best)
+        by_class[cls.name] = (rows, _from_comparable(best, cls))
+    return scatter_values(by_class, len(classes), parts.union), exact
 
 
-def _canonical(values: pa.Array, cls: TypeClass) -> pa.Array:
-    """The inverse of `comparable`."""
+def _from_comparable(values: pa.Array, cls: TypeClass) -> pa.Array:
+    """Return canonical values of a class from the form that `comparable` gives them."""
     if isinstance(cls.arrow, pa.BaseExtensionType):
         return pa.ExtensionArray.from_storage(cls.arrow, values.cast(cls.arrow.storage_type))
     if t.is_boolean(cls.arrow):

@@ -14,7 +14,7 @@ from pyarrow import types as t
 
 from metastore_assets.errors import CorruptionError
 from metastore_assets.iso8601 import temporal_text
-from metastore_assets.statistics.runs import ExactCount, sum_counts
+from metastore_assets.statistics.runs import CountedRun, sum_counts
 from metastore_assets.statistics.user_defined.results import UserResult
 from metastore_assets.values.physical import canonical_array, physical_series, sort_key
 from metastore_assets.values.types import TypeClass, type_class
@@ -86,7 +86,7 @@ class FrequencySummary:
         return tuple((percent / 100, value) for percent, value in zip(percents, self.ranked, strict=True))
 
 
-def run_to_frequencies(run: ExactCount, cls: TypeClass) -> Frequencies:
+def run_to_frequencies(run: CountedRun, cls: TypeClass) -> Frequencies:
     """The frequencies that a run of counted values stands for."""
     return Frequencies(canonical_array(run.values, cls), pa.array(run.counts))
 
@@ -128,7 +128,7 @@ def sum_frequencies(terms: Iterable[tuple[Frequencies, int]]) -> Frequencies:
         )
     kept = np.flatnonzero(total.counts)
     if len(kept) < len(total.counts):
-        total = ExactCount(total.values[kept], total.counts[kept])
+        total = CountedRun(total.values[kept], total.counts[kept])
     return run_to_frequencies(total, cls)
 
 

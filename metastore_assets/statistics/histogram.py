@@ -7,19 +7,28 @@ The exponent k is a function of the least value, the greatest value and the capa
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from metastore_assets.errors import CorruptionError
+from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.frequencies import Frequencies
+from metastore_assets.statistics.interface import BuiltinStatistic, Fold, ProfileContext
+from metastore_assets.statistics.merge_rules import MergeParts
 from metastore_assets.statistics.moments import rounded_ratio
 from metastore_assets.statistics.power_sums import magnitude, scaled
+from metastore_assets.statistics.state_arrays import build_list_array, split_lists
 from metastore_assets.values.physical import Numbers, integers_array, numbers
-from metastore_assets.values.types import TypeClass
+from metastore_assets.values.types import TypeClass, class_named
+
+if TYPE_CHECKING:
+    from metastore_assets.config import ResolvedPolicy
+    from metastore_assets.statistics.blocks import Block
 
 MOST_BINS = 10_000
 
@@ -216,3 +225,84 @@ def _integer_form(value: float) -> tuple[int, int]:
 
 def _floor(mantissa: int, shift: int) -> int:
     return mantissa << shift if shift >= 0 else mantissa >> -shift
+
+
+@dataclass
+class HistogramState:
+    """The histogram of some blocks, and the most bins that it may have."""
+
+    capacity: int
+    histograms: Fold[Histogram]
+
+
+class HistogramStatistic(BuiltinStatistic[HistogramState]):
+    """The histogram of a column. It is no field of a row; it is stored beside the rows."""
+
+    name = "histogram"
+    version = "1"
+    state_schema = pa.schema(
+        [
+            ("histogram_exponent", pa.int32()),
+            ("histogram_first", pa.string()),  # text, because a decimal of 38 digits exceeds 64 bits
+            ("histogram_capacity", pa.int32()),
+            ("histogram_counts", pa.list_(pa.int64())),
+        ]
+    )
+
+    def applies_to(self, cls: TypeClass, policy: ResolvedPolicy) -> bool:
+        """Return whether the values are numbers or times, and the policy stores histograms."""
+        return cls.is_ordinal and policy.histogram != "off"
+
+    def initial(self, context: ProfileContext) -> HistogramState:
+        """Return no histogram."""
+        assert context.policy.histogram != "off"
+        return HistogramState(histogram_capacity(context.policy.histogram), Fold(merge_histograms))
+
+    def update(self, state: HistogramState, block: Block) -> HistogramState:
+        """Add the histogram of a block."""
+        values = block.without_nan
+        if len(values) and values.numbers is not None:
+            histogram = build_histogram_of_values(values.numbers, values.counts, values.cls, state.capacity)
+            state.histograms.add(histogram)
+        return state
+
+    def to_fields(self, state: HistogramState, row: ColumnStatistics) -> Mapping[str, Any]:
+        """Return no fields."""
+        return {}
+
+    def merge(self, parts: MergeParts, merged: Mapping[str, Any]) -> Mapping[str, pa.Array]:
+        """Return the merged histograms of the parts that have one."""
+        by_part = [decode_histograms(table) for table in parts.tables]
+        histograms: list[Histogram | None] = []
+        for at, flags in enumerate(parts.typed.T.tolist()):
+            present = [part[at] for part, flag in zip(by_part, flags, strict=True) if flag]
+            column_histograms = [histogram for histogram in present if histogram is not None]
+            histograms.append(merge_histograms(column_histograms) if column_histograms else None)
+        return dict(zip(self.state_schema.names, self.encode_states([], histograms), strict=True))
+
+    def encode_states(
+        self, rows: Sequence[ColumnStatistics], histograms: Sequence[Histogram | None]
+    ) -> Sequence[pa.Array]:
+        """Return the histograms as exponents, first bins, capacities and counts."""
+        return [
+            pa.array([None if each is None else each.exponent for each in histograms], pa.int32()),
+            pa.array([None if each is None else str(each.first) for each in histograms], pa.string()),
+            pa.array([None if each is None else each.capacity for each in histograms], pa.int32()),
+            build_list_array([None if each is None else each.counts for each in histograms], np.int64),
+        ]
+
+    def decode_states(self, table: pa.Table) -> Mapping[str, list[Any]]:
+        """Return no fields: see `decode_histograms`."""
+        return {}
+
+
+def decode_histograms(table: pa.Table) -> list[Histogram | None]:
+    """Return the histograms of a table of states without chunks, row by row."""
+    offsets, counts = split_lists(table["histogram_counts"])
+    names = ("type_class", "histogram_exponent", "histogram_first", "histogram_capacity")
+    columns = (table[name].to_pylist() for name in names)
+    entries = zip(*columns, offsets[:-1].tolist(), offsets[1:].tolist(), strict=True)
+    return [
+        None if exponent is None else Histogram(class_named(cls), exponent, int(first), counts[start:stop], capacity)
+        for cls, exponent, first, capacity, start, stop in entries
+    ]

@@ -40,7 +40,7 @@ def _percentiles_json(percentiles: Percentiles | None) -> list[Json] | None:
 
 
 _FORMS: Mapping[StatisticKind, Callable[[Any, ColumnStatistics], Any]] = {
-    "place": lambda value, row: value,
+    "position": lambda value, row: value,
     "count": lambda value, row: integer_json(value),
     "measure": lambda value, row: float_json(value),
     "flag": lambda value, row: value,

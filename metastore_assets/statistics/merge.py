@@ -1,17 +1,17 @@
-"""Merging the statistics of disjoint sets of rows: pure, n-ary, associative, commutative; all columns at once.
+"""Merging the statistics of disjoint sets of rows: n-ary, associative, commutative, for all columns at once.
 
-Counts, bounds, sums, means, deviations, lengths, sketches of distinct values and fingerprints merge exactly; skewness
-and kurtosis to rounding. Distinct counts and percentiles become estimates unless they follow from what is exact, and
-are made exact again by the merged frequencies (`told.apply_facts`). How merges are grouped may show in an estimate, but
-whichever way it was, no fewer distinct values are told than of any of the parts, nor more than of all of them together.
+Counts, bounds, sums, means, deviations, lengths, distinct sketches and multiset hashes merge exactly; skewness and
+kurtosis merge up to rounding. Distinct counts and percentiles become estimates unless exact numbers determine them; the
+merged value counts make them exact again (`finalize.apply_summary`). The grouping of merges may show in an estimate,
+but an estimated distinct count always lies between the largest count of a part and the sum of all.
 
-What is merged are tables of states; numbers that follow from them are computed when they are told (`told.completed`).
+What is merged are tables of states. `finalize.finalize_statistics` computes the numbers that are derived from them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -19,257 +19,171 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from metastore_assets.errors import CorruptionError
-from metastore_assets.statistics.column import STATISTICS, FrequencyState
-from metastore_assets.statistics.distinct import estimate_distinct
-from metastore_assets.statistics.extremes import Bounds, merge_bounds
-from metastore_assets.statistics.sketches import (
-    Flags,
-    Numbers,
-    integers,
-    matrix,
-    merged_digests,
-    merged_distinct_sketches,
-    merged_fingerprints,
-    merged_histograms,
-    merged_moments,
-    merged_user_states,
-    of_all,
-)
-from metastore_assets.statistics.states import (
-    SKETCH_COLUMNS,
-    STATE_COLUMNS,
-    UNION_COLUMNS,
-    combine_to_one_chunk,
-    sketch_columns,
-)
-from metastore_assets.statistics.tables import statistic_type
+from metastore_assets.statistics.column import FrequencyState, statistic_type
+from metastore_assets.statistics.merge_rules import Flags, Integers, MergeParts, chain_column, integer_matrix, to_matrix
+from metastore_assets.statistics.multiset_hash import sum_multiset_hashes
+from metastore_assets.statistics.registry import BUILTIN_STATISTICS
+from metastore_assets.statistics.state_arrays import combine_to_one_chunk
+from metastore_assets.statistics.states import SKETCH_COLUMNS, STATE_COLUMNS, UNION_COLUMNS
 from metastore_assets.statistics.union import cast_to_union, merge_unions
-from metastore_assets.values.types import TypeClass, class_named
+from metastore_assets.values.types import class_named
 
-_STATES: tuple[FrequencyState, ...] = ("enumerated", "repeated", "estimated", "off", "absent")
+_FREQUENCY_STATES: tuple[FrequencyState, ...] = ("enumerated", "repeated", "estimated", "off", "absent")
+"""From the least to the most loss: the state of merged rows is the last state of a part."""
+_NO_CLASS = -1
+"""The code of a column without a type class."""
 
 
 def merge_states(parts: Sequence[pa.Table], columns: Sequence[str]) -> pa.Table:
-    """The states of all the parts' rows together: of one table of states or more, whose row i is of the same column.
+    """Merge tables of states whose row i belongs to the same column.
 
-    A part without values says nothing of a column but its nulls; where one part alone has values, or none has, one of
-    them is taken over as it is, but for the nulls. Raises CorruptionError, which says which of the `columns` it is,
-    when parts with values are of several type classes.
+    A part without values contributes only nulls to a column. If at most one part has values of a column, its states
+    are taken over unchanged except for the nulls.
+
+    Args:
+        parts: One table of states or more.
+        columns: The path of each column, for messages.
+
+    Returns:
+        The states of the rows of all parts together.
+
+    Raises:
+        CorruptionError: Parts have values of different type classes in one column.
     """
     if not parts:
-        raise ValueError("nothing to merge: at least one part is needed")
+        raise ValueError("merge_states requires at least one table of states")
     if len(parts) == 1:
         return parts[0]
-    parts = [combine_to_one_chunk(part) for part in parts]
-    union = merge_unions([part.schema.field("minimum").type for part in parts])
-    parts = [_with_union(part, union) for part in parts]
-    codes, names = _classes(parts)
-    values, _ = integers(parts, "value_count")
-    speaking = values > 0
-    speakers = speaking.sum(axis=0)
-    # Where none has any, one of them speaks for all.
-    spokesman = np.where(speakers == 1, speaking.argmax(axis=0), _eloquent(parts, codes, names))
-    own = np.where(speaking, codes, -1).max(axis=0)
-    absent: Flags = np.logical_or.reduce(speaking & (codes < 0), axis=0)
-    if (clash := (speaking & (codes != own) & ~absent).any(axis=0)).any():
-        at = int(clash.argmax())
-        found = sorted({names[code] for code in codes[speaking[:, at], at]})
+    tables = [combine_to_one_chunk(part) for part in parts]
+    union = merge_unions([table.schema.field("minimum").type for table in tables])
+    tables = [_with_union(table, union) for table in tables]
+    codes, class_names = _class_codes(tables)
+    value_counts, _ = integer_matrix(tables, "value_count")
+    non_empty = value_counts > 0
+    non_empty_count = non_empty.sum(axis=0)
+    merged_codes = np.where(non_empty, codes, _NO_CLASS).max(axis=0)
+    untyped: Flags = np.logical_or.reduce(non_empty & (codes == _NO_CLASS), axis=0)
+    if (has_conflict := (non_empty & (codes != merged_codes) & ~untyped).any(axis=0)).any():
+        at = int(has_conflict.argmax())
+        names = sorted({class_names[code] for code in codes[non_empty[:, at], at]})
         raise CorruptionError(
-            f"column {columns[at]!r}: profiles of the type classes {', '.join(found)} cannot be merged; "
+            f"column {columns[at]!r}: profiles of the type classes {', '.join(names)} cannot be merged; "
             "`metastore refresh NAME --full` rebuilds"
         )
-    several = np.flatnonzero(speakers > 1)
-    merged = [_merge(parts, speaking, own, absent, several, names, union)] if len(several) else []
-    rows = spokesman * len(values[0]) + np.arange(len(values[0]))
-    rows[several] = len(parts) * len(values[0]) + np.arange(len(several))
-    whole = merged[0] if len(several) == len(rows) > 0 else combine_to_one_chunk(pa.concat_tables([*parts, *merged]))
-    table = whole if whole.num_rows == len(rows) else combine_to_one_chunk(whole.take(pa.array(rows)))
-    nulls, _ = integers(parts, "null_count")
-    table = _replaced(table, "null_count", pa.array(nulls.sum(axis=0)))
-    # Of hidden values there are fingerprints without a class; beside values of a class they would say nothing.
-    return _replaced(table, "multiset_hash", merged_fingerprints(parts, absent & (own >= 0)))
+    representative = _choose_representatives(tables, non_empty, codes, class_names)
+    to_merge = np.flatnonzero(non_empty_count > 1)
+    column_count = len(representative)
+    rows = representative * column_count + np.arange(column_count)
+    candidates = tables
+    if len(to_merge):
+        subset = tables
+        if len(to_merge) < column_count:
+            subset = [combine_to_one_chunk(table.take(pa.array(to_merge))) for table in tables]
+        classes = [
+            None if is_untyped else class_names[code]
+            for is_untyped, code in zip(untyped[to_merge], merged_codes[to_merge], strict=True)
+        ]
+        candidates = [*tables, _merge_columns(subset, non_empty[:, to_merge], untyped[to_merge], classes, union)]
+        rows[to_merge] = len(tables) * column_count + np.arange(len(to_merge))
+    if len(to_merge) == column_count > 0:
+        table = candidates[-1]
+    else:
+        table = combine_to_one_chunk(pa.concat_tables(candidates))
+        if table.num_rows != column_count:
+            table = combine_to_one_chunk(table.take(pa.array(rows)))
+    null_counts, _ = integer_matrix(tables, "null_count")
+    table = _replace_column(table, "null_count", pa.array(null_counts.sum(axis=0)))
+    # Hidden values have multiset hashes without a type class. With those of values of a class they do not add up.
+    hashes = sum_multiset_hashes(tables, untyped & (merged_codes != _NO_CLASS))
+    return _replace_column(table, "multiset_hash", hashes)
 
 
-def _merge(
-    parts: Sequence[pa.Table],
-    speaking: Flags,
-    own: Numbers,
-    absent: Flags,
-    several: npt.NDArray[np.intp],
-    names: Sequence[str],
+def _merge_columns(
+    tables: Sequence[pa.Table],
+    non_empty: Flags,
+    untyped: Flags,
+    class_names: Sequence[str | None],
     union: pa.StructType,
 ) -> pa.Table:
-    """The merged rows of the columns, by their numbers `several`, of which more than one part has values.
+    """Return the merged rows of columns of which several tables have values.
 
-    Of a column of which a part has no class, what remains are counts, lengths of lists, and why.
+    An untyped column retains counts, the lengths of lists, and the reason.
     """
-    if len(several) < len(own):
-        parts = [combine_to_one_chunk(part.take(pa.array(several))) for part in parts]
-    speaking, own, absent = speaking[:, several], own[several], absent[several]
-    typed = speaking & ~absent
-    classless = np.array([part["type_class"].is_null().to_numpy() for part in parts]) | ~speaking
-    merged: dict[str, Any] = {
-        name: pa.nulls(len(several), _type(name, union)) for name in (*STATE_COLUMNS, *SKETCH_COLUMNS)
-    }
-    merged["field_id"] = parts[0]["field_id"]
-    merged["value_count"] = pa.array(integers(parts, "value_count")[0].sum(axis=0))
-    merged["type_class"] = pa.array(
-        [None if none else names[at] for none, at in zip(absent, own, strict=True)], pa.string()
+    has_class = np.array([table["type_class"].is_valid().to_numpy() for table in tables]) & non_empty
+    parts = MergeParts(
+        tables=tables,
+        non_empty=non_empty,
+        untyped=untyped,
+        has_lengths=~untyped | ~has_class.any(axis=0),
+        classes=[None if name is None else class_named(name) for name in class_names],
+        union=union,
     )
-    lists = ~absent | classless.all(axis=0)
-    # Hidden values have no class, and sketches all the same.
-    sketched = speaking & lists
-    for name in STATE_COLUMNS:
-        match STATISTICS[name].merge:
-            case "sum":
-                merged[name] = _total(parts, name, speaking, ~absent)
-            case "sum of lengths":
-                merged[name] = _total(parts, name, speaking, lists)
-            case "least":
-                merged[name] = _extreme(parts, name, speaking, lists, np.minimum)
-            case "greatest":
-                merged[name] = _extreme(parts, name, speaking, lists, np.maximum)
-    merged["reason"] = _reasons(parts, speaking & classless, absent)
-    held = _codes(parts, "frequencies", _STATES)
-    merged["frequencies"] = pa.array([_STATES[at] for at in np.where(typed, held, -1).max(axis=0)], pa.string())
-    classes = [None if none else class_named(names[at]) for none, at in zip(absent, own, strict=True)]
-    lower, upper = (merge_bounds(parts, side, typed, classes, union) for side in ("minimum", "maximum"))
-    merged["minimum"], merged["minimum_exact"] = lower.values, pa.array(lower.exact)
-    merged["maximum"], merged["maximum_exact"] = upper.values, pa.array(upper.exact)
-    merged["percentiles_guarantee"] = pa.array(["absent"] * len(several), pa.string())
-    moments = merged_moments(parts, typed)
-    sketches = merged_distinct_sketches(parts, sketched)
-    digests = merged_digests(parts, typed, moments)
-    histograms, user_states = merged_histograms(parts, typed), merged_user_states(parts, typed)
-    columns = sketch_columns(moments, digests, sketches, histograms, user_states)
-    merged |= dict(zip(SKETCH_COLUMNS, columns, strict=True))
-    _tell_distinct(merged, parts, sketched, classes, (lower, upper), sketches)
+    merged: dict[str, Any] = {
+        name: pa.nulls(len(parts), _column_type(name, union)) for name in (*STATE_COLUMNS, *SKETCH_COLUMNS)
+    }
+    frequencies = np.where(parts.typed, _to_codes(tables, "frequencies", _FREQUENCY_STATES), -1).max(axis=0)
+    merged |= {
+        "field_id": tables[0]["field_id"],
+        "value_count": pa.array(integer_matrix(tables, "value_count")[0].sum(axis=0)),
+        "type_class": pa.array(class_names, pa.string()),
+        "reason": _merge_reasons(parts, non_empty & ~has_class),
+        "frequencies": pa.array([_FREQUENCY_STATES[code] for code in frequencies], pa.string()),
+    }
+    for statistic in BUILTIN_STATISTICS:
+        merged |= statistic.merge(parts, merged)
     return combine_to_one_chunk(pa.table(merged))
 
 
-def _tell_distinct(
-    merged: dict[str, Any],
-    parts: Sequence[pa.Table],
-    sketched: Flags,
-    classes: Sequence[TypeClass | None],
-    bounds: tuple[Bounds, Bounds],
-    sketches: Sequence[bytes | None],
-) -> None:
-    """Distinct values: exact where exact numbers imply them, else as far as the sketches tell.
-
-    There can be no more than those of the children together, whatever these are worth. As each child's number is
-    itself within those of its own children, the numbers of a tree of merges are within what its leaves counted: none
-    is below the greatest of them, nor above their sum.
-    """
-    told, known = integers(parts, "distinct_count")
-    values, _ = integers(parts, "value_count")
-    most = np.where(sketched, np.where(known, told, values), 0).sum(axis=0).tolist()
-    least = np.where(sketched, np.where(known & (told > 0), told, 1), 0).max(axis=0).tolist()
-    spans = bounds[0].distances_to(bounds[1], classes)
-    implied = _implied_counts(merged, classes, spans)
-    distinct: list[int | None] = []
-    guarantees: list[str] = []
-    duplicates: list[int | None] = []
-    for at, sketch in enumerate(sketches):
-        held = implied[at]
-        if held is not None:
-            distinct.append(len(held))
-            guarantees.append("exact")
-            duplicates.append(sum(count > 1 for count in held))
-            continue
-        estimate = None
-        if sketch is not None:
-            span, cls = spans[at], classes[at]
-            if cls is not None and cls.kind == "integer" and span is not None:
-                most[at] = min(most[at], span + 1)
-            estimate = max(min(estimate_distinct(sketch), most[at]), least[at])
-        distinct.append(estimate)
-        guarantees.append("absent" if estimate is None else "estimate")
-        duplicates.append(None)
-    merged["distinct_count"] = pa.array(distinct, pa.int64())
-    merged["distinct_count_guarantee"] = pa.array(guarantees, pa.string())
-    merged["duplicate_count"] = pa.array(duplicates, pa.int64())
+def _class_codes(tables: Sequence[pa.Table]) -> tuple[Integers, list[str]]:
+    """Return the type classes as a matrix of indices into a list of their names, `_NO_CLASS` for none."""
+    names = sorted({name for table in tables for name in table["type_class"].unique().to_pylist() if name is not None})
+    return _to_codes(tables, "type_class", names), names
 
 
-def _implied_counts(
-    merged: dict[str, Any], classes: Sequence[TypeClass | None], spans: Sequence[int | float | None]
-) -> list[list[int] | None]:
-    """The frequencies of all values where exact numbers determine them: of booleans, a constant, nothing but NaN."""
-    numbers = [merged[name].to_pylist() for name in ("value_count", "nan_count", "true_count")]
-    exact = [
-        a and b for a, b in zip(*(merged[f"{side}imum_exact"].to_pylist() for side in ("min", "max")), strict=True)
-    ]
-    found: list[list[int] | None] = []
-    for n, nans, trues, cls, sure, span in zip(*numbers, classes, exact, spans, strict=True):
-        if cls is None:
-            found.append(None)
-        elif cls.kind == "boolean" and trues is not None:
-            found.append([count for count in (n - trues, trues) if count])
-        elif sure and span == 0:
-            found.append([count for count in (n - (nans or 0), nans or 0) if count])
-        else:
-            found.append(None)
-    return found
+def _choose_representatives(
+    tables: Sequence[pa.Table], non_empty: Flags, codes: Integers, class_names: Sequence[str]
+) -> npt.NDArray[np.intp]:
+    """Return by column the only table with values, or the table with the most specific row if none has values."""
+    rank = {name: at for at, name in enumerate(class_names)} | {"null": len(class_names)}
+    ranks = np.array([*(rank[name] for name in class_names), len(class_names) + 1])  # the last is that of _NO_CLASS
+    states = _to_codes(tables, "frequencies", sorted(_FREQUENCY_STATES))
+    most_specific = (ranks[codes] * (len(_FREQUENCY_STATES) + 1) + states).argmin(axis=0)
+    return np.where(non_empty.sum(axis=0) == 1, non_empty.argmax(axis=0), most_specific)
 
 
-def _classes(parts: Sequence[pa.Table]) -> tuple[Numbers, list[str]]:
-    """The parts' classes as numbers into a list of names; -1: none."""
-    names = sorted({name for part in parts for name in part["type_class"].unique().to_pylist() if name is not None})
-    return _codes(parts, "type_class", names), names
+def _to_codes(tables: Sequence[pa.Table], name: str, values: Sequence[str]) -> Integers:
+    """Return a text column of all tables as a matrix of indices into `values`, -1 for others."""
+    indices = pc.index_in(chain_column(tables, name), pa.array(values, pa.string())).fill_null(-1)
+    return to_matrix(tables, indices).astype(np.int64, copy=False)
 
 
-def _eloquent(parts: Sequence[pa.Table], codes: Numbers, names: Sequence[str]) -> npt.NDArray[np.intp]:
-    """By column: the part that says most where none has values."""
-    rank = {name: at for at, name in enumerate(names)} | {"null": len(names)}
-    ranks = np.array([*(rank[name] for name in names), len(names) + 1])  # -1: no class, the last
-    states = _codes(parts, "frequencies", sorted(_STATES))
-    return cast("npt.NDArray[np.intp]", (ranks[codes] * (len(_STATES) + 1) + states).argmin(axis=0))
+def _merge_reasons(parts: MergeParts, has_reason: Flags) -> pa.Array:
+    """Return the least reason, as text, of the flagged parts of untyped columns, and null for other columns."""
+    if not parts.untyped.any():
+        return pa.nulls(len(parts), pa.string())
+    reasons = parts.states_by_column("reason", has_reason)
+    return pa.array(
+        [
+            min(filter(None, column_reasons), default=None) if is_untyped else None
+            for column_reasons, is_untyped in zip(reasons, parts.untyped.tolist(), strict=True)
+        ],
+        pa.string(),
+    )
 
 
-def _codes(parts: Sequence[pa.Table], name: str, values: Sequence[str]) -> Numbers:
-    found = pc.index_in(of_all(parts, name), pa.array(values, pa.string())).fill_null(-1)
-    return matrix(parts, found).astype(np.int64, copy=False)
-
-
-def _total(parts: Sequence[pa.Table], name: str, speaking: Flags, wanted: Flags) -> pa.Array:
-    values, known = integers(parts, name)
-    missing = (speaking & ~known).any(axis=0) | ~wanted
-    return pa.array(np.where(speaking, values, 0).sum(axis=0), mask=missing)
-
-
-def _extreme(parts: Sequence[pa.Table], name: str, speaking: Flags, wanted: Flags, choose: np.ufunc) -> pa.Array:
-    values, known = integers(parts, name)
-    known &= speaking
-    limit = np.iinfo(np.int64)
-    neutral = limit.max if choose is np.minimum else limit.min
-    return pa.array(choose.reduce(np.where(known, values, neutral), axis=0), mask=~(known.any(axis=0) & wanted))
-
-
-def _reasons(parts: Sequence[pa.Table], said: Flags, absent: Flags) -> pa.Array:
-    if not absent.any():
-        return pa.nulls(len(absent), pa.string())
-    own = [part["reason"].to_pylist() for part in parts]
-    reasons = [
-        min((part[at] for part, flag in zip(own, flags, strict=True) if flag and part[at]), default=None)
-        if none
-        else None
-        for at, (flags, none) in enumerate(zip(said.T.tolist(), absent.tolist(), strict=True))
-    ]
-    return pa.array(reasons, pa.string())
-
-
-def _with_union(part: pa.Table, union: pa.StructType) -> pa.Table:
-    """The part with `union` in place of its own, which may have fewer classes."""
+def _with_union(table: pa.Table, union: pa.StructType) -> pa.Table:
+    """Return the table with a typed union that has the same classes or more."""
     for name in UNION_COLUMNS:
-        if part.schema.field(name).type != _type(name, union):
-            own = cast_to_union(part[name].chunk(0), union) if part.num_rows else pa.nulls(0, _type(name, union))
-            part = _replaced(part, name, own)
-    return part
+        type_ = statistic_type(name, union)
+        if table.schema.field(name).type != type_:
+            values = cast_to_union(table[name].chunk(0), union) if table.num_rows else pa.nulls(0, type_)
+            table = _replace_column(table, name, values)
+    return table
 
 
-def _type(name: str, union: pa.StructType) -> pa.DataType:
+def _column_type(name: str, union: pa.StructType) -> pa.DataType:
     return SKETCH_COLUMNS[name] if name in SKETCH_COLUMNS else statistic_type(name, union)
 
 
-def _replaced(table: pa.Table, name: str, array: pa.Array) -> pa.Table:
+def _replace_column(table: pa.Table, name: str, array: pa.Array) -> pa.Table:
     return table.set_column(table.schema.get_field_index(name), name, array)

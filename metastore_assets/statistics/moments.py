@@ -17,14 +17,24 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
+from metastore_assets.statistics.column import ColumnStatistics
+from metastore_assets.statistics.interface import BuiltinStatistic, Fold, ProfileContext
+from metastore_assets.statistics.merge_rules import MergeParts
 from metastore_assets.statistics.power_sums import float_power_sums, integer_power_sums, magnitude, scaled
 from metastore_assets.values.physical import Numbers
+from metastore_assets.values.types import TypeClass, class_named
+
+if TYPE_CHECKING:
+    from metastore_assets.config import ResolvedPolicy
+    from metastore_assets.statistics.blocks import Block
 
 _VERSION = 1
 _HEADER = struct.Struct("<BqqqiiddIIII")
@@ -213,3 +223,48 @@ def _decimal_text(unscaled: int, scale: int) -> str:
     digits = str(abs(unscaled)).rjust(scale + 1, "0")
     text = f"{digits[:-scale]}.{digits[-scale:]}" if scale else digits
     return f"-{text}" if unscaled < 0 else text
+
+
+class MomentStatistics(BuiltinStatistic[Fold[Moments]]):
+    """Sum, mean, standard deviation, skewness and kurtosis of numbers."""
+
+    name = "moments"
+    version = "1"
+    columns = ("sum", "mean", "standard_deviation", "skewness", "kurtosis")
+    state_schema = pa.schema([("moments", pa.binary())])
+
+    def applies_to(self, cls: TypeClass, policy: ResolvedPolicy) -> bool:
+        """Return whether the values are numbers."""
+        return cls.is_numeric
+
+    def initial(self, context: ProfileContext) -> Fold[Moments]:
+        """Return the moments of no numbers."""
+        return Fold(merge_moments)
+
+    def update(self, state: Fold[Moments], block: Block) -> Fold[Moments]:
+        """Add the moments of a block."""
+        values = block.without_nan
+        if len(values) and values.numbers is not None:
+            state.add(moments_of(values.numbers, values.counts))
+        return state
+
+    def to_fields(self, state: Fold[Moments], row: ColumnStatistics) -> Mapping[str, Any]:
+        """Return the encoded moments."""
+        return {"moments": encode_moments(state.total() or merge_moments([]))}
+
+    def merge(self, parts: MergeParts, merged: Mapping[str, Any]) -> Mapping[str, pa.Array]:
+        """Return the merged moments, null where a part with values has none."""
+        moments = [
+            None
+            if not states or any(state is None for state in states)
+            else encode_moments(merge_moments([decode_moments(cast("bytes", state)) for state in states]))
+            for states in parts.states_by_column("moments", parts.typed)
+        ]
+        return {"moments": pa.array(moments, pa.binary())}
+
+    def finalize(self, row: ColumnStatistics) -> Mapping[str, Any]:
+        """Return the numbers that the moments determine."""
+        if row.moments is None or row.type_class is None:
+            return {}
+        cls = class_named(row.type_class)
+        return vars(moment_facts(decode_moments(row.moments), scale=None if cls.kind == "float" else cls.scale))

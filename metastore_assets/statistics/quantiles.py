@@ -16,16 +16,27 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from metastore_assets.statistics.frequencies import PERCENTS, Percentiles, nearest_ranks
+from metastore_assets.statistics.column import ColumnStatistics, statistic_type
+from metastore_assets.statistics.derivable import derive_frequencies
+from metastore_assets.statistics.frequencies import PERCENTS, Percentiles, nearest_ranks, summarize_frequencies
+from metastore_assets.statistics.interface import BuiltinStatistic, Fold, ProfileContext
+from metastore_assets.statistics.merge_rules import MergeParts, integer_matrix
+from metastore_assets.statistics.moments import decode_moments
+from metastore_assets.statistics.state_arrays import build_list_array, split_lists
 from metastore_assets.values.physical import physical_value, scalar
-from metastore_assets.values.types import TypeClass
+from metastore_assets.values.types import TypeClass, class_named
+
+if TYPE_CHECKING:
+    from metastore_assets.statistics.blocks import Block
+    from metastore_assets.statistics.histogram import Histogram
 
 COMPRESSION = 200
 """Steps of the scale function over all ranks. A digest has no more clusters, but for values so frequent that they go
@@ -206,3 +217,150 @@ def decode_digest(sketch: bytes) -> Digest:
     *_, size, _, minimum, maximum = _HEADER.unpack_from(sketch)
     centroids = np.frombuffer(sketch, _CENTROID, size, _HEADER.size)
     return Digest(minimum, maximum, centroids["mean"], centroids["weight"].astype(np.int64))
+
+
+@dataclass
+class QuantileState:
+    """The digest of some blocks, and the exact percentiles as long as all blocks are sorted."""
+
+    context: ProfileContext
+    digests: Fold[bytes] = field(default_factory=lambda: Fold(merge_quantile_sketches))
+    percentiles: list[pa.Scalar] = field(default_factory=list)
+    """The first percentiles, which lie in the blocks so far."""
+    ranked_count: int = 0
+    """Values without NaN in the blocks so far."""
+    is_exact: bool = True
+
+
+class QuantileStatistics(BuiltinStatistic[QuantileState]):
+    """Percentiles: exact from sorted blocks, otherwise estimated from the digest when a row is finalized."""
+
+    name = "percentiles"
+    version = "1"
+    columns = ("percentiles", "percentiles_guarantee")
+    state_schema = pa.schema(
+        [
+            ("quantile_minimum", pa.float64()),
+            ("quantile_maximum", pa.float64()),
+            ("quantile_means", pa.list_(pa.float64())),
+            ("quantile_weights", pa.list_(pa.int64())),
+        ]
+    )
+
+    def initial(self, context: ProfileContext) -> QuantileState:
+        """Return no percentiles and no digest."""
+        return QuantileState(context)
+
+    def update(self, state: QuantileState, block: Block) -> QuantileState:
+        """Add a block to the digest, and pick its percentiles if it is sorted."""
+        if not block.is_sorted:
+            state.is_exact = False
+        values = block.without_nan
+        if not len(values):
+            return state
+        if block.is_sorted:
+            _pick_percentiles(state, values)
+        if values.numbers is not None and state.context.policy.quantiles != "off":
+            points, counts = values.numbers.astype(np.float64, copy=False), values.counts
+            if values.cls.kind == "float":
+                is_finite = np.isfinite(points)
+                points, counts = points[is_finite], counts[is_finite]
+            state.digests.add(build_quantile_sketch(points, counts))
+        return state
+
+    def to_fields(self, state: QuantileState, row: ColumnStatistics) -> Mapping[str, Any]:
+        """Return the digest, and the percentiles if they are exact."""
+        fields: dict[str, Any] = {"quantile_sketch": state.digests.total()}
+        if state.is_exact:
+            percents = PERCENTS if state.percentiles else ()
+            pairs = zip(percents, state.percentiles, strict=True)
+            fields["percentiles"] = tuple((percent / 100, value) for percent, value in pairs)
+            fields["percentiles_guarantee"] = "exact"
+        return fields
+
+    def merge(self, parts: MergeParts, merged: Mapping[str, Any]) -> Mapping[str, pa.Array]:
+        """Return no percentiles, and the merged digests of finite values; null where a part's digest is missing."""
+        count = len(parts)
+        return {
+            "percentiles": pa.nulls(count, statistic_type("percentiles", parts.union)),
+            "percentiles_guarantee": pa.array(["absent"] * count, pa.string()),
+            **dict(zip(self.state_schema.names, _digest_arrays(_merge_digests(parts, merged)), strict=True)),
+        }
+
+    def finalize(self, row: ColumnStatistics) -> Mapping[str, Any]:
+        """Return percentiles if the row has none: exact if other numbers determine them, else from the digest."""
+        if row.type_class is None or row.percentiles is not None:
+            return {}
+        frequencies = derive_frequencies(row)
+        if frequencies is not None:
+            return {"percentiles": summarize_frequencies(frequencies).percentiles, "percentiles_guarantee": "exact"}
+        if row.quantile_sketch is None or row.minimum is None or row.maximum is None:
+            return {}
+        infinities = (0, 0) if row.moments is None else decode_moments(row.moments).infinities
+        cls = class_named(row.type_class)
+        percentiles = estimate_percentiles(row.quantile_sketch, cls, infinities, row.minimum, row.maximum)
+        return {"percentiles": percentiles, "percentiles_guarantee": "estimate"}
+
+    def encode_states(
+        self, rows: Sequence[ColumnStatistics], histograms: Sequence[Histogram | None]
+    ) -> Sequence[pa.Array]:
+        """Return the digests as bounds, means and weights."""
+        sketches = [row.quantile_sketch for row in rows]
+        return _digest_arrays([None if sketch is None else decode_digest(sketch) for sketch in sketches])
+
+    def decode_states(self, table: pa.Table) -> Mapping[str, list[Any]]:
+        """Return the digests as sketches."""
+        digests = decode_digests(table)
+        return {"quantile_sketch": [None if digest is None else encode_digest(digest) for digest in digests]}
+
+
+def decode_digests(table: pa.Table) -> list[Digest | None]:
+    """Return the digests of a table of states without chunks, row by row."""
+    offsets, means = split_lists(table["quantile_means"])
+    _, weights = split_lists(table["quantile_weights"])
+    bounds = zip(table["quantile_minimum"].to_pylist(), table["quantile_maximum"].to_pylist(), strict=True)
+    return [
+        None if minimum is None else Digest(minimum, maximum, means[start:stop], weights[start:stop])
+        for (minimum, maximum), start, stop in zip(bounds, offsets[:-1].tolist(), offsets[1:].tolist(), strict=True)
+    ]
+
+
+def _digest_arrays(digests: Sequence[Digest | None]) -> list[pa.Array]:
+    return [
+        pa.array([None if digest is None else digest.minimum for digest in digests], pa.float64()),
+        pa.array([None if digest is None else digest.maximum for digest in digests], pa.float64()),
+        build_list_array([None if digest is None else digest.means for digest in digests], np.float64),
+        build_list_array([None if digest is None else digest.weights for digest in digests], np.int64),
+    ]
+
+
+def _pick_percentiles(state: QuantileState, block: Block) -> None:
+    """Pick the percentiles that lie in a sorted block without NaN."""
+    ends = np.cumsum(block.counts) + state.ranked_count
+    ranks = nearest_ranks(state.context.rank_count)
+    ranks = ranks[(ranks > state.ranked_count) & (ranks <= ends[-1])]
+    state.percentiles += [block.values[at] for at in np.searchsorted(ends, ranks).tolist()]
+    state.ranked_count = int(ends[-1])
+
+
+def _merge_digests(parts: MergeParts, merged: Mapping[str, Any]) -> list[Digest | None]:
+    """Return by column the merged digest of the parts that have values of its class."""
+    digests = [decode_digests(table) for table in parts.tables]
+    value_counts, _ = integer_matrix(parts.tables, "value_count")
+    part_moments = [table["moments"].to_pylist() for table in parts.tables]
+    moments = merged["moments"].to_pylist()
+    result: list[Digest | None] = []
+    for at, flags in enumerate(parts.typed.T.tolist()):
+        column_digests: list[Digest] = []
+        for part, has_values in enumerate(flags):
+            digest = digests[part][at]
+            if has_values and digest is not None:
+                column_digests.append(digest)
+            elif has_values and (
+                value_counts[part, at] if moments[at] is None else decode_moments(part_moments[part][at]).n
+            ):
+                # The part has finite values but no digest, because its policy was off: the others do not suffice.
+                column_digests = []
+                break
+        result.append(merge_digests(column_digests) if column_digests else None)
+    return result

@@ -47,13 +47,13 @@ class SortedValues:
 
 
 @dataclass(frozen=True)
-class ExactCount(SortedValues):
+class CountedRun(SortedValues):
     """A run of distinct values with their counts."""
 
     counts: Counts
 
 
-def count_values(values: pl.Series) -> ExactCount:
+def count_values(values: pl.Series) -> CountedRun:
     """The distinct values of a series without nulls and their counts; NaN equal to itself, -0.0 equal to 0.0."""
     dense = count_dense(values)
     if dense is not None:
@@ -61,11 +61,11 @@ def count_values(values: pl.Series) -> ExactCount:
     if is_hashed(values):
         table = values.alias("v").to_frame().group_by("v").len()
         order = table["v"].arg_sort()
-        return ExactCount(table["v"][order], table["len"][order].cast(pl.Int64).to_numpy())
+        return CountedRun(table["v"][order], table["len"][order].cast(pl.Int64).to_numpy())
     return count_sorted(values.sort())
 
 
-def count_dense(values: pl.Series) -> ExactCount | None:
+def count_dense(values: pl.Series) -> CountedRun | None:
     """As `count_values`, of integers that lie close together: these need no sorting. None for all others."""
     if values.dtype not in (pl.Int64, pl.UInt64) or len(values) == 0:
         return None
@@ -76,7 +76,7 @@ def count_dense(values: pl.Series) -> ExactCount | None:
         return None
     counts = np.bincount((words - least).view(np.int64), minlength=span)
     places = np.flatnonzero(counts != 0)  # sooner found than in the integers themselves
-    return ExactCount(pl.Series(places.astype(words.dtype) + least), counts[places])
+    return CountedRun(pl.Series(places.astype(words.dtype) + least), counts[places])
 
 
 def is_hashed(values: pl.Series) -> bool:
@@ -84,23 +84,23 @@ def is_hashed(values: pl.Series) -> bool:
     return values.dtype in (pl.Binary, pl.Boolean) and not is_mostly_distinct(values)
 
 
-def count_sorted(values: pl.Series) -> ExactCount:
+def count_sorted(values: pl.Series) -> CountedRun:
     """The distinct values of an ascending series and their counts."""
     runs = values.rle().struct
-    return ExactCount(runs.field("value"), runs.field("len").cast(pl.Int64).to_numpy())
+    return CountedRun(runs.field("value"), runs.field("len").cast(pl.Int64).to_numpy())
 
 
-def sum_counts(values: pl.Series, counts: Counts) -> ExactCount:
+def sum_counts(values: pl.Series, counts: Counts) -> CountedRun:
     """The run of values, in any order, that each come with a count of either sign; counts that cancel stay, as 0."""
     if len(values) == 0:
-        return ExactCount(values, counts)
+        return CountedRun(values, counts)
     order = _ascending(values)
     # Taken by position a series is a hundred times faster than by `gather`, which plans a query.
     values, counts = values[order], counts[order]
     starts = _run_starts(values)
     if len(starts) == len(values):
-        return ExactCount(values, counts)
-    return ExactCount(values[starts], np.add.reduceat(counts, starts))
+        return CountedRun(values, counts)
+    return CountedRun(values[starts], np.add.reduceat(counts, starts))
 
 
 def _ascending(values: pl.Series) -> npt.NDArray[np.intp]:
@@ -131,7 +131,7 @@ def _run_starts(values: pl.Series) -> npt.NDArray[np.intp]:
     return np.cumsum(lengths) - lengths
 
 
-def merge_runs(runs: Sequence[SortedValues]) -> ExactCount:
+def merge_runs(runs: Sequence[SortedValues]) -> CountedRun:
     """One run with the counts of equal values added up, of one run or more."""
     if all(run.counts is None for run in runs) and sum(map(len, runs)) <= 8 * BLOCK:
         return count_values(concatenate_series([run.values for run in runs]))
@@ -143,7 +143,7 @@ def merge_runs(runs: Sequence[SortedValues]) -> ExactCount:
     )
 
 
-def merge_in_blocks(runs: Sequence[SortedValues]) -> Iterator[ExactCount]:
+def merge_in_blocks(runs: Sequence[SortedValues]) -> Iterator[CountedRun]:
     """All the runs merged, in blocks of ascending values, each value in one block; never empty blocks.
 
     Values are cut into ranges, and a range is merged at a time: beside the runs only a block is held.
@@ -174,8 +174,8 @@ def copy_compact(values: pl.Series) -> pl.Series:
     return pl.Series(values.to_arrow(compat_level=pl.CompatLevel.oldest())) if values.dtype == pl.Binary else values
 
 
-def _counted(run: SortedValues) -> ExactCount:
-    return count_sorted(run.values) if run.counts is None else ExactCount(run.values, run.counts)
+def _counted(run: SortedValues) -> CountedRun:
+    return count_sorted(run.values) if run.counts is None else CountedRun(run.values, run.counts)
 
 
 def _splitters(runs: Sequence[SortedValues]) -> pl.Series:

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from metastore_assets.errors import CorruptionError
 from metastore_assets.startup import pc
-from metastore_assets.statistics.column import STATISTICS, ColumnStatistics
+from metastore_assets.statistics.column import STATISTICS, ColumnStatistics, statistic_type
 from metastore_assets.statistics.declaration import ARROW_TYPES
 from metastore_assets.statistics.frequencies import EMPTY, Frequencies, Percentiles, run_to_frequencies
 from metastore_assets.statistics.histogram import Histogram, bin_numbers
@@ -113,14 +113,6 @@ def unpack_columns(table: pa.Table, names: Sequence[str]) -> dict[str, list[Any]
         else:
             columns[name] = column.to_pylist()
     return columns
-
-
-def statistic_type(name: str, union: pa.StructType) -> pa.DataType:
-    """The Arrow type of one of the `STATISTICS` where values are of that union."""
-    kind = STATISTICS[name].kind
-    if kind == "percentiles":
-        return pa.list_(pa.struct([("fraction", pa.float64()), ("value", union)]))
-    return union if kind == "value" else ARROW_TYPES[kind]
 
 
 def build_frequencies_table(path: str, frequencies: Frequencies, union: pa.StructType) -> pa.Table:

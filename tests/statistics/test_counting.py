@@ -10,7 +10,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metastore_assets.statistics.blocks import listed_block, passing_block
+from metastore_assets.statistics.blocks import sorted_block, unsorted_block
 from metastore_assets.statistics.counting import ValueCounter
 from metastore_assets.statistics.frequencies import run_to_frequencies
 from metastore_assets.statistics.runs import SortedValues, count_dense, count_values
@@ -75,23 +75,24 @@ def test_dictionaries_and_plain_arrays_count_alike(arrays: list[pa.Array]) -> No
     values=st.lists(st.integers(-(10**20), 10**20) | st.integers(-5, 5), min_size=1, max_size=20),
     scale=st.integers(0, 2),
 )
-def test_a_block_in_passing_is_that_of_the_list(values: list[int], scale: int) -> None:
-    """Hashes and extent of decimals, of which some need two words."""
+def test_an_unsorted_block_has_the_hashes_and_bounds_of_the_sorted_block(values: list[int], scale: int) -> None:
+    """Decimals of one and of two words."""
     cls = type_class(pa.decimal128(38, scale))
     wide = any(not -(2**63) <= value < 2**63 for value in values)
     series = pl.Series(values, dtype=pl.Int128 if wide else pl.Int64)
-    passing = passing_block(SortedValues(series, None), cls)
-    listed = listed_block(run_to_frequencies(count_values(series), cls))
-    assert [part.tolist() for part in passing.hashes()] == [part.tolist() for part in listed.hashes()]
-    assert passing.extent() == listed.extent()
-    assert [int(end.as_py().scaleb(scale)) for end in passing.extent()] == [min(values), max(values)]
+    unsorted = unsorted_block(SortedValues(series, None), cls)
+    ordered = sorted_block(run_to_frequencies(count_values(series), cls))
+    assert [part.tolist() for part in unsorted.hashes] == [part.tolist() for part in ordered.hashes]
+    assert unsorted.min_max() == ordered.min_max()
+    assert [int(end.as_py().scaleb(scale)) for end in unsorted.min_max()] == [min(values), max(values)]
 
 
-def test_floats_in_passing_have_one_zero_and_nan_apart() -> None:
-    """Negative zero is zero; NaN is counted, and no number."""
+def test_unsorted_floats_have_one_zero_and_separate_nan() -> None:
+    """Negative zero equals zero; NaN is counted separately."""
     values = pl.Series([float("nan"), -0.0, 1.5, 0.0, float("-inf"), float("nan")])
-    block, nans = passing_block(SortedValues(values, None), type_class(pa.float64())).without_nan()
-    assert nans == 2
+    with_nan = unsorted_block(SortedValues(values, None), type_class(pa.float64()))
+    assert with_nan.nan_count == 2
+    block = with_nan.without_nan
     assert block.numbers is not None
     assert block.numbers.tolist() == [float("-inf"), 0.0, 1.5]
     assert not np.signbit(block.numbers[1])

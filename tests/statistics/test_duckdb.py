@@ -13,7 +13,7 @@ import pytest
 
 from metastore_assets.config import ColumnPolicy
 from metastore_assets.statistics.column import ColumnStatistics
-from metastore_assets.statistics.finalize import apply_frequencies
+from metastore_assets.statistics.finalize import apply_summary
 from metastore_assets.statistics.frequencies import Frequencies, sum_frequencies, summarize_frequencies
 from metastore_assets.statistics.histogram import merge_histograms
 from metastore_assets.statistics.profile import ColumnProfile, profile_field
@@ -80,7 +80,7 @@ def merged(column: str) -> tuple[ColumnStatistics, Frequencies]:
     lists = [each.frequencies for each in profiles(column) if each.frequencies is not None]
     total = sum_frequencies((each, 1) for each in lists)
     grouped = merge_statistics([merge_statistics(rows[3:]), merge_statistics(rows[:3])])
-    return apply_frequencies(grouped, summarize_frequencies(total)), total
+    return apply_summary(grouped, summarize_frequencies(total)), total
 
 
 def as_text(scalars: list[pa.Scalar | None], column: str) -> str:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from metastore_assets.config import ColumnPolicy
 from metastore_assets.errors import CorruptionError
-from metastore_assets.statistics import column_profiler, counting, runs
+from metastore_assets.statistics import counting, interface, runs
 from metastore_assets.statistics import profile as profile_module
 from metastore_assets.statistics.frequencies import EMPTY, Frequencies, sum_frequencies, summarize_frequencies
 from tests.statistics.columns import KINDS, profile_one, rows, share
@@ -101,7 +101,7 @@ def test_counting_in_runs_and_blocks(name: str, data: st.DataObject) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(counting, "_PENDING_ROWS", data.draw(st.integers(1, 40)))
         patch.setattr(runs, "BLOCK", data.draw(st.integers(4, 16)))
-        patch.setattr(column_profiler, "_MOST", data.draw(st.integers(2, 5)))
+        patch.setattr(interface, "_PENDING_PARTS", data.draw(st.integers(2, 5)))
         found = profile_one(chunks)
     assert found.frequencies == expected.frequencies
     assert found.histogram == expected.histogram

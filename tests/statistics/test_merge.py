@@ -15,7 +15,7 @@ from metastore_assets.config import ColumnPolicy
 from metastore_assets.errors import CorruptionError
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.distinct import estimate_distinct
-from metastore_assets.statistics.finalize import apply_frequencies, restrict_to_policy
+from metastore_assets.statistics.finalize import apply_summary, restrict_to_policy
 from metastore_assets.statistics.frequencies import Frequencies, sum_frequencies, summarize_frequencies
 from metastore_assets.statistics.histogram import merge_histograms
 from metastore_assets.statistics.merge import merge_states
@@ -116,7 +116,7 @@ def check_with_facts(merged: ColumnStatistics, scratch: ColumnProfile, children:
     total = sum_frequencies([(child.frequencies, 1) for child in children if child.frequencies is not None])
     if len(total) or len(scratch.frequencies):
         assert total == scratch.frequencies
-    with_facts = apply_frequencies(merged, summarize_frequencies(total))
+    with_facts = apply_summary(merged, summarize_frequencies(total))
     same(with_facts, scratch.statistics, ROUNDED | STATES)
 
 
@@ -334,7 +334,7 @@ def test_merged_rows_are_listed_only_if_all_parts_are() -> None:
 def test_facts_of_a_full_list_replace_estimates() -> None:
     children = [profile_one(pa.array(v)).statistics for v in ([1, 2, 2], [2, 3])]
     facts = summarize_frequencies(Frequencies(pa.array([1, 2, 3]), pa.array([1, 3, 1])))
-    told = apply_frequencies(merge_statistics(children), facts)
+    told = apply_summary(merge_statistics(children), facts)
     assert (told.frequencies, told.distinct_count, told.distinct_count_guarantee) == ("enumerated", 3, "exact")
     assert (told.duplicate_count, told.percentiles_guarantee) == (1, "exact")
 

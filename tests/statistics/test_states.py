@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 from metastore_assets.config import ColumnPolicy
 from metastore_assets.errors import CorruptionError
 from metastore_assets.statistics.column import ColumnStatistics
-from metastore_assets.statistics.derive import profile_frequencies
+from metastore_assets.statistics.column_profiler import profile_frequencies
 from metastore_assets.statistics.finalize import finalize_statistics
-from metastore_assets.statistics.histogram import Histogram
+from metastore_assets.statistics.histogram import Histogram, decode_histograms
 from metastore_assets.statistics.merge import merge_states
 from metastore_assets.statistics.profile import ColumnProfile
-from metastore_assets.statistics.states import build_states_table, decode_histograms, read_state_rows
+from metastore_assets.statistics.states import build_states_table, read_state_rows
 from metastore_assets.statistics.union import union_type
 from metastore_assets.values.leaf_columns import leaf_columns
 from metastore_assets.values.types import class_named

@@ -28,15 +28,14 @@ from metastore_assets.pipeline.profiles.states_writer import (
     print_arrays,
 )
 from metastore_assets.statistics.column import ColumnStatistics
-from metastore_assets.statistics.derive import profile_frequencies
+from metastore_assets.statistics.column_profiler import profile_frequencies
 from metastore_assets.statistics.finalize import restrict_to_policy
 from metastore_assets.statistics.fingerprints import FingerprintCounts, fingerprint_frequencies
-from metastore_assets.statistics.histogram import Histogram
+from metastore_assets.statistics.histogram import Histogram, decode_histograms
 from metastore_assets.statistics.states import (
     SKETCH_COLUMNS,
     STATE_COLUMNS,
     build_states_table,
-    decode_histograms,
     read_state_rows,
 )
 from metastore_assets.statistics.union import cast_to_union, merge_unions

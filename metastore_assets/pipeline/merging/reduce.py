@@ -38,11 +38,11 @@ from metastore_assets.pipeline.value_counts.frequencies import SummedColumns, su
 from metastore_assets.pipeline.value_counts.frequency_sums import FrequencySum
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.current_schema import apply_schema
-from metastore_assets.statistics.finalize import apply_frequencies, finalize_statistics
+from metastore_assets.statistics.finalize import apply_summary, finalize_statistics
 from metastore_assets.statistics.frequencies import FrequencySummary
-from metastore_assets.statistics.histogram import Histogram
+from metastore_assets.statistics.histogram import Histogram, decode_histograms
 from metastore_assets.statistics.profile import ColumnProfile
-from metastore_assets.statistics.states import decode_histograms, read_state_rows
+from metastore_assets.statistics.states import read_state_rows
 from metastore_assets.statistics.user_defined.finalize import add_user_results
 from metastore_assets.store.manifest import NodeEntry, ProfileFiles
 from metastore_assets.store.objects import ObjectStore
@@ -283,9 +283,7 @@ def _complete(store: ObjectStore, spec: ProfileSpec, task: _Completion) -> tuple
         with StatesReader(store) as opened:
             row_count, states = read_states(opened, own, spec)
         own = _Unlisted(row_count, _rows(spec, states), decode_histograms(states))
-    rows = [
-        apply_frequencies(row, told[position]) if position in told else row for position, row in enumerate(own.rows)
-    ]
+    rows = [apply_summary(row, told[position]) if position in told else row for position, row in enumerate(own.rows)]
     frequencies = tuple(name for _, name in task.summed.files)
     files = write_profile(
         store, group.folder, spec, own.row_count, rows, own.histograms, frequencies, states=group.is_merged_on

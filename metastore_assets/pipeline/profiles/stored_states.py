@@ -20,19 +20,18 @@ from metastore_assets.pipeline.profiles.states_reader import StatesReader, sound
 from metastore_assets.pipeline.profiles.states_writer import ROW_COUNT, value_union
 from metastore_assets.pipeline.profiles.stored import read_lists
 from metastore_assets.statistics.column import ColumnStatistics
-from metastore_assets.statistics.derive import profile_frequencies
-from metastore_assets.statistics.distinct import multiset_hash_of_nulls
+from metastore_assets.statistics.column_profiler import profile_frequencies
 from metastore_assets.statistics.finalize import restrict_to_policy, unenumerated_state
-from metastore_assets.statistics.histogram import Histogram, histogram_capacity, limit_bins
+from metastore_assets.statistics.histogram import Histogram, decode_histograms, histogram_capacity, limit_bins
+from metastore_assets.statistics.multiset_hash import multiset_hash_of_nulls
 from metastore_assets.statistics.profile import profile_all_null
+from metastore_assets.statistics.state_arrays import combine_to_one_chunk
 from metastore_assets.statistics.states import (
     SKETCH_COLUMNS,
     STATE_COLUMNS,
     UNION_COLUMNS,
     build_states_schema,
     build_states_table,
-    combine_to_one_chunk,
-    decode_histograms,
     read_state_rows,
 )
 from metastore_assets.statistics.tables import sum_value_counts

@@ -21,9 +21,9 @@ from metastore_assets.statistics.current_schema import apply_schema
 from metastore_assets.statistics.finalize import finalize_statistics
 from metastore_assets.statistics.fingerprints import FingerprintCounts
 from metastore_assets.statistics.frequencies import EMPTY, Frequencies
-from metastore_assets.statistics.histogram import Histogram
+from metastore_assets.statistics.histogram import Histogram, decode_histograms
 from metastore_assets.statistics.profile import profile_all_null
-from metastore_assets.statistics.states import decode_histograms, read_state_rows
+from metastore_assets.statistics.states import read_state_rows
 from metastore_assets.statistics.user_defined.finalize import add_user_results
 from metastore_assets.statistics.user_defined.results import UserResult
 from metastore_assets.store.manifest import ProfileFiles
@@ -136,7 +136,7 @@ def _compared(own: ColumnStatistics, other: ColumnStatistics) -> list[str]:
         left_out |= {"distinct_count", "duplicate_count"}
     if "estimate" in (own.percentiles_guarantee, other.percentiles_guarantee):
         left_out |= {"percentiles"}
-    return [name for name, one in STATISTICS.items() if one.merge != "named" and name not in left_out]
+    return [name for name, one in STATISTICS.items() if one.merge != "schema" and name not in left_out]
 
 
 def _user_defined_differences(column: str, own: ColumnStatistics, other: ColumnStatistics) -> Iterator[Difference]:

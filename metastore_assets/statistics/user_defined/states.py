@@ -15,6 +15,8 @@ import pyarrow as pa
 
 from metastore_assets.errors import ConfigError
 from metastore_assets.statistics.frequencies import Frequencies
+from metastore_assets.statistics.interface import BuiltinStatistic, ProfileContext
+from metastore_assets.statistics.merge_rules import MergeParts
 from metastore_assets.statistics.user_defined.interface import MergeableStatistic
 from metastore_assets.statistics.user_defined.loading import (
     LoadedStatistic,
@@ -26,6 +28,8 @@ from metastore_assets.values.types import TypeClass, class_named
 
 if TYPE_CHECKING:
     from metastore_assets.config import ResolvedPolicy
+    from metastore_assets.statistics.blocks import Block
+    from metastore_assets.statistics.column import ColumnStatistics
 
 _LONGEST = 300
 """Characters of a reason."""
@@ -174,3 +178,36 @@ def _mergeable(own: LoadedStatistic) -> MergeableStatistic:
     if not isinstance(own.statistic, MergeableStatistic):
         raise ConfigError(f"statistic {own.reference!r} has no states any more: give it a new revision")
     return own.statistic
+
+
+class UserStates(BuiltinStatistic[UserStateAccumulator]):
+    """The mergeable statistics of users, as one built-in statistic: their states are one binary value per column."""
+
+    name = "user_states"
+    version = "1"
+    state_schema = pa.schema([("user_states", pa.binary())])
+
+    def applies_to(self, cls: TypeClass, policy: ResolvedPolicy) -> bool:
+        """Return whether the policy requests user-defined statistics."""
+        return bool(policy.statistics)
+
+    def initial(self, context: ProfileContext) -> UserStateAccumulator:
+        """Return the initial states of the statistics that the policy requests."""
+        return UserStateAccumulator(context.policy.statistics, context.cls)
+
+    def update(self, state: UserStateAccumulator, block: Block) -> UserStateAccumulator:
+        """Add the values of a block, NaN included."""
+        if state:
+            state.add(block.canonical_values(), pa.array(block.counts))
+        return state
+
+    def to_fields(self, state: UserStateAccumulator, row: ColumnStatistics) -> Mapping[str, Any]:
+        """Return the encoded states."""
+        return {"user_states": state.states()}
+
+    def merge(self, parts: MergeParts, merged: Mapping[str, Any]) -> Mapping[str, pa.Array]:
+        """Return the merged states."""
+        if all(table["user_states"].null_count == len(table) for table in parts.tables):
+            return {}
+        states = parts.states_by_column("user_states", parts.typed)
+        return {"user_states": pa.array([merge_user_states(each) for each in states], pa.binary())}

@@ -1,0 +1,66 @@
+"""Counts of special values: NaN among floats, true among booleans.
+
+`value_count` and `null_count` are no statistics of this interface. The profiler counts them from validity bitmaps,
+also of columns whose values are not profiled; every other statistic takes them as given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from metastore_assets.statistics.column import ColumnStatistics
+from metastore_assets.statistics.interface import BuiltinStatistic, ProfileContext
+from metastore_assets.values.types import TypeClass
+
+if TYPE_CHECKING:
+    from metastore_assets.config import ResolvedPolicy
+    from metastore_assets.statistics.blocks import Block
+
+
+class NanCount(BuiltinStatistic[int]):
+    """How many floats are NaN."""
+
+    name = "nan_count"
+    version = "1"
+    columns = ("nan_count",)
+
+    def applies_to(self, cls: TypeClass, policy: ResolvedPolicy) -> bool:
+        """Return whether the values are floats."""
+        return cls.kind == "float"
+
+    def initial(self, context: ProfileContext) -> int:
+        """Return 0."""
+        return 0
+
+    def update(self, state: int, block: Block) -> int:
+        """Return the count with the NaN of a block added."""
+        return state + block.nan_count
+
+    def to_fields(self, state: int, row: ColumnStatistics) -> Mapping[str, Any]:
+        """Return the count as a field."""
+        return {"nan_count": state}
+
+
+class TrueCount(BuiltinStatistic[int]):
+    """How many booleans are true."""
+
+    name = "true_count"
+    version = "1"
+    columns = ("true_count",)
+
+    def applies_to(self, cls: TypeClass, policy: ResolvedPolicy) -> bool:
+        """Return whether the values are booleans."""
+        return cls.kind == "boolean"
+
+    def initial(self, context: ProfileContext) -> int:
+        """Return 0."""
+        return 0
+
+    def update(self, state: int, block: Block) -> int:
+        """Return the count with the true values of a block added."""
+        return state + int(block.counts[block.values.to_numpy(zero_copy_only=False)].sum())
+
+    def to_fields(self, state: int, row: ColumnStatistics) -> Mapping[str, Any]:
+        """Return the count as a field."""
+        return {"true_count": state}

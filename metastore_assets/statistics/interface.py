@@ -1,0 +1,125 @@
+"""The interface of built-in statistics.
+
+A built-in statistic has what a user-defined one has (`user_defined.interface.MergeableStatistic`): the inputs it
+applies to, `initial`, `update`, `merge`, `finalize`, its result columns and a version. It differs in three points, all
+of them for speed:
+
+- `update` takes a `Block`. The block computes hashes and numeric values once for all statistics.
+- One statistic may have several result columns and several state columns: minimum and maximum share one pass.
+- `merge` takes tables of states and merges all columns of a data table in one call of numpy or Arrow. A user's `merge`
+  takes two Python values, which would mean a Python call per column, part and statistic.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+
+import pyarrow as pa
+
+from metastore_assets.statistics.column import STATISTICS, ColumnStatistics
+from metastore_assets.statistics.merge_rules import RULES, MergeParts
+from metastore_assets.values.types import TypeClass
+
+if TYPE_CHECKING:
+    from metastore_assets.config import ResolvedPolicy
+    from metastore_assets.statistics.blocks import Block
+    from metastore_assets.statistics.histogram import Histogram
+
+State = TypeVar("State")
+Part = TypeVar("Part")
+_PENDING_PARTS = 64
+
+
+@dataclass(frozen=True)
+class ProfileContext:
+    """What is known of a column before its first block of values."""
+
+    cls: TypeClass
+    policy: ResolvedPolicy
+    value_width: int
+    """Bytes of one value of a type of fixed width, else 0."""
+    rank_count: int = 0
+    """Number of values without NaN; required only for sorted blocks, from which percentiles are picked in passing."""
+
+
+class BuiltinStatistic(ABC, Generic[State]):
+    """A statistic, or several that are computed together. One object without attributes serves all columns."""
+
+    name: ClassVar[str]
+    version: ClassVar[str]
+    """Changed whenever the same rows would give another result or another state."""
+    columns: ClassVar[tuple[str, ...]] = ()
+    """The result columns of `statistics` that it computes."""
+    state_schema: ClassVar[pa.Schema] = pa.schema([])
+    """Its columns in a table of states besides `columns`, with their types."""
+
+    def applies_to(self, cls: TypeClass, policy: ResolvedPolicy) -> bool:
+        """Return whether values of a type class have the statistic under a policy."""
+        return True
+
+    @abstractmethod
+    def initial(self, context: ProfileContext) -> State:
+        """Return the state of no values."""
+
+    @abstractmethod
+    def update(self, state: State, block: Block) -> State:
+        """Return the state with the values of a block added. `state` may be changed and returned."""
+
+    @abstractmethod
+    def to_fields(self, state: State, row: ColumnStatistics) -> Mapping[str, Any]:
+        """Return the fields of `ColumnStatistics` that store the state.
+
+        Args:
+            state: The state of all values of the column.
+            row: The row of the column, with its value count and null count.
+        """
+
+    def merge(self, parts: MergeParts, merged: Mapping[str, Any]) -> Mapping[str, pa.Array]:
+        """Return the merged columns and state columns of all columns of the data table.
+
+        Args:
+            parts: The tables of states to merge.
+            merged: The columns that earlier statistics of the registry have merged.
+        """
+        return {name: rule(parts, name) for name in self.columns if (rule := RULES.get(STATISTICS[name].merge))}
+
+    def finalize(self, row: ColumnStatistics) -> Mapping[str, Any]:
+        """Return the fields of `ColumnStatistics` that are derived from the stored state in `row`."""
+        return {}
+
+    def encode_states(
+        self, rows: Sequence[ColumnStatistics], histograms: Sequence[Histogram | None]
+    ) -> Sequence[pa.Array]:
+        """Return the arrays of `state_schema`, one element per row; histograms are no fields of rows."""
+        return [
+            pa.array([getattr(row, name) for row in rows], type_)
+            for name, type_ in zip(self.state_schema.names, self.state_schema.types, strict=True)
+        ]
+
+    def decode_states(self, table: pa.Table) -> Mapping[str, list[Any]]:
+        """Return the fields of rows that `state_schema` of a table without chunks encode."""
+        return {name: table[name].to_pylist() for name in self.state_schema.names}
+
+
+class Fold(Generic[Part]):
+    """Merges many states of one kind, 64 at a time."""
+
+    def __init__(self, merge: Callable[[Sequence[Part]], Part]) -> None:
+        self._merge = merge
+        self._parts: list[Part] = []
+
+    def add(self, part: Part | None) -> None:
+        """Add a state; None is ignored."""
+        if part is not None:
+            self._parts.append(part)
+        if len(self._parts) >= _PENDING_PARTS:
+            self._parts = [self._merge(self._parts)]
+
+    def total(self) -> Part | None:
+        """Return the merged state, or None if nothing was added."""
+        if len(self._parts) == 1:
+            return self._parts[0]  # Merging a single state returns an equal one.
+        return self._merge(self._parts) if self._parts else None

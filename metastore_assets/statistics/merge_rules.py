@@ -1,0 +1,108 @@
+"""Rules that merge one statistic of all columns of several tables of states at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from metastore_assets.statistics.declaration import MergeRule
+from metastore_assets.values.types import TypeClass
+
+Integers = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class MergeParts:
+    """Tables of states with the same columns in the same order, and which parts count for which column.
+
+    Matrices have a row per table and a column per column of the data table.
+    """
+
+    tables: Sequence[pa.Table]
+    non_empty: Flags
+    """Matrix: whether the part has values of the column."""
+    untyped: Flags
+    """By column: whether a part with values has no type class, so that the merged column has none."""
+    has_lengths: Flags
+    """By column: whether lengths can be merged: all parts with values have a type class, or none has."""
+    classes: Sequence[TypeClass | None]
+    """By column: the type class of the merged column."""
+    union: pa.StructType
+    """The typed union of the values of all tables."""
+
+    def __len__(self) -> int:
+        return len(self.classes)
+
+    @property
+    def typed(self) -> Flags:
+        """Matrix: whether the part has values of a column whose values all have a type class."""
+        return self.non_empty & ~self.untyped
+
+    @property
+    def sketched(self) -> Flags:
+        """Matrix: whether the part's distinct sketch counts. Hidden values have no type class but have a sketch."""
+        return self.non_empty & self.has_lengths
+
+    def states_by_column(self, name: str, counted: Flags) -> list[list[Any]]:
+        """Return by column the values of the parts that a matrix of flags selects."""
+        by_part = [table[name].to_pylist() for table in self.tables]
+        return [
+            [part[at] for part, flag in zip(by_part, flags, strict=True) if flag]
+            for at, flags in enumerate(counted.T.tolist())
+        ]
+
+
+def integer_matrix(tables: Sequence[pa.Table], name: str) -> tuple[Integers, Flags]:
+    """Return an integer column of all tables as a matrix with 0 for null, and a matrix of where it is not null."""
+    column = chain_column(tables, name)
+    return to_matrix(tables, column.fill_null(0)), to_matrix(tables, column.is_valid())
+
+
+def chain_column(tables: Sequence[pa.Table], name: str) -> pa.ChunkedArray:
+    """Return a column of all tables in sequence: one call of Arrow costs more than its work on a few values."""
+    columns = [table[name] for table in tables]
+    return pa.chunked_array([chunk for column in columns for chunk in column.chunks], columns[0].type)
+
+
+def to_matrix(tables: Sequence[pa.Table], values: pa.ChunkedArray) -> npt.NDArray[Any]:
+    """Return the values of a chained column without nulls as a matrix with a row per table."""
+    return values.to_numpy().reshape(len(tables), -1)
+
+
+def _sum(parts: MergeParts, name: str) -> pa.Array:
+    return _masked_sum(parts, name, ~parts.untyped)
+
+
+def _length_sum(parts: MergeParts, name: str) -> pa.Array:
+    return _masked_sum(parts, name, parts.has_lengths)
+
+
+def _masked_sum(parts: MergeParts, name: str, defined: Flags) -> pa.Array:
+    values, is_known = integer_matrix(parts.tables, name)
+    is_null = (parts.non_empty & ~is_known).any(axis=0) | ~defined
+    return pa.array(np.where(parts.non_empty, values, 0).sum(axis=0), mask=is_null)
+
+
+def _length_extreme(parts: MergeParts, name: str, *, choose: np.ufunc, neutral: int) -> pa.Array:
+    values, is_known = integer_matrix(parts.tables, name)
+    is_known &= parts.non_empty
+    is_null = ~(is_known.any(axis=0) & parts.has_lengths)
+    return pa.array(choose.reduce(np.where(is_known, values, neutral), axis=0), mask=is_null)
+
+
+_RANGE = np.iinfo(np.int64)
+
+RULES: Mapping[MergeRule, Callable[[MergeParts, str], pa.Array]] = {
+    "sum": _sum,
+    "length_sum": _length_sum,
+    "length_minimum": partial(_length_extreme, choose=np.minimum, neutral=_RANGE.max),
+    "length_maximum": partial(_length_extreme, choose=np.maximum, neutral=_RANGE.min),
+}
+"""By rule: a function that merges the statistic of that name and returns a value per column."""

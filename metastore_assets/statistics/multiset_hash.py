@@ -1,0 +1,81 @@
+"""A hash of the multiset of a column's values and nulls, which does not depend on the order of rows."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from metastore_assets.startup import pc
+from metastore_assets.statistics.column import ColumnStatistics
+from metastore_assets.statistics.hashing import Words, finalise
+from metastore_assets.statistics.interface import BuiltinStatistic, Fold, ProfileContext
+
+if TYPE_CHECKING:
+    from metastore_assets.statistics.blocks import Block
+
+_NULL_HASHES = finalise(np.array([0x6E756C6C, 0x4E554C4C], np.uint64))  # of "null" and "NULL"
+
+
+def multiset_hash(hashes: tuple[Words, Words], counts: npt.NDArray[np.int64]) -> bytes:
+    """Return a 128-bit hash of a multiset: per half, the sum of hash times count modulo 2**64.
+
+    Equal multisets have equal hashes, and the hash of a union is the sum of hashes. Different multisets have equal
+    hashes with a probability of about 2**-64, unless they were chosen to collide.
+    """
+    weights = counts.view(np.uint64)
+    sums = [int((half * weights).sum(dtype=np.uint64)) for half in hashes]
+    return struct.pack("<2Q", *sums)
+
+
+def multiset_hash_of_nulls(count: int) -> bytes:
+    """Return the hash of a multiset of `count` nulls."""
+    return struct.pack("<2Q", *(null * count % 2**64 for null in _NULL_HASHES.tolist()))
+
+
+def add_multiset_hashes(hashes: Sequence[bytes]) -> bytes:
+    """Return the hash of the union of the multisets."""
+    halves = [struct.unpack("<2Q", each) for each in hashes]
+    return struct.pack("<2Q", *(sum(column) % 2**64 for column in zip(*halves, strict=True)))
+
+
+class MultisetHash(BuiltinStatistic[Fold[bytes]]):
+    """The hash by which rewritten but unchanged rows are recognized.
+
+    `merge_states` merges it, because parts that have only nulls count as well.
+    """
+
+    name = "multiset_hash"
+    version = "1"
+    columns = ("multiset_hash",)
+
+    def initial(self, context: ProfileContext) -> Fold[bytes]:
+        """Return the hash of nothing."""
+        return Fold(add_multiset_hashes)
+
+    def update(self, state: Fold[bytes], block: Block) -> Fold[bytes]:
+        """Add the hash of a block's values, NaN included."""
+        state.add(multiset_hash(block.hashes, block.counts))
+        return state
+
+    def to_fields(self, state: Fold[bytes], row: ColumnStatistics) -> Mapping[str, Any]:
+        """Return the hash of values and nulls as a field."""
+        state.add(multiset_hash_of_nulls(row.null_count))
+        return {"multiset_hash": state.total()}
+
+
+def sum_multiset_hashes(tables: Sequence[pa.Table], undefined: npt.NDArray[np.bool_]) -> pa.Array:
+    """Return the sums of the hashes of all tables by column, null where one is null or the column is `undefined`."""
+    is_null = undefined.copy()
+    total = np.zeros((len(undefined), 2), np.uint64)
+    for table in tables:
+        column = table["multiset_hash"].chunk(0) if table.num_rows else pa.array([], pa.binary())
+        is_null |= column.is_null().to_numpy(zero_copy_only=False)
+        halves = column.fill_null(bytes(16)).cast(pa.binary(16))
+        total += np.frombuffer(halves.buffers()[1], "<u8", 2 * len(halves), 16 * halves.offset).reshape(-1, 2)
+    sums = pa.FixedSizeBinaryArray.from_buffers(pa.binary(16), len(undefined), [None, pa.py_buffer(total)])
+    return pc.if_else(pa.array(is_null), None, sums.cast(pa.binary()))

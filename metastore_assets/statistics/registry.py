@@ -1,0 +1,49 @@
+"""The registry of built-in statistics.
+
+To add a statistic, declare its results in `column.ColumnStatistics`, write its class in one module, and add it here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+from metastore_assets.statistics.counts import NanCount, TrueCount
+from metastore_assets.statistics.distinct import DistinctCount
+from metastore_assets.statistics.extremes import Extremes
+from metastore_assets.statistics.histogram import HistogramStatistic
+from metastore_assets.statistics.interface import BuiltinStatistic
+from metastore_assets.statistics.lengths import Lengths
+from metastore_assets.statistics.moments import MomentStatistics
+from metastore_assets.statistics.multiset_hash import MultisetHash
+from metastore_assets.statistics.quantiles import QuantileStatistics
+from metastore_assets.statistics.user_defined.states import UserStates
+
+DISTINCT_COUNT, HISTOGRAM = DistinctCount(), HistogramStatistic()
+
+BUILTIN_STATISTICS: tuple[BuiltinStatistic[Any], ...] = (
+    UserStates(),
+    NanCount(),
+    TrueCount(),
+    Lengths(),
+    Extremes(),
+    MultisetHash(),
+    MomentStatistics(),
+    QuantileStatistics(),
+    DISTINCT_COUNT,
+    HISTOGRAM,
+)
+"""All statistics in the order in which they are updated and merged.
+
+`merge` of a statistic may read what earlier ones merged: distinct counts depend on counts and extremes, digests depend
+on moments.
+"""
+
+
+def _digest_versions() -> str:
+    versions = ",".join(f"{statistic.name}={statistic.version}" for statistic in BUILTIN_STATISTICS)
+    return hashlib.sha256(versions.encode()).hexdigest()[:8]
+
+
+STATISTICS_VERSION = _digest_versions()
+"""Changes with the version of any built-in statistic."""
