@@ -24,7 +24,7 @@ from metastore_assets.lookup.quantiles import (
 )
 from metastore_assets.lookup.results import AsOf, Count, Quantile
 from metastore_assets.statistics.column import ColumnStatistics
-from metastore_assets.statistics.finalize import derive_frequencies
+from metastore_assets.statistics.derivable import derive_frequencies
 from metastore_assets.statistics.frequencies import EMPTY, Frequencies
 from metastore_assets.statistics.spread import Spread, spread
 from metastore_assets.values.physical import order_key

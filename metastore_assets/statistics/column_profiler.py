@@ -28,7 +28,7 @@ from metastore_assets.statistics.multiset_hash import add_multiset_hashes, multi
 from metastore_assets.statistics.registry import BUILTIN_STATISTICS, DISTINCT_COUNT, HISTOGRAM
 from metastore_assets.statistics.runs import BLOCK, SortedValues
 from metastore_assets.statistics.value_filter import build_filter
-from metastore_assets.values.leaves import LeafColumn
+from metastore_assets.values.leaf_columns import LeafColumn
 from metastore_assets.values.types import TypeClass, class_named, type_text
 
 

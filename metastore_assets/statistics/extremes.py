@@ -17,8 +17,8 @@ from metastore_assets.statistics.interface import BuiltinStatistic, ProfileConte
 from metastore_assets.statistics.lengths import is_byte_string
 from metastore_assets.statistics.merge_rules import Flags, MergeParts
 from metastore_assets.statistics.union import scatter_values, select_class
-from metastore_assets.values.bounds import lower_bound, upper_bound
 from metastore_assets.values.physical import comparable, numbers, order_key
+from metastore_assets.values.truncation import truncate_lower, truncate_upper
 from metastore_assets.values.types import TypeClass
 
 if TYPE_CHECKING:
@@ -66,8 +66,8 @@ class Extremes(BuiltinStatistic[ExtremesState]):
         minimum, maximum = state.minimum, state.maximum
         minimum_exact = maximum_exact = True
         if minimum is not None and maximum is not None and is_byte_string(state.cls):
-            minimum, minimum_exact = lower_bound(minimum.as_buffer().to_pybytes(), state.cls)
-            maximum, maximum_exact = upper_bound(maximum.as_buffer().to_pybytes(), state.cls)
+            minimum, minimum_exact = truncate_lower(minimum.as_buffer().to_pybytes(), state.cls)
+            maximum, maximum_exact = truncate_upper(maximum.as_buffer().to_pybytes(), state.cls)
         return {
             "minimum": minimum,
             "maximum": maximum,
