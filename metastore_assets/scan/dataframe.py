@@ -22,7 +22,7 @@ from metastore_assets.messages import close_names
 from metastore_assets.scan.matching_rows import matching_rows
 from metastore_assets.scan.scan_plan import ScanPlan, Which, plan_scan
 from metastore_assets.scan.spark_types import sent_array, spark_arrow_type
-from metastore_assets.spark.runner import SizedRunner, balanced_bins, pack, parallelism, prepare_task
+from metastore_assets.spark.runner import SizedRunner, balance_bins, count_slots, pack, prepare_task
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -61,7 +61,7 @@ def scan(
     shown = from_arrow_schema(sent)
     if not work:
         return spark.createDataFrame([], shown)
-    bins = balanced_bins([float(own.bytes + 1) for _, own in work], parallelism(spark) * _BINS_PER_SLOT)
+    bins = balance_bins([float(own.bytes + 1) for _, own in work], count_slots(spark) * _BINS_PER_SLOT)
     packed = [pack([work[at] for at in group]) for group in bins]
     frame = spark.range(0, len(packed), 1, len(packed)).mapInArrow(
         partial(_read, packed, pack((schema, places, sent)), limit), shown

@@ -27,7 +27,7 @@ from metastore_assets.scan.scan_plan import ScanPlan, plan_scan_of, plan_table
 from metastore_assets.scan.scanner import TableScanner
 from metastore_assets.scan.spark_types import spark_arrow_type
 from metastore_assets.spark.pyspark_compat import arrow_schema
-from metastore_assets.spark.runner import balanced_bins, pack, prepare_task
+from metastore_assets.spark.runner import balance_bins, pack, prepare_task
 from metastore_assets.store.objects import ObjectStore
 
 _NAME = "metastore"
@@ -77,7 +77,7 @@ class MetastoreReader(DataSourceReader):
         table.check_types(places, self._schema)
         shape = (table.schema, places, arrow_schema(self._schema))
         count = max(_FEWEST_SPLITS, sum(own.bytes for _, own in work) // _SPLIT_BYTES)
-        bins = balanced_bins([float(own.bytes + 1) for _, own in work], count)
+        bins = balance_bins([float(own.bytes + 1) for _, own in work], count)
         lots = [pack(([work[at] for at in group], *shape)) for group in bins]
         return [InputPartition(lot) for lot in lots] or [InputPartition(None)]
 

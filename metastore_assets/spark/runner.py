@@ -1,7 +1,7 @@
-"""Run functions of tasks on Spark: one Python task per bin of work, results back as values.
+"""The task runner of Spark, and the parts that other Spark jobs share with it.
 
-A frame of tasks drives `mapInArrow`; no row of data crosses from a JVM to Python. Needs no other package on the
-workers than this one.
+A job is a frame of task numbers with `mapInArrow`. Tasks and results travel as pickles: no row of a table crosses from
+the JVM to Python. Workers need no other package than this one.
 """
 
 from __future__ import annotations
@@ -35,26 +35,30 @@ R = TypeVar("R")
 
 
 @dataclass(frozen=True)
-class _Raised:
+class _TaskError:
+    """The error of a task, in place of its result."""
+
     error: MetastoreError
 
 
 @dataclass(frozen=True)
-class _Counted:
-    traffic: IoCounts
+class _TaskIoCounts:
+    """What a Spark task read and wrote, beside its results."""
+
+    counts: IoCounts
 
 
 SPARK_BYTES = 32 << 20
 """Bytes to read from which on a `SizedRunner` uses Spark."""
-_WALKED = 20_000
-"""Objects that a worker may have PySpark walk after every task: the modules of one task alone are over 100,000."""
+_COLLECTED_OBJECTS = 20_000
+"""Objects that PySpark's garbage collection may visit after each task. Imported modules alone are over 100,000."""
 _WORKER_ENDED = "Python worker exited unexpectedly"
 _BINS_PER_SLOT = 4
-"""Bins of work per parallel slot: enough to even out tasks of unknown length, few enough to launch at once."""
+"""Bins of tasks per slot: enough to balance tasks of unknown duration, few enough to start at once."""
 
 
-def parallelism(spark: SparkSession) -> int:
-    """Number of tasks that the cluster runs at once, as far as Spark tells; at least 1."""
+def count_slots(spark: SparkSession) -> int:
+    """Return how many tasks a session runs at the same time, as reported by Spark; at least 1."""
     return count_remote_slots(spark) if is_remote(spark) else max(1, spark.sparkContext.defaultParallelism)
 
 
@@ -72,7 +76,7 @@ class SparkRunner(TaskRunner):
 
     @property
     def parallelism(self) -> int:
-        return parallelism(self._spark())
+        return count_slots(self._spark())
 
     def outcomes(
         self,
@@ -167,47 +171,50 @@ def _run_job(
 ) -> list[R]:
     """Return `[function(task) for task in tasks]`, computed in one Spark job. There is at least one task."""
     weights = [cost + 1 for cost in costs] if costs is not None else [1.0] * len(tasks)
-    bins = balanced_bins(weights, parallelism(spark) * _BINS_PER_SLOT)
+    bins = balance_bins(weights, count_slots(spark) * _BINS_PER_SLOT)
     packed = [pack([(index, tasks[index]) for index in group]) for group in bins]
     frame = spark.range(0, len(packed), 1, len(packed)).mapInArrow(
         partial(_run_bins, pack(function), packed, is_counting_io()), "result binary"
     )
-    numbered: dict[int, R] = dict(results(collected(frame)))
+    numbered: dict[int, R] = dict(unpack_results(collect_results(frame)))
     return [numbered[index] for index in range(len(tasks))]
 
 
 def _run_bins(
-    function: bytes, packed: Sequence[bytes], counted: bool, batches: Iterable[pa.RecordBatch]
+    packed_function: bytes, packed_bins: Sequence[bytes], counts_io: bool, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     prepare_task()
-    unpacked = pickle.loads(function)
-    with counting(counted) as count:
+    function = pickle.loads(packed_function)
+    with packing_io_counts(counts_io) as pack_counts:
         for batch in batches:
             for index in batch.column("id").to_pylist():
-                for number, task in pickle.loads(packed[index]):
-                    yield result_batch(_packed_result(unpacked, number, task))
-        if counted:
-            yield result_batch(count())
+                for number, task in pickle.loads(packed_bins[index]):
+                    yield result_batch(_pack_result(function, number, task))
+        if counts_io:
+            yield result_batch(pack_counts())
 
 
 @contextmanager
-def counting(counted: bool) -> Iterator[Callable[[], bytes]]:
-    """In a task: count what the block reads and writes, if that is wanted. What is given makes it a result, which
-    `results` adds to the driver's count, and leaves out."""
-    with count_io() if counted else nullcontext(IoCounter()) as meter:
-        yield lambda: pack(_Counted(meter.counts()))
+def packing_io_counts(enabled: bool) -> Iterator[Callable[[], bytes]]:
+    """Count what the block reads and writes in a Spark task, if enabled.
+
+    Yields:
+        A function that packs the counts as a result. `unpack_results` adds them to the counts of the driver.
+    """
+    with count_io() if enabled else nullcontext(IoCounter()) as counter:
+        yield lambda: pack(_TaskIoCounts(counter.counts()))
 
 
 def result_batch(blob: bytes) -> pa.RecordBatch:
-    """One packed result as a row of the column `result`."""
+    """Return a packed result as one row of the column `result`."""
     return pa.record_batch([pa.array([blob], pa.binary())], ["result"])
 
 
 def pack(value: object) -> bytes:
-    """A task, a function or a result as bytes, for `pickle.loads` in another process.
+    """Return a task, a function or a result as bytes for `pickle.loads` in another process.
 
-    Functions may have been defined where only the driver knows them. Arrow scalars, which functions may hold, would be
-    pickled as Python values, which end at microseconds and at the year 9999: here they travel as Arrow.
+    Functions may be local to the driver. Arrow scalars travel as Arrow arrays: pickled as Python values, they would
+    lose nanoseconds and years beyond 9999.
     """
     sink = io.BytesIO()
     _pickler()(sink, pickle.HIGHEST_PROTOCOL).dump(value)
@@ -221,65 +228,73 @@ def _pickler() -> Callable[..., pickle.Pickler]:
     class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         def reducer_override(self, obj: Any) -> Any:
             if isinstance(obj, pa.Scalar):
-                return _scalar_of, (pa.repeat(obj, 1),)
+                return _first_scalar, (pa.repeat(obj, 1),)
             return super().reducer_override(obj)  # type: ignore[no-untyped-call]
 
     return Pickler
 
 
-def _scalar_of(values: pa.Array) -> pa.Scalar:
+def _first_scalar(values: pa.Array) -> pa.Scalar:
     return values[0]
 
 
-def collected(frame: DataFrame) -> pa.Table:
-    """The rows of a frame. Raises WorkerEndedError when that, and no exception of a task, made its job fail."""
+def collect_results(frame: DataFrame) -> pa.Table:
+    """Return the rows of a frame with one binary column. Raises WorkerEndedError when a worker crashed."""
     try:
         with interrupting_jobs(frame.sparkSession):
             return collect_blobs(frame)
     except Exception as error:
-        # Spark has no class for it, and wraps it in those of Py4J or of Connect.
+        # Spark has no exception class for a crash, and wraps it in classes of Py4J or Connect.
         if _WORKER_ENDED not in str(error) or _is_interrupt(error):
             raise
         raise WorkerEndedError(
-            "a Python worker of Spark ended at its work: it crashed, or was killed for want of memory; give the "
+            "a Python worker of Spark ended during a task: it crashed, or was killed for lack of memory; give the "
             "workers more memory, or run fewer tasks at a time"
         ) from error
 
 
 def _is_interrupt(error: Exception) -> bool:
-    """Whether it is but what Ctrl-C or the like led to: workers end of that too."""
-    seen: BaseException | None = error
-    while isinstance(seen, Exception):
-        seen = seen.__cause__ or seen.__context__
-    return seen is not None
+    """Return whether an interrupt such as Ctrl-C caused an error: it ends workers too."""
+    cause: BaseException | None = error
+    while isinstance(cause, Exception):
+        cause = cause.__cause__ or cause.__context__
+    return cause is not None
 
 
-def results(table: pa.Table) -> list[Any]:
-    """The values that tasks sent back in the column `result`. Raises what the first failed one raised."""
-    sent = [pickle.loads(blob) for blob in table.column("result").to_pylist()]
-    for value in sent:
-        if isinstance(value, _Counted):
-            add_io_counts(value.traffic)
-    for value in sent:
-        if isinstance(value, _Raised):
+def unpack_results(table: pa.Table) -> list[Any]:
+    """Return the results of tasks from the column `result`. Raises the error of the first failed task."""
+    values = [pickle.loads(blob) for blob in table.column("result").to_pylist()]
+    for value in values:
+        if isinstance(value, _TaskIoCounts):
+            add_io_counts(value.counts)
+    for value in values:
+        if isinstance(value, _TaskError):
             raise value.error
-    return [value for value in sent if not isinstance(value, _Counted)]
+    return [value for value in values if not isinstance(value, _TaskIoCounts)]
 
 
-def failure(error: MetastoreError) -> bytes:
-    """A task's error as a result, for `results` to raise."""
-    return pack(_Raised(error))
+def pack_failure(error: MetastoreError) -> bytes:
+    """Return a task's error as a packed result, which `unpack_results` raises."""
+    return pack(_TaskError(error))
 
 
-def _packed_result(function: Callable[[T], R], number: int, task: T) -> bytes:
+def _pack_result(function: Callable[[T], R], number: int, task: T) -> bytes:
     try:
         return pack((number, function(task)))
     except MetastoreError as error:
-        return failure(error)
+        return pack_failure(error)
 
 
-def balanced_bins(weights: Sequence[float], count: int) -> list[list[int]]:
-    """Indices of `weights` in at most `count` bins of about equal total, heaviest bin first (longest task first)."""
+def balance_bins(weights: Sequence[float], count: int) -> list[list[int]]:
+    """Distribute items to bins of about equal weight.
+
+    Args:
+        weights: The weight of each item.
+        count: Most bins.
+
+    Returns:
+        The indices of each bin's items, the heaviest first; the heaviest bin is first.
+    """
     heap = [(0.0, index) for index in range(min(count, len(weights)))]
     groups: list[list[int]] = [[] for _ in heap]
     for index in sorted(range(len(weights)), key=lambda i: -weights[i]):
@@ -290,18 +305,18 @@ def balanced_bins(weights: Sequence[float], count: int) -> list[list[int]]:
 
 
 def prepare_task() -> None:
-    """What the functions that Spark runs do first, once per task."""
+    """Prepare a Python worker for a Spark task: call this first in each task."""
     limit_arrow_threads()
-    _set_aside()
+    _freeze_modules()
 
 
-def _set_aside() -> None:
-    """Take what a Spark worker has imported out of the collector's sight.
+def _freeze_modules() -> None:
+    """Exclude imported modules from garbage collection in a Spark worker.
 
-    PySpark collects garbage after each task, which for the modules alone is 60 ms of CPU, thirty times what a small
-    task takes itself. What is there when the next begins has outlived that, and stays; what tasks leave is collected.
+    PySpark collects garbage after each task. Measured: visiting the modules takes 60 ms of CPU, thirty times the work
+    of a small task. Objects that exist when a task begins have survived that collection; garbage of tasks is collected.
     """
     from pyspark import TaskContext
 
-    if TaskContext.get() is not None and len(gc.get_objects()) > _WALKED:
+    if TaskContext.get() is not None and len(gc.get_objects()) > _COLLECTED_OBJECTS:
         gc.freeze()

@@ -1,1 +1,1 @@
-"""Where files lie, on disk or in an object store, and which of those that metadata name may be read."""
+"""Reading files on local disk and in object stores: locations, path policy, and limits for foreign files."""

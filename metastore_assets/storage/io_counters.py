@@ -1,7 +1,7 @@
-"""What was read and written, counted where the bytes pass, for who asked to have it counted.
+"""Counters of files and bytes that a block of code reads and writes.
 
-Whoever opens files tells it here; a task in another process counts its own, and sends the count back. Nothing is
-counted, and nothing is in the way of the bytes, while nobody asked.
+Code that opens files records reads and writes here. A task in another process counts for itself, and the runner adds
+its counts. Outside of `count_io`, recording costs nothing.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _lock = threading.Lock()
 
 @dataclass(frozen=True)
 class FileCount:
-    """Files, as digests of where they are, and bytes. What is read twice counts twice in bytes, and once as a file."""
+    """Distinct files, as digests of their locations, and bytes. A file that is read twice counts its bytes twice."""
 
     files: frozenset[bytes] = frozenset()
     bytes: int = 0
@@ -34,7 +34,7 @@ class FileCount:
         return FileCount(self.files | other.files, self.bytes + other.bytes)
 
     def to_json(self) -> dict[str, int]:
-        """How many files and bytes."""
+        """Return the numbers of files and of bytes."""
         return {"files": len(self.files), "bytes": self.bytes}
 
 
@@ -55,25 +55,25 @@ class _Tally:
 
 @dataclass(frozen=True)
 class IoCounts:
-    """What was read, and what was written to its end. Picklable."""
+    """Counts of files that were read, and of files that were written completely."""
 
     read: FileCount = FileCount()
     written: FileCount = FileCount()
 
 
 class IoCounter:
-    """Counts by step. A step is whatever a name was given to; what is outside of all steps is of the step ``""``."""
+    """Counters by step, which `io_step` names. Reads and writes outside of all steps belong to the step ``""``."""
 
     def __init__(self) -> None:
         self._steps: dict[str, tuple[_Tally, _Tally]] = {}
 
     def tallies(self, step: str) -> tuple[_Tally, _Tally]:
-        """Where a step's reads and writes are counted."""
+        """Return the mutable counters of a step's reads and writes."""
         with _lock:
             return self._steps.setdefault(step, (_Tally(), _Tally()))
 
     def counts(self, step: str = "") -> IoCounts:
-        """What a step has read and written up to now."""
+        """Return what a step has read and written so far."""
         read, written = self.tallies(step)
         return IoCounts(read.count(), written.count())
 
@@ -82,13 +82,13 @@ _current: ContextVar[tuple[IoCounter, str] | None] = ContextVar("traffic", defau
 
 
 def is_counting_io() -> bool:
-    """Whether anybody counts what this thread reads and writes."""
+    """Return whether the calling thread is in a block of `count_io`."""
     return _current.get() is not None
 
 
 @contextmanager
 def count_io() -> Iterator[IoCounter]:
-    """Count what the block reads and writes, here and, of `add_io_counts`, elsewhere."""
+    """Count what the block reads and writes, in this process and through `add_io_counts` in others."""
     meter = IoCounter()
     token = _current.set((meter, ""))
     try:
@@ -99,7 +99,7 @@ def count_io() -> Iterator[IoCounter]:
 
 @contextmanager
 def io_step(name: str) -> Iterator[None]:
-    """What the block reads and writes is of this step, if anybody counts; an inner step's is not the outer's."""
+    """Count reads and writes of the block under the name of a step. An inner step's do not count for the outer one."""
     current = _current.get()
     if current is None:
         yield
@@ -111,40 +111,42 @@ def io_step(name: str) -> Iterator[None]:
         _current.reset(token)
 
 
-def record_read(place: str, size: int) -> None:
-    """So many bytes of the file or object at that place were read."""
+def record_read(location: str, size: int) -> None:
+    """Count a read of `size` bytes of the file or object at a location."""
     if (current := _current.get()) is not None:
-        current[0].tallies(current[1])[0].add(_digests(place), size)
+        current[0].tallies(current[1])[0].add(_digests(location), size)
 
 
-def record_write(place: str, size: int) -> None:
-    """A file or object of so many bytes was written there."""
+def record_write(location: str, size: int) -> None:
+    """Count that a file or object of `size` bytes was written at a location."""
     if (current := _current.get()) is not None:
-        current[0].tallies(current[1])[1].add(_digests(place), size)
+        current[0].tallies(current[1])[1].add(_digests(location), size)
 
 
 def add_io_counts(traffic: IoCounts) -> None:
-    """What another process read and wrote for this one."""
+    """Add the counts of another process that worked for this one."""
     if (current := _current.get()) is not None:
         for tally, count in zip(current[0].tallies(current[1]), (traffic.read, traffic.written), strict=True):
             tally.add(count.files, count.bytes)
 
 
-def read_recorder(place: str) -> Callable[[int], None]:
-    """To be told of so many bytes that were read of a file or object, whichever thread reads them, for whoever counts
-    now."""
+def read_recorder(location: str) -> Callable[[int], None]:
+    """Return a function that counts reads of one file or object, by their bytes, from any thread.
+
+    They count for the block of `count_io` in which this function was called.
+    """
     if (current := _current.get()) is None:
         return lambda size: None
-    return partial(current[0].tallies(current[1])[0].add, _digests(place))
+    return partial(current[0].tallies(current[1])[0].add, _digests(location))
 
 
-def counting_input(file: pa.NativeFile, place: str) -> pa.NativeFile:
-    """The opened file, whose reads are counted from now on, for whoever counts now."""
-    return pa.PythonFile(_CountingInput(file, read_recorder(place)), mode="r") if is_counting_io() else file
+def counting_input(file: pa.NativeFile, location: str) -> pa.NativeFile:
+    """Return an opened file whose reads are counted for the current block of `count_io`."""
+    return pa.PythonFile(_CountingInput(file, read_recorder(location)), mode="r") if is_counting_io() else file
 
 
 class IoCountingThreadPool(ThreadPoolExecutor):
-    """Threads that count for who gave them their work."""
+    """A thread pool whose threads count reads and writes for the thread that submitted the work."""
 
     def submit(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         return super().submit(copy_context().run, function, *args, **kwargs)
@@ -175,7 +177,7 @@ class _CountingInput(io.RawIOBase):
         return data
 
     def read_buffer(self, size: int) -> pa.Buffer:
-        """The same without a copy: what Arrow asks for."""
+        # Arrow calls this instead of `read`, to avoid a copy.
         data = self._file.read_buffer(size)
         self._note(data.size)
         return data
@@ -186,5 +188,5 @@ class _CountingInput(io.RawIOBase):
         super().close()
 
 
-def _digests(place: str) -> frozenset[bytes]:
-    return frozenset((blake2b(place.encode("utf-8", "surrogatepass"), digest_size=8).digest(),))
+def _digests(location: str) -> frozenset[bytes]:
+    return frozenset((blake2b(location.encode("utf-8", "surrogatepass"), digest_size=8).digest(),))

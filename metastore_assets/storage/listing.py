@@ -1,4 +1,8 @@
-"""A file as a listing shows it, and the paths of such files."""
+"""Files as a listing shows them, and listings of local folders and object stores.
+
+Filters of listings are functions of a path relative to the listed location: `keep` for files, and `descend` for
+folders, which is called once per folder.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +15,7 @@ from metastore_assets.storage.object_store import object_errors
 
 
 class StoredFile(NamedTuple):
-    """One file below a location, as a listing shows it. A named tuple, for there are many, and they travel."""
+    """One file below a location, as a listing shows it. A named tuple, because there are many, and they are pickled."""
 
     path: str
     """Relative to the location, with `/` between segments. Empty when the location is the file itself."""
@@ -21,44 +25,53 @@ class StoredFile(NamedTuple):
 
 
 def object_key(prefix: str, path: str) -> str:
-    """The key of a file below a prefix. Raises OSError for a path that leads out of it."""
+    """Return the key of a file below a prefix. Raises OSError for a path that leaves the prefix."""
     return f"{prefix}/{checked_path(path)}".strip("/")
 
 
 def checked_path(path: str) -> str:
-    """A path that stays below. Raises OSError for another: only `reach` decides how far a table may."""
+    """Return a path without `..`. Raises OSError for other paths: only `LocationPolicy` resolves them."""
     if ".." in path.split("/"):
         raise OSError(f"the path {path!r} leads out of its folder")
     return path
 
 
 def local_stored_file(path: str, stat: os.stat_result) -> StoredFile:
-    """A file on local disk."""
+    """Return the listed form of a file on local disk."""
     return StoredFile(path, stat.st_size, str(stat.st_mtime_ns))
 
 
 def remote_stored_file(path: str, info: Mapping[str, Any]) -> StoredFile:
-    """An object, of what the store says of it."""
+    """Return the listed form of an object from the metadata of the store."""
     return StoredFile(path, info["size"], info["e_tag"] or info["last_modified"].isoformat())
 
 
 _LISTINGS = 16
-"""Folders of an object store listed at a time."""
+"""Folders of an object store that are listed at the same time."""
 
-Wanted = Callable[[str], bool]
+PathFilter = Callable[[str], bool]
 
 
 def files_on_disk(
     root: str,
     on_disk: Callable[[str], str],
-    keep: Wanted,
-    descend: Wanted,
+    keep: PathFilter,
+    descend: PathFilter,
     folder: str = "",
     above: frozenset[tuple[int, int]] = frozenset(),
 ) -> Iterator[StoredFile]:
-    """The files in a folder below `root`, at any depth. `on_disk` refuses links that lead where nothing may be read.
+    """Yield the files below a folder, at any depth.
 
-    Raises OSError for links in a circle and for those that lead nowhere.
+    Args:
+        root: Path of the listed location.
+        on_disk: Raises OSError for a symbolic link, given as a path below `root`, that may not be followed.
+        keep: Selects files by their path below `root`.
+        descend: Selects folders by their path below `root`.
+        folder: The folder below `root`; empty for `root` itself.
+        above: Device and inode numbers of the folders above, to detect cycles of links.
+
+    Raises:
+        OSError: A link leads nowhere, or to a folder that contains it.
     """
     full_path = f"{root.rstrip('/')}/{folder}" if folder else root
     stat = os.stat(full_path)
@@ -79,41 +92,47 @@ def files_on_disk(
                 else:
                     yield local_stored_file(path, entry.stat())
             except FileNotFoundError:
-                # Removed since the folder was opened: then it is no part of the listing. A dangling link is.
+                # A file that was removed meanwhile is not part of the listing. A dangling link is an error.
                 if entry.is_symlink():
                     raise
 
 
 def objects_at_once(
-    store: Any, prefix: str, uri: str, keep: Wanted, descend: Wanted
+    store: Any, prefix: str, uri: str, keep: PathFilter, descend: PathFilter
 ) -> Generator[StoredFile, None, bool]:
-    """The objects below a prefix, by listing it as a whole; returns whether there is any, wanted or not."""
-    found = False
-    wanted = {"": True}
+    """Yield the selected objects below a prefix from one listing of all objects.
 
-    def is_wanted(folder: str) -> bool:
-        if folder not in wanted:
-            wanted[folder] = is_wanted(folder.rpartition("/")[0]) and descend(folder)
-        return wanted[folder]
+    Returns whether there is any object, selected or not.
+    """
+    has_objects = False
+    is_selected = {"": True}
+
+    def is_in_selected_folder(folder: str) -> bool:
+        if folder not in is_selected:
+            is_selected[folder] = is_in_selected_folder(folder.rpartition("/")[0]) and descend(folder)
+        return is_selected[folder]
 
     with object_errors(uri):
         for chunk in store.list(prefix or None):
             for info in chunk:
-                found = True
+                has_objects = True
                 path = info["path"][len(prefix) :].lstrip("/")
-                # An object with the folder's own name is the marker that some console made for it.
-                if path and is_wanted(path.rpartition("/")[0]) and keep(path):
+                # An object with the name of the folder is a marker that a web console created for it.
+                if path and is_in_selected_folder(path.rpartition("/")[0]) and keep(path):
                     yield remote_stored_file(path, info)
-    return found
+    return has_objects
 
 
 def objects_by_folder(
-    store: Any, prefix: str, uri: str, keep: Wanted, descend: Wanted
+    store: Any, prefix: str, uri: str, keep: PathFilter, descend: PathFilter
 ) -> Generator[StoredFile, None, bool]:
-    """The same, by listing folder by folder, and only those that are wanted."""
-    found = False
+    """Yield the selected objects below a prefix from listings of the selected folders alone.
 
-    def level(folder: str) -> Any:
+    Returns whether there is any object or folder, selected or not.
+    """
+    has_objects = False
+
+    def list_folder(folder: str) -> Any:
         with object_errors(f"{uri.rstrip('/')}/{folder}" if folder else uri):
             return store.list_with_delimiter(object_key(prefix, folder) or None)
 
@@ -121,13 +140,13 @@ def objects_by_folder(
     with ThreadPoolExecutor(_LISTINGS) as pool:
         while folders:
             below: list[str] = []
-            for listed in pool.map(level, folders):
+            for listed in pool.map(list_folder, folders):
                 paths = [path[len(prefix) :].strip("/") for path in listed["common_prefixes"]]
-                found = found or bool(paths or listed["objects"])
+                has_objects = has_objects or bool(paths or listed["objects"])
                 below += filter(descend, paths)
                 for info in listed["objects"]:
                     path = info["path"][len(prefix) :].lstrip("/")
                     if path and path not in folders and keep(path):
                         yield remote_stored_file(path, info)
             folders = below
-    return found
+    return has_objects

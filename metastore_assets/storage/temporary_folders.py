@@ -1,7 +1,7 @@
-"""Temporary folders with rows of tables in them: removed at the latest when the next one is made on this machine.
+"""Temporary folders that may hold rows of tables.
 
-A process that is killed removes nothing. So each folder is locked by the process that uses it, and whoever makes one
-removes those that no process has locked. What needs no name is an unnamed file instead (`tempfile.TemporaryFile`).
+Each folder is locked by the process that uses it. A killed process leaves its folders, and the next process that
+creates one removes all folders without a lock. Data that needs no name goes to `tempfile.TemporaryFile` instead.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from contextlib import suppress
 _PREFIX = "metastore-"
 _SUFFIX = ".scratch"
 _UNLOCKED = ".unlocked"
-"""What the name of an empty folder ends with until it is locked."""
+"""Suffix of a new, empty folder until it is locked."""
 _open: set[TemporaryFolder] = set()
 
 
@@ -30,18 +30,18 @@ class TemporaryFolder:
         self.path = unlocked.removesuffix(_UNLOCKED) + _SUFFIX
         try:
             self._lock = os.open(unlocked, os.O_RDONLY | os.O_DIRECTORY)
-            with suppress(OSError):  # A file system without locks: then nobody can take one either.
+            with suppress(OSError):  # A file system without locks: no other process can lock the folder either.
                 fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             _open.add(self)
             os.rename(unlocked, self.path)
-        except BaseException:  # Ctrl-C too.
+        except BaseException:  # Also an interrupt.
             _open.discard(self)
             for path in (unlocked, self.path):
                 shutil.rmtree(path, ignore_errors=True)
             raise
 
     def remove(self) -> None:
-        """Remove it with all that is in it. Does nothing the second time, nor in a fork of the process that made it."""
+        """Remove the folder and its content. Do nothing the second time, and in a fork of the creating process."""
         if self._process != os.getpid() or self not in _open:
             return
         _open.discard(self)
@@ -57,13 +57,13 @@ class TemporaryFolder:
 
 @atexit.register
 def remove_own_folders() -> None:
-    """Remove the folders of this process, which is about to end."""
+    """Remove the folders of this process before it exits."""
     for folder in list(_open):
         folder.remove()
 
 
 def remove_abandoned_folders() -> None:
-    """Remove the folders of this user's processes that ended without doing so."""
+    """Remove the folders of ended processes of this user."""
     with suppress(OSError), os.scandir(tempfile.gettempdir()) as entries:
         for entry in entries:
             if entry.name.startswith(_PREFIX) and entry.name.endswith(_SUFFIX):

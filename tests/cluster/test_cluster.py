@@ -18,7 +18,7 @@ import metastore_assets
 from metastore_assets.pipeline import engine
 from metastore_assets.pipeline.refresh import refresh
 from metastore_assets.pipeline.verifying.verify import verify
-from metastore_assets.spark.runner import parallelism
+from metastore_assets.spark.runner import count_slots
 from metastore_assets.spark.session import get_spark_session
 from tests.cluster.standalone import Cluster, standalone_cluster
 from tests.pipeline.support import Lake, assert_same, everything, everything_on_spark
@@ -103,7 +103,7 @@ def killed_at(what: str, cluster: Cluster, slow_log: Path, work: Callable[[], ob
 
 def both_at_work(session: SparkSession) -> None:
     ends = time.monotonic() + 60
-    while parallelism(session) < 2:
+    while count_slots(session) < 2:
         assert time.monotonic() < ends, "the executors do not come"
         time.sleep(0.5)
 

@@ -19,7 +19,7 @@ from metastore_assets.errors import ConfigError, FragmentError, MetastoreError, 
 from metastore_assets.pipeline.refresh import refresh
 from metastore_assets.spark import local_server as server
 from metastore_assets.spark.connect import connect_session, local_master
-from metastore_assets.spark.runner import SparkRunner, parallelism
+from metastore_assets.spark.runner import SparkRunner, count_slots
 from tests.pipeline.support import Lake, assert_same, everything, everything_on_spark
 from tests.spark.remote_tasks import beat, double_or_fail, end_worker, process_of
 
@@ -56,7 +56,7 @@ def remote(discovery: Path) -> Iterator[SparkSession]:
 
 
 def test_a_session_says_how_much_runs_at_a_time(remote: SparkSession) -> None:
-    assert parallelism(remote) == 2
+    assert count_slots(remote) == 2
 
 
 def test_every_task_runs_once_and_progress_is_told(remote: SparkSession) -> None:

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from pyspark.errors import PythonException
 
 from metastore_assets.errors import FragmentError, WorkerEndedError
-from metastore_assets.spark.runner import SparkRunner, balanced_bins, collected
+from metastore_assets.spark.runner import SparkRunner, balance_bins, collect_results
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -31,7 +31,7 @@ def double_or_fail(number: int) -> int:
 
 @given(st.lists(st.floats(0, 1e9), max_size=60), st.integers(1, 9))
 def test_bins_hold_every_task_once_and_are_balanced(weights: list[float], count: int) -> None:
-    bins = balanced_bins(weights, count)
+    bins = balance_bins(weights, count)
     assert sorted(index for group in bins for index in group) == list(range(len(weights)))
     assert len(bins) <= count
     totals = [sum(weights[index] for index in group) for group in bins]
@@ -118,4 +118,4 @@ def test_a_worker_that_an_interrupt_ended_is_no_fault_of_its_task() -> None:
                 raise RuntimeError("Python worker exited unexpectedly (crashed)")  # noqa: B904
 
     with pytest.raises(RuntimeError):
-        collected(cast("DataFrame", Interrupted()))
+        collect_results(cast("DataFrame", Interrupted()))

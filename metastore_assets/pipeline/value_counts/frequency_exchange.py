@@ -22,14 +22,14 @@ from metastore_assets.pipeline.profiles.stored import FrequencyReader
 from metastore_assets.pipeline.value_counts.exchange import EXCHANGED, blobs, exchanged_row, exchanged_rows, of_blob
 from metastore_assets.pipeline.value_counts.frequency_sums import FrequencySum, R, WriteSums, full_sums
 from metastore_assets.spark.runner import (
-    balanced_bins,
-    collected,
-    counting,
-    failure,
+    balance_bins,
+    collect_results,
     pack,
+    pack_failure,
+    packing_io_counts,
     prepare_task,
     result_batch,
-    results,
+    unpack_results,
 )
 from metastore_assets.statistics.frequencies import EMPTY, split_frequencies, sum_frequencies
 from metastore_assets.storage.io_counters import is_counting_io
@@ -61,7 +61,7 @@ def summed_on_spark(
     """
     slots = engine.slots()
     tasks, buckets = _map_tasks(sums, slots)
-    bins = balanced_bins([float(len(task.terms) * len(task.buckets)) for task in tasks], slots * 4)
+    bins = balance_bins([float(len(task.terms) * len(task.buckets)) for task in tasks], slots * 4)
     packed = [pack([tasks[index] for index in group]) for group in bins]
     partials = engine.session.range(0, len(packed), 1, len(packed)).mapInArrow(
         partial(_read_partials, store, spec, packed, is_counting_io()), EXCHANGED
@@ -69,7 +69,7 @@ def summed_on_spark(
     # Buckets are dealt out by number, not by hash: a bucket's file covers the columns it was planned for.
     ordered = partials.repartitionById(buckets, "bucket").sortWithinPartitions("bucket", "total", "position")
     summed = ordered.mapInArrow(partial(_sum_partials, spec, write, is_counting_io()), "result binary")
-    return results(collected(summed))
+    return unpack_results(collect_results(summed))
 
 
 def _map_tasks(sums: Sequence[FrequencySum], slots: int) -> tuple[list[_MapTask], int]:
@@ -105,14 +105,14 @@ def _read_partials(
 ) -> Iterator[pa.RecordBatch]:
     """Map side: the partial sum of each column over a chunk of terms, one blob or more per column and sign."""
     prepare_task()
-    with counting(counted) as count, StatesReader(store) as opened:
+    with packing_io_counts(counted) as count, StatesReader(store) as opened:
         for batch in batches:
             for index in batch.column("id").to_pylist():
                 for task in pickle.loads(packed[index]):
                     try:
                         yield from _partials(opened, spec, task)
                     except MetastoreError as error:
-                        yield exchanged_row(0, -1, -1, 1, failure(error))
+                        yield exchanged_row(0, -1, -1, 1, pack_failure(error))
         if counted:
             yield exchanged_row(0, -1, -1, 1, count())
 
@@ -149,7 +149,7 @@ def _sum_partials(
     """Reduce side: rows arrive by bucket, profile and column; each column is summed and written."""
     prepare_task()
     rows = exchanged_rows(batches)
-    with counting(counted) as count:
+    with packing_io_counts(counted) as count:
         for (_, total), group in groupby(rows, key=lambda row: (row[0], row[1])):
             if total < 0:
                 yield from (result_batch(row[4]) for row in group)
@@ -159,7 +159,7 @@ def _sum_partials(
                 lists = ((position, [(of_blob(row[4]), row[3]) for row in own]) for position, own in columns)
                 outcome = pack(write(total, full_sums(spec, lists)))
             except MetastoreError as error:
-                outcome = failure(error)
+                outcome = pack_failure(error)
             yield result_batch(outcome)
         if counted:
             yield result_batch(count())

@@ -19,14 +19,14 @@ import pyarrow.parquet as pq
 from metastore_assets.errors import MetastoreError
 from metastore_assets.spark.pyspark_compat import repartition_by_id
 from metastore_assets.spark.runner import (
-    collected,
-    counting,
-    failure,
+    collect_results,
+    count_slots,
     pack,
-    parallelism,
+    pack_failure,
+    packing_io_counts,
     prepare_task,
     result_batch,
-    results,
+    unpack_results,
 )
 from metastore_assets.statistics.fingerprints import FingerprintCounts, sum_fingerprints
 from metastore_assets.storage.io_counters import is_counting_io
@@ -57,7 +57,7 @@ def exchanged_prints(
     `read` gives the fingerprints, of that many bits, of one task; the more values a task has, the fewer bytes each of
     them takes. `values`: about how many there are in all. Both functions run in Spark's tasks. Raises what they raise.
     """
-    ranges = min(_MOST_RANGES, max(parallelism(spark), values // _ROWS_PER_RANGE + 1))
+    ranges = min(_MOST_RANGES, max(count_slots(spark), values // _ROWS_PER_RANGE + 1))
     packed = [pack(task) for task in tasks]
     sent = spark.range(0, len(packed), 1, max(1, len(packed))).mapInArrow(
         partial(_send, pack(read), packed, bits, ranges, is_counting_io()), _BLOB
@@ -65,7 +65,7 @@ def exchanged_prints(
     summed = repartition_by_id(sent, ranges, "range").mapInArrow(
         partial(_receive, pack(write), is_counting_io()), "result binary"
     )
-    return results(collected(summed))
+    return unpack_results(collect_results(summed))
 
 
 def _send(
@@ -75,13 +75,13 @@ def _send(
     prepare_task()
     function = pickle.loads(read)
     bounds = np.array([(at << bits) // ranges for at in range(1, ranges)], np.int64)
-    with counting(counted) as count:
+    with packing_io_counts(counted) as count:
         for batch in batches:
             for index in batch.column("id").to_pylist():
                 try:
                     own: FingerprintCounts = function(pickle.loads(packed[index]))
                 except MetastoreError as error:
-                    yield _row(0, failure(error))
+                    yield _row(0, pack_failure(error))
                     continue
                 ends = [0, *np.searchsorted(own.fingerprints, bounds).tolist(), len(own)]
                 for number, (start, stop) in enumerate(pairwise(ends)):
@@ -105,12 +105,12 @@ def _receive(write: bytes, counted: bool, batches: Iterable[pa.RecordBatch]) -> 
                 found.setdefault(number, []).append(decoded(data))
             else:
                 yield result_batch(data.to_pybytes())
-    with counting(counted) as count:
+    with packing_io_counts(counted) as count:
         for number in sorted(found):
             try:
                 outcome = pack(function(number, sum_fingerprints(found.pop(number))))
             except MetastoreError as error:
-                outcome = failure(error)
+                outcome = pack_failure(error)
             yield result_batch(outcome)
         if counted:
             yield result_batch(count())
