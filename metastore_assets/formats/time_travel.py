@@ -22,7 +22,7 @@ def parse_timestamp(at: str) -> datetime | None:
     return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
-def not_found(table: str, at: str, what: str, known: Iterable[object]) -> SnapshotNotFoundError:
+def state_not_found(table: str, at: str, what: str, known: Iterable[object]) -> SnapshotNotFoundError:
     """The error of a state that a table does not have. `what` says what may be named; `known` names some of it."""
     texts = [str(one) for one in known]
     shown = ", ".join(texts if len(texts) <= 20 else [*texts[:10], "…", *texts[-10:]]) or "none"

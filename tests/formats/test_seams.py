@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from metastore_assets.errors import SnapshotNotFoundError
 from metastore_assets.expressions.partition_filter import PartitionFilter
 from metastore_assets.formats.bounds import column_path
-from metastore_assets.formats.time_travel import not_found, parse_timestamp
+from metastore_assets.formats.time_travel import parse_timestamp, state_not_found
 from metastore_assets.storage.location_policy import PathMapping, path_without_origin
 
 
@@ -102,10 +102,10 @@ def test_only_dates_with_dashes_are_moments(at: str, moment: datetime | None) ->
 
 
 def test_an_unknown_state_says_which_there_are() -> None:
-    error = not_found("lake/t", "9", "versions", range(3))
+    error = state_not_found("lake/t", "9", "versions", range(3))
     assert isinstance(error, SnapshotNotFoundError)
     assert str(error) == "lake/t has no state '9'; versions: 0, 1, 2"
-    assert "0, 1, 2, 3, 4, 5, 6, 7, 8, 9, …, 90," in str(not_found("t", "x", "versions", range(100)))
+    assert "0, 1, 2, 3, 4, 5, 6, 7, 8, 9, …, 90," in str(state_not_found("t", "x", "versions", range(100)))
 
 
 def test_a_column_is_found_by_its_dotted_path_at_every_depth() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from metastore_assets.formats.delta.log import LOG, holds_delta
+from metastore_assets.formats.delta.log import LOG, is_delta_table
 from metastore_assets.formats.registration import (
     FormatDetector,
     FormatRegistration,
@@ -31,6 +31,6 @@ FORMAT = FormatRegistration(
     "Delta",
     _open,
     detect=lambda location: location.has_any(LOG),
-    detector=FormatDetector(LOG, holds_delta),
+    detector=FormatDetector(LOG, is_delta_table),
     extra="delta",
 )

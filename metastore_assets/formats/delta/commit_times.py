@@ -1,4 +1,4 @@
-"""When the versions of a Delta table were committed, and which one was the newest at a moment."""
+"""Commit times of the versions of a Delta table, and the newest version at a time."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ _MICROSECOND = timedelta(microseconds=1)
 
 
 class CommitTime(NamedTuple):
-    """What is known of when a version was committed, in UTC."""
+    """The commit time of a version, in UTC."""
 
-    told: datetime | None
-    """As its commit file says."""
+    recorded: datetime | None
+    """The time in the commit file."""
     is_certain: bool
-    """Whether that is an in-commit timestamp."""
-    written: datetime | None
-    """When its file was, where it does not say."""
+    """Whether it is an in-commit timestamp."""
+    modified: datetime | None
+    """Modification time of the commit file, if the file has no time."""
 
 
 class CommitTimes:
-    """The times in the commit files of a log. Those that are known are not read again."""
+    """The commit times of a log. Cached times are not read again."""
 
     def __init__(self, location: Location, cache: MetadataCache) -> None:
         self._location = location
@@ -40,64 +40,66 @@ class CommitTimes:
         self._newest_key = cache_key("delta newest commit", location.uri)
         self._known: dict[int, CommitTime] = {}
 
-    def of(self, version: int, *, keep: bool = False) -> datetime | None:
-        """When a version was committed, in UTC, as its commit file says; None when it does not, or is cleaned up.
+    def of(self, version: int, *, is_newest: bool = False) -> datetime | None:
+        """Return the time in a version's commit file, in UTC; None if it has none, or was removed.
 
-        `keep`, it is the newest one, and `newest` is to know it.
+        Args:
+            version: the version.
+            is_newest: whether it is the newest version, so that it is cached for `newest()`.
         """
         if version in self._known:
-            return self._known[version].told
+            return self._known[version].recorded
         try:
             # Asked for before it is read: if the table is made again meanwhile, what is kept is not of the new one.
-            identity = self._identity(version) if keep else []
-            told = _told_time(self._location, version)[0]
+            identity = self._identity(version) if is_newest else []
+            recorded = _recorded_time(self._location, version)[0]
         except FileNotFoundError:
             return None
-        if keep:
-            self._cache.put(self._newest_key, json.dumps([version, identity, _number(told)]).encode())
-        return told
+        if is_newest:
+            self._cache.put(self._newest_key, json.dumps([version, identity, _number(recorded)]).encode())
+        return recorded
 
     def newest(self) -> tuple[int, datetime | None] | None:
-        """The version that was the newest, with its time, if it still is; None where that is not known.
+        """Return the cached newest version and its time; None if there is none, or it is no longer the newest.
 
-        Costs one listing of the end of the log where one is known, and nothing where none is.
+        It lists the end of the log once, and only when there is a cached version.
         """
         known = self._cache.get(self._newest_key, _decoded_newest)
         if known is None:
             return None
-        version, identity, told = known
+        version, identity, recorded = known
         listed = dict(self._location.identities(LOG, f"{version:020}", NUMBERED[1]))
         if Log.of(listed).newest == version and listed.get(commit_name(version)) == identity:
-            return version, told
+            return version, recorded
         return None
 
     def version_at(self, log: Log, moment: datetime) -> int | None:
-        """The newest version that was committed up to a moment; None when all that are still told are younger.
+        """Return the newest version that was committed up to a moment, inclusive; None if all versions are later.
 
-        A commit's time is its in-commit timestamp, else that in its provenance information, else when its file was
-        written. As in Delta itself, a commit that would be no younger than the one before it, but for clocks that
-        differ, counts as a millisecond younger; in-commit timestamps are never moved.
+        The time of a commit is its in-commit timestamp, else the one in its provenance information, else the
+        modification time of its file. As in Delta, a time that is not later than that of the previous commit is moved
+        to one millisecond after it, because clocks differ. In-commit timestamps are never moved.
         """
         versions = [version for version in log.versions if version in log.commits]
         self._read(versions)
-        found = previous = None
+        newest = previous = None
         for version in versions:
             known = self._known[version]
-            time = known.told or known.written
+            time = known.recorded or known.modified
             assert time is not None
             if not known.is_certain and previous is not None and time <= previous:
                 time = previous + _TICK
             previous = time
             if time <= moment:
-                found = version
-        return found
+                newest = version
+        return newest
 
     def _read(self, versions: list[int]) -> None:
-        """Make the times of all known. Of those from before, the file of the newest tells that all are of this log."""
-        kept = self._cache.get(self._key, _decoded)
+        """Read the times that are not cached. The newest cached commit file shows whether the cache is of this log."""
+        cached = self._cache.get(self._key, _decoded)
         known: dict[int, CommitTime] = {}
-        if kept is not None and kept[0] in versions and self._identity(kept[0]) == kept[1]:
-            known = {version: kept[2][version] for version in versions if version in kept[2]}
+        if cached is not None and cached[0] in versions and self._identity(cached[0]) == cached[1]:
+            known = {version: cached[2][version] for version in versions if version in cached[2]}
         new = [version for version in versions if version not in known]
         # Asked for before anything is read: if the table is made again meanwhile, what is kept is not of the new one.
         identity = self._identity(versions[-1]) if new else None
@@ -108,18 +110,18 @@ class CommitTimes:
             self._cache.put(self._key, _encoded(versions[-1], identity, known))
 
     def _read_one(self, version: int) -> CommitTime:
-        told, is_certain = _told_time(self._location, version)
-        written = None if told is not None else self._location.modified(commit_path(version))
-        return CommitTime(told, is_certain, written)
+        recorded, is_certain = _recorded_time(self._location, version)
+        modified = None if recorded is not None else self._location.modified(commit_path(version))
+        return CommitTime(recorded, is_certain, modified)
 
     def _identity(self, version: int) -> Sequence[str]:
         return self._location.identity(commit_path(version))
 
 
-def _told_time(location: Location, version: int) -> tuple[datetime | None, bool]:
-    """The time in a commit file, and whether it is an in-commit timestamp.
+def _recorded_time(location: Location, version: int) -> tuple[datetime | None, bool]:
+    """Return the time in a commit file, and whether it is an in-commit timestamp.
 
-    Writers put that information first or last: of a long file only both ends are read.
+    Writers put it into the first or the last line, so that only both ends of a long file are read.
     """
     with location.open(f"{LOG}/{version:020}.json") as file:
         size = file.size()
@@ -128,7 +130,7 @@ def _told_time(location: Location, version: int) -> tuple[datetime | None, bool]
         text += file.read()
     for line in text.splitlines():
         if b'"commitInfo"' in line[:32]:
-            # Cut off, where the two ends do not meet; or nonsense, which tells no time.
+            # A line that is cut off between the two ends, or invalid, gives no time.
             with suppress(ValueError, OverflowError, RecursionError):
                 commit = as_object(as_object(parse_json_line(line), "a line").get("commitInfo"), "commitInfo")
                 for name in ("inCommitTimestamp", "timestamp"):
@@ -138,19 +140,21 @@ def _told_time(location: Location, version: int) -> tuple[datetime | None, bool]
 
 
 def _encoded(newest: int, identity: Sequence[str], known: dict[int, CommitTime]) -> bytes:
-    times = [[version, _number(one.told), one.is_certain, _number(one.written)] for version, one in known.items()]
+    times = [[version, _number(one.recorded), one.is_certain, _number(one.modified)] for version, one in known.items()]
     return json.dumps([newest, identity, times], separators=(",", ":")).encode()
 
 
 def _decoded(data: bytes) -> tuple[int, Sequence[str], dict[int, CommitTime]]:
     newest, identity, times = json.loads(data)
-    known = {version: CommitTime(_time(told), certain, _time(written)) for version, told, certain, written in times}
+    known = {
+        version: CommitTime(_time(recorded), certain, _time(modified)) for version, recorded, certain, modified in times
+    }
     return newest, identity, known
 
 
 def _decoded_newest(data: bytes) -> tuple[int, Sequence[str], datetime | None]:
-    version, identity, told = json.loads(data)
-    return version, identity, _time(told)
+    version, identity, recorded = json.loads(data)
+    return version, identity, _time(recorded)
 
 
 def _number(time: datetime | None) -> int | None:

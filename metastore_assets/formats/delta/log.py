@@ -1,4 +1,4 @@
-"""The log of a Delta table: which files it has, and which of them make up a version."""
+"""The file names of a Delta log: commits, checkpoints and compactions, and those that make up a version."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ _COMMIT = re.compile(r"(\d{20})\.json")
 _COMPACTED = re.compile(r"(\d{20})\.(\d{20})\.compacted\.json")
 _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint(?:\.(\d{10})\.(\d{10})|\.[0-9A-Za-z-]+)?\.(parquet|json)")
 NUMBERED = ("0", ":")
-"""Between these sort the names that start with digits, as those of all entries of a log do."""
+"""Names of log entries start with digits, and sort between these two texts."""
 
 
 @dataclass(frozen=True)
 class Log:
-    """The files of a log by what they are for."""
+    """The files of a log by purpose."""
 
     commits: frozenset[int]
     compactions: tuple[tuple[int, int], ...]
-    """First and last version (both inclusive) of the commits that a file sums up."""
+    """First and last version, both inclusive, of the commits in each compacted file."""
     checkpoints: dict[int, tuple[str, ...]]
-    """By version, the file names of one complete checkpoint."""
+    """File names of one complete checkpoint by version."""
 
     @classmethod
     def of(cls, names: Iterable[str]) -> Log:
-        """From the names of the files in the log's folder. A checkpoint with missing parts does not count."""
+        """Return the log of these file names. A checkpoint with missing parts is ignored."""
         commits, compactions = set(), []
         parts: dict[tuple[int, int, str], list[str]] = {}
         for name in names:
@@ -45,33 +45,40 @@ class Log:
         checkpoints = {}
         for (version, count, _), files in sorted(parts.items(), reverse=True):
             if len(files) == count:
-                # Of several, the one in fewest files stays.
+                # The checkpoint in the fewest files is processed last, and stays.
                 checkpoints[version] = tuple(sorted(files))
         return cls(frozenset(commits), tuple(sorted(compactions)), checkpoints)
 
     @property
     def newest(self) -> int | None:
-        """The newest version; None when there is none."""
+        """The newest version; None for an empty log."""
         ends = [end for _, end in self.compactions]
         return max([*self.commits, *self.checkpoints, *ends], default=None)
 
     @cached_property
     def versions(self) -> tuple[int, ...]:
-        """Versions that the log still tells completely, ascending."""
-        told: set[int] = set()
+        """Versions that can be replayed from the files that the log still has, ascending."""
+        complete: set[int] = set()
         starts = {end: [first for first, last in self.compactions if last == end] for _, end in self.compactions}
         for version in sorted({*self.commits, *self.checkpoints, *starts}):
             firsts = [version] if version in self.commits else []
             if version in self.checkpoints or any(
-                first == 0 or first - 1 in told for first in [*firsts, *starts.get(version, [])]
+                first == 0 or first - 1 in complete for first in [*firsts, *starts.get(version, [])]
             ):
-                told.add(version)
-        return tuple(sorted(told))
+                complete.add(version)
+        return tuple(sorted(complete))
 
     def files(self, table: str, version: int) -> tuple[list[str], tuple[str, ...]]:
-        """What a version is told by: names of JSON files with actions, newest first, then those of a checkpoint.
+        """Return the files to replay for a version: names of JSON files, newest first, and names of a checkpoint.
 
-        A compaction is read only where commits are missing. Raises TableFormatError when that leaves a gap.
+        A compacted file is used only where commits are missing.
+
+        Args:
+            table: URI of the table, for messages.
+            version: the version to replay.
+
+        Raises:
+            TableFormatError: commits are missing, and no checkpoint or compacted file replaces them.
         """
         names = []
         number = version
@@ -80,7 +87,7 @@ class Log:
                 names.append(commit_name(number))
                 number -= 1
                 continue
-            # One that reaches further back than needed, or overlaps what was read, does no harm: newer actions win.
+            # A compacted file may overlap other files: newer actions win.
             covering = [pair for pair in self.compactions if pair[0] <= number <= pair[1] <= version]
             if not covering:
                 raise TableFormatError(f"{table}: the log has no commit {number}, nor a checkpoint behind it")
@@ -91,39 +98,39 @@ class Log:
 
 
 def commit_name(version: int) -> str:
-    """Of the file with the actions of a version."""
+    """Return the name of the commit file of a version."""
     return f"{version:020}.json"
 
 
 def commit_path(version: int) -> str:
-    """Of the same file, below the table's folder."""
+    """Return the path of the commit file of a version, below the table's folder."""
     return f"{LOG}/{commit_name(version)}"
 
 
-def read_log(location: Location, whole: bool = False) -> Log:
-    """The log's files: those since the newest checkpoint that is known without listing, or `whole`."""
+def read_log(location: Location, complete: bool = False) -> Log:
+    """List the log since the checkpoint that `_last_checkpoint` names; with `complete`, from its beginning."""
     first, end = NUMBERED
-    hint = "" if whole else _hint(location)
+    hint = "" if complete else _checkpoint_hint(location)
     log = Log.of(location.names(LOG, hint or first, end))
-    # The hint may be left from a longer log that lay here before, or its checkpoint be gone.
+    # The hint may come from a dropped table with a longer log, and its checkpoint may have been removed.
     if hint and (log.newest is None or not log.checkpoints):
         log = Log.of(location.names(LOG, first, end))
     return log
 
 
 def log_since(location: Location, version: int) -> Log:
-    """The log's files that sort behind the number of a version: its own, and those of later ones."""
+    """List the log files of a version and of all later versions."""
     return Log.of(location.names(LOG, f"{version:020}", NUMBERED[1]))
 
 
-def holds_delta(location: Location) -> bool:
-    """Whether a folder is a table: whether it has a log with entries."""
+def is_delta_table(location: Location) -> bool:
+    """Return whether a folder has a log with entries. Raises OSError."""
     entries = (_COMMIT, _COMPACTED, _CHECKPOINT)
     return any(entry.fullmatch(name) for name in location.names(LOG, *NUMBERED) for entry in entries)
 
 
-def _hint(location: Location) -> str:
-    """A name in the log that sorts before the newest known checkpoint and all commits since; else empty."""
+def _checkpoint_hint(location: Location) -> str:
+    """Return the prefix of the checkpoint that `_last_checkpoint` names; empty without a valid one."""
     try:
         hint = as_object(parse_json(location.read(f"{LOG}/_last_checkpoint")), "the hint")
         return f"{as_integer(hint.get('version'), 'version', minimum=0):020}"

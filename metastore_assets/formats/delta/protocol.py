@@ -1,4 +1,4 @@
-"""What a Delta table asks of its readers: protocol versions, table features, and how it maps columns."""
+"""The `protocol` and `metaData` actions of a Delta log: validation, reader features and column mapping."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Literal, cast
 
 from metastore_assets.errors import TableFormatError
+from metastore_assets.formats.metadata_json import as_integer, as_list, as_object, as_text, check_distinct
 
 MappingMode = Literal["none", "name", "id"]
 
@@ -21,13 +22,39 @@ _FEATURES = {
     "variantType",
     "variantType-preview",
 }
-"""Those that this reader has."""
+"""Reader features that are supported."""
 _FEATURES_VERSION = 3
-"""The reader version since which a table lists the features that readers need."""
+"""From this reader version on, a table lists the features that readers need."""
+
+
+def check_protocol(action: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a `protocol` action. Raises ValueError when a value is of a wrong type."""
+    as_integer(action.get("minReaderVersion"), "minReaderVersion", minimum=1)
+    for feature in as_list(action.get("readerFeatures") or [], "readerFeatures"):
+        as_text(feature, "a reader feature")
+    return dict(action)
+
+
+def check_metadata(action: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a `metaData` action. Raises ValueError when a value is of a wrong type."""
+    as_text(action.get("schemaString"), "schemaString")
+    columns = as_list(action.get("partitionColumns") or [], "partitionColumns")
+    check_distinct((as_text(name, "a partition column") for name in columns), "the partition column")
+    as_object(action.get("format") or {}, "format")
+    for key, value in as_object(action.get("configuration") or {}, "configuration").items():
+        if value is not None and not isinstance(value, str):
+            as_text(value, f"the setting {key[:100]!r}")
+    return dict(action)
 
 
 def check_readable(table: str, protocol: Mapping[str, Any], metadata: Mapping[str, Any]) -> None:
-    """Raise TableFormatError that names what this reader does not have."""
+    """Raise TableFormatError for protocol versions, features and file formats that are not supported.
+
+    Args:
+        table: URI of the table, for messages.
+        protocol: a valid `protocol` action.
+        metadata: a valid `metaData` action.
+    """
     version = protocol["minReaderVersion"]
     if version > _FEATURES_VERSION:
         raise _unreadable(table, f"protocol version {version}")
@@ -43,13 +70,13 @@ def check_readable(table: str, protocol: Mapping[str, Any], metadata: Mapping[st
 
 
 def mapping_mode(table: str, protocol: Mapping[str, Any], metadata: Mapping[str, Any]) -> MappingMode:
-    """How columns are found in data files. The setting counts only where the protocol has the feature."""
+    """Return how fields are matched with columns of data files. The setting needs the feature of the protocol."""
     version = protocol["minReaderVersion"]
     if version < _FEATURES_VERSION - 1 or (version == _FEATURES_VERSION and "columnMapping" not in _features(protocol)):
         return "none"
     mode = (metadata.get("configuration") or {}).get("delta.columnMapping.mode", "none").lower()
     if mode not in ("none", "name", "id"):
-        raise TableFormatError(f"{table} maps columns by {mode!r}, which has no reader")
+        raise TableFormatError(f"{table} has the column mapping mode {mode!r}, which is not supported")
     return cast(MappingMode, mode)
 
 
@@ -58,4 +85,4 @@ def _features(protocol: Mapping[str, Any]) -> set[str]:
 
 
 def _unreadable(table: str, what: str) -> TableFormatError:
-    return TableFormatError(f"{table} needs a reader of Delta's {what}, which there is not")
+    return TableFormatError(f"{table} uses {what} of Delta, which this reader does not support")

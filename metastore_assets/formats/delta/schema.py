@@ -1,4 +1,4 @@
-"""The schema of a Delta table as Arrow: logical names and types, with column mapping's identities at every depth."""
+"""The schema of a Delta table: validation, and conversion to Arrow with the identities of column mapping."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ import pyarrow as pa
 from metastore_assets.errors import TableFormatError
 from metastore_assets.formats.base import FIELD_ID
 from metastore_assets.formats.delta.protocol import MappingMode
+from metastore_assets.formats.metadata_json import as_object, as_objects, as_text, check_distinct
 from metastore_assets.formats.schema_casting import VARIANT
+from metastore_assets.storage.corrupt_input import check_limit
+from metastore_assets.storage.limits import FIELDS, NESTING
 
 _PRIMITIVES = {
     "string": pa.string(),
@@ -39,10 +42,15 @@ _TEXT = re.compile(r"(?:var)?char\(\d+\)")
 
 
 def arrow_schema(table: str, schema: dict[str, Any], mode: MappingMode) -> pa.Schema:
-    """The table's schema from Delta's JSON. Every field is nullable: what writers declare, files do not always keep.
+    """Convert a schema from Delta's JSON. Every field is nullable, because files violate what writers declare.
 
-    The identity of a field is its physical name (mode `name`) or its column mapping id (mode `id`).
-    Raises TableFormatError that names a type without an Arrow counterpart.
+    Args:
+        table: URI of the table, for messages.
+        schema: a valid schema; see `check_schema`.
+        mode: how fields are identified: by physical name (`name`), by column mapping id (`id`), or by their name.
+
+    Raises:
+        TableFormatError: a type has no counterpart in Arrow.
     """
     return pa.schema([_field(table, field, mode) for field in schema["fields"]])
 
@@ -50,25 +58,71 @@ def arrow_schema(table: str, schema: dict[str, Any], mode: MappingMode) -> pa.Sc
 def derived_columns(
     fields: Sequence[Mapping[str, Any]], schema: pa.Schema
 ) -> Iterator[tuple[pa.Field, list[pa.Field]]]:
-    """Yield each generated column, with the top-level columns that its expression may be made of.
+    """Yield each generated column, with the top-level columns that its expression may refer to.
 
-    A column counts when its name occurs in the expression, without case: that takes too many rather than too few.
+    These are the columns whose names occur in the expression, without regard to case. They may be too many, never too
+    few.
     """
-    for field, own in zip(fields, schema, strict=True):
+    for field, generated in zip(fields, schema, strict=True):
         expression = (field.get("metadata") or {}).get(_GENERATED)
         if expression is None:
             continue
         text = str(expression).lower()
         words = set(_WORD.findall(text))
         yield (
-            own,
+            generated,
             [
                 other
                 for other in schema
-                if other is not own
+                if other is not generated
                 and (other.name.lower() in words or (not _WORD.fullmatch(other.name) and other.name.lower() in text))
             ],
         )
+
+
+def check_schema(schema: Any, partition_columns: tuple[str, ...]) -> dict[str, Any]:
+    """Return a schema in Delta's JSON. Raises ValueError when it is invalid.
+
+    Args:
+        schema: the parsed JSON.
+        partition_columns: names of columns that the schema must have.
+
+    Raises:
+        ValueError: fields have the same name, a partition column is missing, or limits are exceeded.
+    """
+    field_count = [0]
+    _check_fields(as_object(schema, "the schema").get("fields"), field_count, 1)
+    names = {field["name"] for field in schema["fields"]}
+    for name in partition_columns:
+        if name not in names:
+            raise ValueError(f"the partition column {name!r} is not in it")
+    return dict(schema)
+
+
+def _check_fields(fields: Any, field_count: list[int], depth: int) -> None:
+    named_fields = as_objects(fields, "the fields of the schema")
+    # Delta requires names that are unique without regard to case.
+    check_distinct(
+        (as_text(field.get("name"), "the name of a field").lower() for field in named_fields), "a field named"
+    )
+    mappings = [as_object(field.get("metadata") or {}, "the metadata of a field") for field in named_fields]
+    for key in ("delta.columnMapping.physicalName", "delta.columnMapping.id"):
+        check_distinct((str(mapping[key]) for mapping in mappings if mapping.get(key) is not None), f"the {key}")
+    for field in named_fields:
+        _check_type(field.get("type"), field_count, depth)
+
+
+def _check_type(type_: Any, field_count: list[int], depth: int) -> None:
+    field_count[0] += 1
+    check_limit(FIELDS, field_count[0], "fields in a schema")
+    check_limit(NESTING, depth, "types inside of each other in a schema")
+    if isinstance(type_, str):
+        return
+    kind = as_text(as_object(type_, "the type of a field").get("type"), "the type of a field")
+    if kind == "struct":
+        _check_fields(type_.get("fields"), field_count, depth + 1)
+    for part in {"array": ("elementType",), "map": ("keyType", "valueType")}.get(kind, ()):
+        _check_type(type_.get(part), field_count, depth + 1)
 
 
 def _field(table: str, field: dict[str, Any], mode: MappingMode) -> pa.Field:
@@ -92,7 +146,7 @@ def _type(table: str, column: str, type_: Any, mode: MappingMode) -> pa.DataType
     if type_["type"] == "map":
         key = _type(table, column, type_["keyType"], mode)
         return pa.map_(key, _type(table, column, type_["valueType"], mode))
-    raise TableFormatError(f"{table}: column {column!r} has type {type_['type']!r}, which has no reader")
+    raise TableFormatError(f"{table}: column {column!r} has type {type_['type']!r}, which is not supported")
 
 
 def _primitive(table: str, column: str, name: str) -> pa.DataType:
@@ -103,4 +157,4 @@ def _primitive(table: str, column: str, name: str) -> pa.DataType:
         return pa.decimal128(int(decimal[1]), int(decimal[2]))
     if _TEXT.fullmatch(name):
         return pa.string()
-    raise TableFormatError(f"{table}: column {column!r} has type {name!r}, which has no reader")
+    raise TableFormatError(f"{table}: column {column!r} has type {name!r}, which is not supported")

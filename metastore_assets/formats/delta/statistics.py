@@ -1,4 +1,4 @@
-"""Bounds of a column in a data file, from what the log of a Delta table says of the file."""
+"""Bounds of a column in a data file, from the statistics in a Delta log."""
 
 from __future__ import annotations
 
@@ -19,35 +19,40 @@ from metastore_assets.statistics.declaration import Guarantee
 
 _FOUR_DIGITS = re.compile(r"(?!0000)\d{4}-")
 _YEAR_10000 = 253_402_300_800
-"""In seconds from 1970. How writers spell other years than those of four digits, and cut them off, is not known."""
+"""Seconds since 1970. Writers differ in how they write and truncate years of more than four digits."""
 _DOUBLE_DIGITS = 15
-"""Decimal digits that a double always keeps: some writers put decimals through one."""
+"""Decimal digits that a double holds exactly: some writers convert decimals to doubles."""
 _DOUBLE_ERROR = Decimal(2) ** -52
 _ENDS_OF_INT64 = (-(2**63), 2**63 - 1)
-"""What deltalake writes for decimals without a scale that lie beyond them."""
+"""deltalake writes these for decimals of scale 0 that lie beyond them."""
 _WIDE = Context(prec=80)
 
-_Told = tuple[Any, Guarantee]
-_UNKNOWN: _Told = (None, "absent")
+_Bound = tuple[Any, Guarantee]
+_UNKNOWN: _Bound = (None, "absent")
 
 
 @dataclass(frozen=True)
 class StatisticsColumn:
-    """A leaf column as statistics know it."""
+    """A leaf column in the terms of the statistics."""
 
     path: tuple[str, ...]
     """Physical names from the top-level column down."""
     type: pa.DataType
     is_widened: bool
-    """Whether older files may hold another type."""
+    """Whether older files may have a narrower type."""
 
 
 def statistics_column(fields: list[dict[str, Any]], path: tuple[pa.Field, ...]) -> StatisticsColumn | None:
-    """The column at a path of Arrow fields, in Delta's own schema; None below lists and maps, which have no numbers."""
+    """Return the column at a path of Arrow fields; None if it has no statistics, as below lists and maps.
+
+    Args:
+        fields: the fields of the schema in Delta's JSON.
+        path: Arrow fields from the top-level column down to the leaf.
+    """
     names = []
     field: dict[str, Any] = {}
     for part in path:
-        named = [own for own in fields if own["name"] == part.name]
+        named = [candidate for candidate in fields if candidate["name"] == part.name]
         if not named:
             return None
         field = named[0]
@@ -60,25 +65,25 @@ def statistics_column(fields: list[dict[str, Any]], path: tuple[pa.Field, ...]) 
 
 
 def physical_name(field: Mapping[str, Any]) -> str:
-    """The name of a field in data files, statistics and partition values."""
+    """Return the name of a field in data files, statistics and partition values."""
     name: str = (field.get("metadata") or {}).get("delta.columnMapping.physicalName", field["name"])
     return name
 
 
 def file_bounds(add: AddedFile, column: StatisticsColumn) -> FragmentBounds:
-    """Of a column that the file holds."""
+    """Return the bounds of a column that the file stores; unknown bounds without valid statistics."""
     statistics = add.statistics
     if isinstance(statistics, str):
         try:
             statistics = json.loads(statistics, parse_float=Decimal)
-        except (ValueError, RecursionError):  # only its beginning is looked at before
+        except (ValueError, RecursionError):  # replay checks only the start of the text
             statistics = None
     if not isinstance(statistics, Mapping):
         return FragmentBounds()
-    # Deleted rows may be those that the numbers are of.
+    # A minimum or maximum may be the value of a deleted row.
     is_tight = add.vector is None and statistics.get("tightBounds") is not False
     minimum, maximum = (
-        _told(_at(statistics.get(f"{side}Values"), column.path), column, side == "max", is_tight)
+        _bound(_at(statistics.get(f"{side}Values"), column.path), column, side == "max", is_tight)
         for side in ("min", "max")
     )
     return FragmentBounds(_null_count(_at(statistics.get("nullCount"), column.path), add, is_tight), minimum, maximum)
@@ -90,7 +95,7 @@ def _at(values: Any, path: tuple[str, ...]) -> Any:
     return values
 
 
-def _null_count(count: Any, add: AddedFile, is_tight: bool) -> _Told:
+def _null_count(count: Any, add: AddedFile, is_tight: bool) -> _Bound:
     if not isinstance(count, int) or add.row_count is None or not 0 <= count <= add.row_count:
         return _UNKNOWN
     if is_tight or count == 0:
@@ -100,19 +105,19 @@ def _null_count(count: Any, add: AddedFile, is_tight: bool) -> _Told:
     return _UNKNOWN
 
 
-def _told(value: Any, column: StatisticsColumn, is_maximum: bool, is_tight: bool) -> _Told:
+def _bound(value: Any, column: StatisticsColumn, is_maximum: bool, is_tight: bool) -> _Bound:
     try:
-        found, is_value = _decoded(value, column, is_maximum)
-        if found is None:
+        decoded, is_value = _decoded(value, column, is_maximum)
+        if decoded is None:
             return _UNKNOWN
-        told = constant(found, column.type)[0]
+        scalar = constant(decoded, column.type)[0]
     except (ValueError, ArithmeticError, pa.ArrowException):
         return _UNKNOWN
-    return told, "exact" if is_value and is_tight else "bound"
+    return scalar, "exact" if is_value and is_tight else "bound"
 
 
 def _decoded(value: Any, column: StatisticsColumn, is_maximum: bool) -> tuple[Any, bool]:
-    """A bound as a Python value, and whether writers give the value itself; None for what they are not trusted with."""
+    """Return a bound, and whether it is the exact value; None for values that writers are known to get wrong."""
     type_ = column.type
     if pa.types.is_boolean(type_):
         return (value, True) if isinstance(value, bool) else (None, False)
@@ -127,13 +132,13 @@ def _decoded(value: Any, column: StatisticsColumn, is_maximum: bool) -> tuple[An
     if pa.types.is_timestamp(type_):
         return _timestamp(value, type_, is_maximum), False
     if pa.types.is_string(type_):
-        # Cut off at some length: the minimum is then less, the maximum is made greater.
+        # Long texts are truncated: the minimum becomes smaller, and writers increase the maximum.
         return (value if isinstance(value, str) else None), False
     return None, False
 
 
 def _float(value: Any, column: StatisticsColumn) -> float | None:
-    # The shortest text of a single-precision number is not its value as a double.
+    # Shortest decimal texts of single-precision numbers are not their values as doubles.
     if column.is_widened or isinstance(value, bool) or not isinstance(value, int | float | Decimal | str):
         return None
     number = float(value)
@@ -160,6 +165,6 @@ def _timestamp(value: Any, type_: pa.TimestampType, is_maximum: bool) -> int | N
     ticks, offset = parse_timestamp(value, type_.unit)
     if offset if type_.tz is None else offset is None:
         return None
-    # Milliseconds: what is finer is cut off, of a maximum too.
+    # Writers truncate to milliseconds, also a maximum.
     outer = ticks + TICKS[type_.unit] // 1000 if is_maximum else ticks
     return outer if outer < _YEAR_10000 * TICKS[type_.unit] else None

@@ -1,4 +1,4 @@
-"""Delta tables: the log says which files are live; the rows are then read from plain Parquet with physical names."""
+"""The Delta format: snapshots from the log, and fragments that are Parquet files with deletion vectors."""
 
 from __future__ import annotations
 
@@ -31,19 +31,18 @@ from metastore_assets.formats.bounds import FragmentBounds, bounds_table, column
 from metastore_assets.formats.deletion_vectors import DeletionVector
 from metastore_assets.formats.delta.actions import AddedFile, TableState, replay
 from metastore_assets.formats.delta.cached_log import CachedLog
-from metastore_assets.formats.delta.checks import check_schema
 from metastore_assets.formats.delta.commit_times import CommitTimes
 from metastore_assets.formats.delta.log import LOG, Log, read_log
+from metastore_assets.formats.delta.partition_values import partition_value
 from metastore_assets.formats.delta.protocol import MappingMode, check_readable, mapping_mode
-from metastore_assets.formats.delta.schema import arrow_schema, derived_columns
+from metastore_assets.formats.delta.schema import arrow_schema, check_schema, derived_columns
 from metastore_assets.formats.delta.statistics import file_bounds, physical_name, statistics_column
-from metastore_assets.formats.delta.values import partition_value
 from metastore_assets.formats.metadata_cache import MetadataCache
 from metastore_assets.formats.metadata_json import parse_json
 from metastore_assets.formats.readers.parquet import ParquetColumns
 from metastore_assets.formats.readers.reader import FileFragmentReader, explained
 from metastore_assets.formats.schema_casting import FieldMatcher, identity
-from metastore_assets.formats.time_travel import not_found, parse_timestamp
+from metastore_assets.formats.time_travel import parse_timestamp, state_not_found
 from metastore_assets.formats.values import Constant, value_text
 from metastore_assets.storage.corrupt_input import CORRUPTION_ERRORS, metadata_errors, unreadable_error
 from metastore_assets.storage.location import Location
@@ -61,27 +60,27 @@ class DeltaFormat(TableFormat):
         self._at = table.at
         self._location_policy = LocationPolicy.of(table, self._location)
         self._filter = PartitionFilter.of(table.partitions)
-        self._kept = CachedLog(self._location, cache, self._at)
+        self._cached_log = CachedLog(self._location, cache, self._at)
         self._times = CommitTimes(self._location, cache)
-        self._told: tuple[str, TableState] | None = None
+        self._state_with_statistics: tuple[str, TableState] | None = None
 
     def snapshot_id(self) -> str:
-        """The version, from a listing of the log: of its end only, when the newest is meant."""
-        with _explained(self._location):
+        """Return the version as text. It lists the log, of the newest version only its end."""
+        with _delta_errors(self._location):
             return str(self._version()[1])
 
     def current(self) -> SnapshotReference:
-        """The version and the time in its commit file; where they are known, one listing tells that they still hold."""
-        with _explained(self._location):
+        """Return the version and the time in its commit file. One listing shows that cached ones are still true."""
+        with _delta_errors(self._location):
             if self._at is None and (known := self._times.newest()) is not None:
                 return SnapshotReference(str(known[0]), known[1])
             version = self._version()[1]
-            return SnapshotReference(str(version), self._times.of(version, keep=self._at is None))
+            return SnapshotReference(str(version), self._times.of(version, is_newest=self._at is None))
 
     def history_change(self, former: SnapshotReference, now: SnapshotReference) -> HistoryChange:
-        """By the numbers of the versions, which only grow: with a new log they begin again.
+        """Return the history change that version numbers show: they only grow, and start again with a new log.
 
-        The times of commits are of the clocks of those who made them, and may differ.
+        Times decide only between a recreated table and a rollback, because writers' clocks differ.
         """
         if not former.id.isdecimal() or int(now.id) > int(former.id):
             return None
@@ -90,10 +89,10 @@ class DeltaFormat(TableFormat):
         return "recreated" if now.committed_at > former.committed_at else "rolled back"
 
     def snapshot(self) -> Snapshot:
-        """The version, from the log alone: from the commits since the one that is known."""
-        with _explained(self._location):
+        """Return the version, from the cached replay and the commits since."""
+        with _delta_errors(self._location):
             log, version = self._version()
-            table = _Table(self._location_policy, self._kept.replay(log, version), self._filter)
+            table = _Table(self._location_policy, self._cached_log.replay(log, version), self._filter)
             fragments = [fragment for _, fragment, _ in table.files()]
             committed_at = self._times.of(version)
         return Snapshot(
@@ -107,32 +106,32 @@ class DeltaFormat(TableFormat):
         )
 
     def partition_columns(self) -> tuple[str, ...]:
-        """By the metadata of a snapshot."""
+        """Return the partition columns of the metadata."""
         return self.snapshot().partition_columns
 
     def bounds(self, snapshot: Snapshot, column: str) -> pa.Table:
-        """What the log's statistics say of a leaf column: for lists, maps, binary and variants nothing.
+        """Return what the log's statistics have of a leaf column; nothing for lists, maps, binary and variants.
 
-        Exact are integers, dates, booleans and decimals of up to 15 digits in files without a deletion vector whose
-        statistics are tight, and partition values. Raises TableFormatError when the version is no longer in the log.
+        Exact are partition values, and integers, dates, booleans and decimals of up to 15 digits in files that have
+        tight statistics and no deletion vector. Raises TableFormatError when the log no longer has the version.
         """
         path = column_path(snapshot.schema, column)
-        with _explained(self._location):
+        with _delta_errors(self._location):
             table = _Table(self._location_policy, self._state(snapshot.id), self._filter)
-            told = statistics_column(table.fields, path)
-            found = {}
+            statistics = statistics_column(table.fields, path)
+            bounds = {}
             for add, fragment, values in table.files():
                 if identity(path[0]) in values:
-                    found[fragment.id] = constant_bounds(values[identity(path[0])], fragment.row_count)
-                elif told is not None:
-                    found[fragment.id] = file_bounds(add, told)
+                    bounds[fragment.id] = constant_bounds(values[identity(path[0])], fragment.row_count)
+                elif statistics is not None:
+                    bounds[fragment.id] = file_bounds(add, statistics)
         unknown = FragmentBounds()
-        return bounds_table(snapshot, column, [found.get(fragment.id, unknown) for fragment in snapshot.fragments])
+        return bounds_table(snapshot, column, [bounds.get(fragment.id, unknown) for fragment in snapshot.fragments])
 
     def _version(self) -> tuple[Log, int]:
-        """The version that is meant, and all of the log that is needed to tell it."""
-        log = self._kept.log() if self._at is None else None
-        log = log or read_log(self._location, whole=self._at is not None)
+        """Return the log as far as it is needed, and the version that the configuration selects."""
+        log = self._cached_log.log() if self._at is None else None
+        log = log or read_log(self._location, complete=self._at is not None)
         uri = self._location.uri
         if log.newest is None:
             raise TableNotFoundError(f"{uri} holds no Delta table: there is no {LOG} with commits")
@@ -142,10 +141,12 @@ class DeltaFormat(TableFormat):
         if moment is not None:
             version = self._times.version_at(log, moment)
             if version is None:
-                raise not_found(uri, self._at, "its log goes back to", self._oldest(log))
+                raise state_not_found(uri, self._at, "its log goes back to", self._oldest(log))
             return log, version
         if not (self._at.isascii() and self._at.isdecimal() and int(self._at) in log.versions):
-            raise not_found(uri, self._at, "name a time or one of the versions that its log still has", log.versions)
+            raise state_not_found(
+                uri, self._at, "name a time or one of the versions that its log still has", log.versions
+            )
         return log, int(self._at)
 
     def _oldest(self, log: Log) -> list[str]:
@@ -156,17 +157,18 @@ class DeltaFormat(TableFormat):
         return []
 
     def _state(self, version: str) -> TableState:
-        """The state with statistics; that of one version is kept, for columns are asked one by one."""
-        if self._told is None or self._told[0] != version:
-            log = read_log(self._location, whole=True)
-            self._told = version, replay(self._location, log, int(version), with_statistics=True)
-        return self._told[1]
+        """Return the state with statistics. The last one is stored, because bounds are requested column by column."""
+        if self._state_with_statistics is None or self._state_with_statistics[0] != version:
+            log = read_log(self._location, complete=True)
+            self._state_with_statistics = version, replay(self._location, log, int(version), with_statistics=True)
+        return self._state_with_statistics[1]
 
 
 class _Table:
-    """A state of a table with what follows from its metadata. Raises TableFormatError for what has no reader."""
+    """A state of a table with the schema and partitioning of its metadata."""
 
     def __init__(self, location_policy: LocationPolicy, state: TableState, partitions: PartitionFilter) -> None:
+        """Validate the metadata. Raises TableFormatError for features that are not supported."""
         location = location_policy.table
         check_readable(location.uri, state.protocol, state.metadata)
         self._location = location
@@ -188,24 +190,24 @@ class _Table:
 
     @property
     def derived(self) -> tuple[DerivedColumn, ...]:
-        """The generated columns. One that the table is partitioned by is a source of its own keys, too."""
-        found = []
-        for own, sources in derived_columns(self.fields, self.schema):
-            partitions = own.name in self.partition_columns
-            columns = [own, *sources] if partitions else sources
+        """The generated columns. A partition column among them is a source of its partition keys, too."""
+        result = []
+        for generated, sources in derived_columns(self.fields, self.schema):
+            is_partition_field = generated.name in self.partition_columns
+            columns = [generated, *sources] if is_partition_field else sources
             named = tuple((identity(column), column.name) for column in columns)
-            found.append(DerivedColumn(own.name, named, "a generated column", partitions))
-        return tuple(found)
+            result.append(DerivedColumn(generated.name, named, "a generated column", is_partition_field))
+        return tuple(result)
 
     def files(self) -> Iterator[tuple[AddedFile, Fragment, dict[str, Constant]]]:
-        """Live files of the partitions that are meant, each as a fragment, with its partition values by identity."""
-        known: dict[tuple[str | None, ...], tuple[dict[str, Constant], str | None]] = {}
+        """Yield the live files of the selected partitions, their fragments, and their partition values by identity."""
+        partitions: dict[tuple[str | None, ...], tuple[dict[str, Constant], str | None]] = {}
         paths: set[str] = set()
         for add in self._state.adds:
             texts = self._partition_texts(add)
-            if texts not in known:
-                known[texts] = self._partition(texts)
-            values, key = known[texts]
+            if texts not in partitions:
+                partitions[texts] = self._partition(texts)
+            values, key = partitions[texts]
             if key is None:
                 continue
             fragment = self._fragment(add, values, key)
@@ -216,7 +218,7 @@ class _Table:
 
     @cached_property
     def _partition_fields(self) -> list[tuple[pa.Field, str]]:
-        """Each partition column with its physical name."""
+        """The partition columns with their physical names."""
         by_name = {field["name"]: field for field in self.fields}
         return [(self.schema.field(name), physical_name(by_name[name])) for name in self.partition_columns]
 
@@ -229,7 +231,7 @@ class _Table:
             ) from None
 
     def _partition(self, texts: tuple[str | None, ...]) -> tuple[dict[str, Constant], str | None]:
-        """Values of a partition by identity, and its key; none when the partition is not meant."""
+        """Return the values of a partition by identity, and its key; no key when the partition is not selected."""
         fields = [field for field, _ in self._partition_fields]
         values = [partition_value(text, field.type) for field, text in zip(fields, texts, strict=True)]
         items = [(field.name, value_text(value)) for field, value in zip(fields, values, strict=True)]
@@ -242,21 +244,21 @@ class _Table:
         else:
             location, path = self._location_policy.resolve_relative(self._location, unquote(add.path))
         if add.vector is not None:
-            with suppress(ValueError, struct.error):  # A name that says nothing is told where the fragment is opened.
+            with suppress(ValueError, struct.error):  # Invalid names are reported when the fragment is opened.
                 add.vector.file(self._location_policy)
         source = DeltaFragmentSource(
             location, path, self._location_policy, add.vector, tuple(values.items()), self._mode
         )
         rows = add.row_count
         if rows is not None and add.vector is not None:
-            # More than there are: reading it tells what is wrong.
+            # A vector that deletes more rows than the file has is reported when it is read.
             rows = rows - add.vector.cardinality if add.vector.cardinality <= rows else None
         return Fragment(_fragment_id(add, values), key, location.full_path(path), add.size, rows, source)
 
 
 @dataclass(frozen=True)
 class DeltaFragmentSource:
-    """One data file and the deletion vector that applies to it."""
+    """The source of a fragment: a data file and its deletion vector."""
 
     location: Location
     path: str
@@ -267,13 +269,13 @@ class DeltaFragmentSource:
     mode: MappingMode
 
     def stored_size(self) -> int:
-        """Return the size of the data file where it is stored, in bytes. Raises OSError or MetastoreError."""
+        """Return the size of the data file from the storage, in bytes. Raises OSError or MetastoreError."""
         return self.location.stat(self.path).size
 
     def open(self) -> FileFragmentReader:
-        """Read the footer and the deletion vector. Raises FragmentError."""
+        """Open the data file and read its deletion vector. Raises FragmentError."""
         full_path = self.location.full_path(self.path)
-        # Delta's names are unique whatever their case, and Spark matches them so.
+        # Names in Delta are unique without regard to case, and Spark matches them so.
         matcher = FieldMatcher(by_id=self.mode == "id", ignore_case=True)
         with explained(full_path):
             columns = ParquetColumns(self.location.open(self.path))
@@ -295,7 +297,7 @@ class DeltaFragmentSource:
 
 
 def _fragment_id(add: AddedFile, values: dict[str, Constant]) -> str:
-    # The modification time tells apart files of one name and size when a table was dropped and written again.
+    # Files of a recreated table may have the names and sizes of the dropped one: their modification times differ.
     parts = [
         add.path,
         add.size,
@@ -307,7 +309,7 @@ def _fragment_id(add: AddedFile, values: dict[str, Constant]) -> str:
 
 
 @contextmanager
-def _explained(location: Location) -> Iterator[None]:
+def _delta_errors(location: Location) -> Iterator[None]:
     try:
         yield
     except CORRUPTION_ERRORS as error:

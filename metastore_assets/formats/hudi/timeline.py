@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from metastore_assets.errors import TableFormatError, TableNotFoundError
-from metastore_assets.formats.time_travel import not_found, parse_timestamp
+from metastore_assets.formats.time_travel import parse_timestamp, state_not_found
 from metastore_assets.storage.corrupt_input import metadata_errors
 from metastore_assets.storage.location import Location, StoredFile
 
@@ -94,7 +94,9 @@ class Timeline:
         state = self._state(until, self.pending | later)
         if not state.instants:
             known = [one.requested for one in self.completed]
-            raise not_found(self.location.uri, at, "there are an instant or a time since the first of these", known)
+            raise state_not_found(
+                self.location.uri, at, "there are an instant or a time since the first of these", known
+            )
         return state
 
     def _state(self, until: str, without: frozenset[str]) -> State:

@@ -10,7 +10,7 @@ from typing import Any
 from metastore_assets.errors import TableFormatError, TableNotFoundError
 from metastore_assets.formats.base import HistoryChange, SnapshotReference
 from metastore_assets.formats.iceberg.metadata import IcebergSnapshot, TableMetadata
-from metastore_assets.formats.time_travel import not_found, parse_timestamp
+from metastore_assets.formats.time_travel import parse_timestamp, state_not_found
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,9 @@ def resolve_state(name: str, metadata: TableMetadata, at: str | None) -> State:
         raise _not_found(name, metadata, at)
     before = [entry for entry in _history(metadata) if _time(entry[0]) <= moment]
     if not before:
-        raise not_found(name, at, "its first snapshots are of", [_time(ms).isoformat() for ms, _ in _history(metadata)])
+        raise state_not_found(
+            name, at, "its first snapshots are of", [_time(ms).isoformat() for ms, _ in _history(metadata)]
+        )
     return _state(name, metadata, max(before, key=lambda entry: entry[0])[1], at)
 
 
@@ -87,7 +89,7 @@ def _snapshot(name: str, metadata: TableMetadata, snapshot_id: int, at: str) -> 
 
 def _not_found(name: str, metadata: TableMetadata, at: str) -> TableNotFoundError:
     known = [*metadata.refs, *metadata.snapshots]
-    return not_found(name, at, "a branch, a tag, a snapshot id or a time may be named, of which there are", known)
+    return state_not_found(name, at, "a branch, a tag, a snapshot id or a time may be named, of which there are", known)
 
 
 def _schema(name: str, metadata: TableMetadata, schema_id: int | None) -> Mapping[str, Any]:

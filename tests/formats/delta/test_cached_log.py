@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from metastore_assets.config import TableConfig
 from metastore_assets.formats import MetadataCache, open_table_format
-from metastore_assets.formats.delta import cached_log as kept_log
+from metastore_assets.formats.delta import cached_log
 from metastore_assets.formats.delta.actions import Replay
 from metastore_assets.storage.location import Location
 from tests.formats.delta.log_writer import commit, metadata, protocol
@@ -38,8 +38,8 @@ _STEPS = st.lists(
 @pytest.fixture(autouse=True)
 def _small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that few commits lead through all ways of keeping them."""
-    monkeypatch.setattr(kept_log, "_FILES", 7)
-    monkeypatch.setattr(kept_log, "_MOST_CHANGES", 2)
+    monkeypatch.setattr(cached_log, "_FILES", 7)
+    monkeypatch.setattr(cached_log, "_MAX_CHANGES", 2)
 
 
 @given(steps=_STEPS)

@@ -1,4 +1,4 @@
-"""Partition values as texts of a Delta log."""
+"""Parsing of the partition values in a Delta log, which are texts."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ _INTEGER = re.compile(r"[+-]?\d+")
 
 
 def partition_value(text: str | None, type_: pa.DataType) -> Constant:
-    """The value that a log writes as this text. Null and the empty text are null.
+    """Return the value of a text. Null and the empty text are null.
 
-    Timestamps without a zone where the type is one of instants are taken for UTC. Raises ValueError for a text that
-    is no value of the type.
+    A timestamp without a zone is in UTC if the type has a zone. Raises ValueError for a text that is no value of the
+    type.
     """
     if text is None or text == "":
         return pa.nulls(1, type_)
     try:
-        return constant(_parsed(text, type_), type_)
+        return constant(_parse(text, type_), type_)
     except (ValueError, ArithmeticError, pa.ArrowException):
         raise ValueError(f"{text!r} is no value of type {type_}") from None
 
 
-def _parsed(text: str, type_: pa.DataType) -> Any:
+def _parse(text: str, type_: pa.DataType) -> Any:
     if pa.types.is_string(type_):
         return text
     if pa.types.is_binary(type_):
@@ -46,6 +46,6 @@ def _parsed(text: str, type_: pa.DataType) -> Any:
     if pa.types.is_timestamp(type_):
         ticks, offset = parse_timestamp(text, type_.unit)
         if offset and type_.tz is None:
-            raise ValueError("a time of a zone")
+            raise ValueError("a time with a zone")
         return ticks
-    raise ValueError("a type without values")
+    raise ValueError("a type of no partition column")
