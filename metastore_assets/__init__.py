@@ -25,7 +25,8 @@ if TYPE_CHECKING:
         build_metastore_definitions,
     )
     from metastore_assets.assets.translator import MetastoreAsset, MetastoreTranslator
-    from metastore_assets.config import DatabaseConfig, MetastoreConfig, TableConfig, load_config
+    from metastore_assets.checks.entries import load_checked_config as load_config
+    from metastore_assets.config import DatabaseConfig, MetastoreConfig, TableConfig
     from metastore_assets.metastore import Metastore, open_table
     from metastore_assets.profiling import profile
     from metastore_assets.statistics.user_defined.interface import FrequencyStatistic, MergeableStatistic
@@ -51,7 +52,7 @@ __all__ = [
     "profile",
 ]
 
-_ROOMS = {
+_PUBLIC_NAMES = {
     "DatabaseConfig": "config",
     "FrequencyStatistic": "statistics.user_defined.interface",
     "MergeableStatistic": "statistics.user_defined.interface",
@@ -66,26 +67,27 @@ _ROOMS = {
     "build_metastore_assets": "assets.project",
     "build_metastore_definitions": "assets.project",
     "fetch_column_statistics": "assets.fetch",
-    "load_config": "config",
+    "load_config": "checks.entries:load_checked_config",
     "open_table": "metastore",
     "profile": "profiling",
 }
-_NEEDS_DAGSTER = ("assets.",)
+"""By public name, the module that defines it, and the name there if it is another one: `module:name`."""
 
 
 def __getattr__(name: str) -> Any:
-    # Loaded on first use: `import metastore_assets` alone must cost nothing.
+    # Loaded at first use: `import metastore_assets` imports nothing else.
     if name == "__version__":
         from importlib.metadata import version
 
         return version("metastore-assets")
-    if name in _ROOMS:
-        if _ROOMS[name].startswith(_NEEDS_DAGSTER):
+    if name in _PUBLIC_NAMES:
+        module, _, attribute = _PUBLIC_NAMES[name].partition(":")
+        if module.startswith("assets."):
             from metastore_assets.extras import extra
 
             with extra("dagster", f"`{name}`"):
                 import_module("dagster")
-        return getattr(import_module(f"metastore_assets.{_ROOMS[name]}"), name)
+        return getattr(import_module(f"metastore_assets.{module}"), attribute or name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

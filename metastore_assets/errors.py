@@ -116,7 +116,7 @@ class PartitionNotFoundError(MetastoreError):
     """Raised when a partition key is not in a version: names it and says how to list the keys."""
 
 
-class NotKeptError(MetastoreError):
+class NotStoredError(MetastoreError):
     """Raised when what is asked of a column is not kept of it: names the column, why, and what would keep it."""
 
 

@@ -62,10 +62,10 @@ def close_names(name: str, names: Sequence[str], otherwise: str) -> str:
     close = list(dict.fromkeys([*(by_lower[match] for match in matches), *swapped, *last_parts]))[:3]
     if close:
         return f"; did you mean {' or '.join(map(repr, close))}?"
-    return otherwise.format(listed(names))
+    return otherwise.format(join_names(names))
 
 
-def listed(names: Sequence[str]) -> str:
+def join_names(names: Sequence[str]) -> str:
     """`a, b, c`, or the first ones and how many more there are."""
     more = f" and {len(names) - _MOST:,} more" if len(names) > _MOST else ""
     return ", ".join(names[:_MOST]) + more

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Union
 
 from dagster import get_dagster_logger
 
-from metastore_assets.config import MetastoreConfig, config_path, load_config, read_config
+from metastore_assets.checks.entries import load_checked_config, read_checked_config, validate_checks
+from metastore_assets.config import MetastoreConfig, config_path
 from metastore_assets.databases import Members, look, with_members
 from metastore_assets.errors import ConfigError
 from metastore_assets.messages import without_secrets
@@ -74,12 +75,15 @@ class Configuration:
         return replace(self, members=members)
 
     def shown(self) -> MetastoreConfig:
-        """With `${VAR}` where it refers to the environment: for all that is shown to people. Raises ConfigError."""
-        return self._with_members((self.given or read_config(self.file)).located())
+        """Return the configuration with `${VAR}` for values of the environment, to be displayed. Raises ConfigError."""
+        if self.given is None:
+            return self._with_members(read_checked_config(self.file).locate())
+        validate_checks(self.given)
+        return self._with_members(self.given.locate())
 
     def now(self) -> MetastoreConfig:
-        """As it counts. Raises ConfigError, also where a variable is not set."""
-        resolved = self.given.resolved() if self.given else load_config(self.file)
+        """Return the configuration with the values of variables. Raises ConfigError, also if a variable is not set."""
+        resolved = self.given.resolve() if self.given else load_checked_config(self.file)
         return self._with_members(with_credentials(resolved, self.s3))
 
     def _with_members(self, config: MetastoreConfig) -> MetastoreConfig:

@@ -14,8 +14,8 @@ from dagster import AssetExecutionContext, OpExecutionContext, PipesMessageHandl
 from dagster_aws.pipes import PipesEMRServerlessClient, PipesS3ContextInjector, PipesS3MessageReader
 
 from metastore_assets.config import TableConfig
-from metastore_assets.config.emr import EmrServerlessConfig, folder_of, properties
-from metastore_assets.config.variables import Variables, variables_in
+from metastore_assets.config.emr import EmrServerlessConfig, job_folder, job_spark_properties
+from metastore_assets.config.variables import VariableResolver, required_variables
 from metastore_assets.emr.request import REQUEST, SCRIPT, Answer, Request, own_version, told_config
 from metastore_assets.errors import ConfigError, MetastoreError
 from metastore_assets.pipeline.hidden_key import KEY_VARIABLE
@@ -55,7 +55,7 @@ def refresh_on_emr(
     endpoint = s3_options(configuration.s3).get("aws_endpoint") if configuration.s3 else None
     s3 = session.client("s3", endpoint_url=endpoint, config=_RETRIES)
     try:
-        with _folder(s3, folder_of(now), f"{context.run.run_id}-{secrets.token_hex(4)}") as (bucket, prefix):
+        with _folder(s3, job_folder(now), f"{context.run.run_id}-{secrets.token_hex(4)}") as (bucket, prefix):
             s3.put_object(Bucket=bucket, Key=f"{prefix}/run.py", Body=SCRIPT.encode())
             reader = _Reader(bucket, prefix, s3, settings.interval)
             client = _Client(
@@ -79,12 +79,12 @@ def refresh_on_emr(
 def request_of(configuration: Configuration, table: str, *, full: bool, partitions: tuple[str, ...]) -> Request:
     """What a job for a table is told. Raises ConfigError where it would not know a variable."""
     shown = configuration.shown()
-    config = Variables(os.environ, keep_secrets=True).resolved(shown)
+    config = VariableResolver(os.environ, keep_secret_references=True).resolve(shown)
     settings, own = config.emr_serverless, config.table(table)
     assert settings is not None
     told = told_config(config, own)
     known = {*settings.secrets, *(_environment_of(settings))}
-    unknown = sorted(variables_in(told) - known)
+    unknown = sorted(required_variables(told) - known)
     if unknown:
         raise ConfigError(
             f"table {table!r}: the configuration refers to {', '.join(unknown)}, which jobs of EMR Serverless do not "
@@ -107,8 +107,8 @@ def request_of(configuration: Configuration, table: str, *, full: bool, partitio
 def job_of(settings: EmrServerlessConfig, table: str, script: str, region: str | None = None) -> dict[str, Any]:
     """The parameters of `StartJobRun`, but for what Pipes adds. What the configuration says of Spark is in
     `spark-defaults`, for there no value has to be quoted."""
-    found = properties(settings, normalize_settings(settings.spark), region)
-    fixed = [name for name in properties(settings, {}, region) if not found[name].split()[1:]]
+    found = job_spark_properties(settings, normalize_settings(settings.spark), region)
+    fixed = [name for name in job_spark_properties(settings, {}, region) if not found[name].split()[1:]]
     overrides: dict[str, Any] = {}
     left = {name: value for name, value in found.items() if name not in fixed}
     if left:
@@ -235,7 +235,7 @@ def _unheard(context: AssetExecutionContext, table: str, job: str) -> Answer:
 
 
 def _environment_of(settings: EmrServerlessConfig) -> set[str]:
-    """Variables that the configuration gives a job's driver."""
+    """VariableResolver that the configuration gives a job's driver."""
     return {name.removeprefix(_DRIVER_VARIABLE) for name in settings.spark if name.startswith(_DRIVER_VARIABLE)}
 
 

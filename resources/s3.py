@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from dagster import DagsterError
 
-from metastore_assets.config import CatalogConfig, Described, MetastoreConfig
+from metastore_assets.config import CatalogConfig, MetastoreConfig, SharedTableConfigT
 from metastore_assets.errors import ConfigError
 from metastore_assets.messages import remember_secret
 
@@ -92,7 +92,7 @@ def _of_profile(name: str, region: str | None) -> dict[str, str | None]:
     }
 
 
-def _with_access(table: Described, options: Mapping[str, str]) -> Described:
+def _with_access(table: SharedTableConfigT, options: Mapping[str, str]) -> SharedTableConfigT:
     catalog = getattr(table, "catalog", None)
     if isinstance(catalog, CatalogConfig):
         return table.model_copy(update={"catalog": catalog.model_copy(update=_of_catalog(catalog, options))})

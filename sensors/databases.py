@@ -22,10 +22,10 @@ from metastore_assets.assets.names import identifier
 from metastore_assets.assets.secrets import telling_no_secrets
 from metastore_assets.assets.translator import MetastoreTranslator
 from metastore_assets.config import DatabaseConfig, SensorStatus
-from metastore_assets.config.loading import name_of
+from metastore_assets.config.file import table_name_for
 from metastore_assets.databases import Members, look
 from metastore_assets.errors import ConfigError, TableFormatError
-from metastore_assets.messages import listed, without_secrets
+from metastore_assets.messages import join_names, without_secrets
 from metastore_assets.report.markdown import code_markdown
 from metastore_assets.resources.configuration import Configuration
 from metastore_assets.sensors.commits import default_status_of
@@ -42,7 +42,7 @@ def database_sensors(
     """The sensors of all databases of a configuration that was looked up; `chosen` goes before what that says."""
     shown = configuration.shown()
     entries = {database.key: database for database in reversed(shown.databases)}
-    names = {key: f"{identifier(name_of(key), translator.prefix)}_tables" for key in entries}
+    names = {key: f"{identifier(table_name_for(key), translator.prefix)}_tables" for key in entries}
     taken = list(names.values())
     for key, name in names.items():
         if taken.count(name) > 1:
@@ -94,7 +94,7 @@ def database_sensor(
             reason = f"{reason}; {_reload(context)}"
         gone = sorted({name for one in found for name in one.gone})
         if gone:
-            reason = f"{reason}; gone, and kept as they were: {listed(gone)}"
+            reason = f"{reason}; gone, and kept as they were: {join_names(gone)}"
         return SensorResult(skip_reason=SkipReason(reason), cursor=decision.asked.to_json())
 
     return tables

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from metastore_assets.checks.of_tables import absence
+from metastore_assets.checks.table_checks import missing_table_reason
 from metastore_assets.config import MetastoreConfig, TableConfig
 from metastore_assets.errors import MetastoreError, TableNotFoundError
 from metastore_assets.formats import HistoryChange, MetadataCache, SnapshotReference, TableFormat, open_table_format
@@ -74,7 +74,7 @@ class Looking:
             history_change = opened.history_change(described, now) if now != described and table.at is None else None
             return Found(table, said, latest, now, history_change)
         except TableNotFoundError as error:
-            return Found(table, said, latest, None, absence=absence(error) if latest else str(error))
+            return Found(table, said, latest, None, absence=missing_table_reason(error) if latest else str(error))
 
     def configured(self) -> str:
         """All that the configuration says of the table now, as written."""

@@ -5,7 +5,7 @@ from collections.abc import Set
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from metastore_assets.messages import listed
+from metastore_assets.messages import join_names
 
 CURSOR_FORMAT = 1
 _PAUSE = 600.0
@@ -52,7 +52,7 @@ def decide(asked: Asked, loaded: Set[str], there: Set[str], now: float) -> Decis
         return Decision(asked, False, f"the tables are those that are loaded: {len(there):,}")
     changes = ((sorted(there - loaded), "came"), (sorted(loaded - there), "went"))
     what = " and ".join(
-        f"{len(names):,} {'table' if len(names) == 1 else 'tables'} {verb} ({listed(names)})"
+        f"{len(names):,} {'table' if len(names) == 1 else 'tables'} {verb} ({join_names(names)})"
         for names, verb in changes
         if names
     )

@@ -67,7 +67,7 @@ def test_a_column_inherits_what_it_does_not_say(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("tables: []", r": root is missing$"),
         (
@@ -111,7 +111,7 @@ def test_a_column_inherits_what_it_does_not_say(tmp_path: Path) -> None:
             "root: r\ntables: [{name: a, uri: x, partitions: {d: [{a: b}]}}]",
             r": table 'a': partitions.d.* must be text$",
         ),
-        ("root: r\ntables: [{name: a, table: b}]", r": table 'a': catalog and table go together"),
+        ("root: r\ntables: [{name: a, table: b}]", r": table 'a': .*`catalog` and `table`"),
         (
             "root: r\ntables: [{name: a, table: b, catalog: c}]",
             r": table 'a' is in the catalog 'c'; there are: default$",
@@ -131,15 +131,15 @@ def test_a_column_inherits_what_it_does_not_say(tmp_path: Path) -> None:
         ),
         (
             "root: r\ntables: [{name: a, uri: x, columns: {c: {histgram: 5}}}]",
-            r": table 'a': columns\.c\.histgram = 5: .*ranks, .*statistics, checks; did you mean 'histogram'\?$",
+            r": table 'a': columns\.c\.histgram = 5: no such key; .*; did you mean 'histogram'\?$",
         ),
         (
             "root: r\ntables: [{name: a, uri: x, columns: {sensor: {interval: 5}, histogram: {name: 5}}}]",
-            r"columns\.sensor\.interval = 5: no such key; there are: freq.*columns\.histogram\.name = 5: no such key",
+            r"columns\.sensor\.interval = 5: no such key.*columns\.histogram\.name = 5: no such key",
         ),
         (
             "root: r\ntables: [{name: a, uri: x, columns: {c: off}}]",
-            r": table 'a': columns.c = false: must be a mapping of the keys frequencies, .*values, statistics, checks$",
+            r": table 'a': columns.c = false: must be a mapping of the keys .*frequencies, .*values, statistics$",
         ),
         (
             "root: r\ntables: [{name: a, uri: x, columns: {7: {}}}]",
@@ -150,8 +150,8 @@ def test_a_column_inherits_what_it_does_not_say(tmp_path: Path) -> None:
             r"columns\.c\.frequencies = 'top\(0\)': must be auto, all, repeated, off, or top\(n\) .* top\(100\)$",
         ),
         (
-            "root: r\ntables: [{name: a, uri: x, columns: {c: {frequencies: listed}}}]",
-            r"columns\.c\.frequencies = 'listed': must be auto, all, ",
+            "root: r\ntables: [{name: a, uri: x, columns: {c: {frequencies: enumerated}}}]",
+            r"columns\.c\.frequencies = 'enumerated': must be auto, all, ",
         ),
         (
             "root: r\ntables: [{name: a, uri: x, columns: {c: {frequencies: 5}}}]",
@@ -159,11 +159,11 @@ def test_a_column_inherits_what_it_does_not_say(tmp_path: Path) -> None:
         ),
         (
             "root: r\ntables: [{name: a, uri: x, columns: {c: {frequencies: off, ranks: on}}}]",
-            r"table 'a'.*columns\.c: `ranks: on` takes a list of all values, and `frequencies: off` keeps none: leave",
+            r"table 'a'.*columns\.c: `ranks: on` .*`frequencies: off`.*`ranks: off`$",
         ),
         (
             "root: r\ntables: [{name: a, uri: x, columns: {default: {ranks: on}, c: {values: hidden}}}]",
-            r"columns\.c: `ranks: on` takes a list of all values, and `values: hidden` keeps none: .*`ranks: off`$",
+            r"columns\.c: `ranks: on` .*`values: hidden`.*`ranks: off`$",
         ),
         (
             "root: r\ntables: [{name: a, uri: x, columns: {c: {ranks: exact}}}]",
@@ -171,7 +171,7 @@ def test_a_column_inherits_what_it_does_not_say(tmp_path: Path) -> None:
         ),
         (
             "root: r\ntables: [{name: a, uri: x, columns: {default: {by_partition: on}, c: {frequencies: off}}}]",
-            r"columns\.c: `by_partition: on` takes a list of all values, .*`frequencies: off`.*`by_partition: off`$",
+            r"columns\.c: `by_partition: on` .*`frequencies: off`.*`by_partition: off`$",
         ),
         (
             "root: r\ntables: [{name: a, uri: x, columns: {c: {by_partition: dense}}}]",
@@ -189,9 +189,9 @@ def test_a_column_inherits_what_it_does_not_say(tmp_path: Path) -> None:
         ("- a", r"must be a mapping with the keys root and tables; it is \['a'\]$"),
     ],
 )
-def test_what_is_wrong_is_said(tmp_path: Path, text: str, said: str) -> None:
+def test_an_invalid_file_is_explained(tmp_path: Path, text: str, message: str) -> None:
     path = written(tmp_path, text)
-    with pytest.raises(ConfigError, match=said) as raised:
+    with pytest.raises(ConfigError, match=message) as raised:
         load_config(path)
     assert str(path) in str(raised.value)
     assert "\n" not in str(raised.value)

@@ -19,11 +19,14 @@ HIDDEN = ColumnPolicy(values="hidden")
 WRONG: list[tuple[Callable[[], Any], str]] = [
     (lambda: TableConfig(name="t", uri="u", columns={"default": OFF, "x": RANKS}), "table 't': columns.x: `ranks: on`"),
     (lambda: TableConfig(name="t", uri="u", columns={"x": OFF, "default": RANKS}), "table 't': columns.x: `ranks: on`"),
-    (lambda: TableConfig(name="t", uri="u", columns={"default": HIDDEN, "x": RANKS}), "`values: hidden` keeps none"),
+    (
+        lambda: TableConfig(name="t", uri="u", columns={"default": HIDDEN, "x": RANKS}),
+        "columns.x: `ranks: on` .*`values: hidden`",
+    ),
     (lambda: DatabaseConfig(catalog="c", database="d", columns={"default": OFF, "x": RANKS}), "columns.x: `ranks: on`"),
     (lambda: ColumnPolicy(histogram=5), "histogram = 5: a number of bins from 1000"),
     (lambda: ColumnPolicy.model_validate({"frequencies": "nope"}), "frequencies = 'nope': must be auto"),
-    (lambda: profile(ROWS, columns={"default": OFF, "x": RANKS}), "columns.x: `ranks: on` takes a list of all values"),
+    (lambda: profile(ROWS, columns={"default": OFF, "x": RANKS}), "columns.x: `ranks: on` .*`frequencies: off`"),
     (lambda: profile(ROWS, colums={}), "colums: no such key; .* did you mean 'columns'"),
     (lambda: TableConfig(name="t"), "uri is missing"),
     (lambda: TableConfig(name="5", uri="u"), "a letter, then up to 99 letters"),

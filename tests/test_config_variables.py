@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from metastore_assets.config import ColumnPolicy, MetastoreConfig, TableConfig, load_config, read_config
-from metastore_assets.config.check_entries import parse_check
-from metastore_assets.config.variables import Variables
+from metastore_assets.config.variables import VariableResolver
 from metastore_assets.errors import ConfigError, MetastoreError
 from metastore_assets.messages import without_secrets
 
@@ -62,7 +61,7 @@ def test_every_text_may_refer_to_the_environment(tmp_path: Path, monkeypatch: py
 
 def test_as_written_it_is_there_without_the_environment(tmp_path: Path) -> None:
     """So a code location loads where only runs have the secrets."""
-    config = read_config(written(tmp_path)).located()
+    config = read_config(written(tmp_path)).locate()
     assert [table.uri for table in config.tables] == ["${LAKE}/sales", "catalog://prod/${DATABASE}.orders"]
     assert config.storage_options["aws_secret_access_key"] == "${SECRET}"
 
@@ -80,11 +79,11 @@ def test_objects_and_the_file_are_one_configuration(tmp_path: Path) -> None:
         'tables: [{name: sales, uri: s3://lake/sales, storage_options: {token: "${TOKEN}"}}]'
     )
     environment = {**ENVIRONMENT, "KEY": "k" * 32}
-    resolved = objects.resolved(environment)
-    assert resolved == read_config(written(tmp_path, text)).resolved(environment)
-    assert resolved.resolved({}) is resolved
-    with pytest.raises(ConfigError, match="at least 32 characters"):
-        objects.resolved({**environment, "KEY": "short"})
+    resolved = objects.resolve(environment)
+    assert resolved == read_config(written(tmp_path, text)).resolve(environment)
+    assert resolved.resolve({}) is resolved
+    with pytest.raises(ConfigError, match="at least 32"):
+        objects.resolve({**environment, "KEY": "short"})
 
 
 @pytest.mark.parametrize(
@@ -92,7 +91,7 @@ def test_objects_and_the_file_are_one_configuration(tmp_path: Path) -> None:
     [
         ("root: r\nstorage_options: {a: '${NONE}'}", r"yaml: storage_options\.a: the environment has no variable NONE"),
         ("root: r\ntables: [{name: a, uri: '${NONE}'}]", r"table 'a': uri: the environment has no variable NONE"),
-        ("root: r\ntables: [{name: a, uri: '${1}'}]", r"table 'a': uri: `\$\{` begins the name of a variable"),
+        ("root: r\ntables: [{name: a, uri: '${1}'}]", r"table 'a': uri: `\$\{` begins a reference to a variable"),
         ("root: ${", r"root: `\$\{` begins"),
     ],
 )
@@ -105,7 +104,7 @@ def test_a_default_goes_for_what_is_empty_too() -> None:
     """As in a shell."""
     config = MetastoreConfig(root="${A:-}x${B:-y}$${C}$D")
     for environment in ({}, {"A": "", "B": ""}):
-        assert Variables(environment).resolved(config).root == "xy${C}$D"
+        assert VariableResolver(environment).resolve(config).root == "xy${C}$D"
 
 
 @given(st.text(), st.dictionaries(st.text(string.ascii_letters + "_", min_size=1), st.text(min_size=1), max_size=3))
@@ -116,7 +115,7 @@ def test_a_value_is_taken_as_it_is(text: str, environment: dict[str, str]) -> No
         config = MetastoreConfig(root=f"/{escaped}${{{name}}}")
         # A `$` before the escape would be read as one.
         if "$$${" not in config.root and not escaped.endswith("$"):
-            assert Variables(environment).resolved(config).root == f"/{text}{value}"
+            assert VariableResolver(environment).resolve(config).root == f"/{text}{value}"
 
 
 def test_secrets_are_not_told(tmp_path: Path) -> None:
@@ -124,7 +123,7 @@ def test_secrets_are_not_told(tmp_path: Path) -> None:
     config = MetastoreConfig(
         root="s3://b/m", storage_options={"aws_secret_access_key": EnvVar("S")}, spark={"password": "${S}"}
     )
-    resolved = config.resolved({"S": "open. sesame.."})
+    resolved = config.resolve({"S": "open. sesame.."})
     assert "sesame" not in repr(resolved) + str(resolved)
     assert str(MetastoreError("the store refused 'open. sesame..'.")) == "the store refused '${S}'"
     assert without_secrets("opened with open. sesame..") == "opened with ${S}"
@@ -183,24 +182,19 @@ def test_every_key_may_refer_to_the_environment(tmp_path: Path, monkeypatch: pyt
     assert (table.partitions, table.declared, table.sensor.interval) == ("day >= '2024-01-01'", {"a": "int64"}, 9)
     policy = table.columns["note"]
     assert (policy.frequencies, policy.histogram, policy.ranks) == ("top(5)", 2000, "off")
-    rows, fresh = table.checks
-    assert rows == parse_check({"row_count": 5, "blocking": False, "severity": "warn"}, "table")
-    assert fresh == parse_check({"fresh": "6h"}, "table")
-    assert policy.checks == (
-        parse_check({"accepted_values": ["a", "${x}", 7]}, "column"),
-        parse_check({"range": {"minimum": -1.5}}, "column"),
-    )
+    assert table.checks == ({"row_count": 5, "blocking": False, "severity": "warn"}, {"fresh": "6h"})
+    assert policy.checks == ({"accepted_values": ["a", "${x}", 7]}, {"range": {"minimum": -1.5}})
 
     for name, value in {"ENGINE": "spark", "KEEP": "12", "FORMAT": "iceberg", "ROWS": "8", "LAKE": "/lake"}.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("ROLE", "arn:aws:iam::123456789012:role/r")
     resolved = load_config(written(tmp_path, EVERYWHERE))
     assert (resolved.engine, resolved.keep_versions, resolved.tables[0].format) == ("spark", 12, "iceberg")
-    assert resolved.tables[0].checks[0] == parse_check({"row_count": 8, "blocking": False, "severity": "warn"}, "table")
+    assert resolved.tables[0].checks[0] == {"row_count": 8, "blocking": False, "severity": "warn"}
     assert resolved.tables[0].columns == config.tables[0].columns, "what is resolved is not resolved again"
     # Elsewhere it is read again, where a text that is meant as it is must stay so.
-    sent = Variables(os.environ, keep_secrets=True).resolved(resolved)
-    assert sent.tables[0].columns["note"].checks[0].model_dump()["values"] == ("a", "$${x}", 7)
+    sent = VariableResolver(os.environ, keep_secret_references=True).resolve(resolved)
+    assert sent.tables[0].columns["note"].checks[0]["accepted_values"] == ["a", "$${x}", 7]
 
 
 @pytest.mark.parametrize(

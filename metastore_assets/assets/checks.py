@@ -13,14 +13,12 @@ from dagster import (
 )
 
 from metastore_assets.assets.metadata import rounded
-from metastore_assets.checks import CheckResult, evaluate_checks
-from metastore_assets.checks.evaluate import with_partitions
-from metastore_assets.checks.expectations import expectation
-from metastore_assets.checks.subject import Surroundings
-from metastore_assets.checks.worst import worst_first
-from metastore_assets.config.check_entries import NamedCheck, named_checks
-from metastore_assets.config.check_models import Consistent, Current
-from metastore_assets.config.tables import TableConfig
+from metastore_assets.checks.entries import NamedCheck, named_checks
+from metastore_assets.checks.evaluation import evaluate_checks, with_failed_partitions, worst_first
+from metastore_assets.checks.results import CheckResult
+from metastore_assets.checks.subject import CheckContext
+from metastore_assets.checks.table_checks import Consistent, Current
+from metastore_assets.config.models import TableConfig
 from metastore_assets.lookup import Table
 from metastore_assets.report.markdown import code_markdown, literal_markdown
 from metastore_assets.report.text import short
@@ -32,9 +30,8 @@ _TEXT = 1000
 
 def table_checks(table: TableConfig) -> list[NamedCheck]:
     """The checks that are configured; and, whatever is, those that every table has."""
-    there = {type(check) for check in table.checks}
-    implied = tuple(own for own in _IMPLIED if type(own) not in there)
-    return named_checks((*table.checks, *implied), {column: policy.checks for column, policy in table.columns.items()})
+    configured = {type(check.check) for check in named_checks(table)}
+    return named_checks(table, [check for check in _IMPLIED if type(check) not in configured])
 
 
 def name_of_current(table: TableConfig) -> str:
@@ -58,13 +55,13 @@ def specs_of_checks(table: TableConfig, asset: AssetKey) -> list[AssetCheckSpec]
 
 
 def check_results(
-    selected: Collection[AssetCheckKey], table: TableConfig, lookup: Table, around: Surroundings
+    selected: Collection[AssetCheckKey], table: TableConfig, lookup: Table, around: CheckContext
 ) -> Iterator[AssetCheckResult]:
     """The results of those that a run is to make. A check that does not fit the table has failed, and says why."""
     keys = {key.name: key for key in selected}
     checks = [own for own in table_checks(table) if own.name in keys]
     for own, result in zip(checks, evaluate_checks(checks, lookup, around), strict=True):
-        yield _told(keys[own.name], own, with_partitions(own, result, lookup, around))
+        yield _told(keys[own.name], own, with_failed_partitions(own, result, lookup, around))
 
 
 def _told(key: AssetCheckKey, own: NamedCheck, result: CheckResult) -> AssetCheckResult:
@@ -75,7 +72,7 @@ def _told(key: AssetCheckKey, own: NamedCheck, result: CheckResult) -> AssetChec
     metadata: dict[str, MetadataValue] = {  # type: ignore[type-arg]
         "status": MetadataValue.text(result.status),
         "expected": MetadataValue.text(result.expected),
-        "found": MetadataValue.text(short(finding.found, _TEXT)),
+        "observed": MetadataValue.text(short(finding.observed, _TEXT)),
         "guarantee": MetadataValue.text(finding.guarantee),
         # As text: a plot of versions tells nothing.
         "version": MetadataValue.text(str(result.version)),
@@ -89,7 +86,7 @@ def _told(key: AssetCheckKey, own: NamedCheck, result: CheckResult) -> AssetChec
                     {
                         "partition": each.partition,
                         "status": each.finding.status,
-                        "found": short(each.finding.found, _TEXT),
+                        "observed": short(each.finding.observed, _TEXT),
                     }
                 )
                 for each in sorted(others, key=lambda each: each.finding.status != "failed")[:_MOST_PARTITIONS]
@@ -101,7 +98,7 @@ def _told(key: AssetCheckKey, own: NamedCheck, result: CheckResult) -> AssetChec
         passed=result.status == "passed",
         severity=AssetCheckSeverity.WARN if unknown else _SEVERITIES[result.severity],
         # The advice is Markdown of ours.
-        description=f"{literally(f'unknown: {finding.found}' if unknown else finding.found)}{advice}",
+        description=f"{literally(f'unknown: {finding.observed}' if unknown else finding.observed)}{advice}",
         metadata=metadata,
     )
 
@@ -113,7 +110,7 @@ def literally(text: str) -> str:
 
 def _sentence(own: NamedCheck) -> str:
     where = "" if own.column is None else f"{code_markdown(own.column)}: "
-    return f"{where}{literally(expectation(own.check))}."
+    return f"{where}{literally(own.check.expectation)}."
 
 
 _SEVERITIES = {"error": AssetCheckSeverity.ERROR, "warn": AssetCheckSeverity.WARN}

@@ -26,7 +26,7 @@ from pydantic import BaseModel, Field, field_validator
 from metastore_assets.assets.project import build_metastore_definitions
 from metastore_assets.assets.translator import MetastoreAsset, MetastoreTranslator
 from metastore_assets.config import TableConfig
-from metastore_assets.config.loading import CONFIG_FILE
+from metastore_assets.config.file import CONFIG_FILE
 from metastore_assets.errors import ConfigError
 from metastore_assets.messages import redacted
 from metastore_assets.resources.configuration import Configuration

@@ -10,7 +10,7 @@ from metastore_assets.assets.newest import Known, what_is_known
 from metastore_assets.assets.translator import MetastoreTranslator, names_of
 from metastore_assets.config import SensorStatus
 from metastore_assets.errors import ConfigError
-from metastore_assets.messages import listed
+from metastore_assets.messages import join_names
 from metastore_assets.resources.configuration import ConfigLike, Configuration
 from metastore_assets.resources.spark import SparkLike
 from metastore_assets.sensors.commits import commit_sensor, default_status_of
@@ -91,7 +91,7 @@ def build_metastore_definitions(
     configuration says. The other arguments are those of `build_metastore_assets`. Raises ConfigError.
     """
     if sensors not in (None, *get_args(SensorStatus)):
-        raise ConfigError(f"sensors = {sensors!r}: must be {listed([repr(own) for own in get_args(SensorStatus)])}")
+        raise ConfigError(f"sensors = {sensors!r}: must be {join_names([repr(own) for own in get_args(SensorStatus)])}")
     configuration = Configuration.of(config, s3, spark).looked_up()
     shown, own = configuration.shown(), translator or MetastoreTranslator()
     chosen = shown.tables if tables is None else [shown.table(name) for name in tables]

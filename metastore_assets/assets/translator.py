@@ -10,8 +10,9 @@ from dagster import AssetKey, AssetSpec, AutomationCondition, FreshnessPolicy, P
 
 from metastore_assets.assets.names import TABLE_TAG, AssetKind, Kind, TableNames, identifier, kinds_of, tag_of
 from metastore_assets.assets.partition_mapping import TablePartitions
+from metastore_assets.checks.entries import named_checks
+from metastore_assets.checks.table_checks import Fresh
 from metastore_assets.config import TableConfig
-from metastore_assets.config.check_models import Fresh
 from metastore_assets.errors import ConfigError
 from metastore_assets.messages import redacted
 from metastore_assets.pipeline.column_spec import PROFILE_VERSION
@@ -131,7 +132,8 @@ class MetastoreTranslator:
         """How old the asset may be; what the table's check `fresh` says, where its severity is `error`."""
         if asset.kind != "statistics":
             return None
-        limits = [own.within for own in asset.table.checks if isinstance(own, Fresh) and own.severity == "error"]
+        checks = [named.check for named in named_checks(asset.table)]
+        limits = [check.within for check in checks if isinstance(check, Fresh) and check.severity == "error"]
         # Dagster looks no more often than once a minute.
         return FreshnessPolicy.time_window(max(min(limits), _LEAST_WINDOW)) if limits else None
 

@@ -1,4 +1,4 @@
-"""Checks that hold of a table now, and look as if they are meant to: a beginning for people who know what is."""
+"""Suggestions of checks: rules that a version satisfies and that look intended."""
 
 from __future__ import annotations
 
@@ -12,29 +12,30 @@ from typing import Any, TypeAlias
 
 import yaml
 
-from metastore_assets.checks.evaluate import evaluate
-from metastore_assets.checks.subject import Subject, Surroundings, column_named_then
-from metastore_assets.config.check_entries import NamedCheck, parse_check
-from metastore_assets.config.check_models import Check, Level, Matches
-from metastore_assets.errors import NotKeptError, StoreError
+from metastore_assets.checks.base import Check, Level
+from metastore_assets.checks.column_checks import Matches
+from metastore_assets.checks.entries import NamedCheck, parse_check
+from metastore_assets.checks.evaluation import evaluate
+from metastore_assets.checks.subject import CheckContext, Subject, column_name_in
+from metastore_assets.errors import NotStoredError, StoreError
 from metastore_assets.lookup import Table
-from metastore_assets.lookup.json import scalar_json
+from metastore_assets.lookup.json import Json, scalar_json
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.distances import aligned_bins, equal_shares, population_stability_index
 from metastore_assets.values.physical import order_key
 from metastore_assets.values.types import class_named
 
 Entry: TypeAlias = Any
-"""One entry of a list of checks in the configuration, as YAML holds it."""
+"""One entry of a list of checks in the configuration, as YAML has it."""
 
-_FEW = 20
-"""Distinct values up to which a column looks like one of a set of values."""
-_OFTEN = 20
-"""Rows for each of them, at the least, before they look like a set."""
-_ENOUGH = 20
-"""Rows, or distinct values, below which nothing is taken for a rule."""
-_VERSIONS = 20
-"""Versions that are looked at for how a table changes."""
+_MAX_SET_SIZE = 20
+"""Maximum number of distinct values of a column that looks like a set of accepted values."""
+_MIN_ROWS_PER_VALUE = 20
+"""Minimum average number of rows per value of such a column."""
+_MIN_ROWS = 20
+"""Minimum number of rows, or of distinct values, for a suggestion."""
+_MAX_VERSIONS = 20
+"""Versions whose changes are considered."""
 _PATTERNS = (
     r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}",
     r"\d{4}-\d{2}-\d{2}",
@@ -46,79 +47,97 @@ _PATTERNS = (
     r"\+?\d+",
     r"[A-Z]{2,3}",
 )
-"""Forms that texts often have, the more particular ones first."""
-_NEVER_SHIFTED = 0.1
-_SHIFTED = 0.25
+"""Common forms of texts, the more specific ones first."""
+_STABLE_INDEX = 0.1
+"""Stability index up to which a distribution counts as stable."""
+_SHIFTED_INDEX = 0.25
+"""Stability index from which a distribution counts as shifted."""
 
 
 @dataclass(frozen=True)
 class Suggestions:
-    """Entries for the configuration."""
+    """Suggested entries for the configuration."""
 
     table: Sequence[Entry] = ()
     columns: Mapping[str, Sequence[Entry]] = field(default_factory=dict)
 
-    def to_json(self) -> dict[str, Any]:
-        """As they stand in a table of the configuration."""
+    def to_json(self) -> Json:
+        """Return the entries as the keys `checks` and `columns` of a table in the configuration."""
         columns = {column: {"checks": list(checks)} for column, checks in self.columns.items() if checks}
         return {"checks": list(self.table), "columns": columns}
 
     def to_yaml(self) -> str:
-        """The same as text."""
+        """Return the entries as YAML."""
         return yaml.dump(self.to_json(), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=110)
 
 
 class _Dumper(yaml.SafeDumper):
-    """A line for each check, and for each column; no anchors, which nobody writes by hand."""
+    """Writes one line per check and per column, without anchors."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return True
 
     def represent_mapping(self, tag: str, mapping: Any, flow_style: bool | None = None) -> Any:
-        above = isinstance(mapping, dict) and (
+        is_block = isinstance(mapping, dict) and (
             not {"checks", "columns"}.isdisjoint(mapping)
-            or any(isinstance(own, dict) and "checks" in own for own in mapping.values())
+            or any(isinstance(item, dict) and "checks" in item for item in mapping.values())
         )
-        return super().represent_mapping(tag, mapping, flow_style=not above)
+        return super().represent_mapping(tag, mapping, flow_style=not is_block)
 
 
-def suggest(table: Table, around: Surroundings) -> Suggestions:
-    """Checks that the version passes. What is only an estimate suggests nothing."""
-    history = _history(table, around)
-    whole = _passed(_of_table(table, history), "table", Subject(table, around))
+def suggest(table: Table, context: CheckContext) -> Suggestions:
+    """Return checks that a version passes. Estimates suggest nothing.
+
+    Args:
+        table: The version.
+        context: Gives access to earlier versions and the table's metadata.
+    """
+    history = _history(table, context)
+    of_table = _passing(_table_entries(table, history), "table", Subject(table, context))
     columns = {
-        subject.column: _passed(_of_column(subject, history), "column", subject)
-        for subject in (Subject(table, around, None, row.column) for row in table.statistics())
+        subject.column: _passing(_column_entries(subject, history), "column", subject)
+        for subject in (Subject(table, context, None, row.column) for row in table.statistics())
         if subject.row.type_class is not None
     }
-    return Suggestions(whole, {column: entries for column, entries in columns.items() if entries})
+    return Suggestions(of_table, {column: entries for column, entries in columns.items() if entries})
 
 
-def _passed(entries: Iterator[Entry], level: Level, subject: Subject) -> list[Entry]:
-    """Those that the version passes as they stand."""
-    return [entry for entry in entries if _holds(parse_check(entry, level), subject)]
+def suggestions_json(table: Table, context: CheckContext) -> Json:
+    """Return the JSON of `metastore check --suggest`: keys `checks` and `columns` of a table, and both as YAML."""
+    suggestions = suggest(table, context)
+    version = table.version
+    return {
+        "table": version.table,
+        "version": version.number,
+        **suggestions.to_json(),
+        "yaml": suggestions.to_yaml(),
+    }
 
 
-def _holds(check: Check, subject: Subject) -> bool:
-    return evaluate(NamedCheck("suggested", subject.of_column, check), subject).status == "passed"
+def _passing(entries: Iterator[Entry], level: Level, subject: Subject) -> list[Entry]:
+    return [entry for entry in entries if _passes(parse_check(entry, level), subject)]
 
 
-def _history(table: Table, around: Surroundings) -> list[Table]:
-    """The last versions up to this one, in their order, one of each snapshot."""
-    found: dict[tuple[str, datetime | None], Table] = {}
-    own = table.version
-    numbers = [number for number in around.metastore.versions(own.table) if number < own.number]
-    for number in numbers[-_VERSIONS:]:
+def _passes(check: Check, subject: Subject) -> bool:
+    return evaluate(NamedCheck("suggested", subject.column_name, check), subject).status == "passed"
+
+
+def _history(table: Table, context: CheckContext) -> list[Table]:
+    """Return the last versions up to this one, ascending, one per snapshot."""
+    by_snapshot: dict[tuple[str, datetime | None], Table] = {}
+    version = table.version
+    numbers = [number for number in context.metastore.versions(version.table) if number < version.number]
+    for number in numbers[-_MAX_VERSIONS:]:
         try:
-            earlier = around.metastore.table(own.table, number)
+            earlier = context.metastore.table(version.table, number)
         except StoreError:
-            continue  # expired since it was listed
-        found[earlier.version.snapshot, earlier.version.committed_at] = earlier
-    found[own.snapshot, own.committed_at] = table
-    return list(found.values())
+            continue  # expired after it was listed
+        by_snapshot[earlier.version.snapshot, earlier.version.committed_at] = earlier
+    by_snapshot[version.snapshot, version.committed_at] = table
+    return list(by_snapshot.values())
 
 
-def _of_table(table: Table, history: Sequence[Table]) -> Iterator[Entry]:
+def _table_entries(table: Table, history: Sequence[Table]) -> Iterator[Entry]:
     yield "consistent"
     yield "complete"
     times = [one.version.committed_at for one in history if one.version.committed_at is not None]
@@ -130,103 +149,104 @@ def _of_table(table: Table, history: Sequence[Table]) -> Iterator[Entry]:
     counts = [one.row_count() for one in history]
     changes = [Fraction(now - before, before) for before, now in pairwise(counts) if before]
     if len(changes) >= 3 and max(map(abs, changes)) <= Fraction(1, 2):
-        most = _rounded_up(2 * max(map(abs, changes)))
-        yield {"row_count_change": f"{max(1, most)}%", "severity": "warn"}
+        limit = _ceil_percent(2 * max(map(abs, changes)))
+        yield {"row_count_change": f"{max(1, limit)}%", "severity": "warn"}
 
 
-def _of_column(subject: Subject, history: Sequence[Table]) -> Iterator[Entry]:
+def _column_entries(subject: Subject, history: Sequence[Table]) -> Iterator[Entry]:
     row = subject.row
     rows = row.value_count + row.null_count
-    if rows < _ENOUGH:
+    if rows < _MIN_ROWS:
         return
     if not row.null_count:
         yield "not_null"
     elif row.null_count * 2 < rows:
-        most = min(100, _rounded_up(Fraction(3 * row.null_count, 2 * rows)))
-        yield {"null_share": f"{most}%", "severity": "warn"}
+        limit = min(100, _ceil_percent(Fraction(3 * row.null_count, 2 * rows)))
+        yield {"null_share": f"{limit}%", "severity": "warn"}
     if not row.value_count:
         return
     is_unique = row.distinct_count == row.value_count and row.distinct_count_guarantee == "exact"
-    if is_unique and row.value_count >= _ENOUGH and _may_be_key(row):
+    if is_unique and row.value_count >= _MIN_ROWS and _may_be_key(row):
         yield "unique"
-    # Of partitions there come more.
-    accepted = None if row.column in subject.table.version.partition_columns else _accepted(row, subject.table)
+    # A partition column gets new values with every new partition.
+    accepted = None if row.column in subject.table.version.partition_columns else _accepted_values(row, subject.table)
     if accepted:
         yield {"accepted_values": accepted}
     else:
-        yield from _of_values(subject, is_unique=is_unique, history=history)
+        yield from _value_entries(subject, is_unique=is_unique, history=history)
 
 
-def _of_values(subject: Subject, *, is_unique: bool, history: Sequence[Table]) -> Iterator[Entry]:
+def _value_entries(subject: Subject, *, is_unique: bool, history: Sequence[Table]) -> Iterator[Entry]:
     row = subject.row
     cls = class_named(row.type_class or "null")
     if cls.is_numeric and row.minimum is not None and order_key(row.minimum) >= 0 and not row.nan_count:
         yield {"range": {"minimum": 0}}
     if row.type_class == "string":
-        pattern = None if (row.distinct_count or 0) < _ENOUGH else _pattern(subject)
+        pattern = None if (row.distinct_count or 0) < _MIN_ROWS else _pattern(subject)
         if pattern is not None:
             yield {"matches": pattern}
         elif row.minimum_length is not None and row.minimum_length == row.maximum_length:
             yield {"lengths": {"minimum": row.minimum_length, "maximum": row.maximum_length}}
-    # What only grows is distributed otherwise by its nature.
-    if len(history) >= 3 and not is_unique and cls.is_numeric and _is_steady(row, history):
-        yield {"drift": _SHIFTED, "severity": "warn"}
+    # The distribution of unique values, such as growing ids, always changes.
+    if len(history) >= 3 and not is_unique and cls.is_numeric and _is_stable(row, history):
+        yield {"drift": _SHIFTED_INDEX, "severity": "warn"}
 
 
 def _may_be_key(row: ColumnStatistics) -> bool:
-    """Times and measures are distinct by chance."""
+    """Return whether the type suits a key. Times and measures are often distinct by chance."""
     return row.type_class in ("int64", "uint64", "string", "binary", "uuid")
 
 
-def _accepted(row: ColumnStatistics, table: Table) -> list[Any] | None:
-    """The values of a column that looks like one of a set of values, in their order."""
+def _accepted_values(row: ColumnStatistics, table: Table) -> list[Any] | None:
+    """Return the ascending values of a column that looks like a set of accepted values, else None."""
     distinct = row.distinct_count
     if row.type_class not in ("string", "int64") or distinct is None or row.distinct_count_guarantee != "exact":
         return None
-    if distinct > _FEW or distinct * _OFTEN > row.value_count:
+    if distinct > _MAX_SET_SIZE or distinct * _MIN_ROWS_PER_VALUE > row.value_count:
         return None
     try:
-        values = [value for piece in table.values(row.column) for value in piece.values]
-    except NotKeptError:
+        values = [value for block in table.values(row.column) for value in block.values]
+    except NotStoredError:
         return None
     if len(values) != distinct:
         return None
-    told = [scalar_json(value) for value in values]
-    # Of bytes that are no text another text is told.
+    documents = [scalar_json(value) for value in values]
+    # JSON replaces invalid UTF-8, and the suggestion would then name other values.
     is_text = row.type_class != "string" or all(
-        str(own).encode() == order_key(value) for own, value in zip(told, values, strict=True)
+        str(document).encode() == order_key(value) for document, value in zip(documents, values, strict=True)
     )
-    return told if is_text else None
+    return documents if is_text else None
 
 
 def _pattern(subject: Subject) -> str | None:
-    """The first of the known forms that all values have."""
-    return next((own for own in _PATTERNS if _holds(Matches(pattern=own), subject)), None)
+    """Return the first common form that all values have."""
+    return next((pattern for pattern in _PATTERNS if _passes(Matches(pattern=pattern), subject)), None)
 
 
-def _is_steady(row: ColumnStatistics, history: Sequence[Table]) -> bool:
-    """Whether the distribution has hardly changed from version to version, under whatever names."""
-    names = [column_named_then(one, row.field_id) for one in history]
+def _is_stable(row: ColumnStatistics, history: Sequence[Table]) -> bool:
+    """Return whether the distribution was stable in all versions. Follows the column through renames."""
+    names = [column_name_in(version, row.field_id) for version in history]
     try:
-        found = [None if name is None else one.dyadic_histogram(name) for one, name in zip(history, names, strict=True)]
-    except (NotKeptError, StoreError):
+        versions = zip(history, names, strict=True)
+        all_bins = [None if name is None else version.dyadic_histogram(name) for version, name in versions]
+    except (NotStoredError, StoreError):
         return False
-    kept = [own for own in found if own is not None]
-    if len(kept) != len(history) or len({own.type_class for own in kept}) > 1:
+    stored = [bins for bins in all_bins if bins is not None]
+    if len(stored) != len(history) or len({bins.type_class for bins in stored}) > 1:
         return False
-    for before, now in pairwise(kept):
+    for before, now in pairwise(stored):
         bins = aligned_bins(before, now)
-        if population_stability_index(*equal_shares(bins.left, bins.right, 10)) > _NEVER_SHIFTED:
+        if population_stability_index(*equal_shares(bins.left, bins.right, 10)) > _STABLE_INDEX:
             return False
     return True
 
 
-def _rounded_up(part: Fraction) -> int:
-    """As whole percents."""
+def _ceil_percent(part: Fraction) -> int:
+    """Return a share in percent, rounded up."""
     return math.ceil(part * 100)
 
 
 def _duration(seconds: float) -> str:
-    """At least so long, in hours or days."""
+    """Return a duration rounded up to hours, or to days from 48 hours on."""
     hours = max(1, math.ceil(timedelta(seconds=seconds) / timedelta(hours=1)))
     return f"{hours}h" if hours <= 48 else f"{math.ceil(hours / 24)}d"

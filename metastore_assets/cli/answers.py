@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from metastore_assets.cli.parallel import parallel_map
 from metastore_assets.cli.statistics_table import SHAPE_BINS
 from metastore_assets.config import MetastoreConfig, TableConfig
-from metastore_assets.errors import NotKeptError, VersionNotFoundError
+from metastore_assets.errors import NotStoredError, VersionNotFoundError
 from metastore_assets.lookup import FilteredView, Table, TextValue
 from metastore_assets.lookup.histograms import merged_frequencies
 from metastore_assets.lookup.json import show_json
@@ -113,7 +113,7 @@ def rank_answer(table: Table | FilteredView, column: str, text: str, partition: 
     found = table.rank(column, value, partition)
     try:
         frequency = integer_json(table.frequency(column, value, partition).count)
-    except NotKeptError:
+    except NotStoredError:
         frequency = None
     return {
         "rank": integer_json(found.count),
@@ -143,7 +143,7 @@ def shapes(
     for row in rows:
         try:
             histogram = table.dyadic_histogram(row.column, partition)
-        except NotKeptError:
+        except NotStoredError:
             continue
         found[row.column] = [] if histogram is None else merged_frequencies(histogram, SHAPE_BINS)
     return found

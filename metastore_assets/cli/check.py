@@ -32,24 +32,25 @@ def check(
     The checks are those under `checks` in the configuration, of the table and of its columns. Exit status 1 when one
     of severity `error` fails.
     """
-    from metastore_assets.checks.answers import check_answer, suggestion_answer
-    from metastore_assets.checks.evaluate import chosen_checks, evaluate_checks
-    from metastore_assets.checks.subject import surroundings_of
+    from metastore_assets.checks.evaluation import evaluate_checks, select_checks
+    from metastore_assets.checks.results import results_json
+    from metastore_assets.checks.subject import check_context
+    from metastore_assets.checks.suggest import suggestions_json
 
     if suggest and (names or strict):
         raise click.UsageError("--suggest prints checks and makes none: it goes with neither --only nor --strict")
     config = configured(invocation)
     own = table_of(config, name)
     table = published(config, name, version)
-    around = surroundings_of(metastore_of(config), own, table)
+    around = check_context(metastore_of(config), own, table)
     output = make_output(as_json)
     if suggest:
-        output.suggested(suggestion_answer(table, around))
+        output.suggested(suggestions_json(table, around))
         return 0
-    checks = chosen_checks(own, names)
+    checks = select_checks(own, names)
     results = evaluate_checks(checks, table, around)
     if warning := own.dropped_columns_warning(table.version.dropped_columns):
         note(warning)
-    output.checks(check_answer(table.version, results))
+    output.checks(results_json(table.version, results))
     violated = any(result.is_violated for result in results)
     return 1 if violated or (strict and any(result.status == "unknown" for result in results)) else 0

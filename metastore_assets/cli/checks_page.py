@@ -18,12 +18,12 @@ def print_checks(page: Page, answer: Answer) -> None:
         note = f"no checks are configured: `metastore check {answer['table']} --suggest` prints some to begin with"
         page.line(Styled(f"  {note}", "dim"))
         return
-    columns = [Column(""), Column("check", style="bold"), Column("expected"), Column("found")]
+    columns = [Column(""), Column("check", style="bold"), Column("expected"), Column("observed")]
     page.fitting_grid(columns, [_row(check) for check in checks], ["expected"])
     for check in checks:
         for own in check.get("partitions", {}).get("first", ()):
             place = f"  {check['check']}, {text.printable(own['partition'])}: "
-            page.line(place, Styled(text.one_line(own["found"]), _STYLES[own["status"]]))
+            page.line(place, Styled(text.one_line(own["observed"]), _STYLES[own["status"]]))
         if check["status"] == "unknown" and check["advice"]:
             page.line(Styled(f"  {check['check']} would be answered by {text.one_line(check['advice'])}", "dim"))
 
@@ -44,7 +44,7 @@ def _row(check: Answer) -> Sequence[Part]:
         Styled(word, "yellow" if is_warning else _STYLES[check["status"]]),
         check["check"],
         text.one_line(check["expected"]),
-        text.one_line(check["found"]),
+        text.one_line(check["observed"]),
     )
 
 

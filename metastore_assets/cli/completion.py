@@ -30,10 +30,10 @@ def table_names(context: click.Context, parameter: click.Parameter, incomplete: 
     """Tables of the configuration that are not named yet; those of databases as they were recorded last."""
 
     def names() -> list[str]:
-        from metastore_assets.config.loading import config_path, name_of, read_mapping
+        from metastore_assets.config.file import config_path, read_mapping, table_name_for
 
         raw = read_mapping(config_path(_invocation(context).config))
-        own = [table.get("name") or name_of(table["table"]) for table in raw.get("tables", [])]
+        own = [table.get("name") or table_name_for(table["table"]) for table in raw.get("tables", [])]
         return [*own, *(_of_databases(context) if raw.get("databases") else ())]
 
     taken = context.params.get("names") or ()
@@ -85,7 +85,7 @@ def _local_config(context: click.Context) -> MetastoreConfig | None:
     config = read_config(_invocation(context).config)
     if "${" in config.root:
         return None
-    located = config.located()
+    located = config.locate()
     return None if ObjectStore(located.root).is_remote else located
 
 

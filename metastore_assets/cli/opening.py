@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 def configured(invocation: Invocation) -> MetastoreConfig:
     """The configuration of an invocation. Raises ConfigError."""
-    from metastore_assets.config import load_config
+    from metastore_assets.checks.entries import load_checked_config
 
-    return load_config(invocation.config)
+    return load_checked_config(invocation.config)
 
 
 def metastore_of(config: MetastoreConfig) -> Metastore:

@@ -1,4 +1,4 @@
-"""What is wrong with a configuration, in words: the table by its name, the key, the value, and what is allowed."""
+"""Explanations of validation errors: table, key, value and what is allowed."""
 
 from __future__ import annotations
 
@@ -7,21 +7,25 @@ from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
 
-from metastore_assets.config.described import DescribedConfig
-from metastore_assets.messages import close_names, listed
+from metastore_assets.messages import close_names, join_names
 
-Place = tuple[int | str, ...]
+KeyPath = tuple[int | str, ...]
+"""The keys and list positions that lead to a value."""
 Problem = Mapping[str, Any]
 """One of `ValidationError.errors()`."""
 
-_SHOWN = 60
+_MAX_SHOWN = 60
+"""Characters of a value that messages show."""
 _EXPECTED = {
     "string_type": "text",
     "int_type": "a whole number",
     "int_parsing": "a whole number",
     "int_from_float": "a whole number",
+    "bool_type": "true or false",
+    "bool_parsing": "true or false",
     "dict_type": "a mapping",
     "list_type": "a list",
+    "tuple_type": "a list",
     "string_too_short": "text that is not empty",
 }
 
@@ -29,24 +33,53 @@ _EXPECTED = {
 def explain(
     raw: Mapping[Any, Any], error: ValidationError, model: type[BaseModel], *, quotes_unknown: bool = True
 ) -> str:
-    """The problems that the model has with `raw`, each as `table 'orders': columns.price.histogram = 5: …`.
+    """Return all problems of a validation, each as `table 'orders': columns.price.histogram = 5: <what is allowed>`.
 
-    `quotes_unknown`: whether values of keys that do not exist are quoted, which may be secrets under a misspelt name.
+    Args:
+        raw: The mapping that failed the validation of `model`.
+        error: The errors of that validation.
+        model: The model.
+        quotes_unknown: Whether to show values of unknown keys. A misspelt key may hold a secret.
     """
-    found: dict[Place, list[Problem]] = {}
+    problems_by_path: dict[KeyPath, list[Problem]] = {}
     for problem in error.errors(include_url=False):
-        found.setdefault(tuple(_place(raw, problem)), []).append(problem)
-    # What is none of several types is a problem of each: the one that says where inside says all.
-    inner = {place[:length] for place in found for length in range(1, len(place))}
+        problems_by_path.setdefault(tuple(_key_path(raw, problem)), []).append(problem)
+    # A value that fits none of several types has a problem per type. The one with the longest path says most.
+    outer = {path[:length] for path in problems_by_path for length in range(1, len(path))}
     return "; ".join(
-        _told(raw, place, problems, model, quotes_unknown=quotes_unknown)
-        for place, problems in found.items()
-        if place not in inner
+        _explain_problems(raw, path, problems, model, quotes_unknown=quotes_unknown)
+        for path, problems in problems_by_path.items()
+        if path not in outer
     )
 
 
-def _place(raw: Any, problem: Problem) -> Iterator[int | str]:
-    """The keys that lead to a problem: pydantic also names the types that it tried, and marks keys that are no text."""
+def expected_text(problem: Problem) -> str | None:
+    """Return what a pydantic problem expects, such as `a whole number` or `0 or more`; None if the message says it."""
+    context = problem.get("ctx") or {}
+    if problem["type"] == "literal_error":
+        return str(context["expected"])
+    if problem["type"] == "greater_than_equal":
+        return f"{context['ge']} or more"
+    return _EXPECTED.get(problem["type"])
+
+
+def message_of(problem: Problem) -> str:
+    """Return pydantic's message without the prefix that it adds to those of validators."""
+    return str(problem["msg"]).removeprefix("Value error, ")
+
+
+def show_value(value: Any) -> str:
+    """Return a value as YAML has it, or an empty text if it is too long for a message."""
+    if isinstance(value, bool) or value is None:
+        return {True: "true", False: "false", None: "null"}[value]
+    text = repr(value) if isinstance(value, str | list | dict) else str(value)
+    if len(text) <= _MAX_SHOWN:
+        return text
+    return f"{text[:_MAX_SHOWN]}…" if isinstance(value, str) else ""
+
+
+def _key_path(raw: Any, problem: Problem) -> Iterator[int | str]:
+    """Yield the keys of a problem's location, without the names of types and the marks that pydantic inserts."""
     for part in problem["loc"]:
         keys = raw if isinstance(raw, Mapping) else range(len(raw)) if isinstance(raw, list) else ()
         if part in keys:
@@ -56,89 +89,73 @@ def _place(raw: Any, problem: Problem) -> Iterator[int | str]:
         yield problem["loc"][-1]
 
 
-def _told(
-    raw: Mapping[Any, Any], place: Place, problems: list[Problem], model: type[BaseModel], *, quotes_unknown: bool
+def _explain_problems(
+    raw: Mapping[Any, Any], path: KeyPath, problems: list[Problem], model: type[BaseModel], *, quotes_unknown: bool
 ) -> str:
-    subject, key = _subject(raw, place)
+    subject, key = _subject_and_key(raw, path)
     where = f"{subject}: {key}" if subject and key else subject or key
     if problems[0]["type"] == "missing":
         return f"{where} is missing"
-    # Of a table or a whole file that contradicts itself, the reason names what is at fault; secrets are not told.
-    told = (key or problems[0]["type"] == "model_type") and not {"storage_options", "hidden_key"} & set(place)
+    # Without a key the reason names what is wrong. Secrets are never shown.
+    is_shown = (key or problems[0]["type"] == "model_type") and not {"storage_options", "hidden_key"} & set(path)
     if problems[0]["type"] == "extra_forbidden":
-        told = told and quotes_unknown
-    value = _shown(problems[0]["input"]) if told else ""
-    said = _reason(problems, place, model)
-    return f"{where}{f' = {value}' if value else ''}: {said}" if where else said
+        is_shown = is_shown and quotes_unknown
+    value = show_value(problems[0]["input"]) if is_shown else ""
+    reason = _reason(problems, path, model)
+    return f"{where}{f' = {value}' if value else ''}: {reason}" if where else reason
 
 
-def _subject(raw: Mapping[Any, Any], place: Place) -> tuple[str, str]:
-    """Which table or database it is about, and the path of the key within it."""
-    if place[:1] == ("databases",) and len(place) > 1 and isinstance(place[1], int):
-        database = raw["databases"][place[1]]
-        named = database.get("database") if isinstance(database, Mapping) else place[1]
-        return f"database {named!r}", ".".join(map(str, place[2:]))
-    if place[:1] != ("tables",) or len(place) < 2 or not isinstance(place[1], int):
-        return "", ".".join(map(str, place))
-    table = raw["tables"][place[1]]
+def _subject_and_key(raw: Mapping[Any, Any], path: KeyPath) -> tuple[str, str]:
+    """Return the table or database of a path as messages name it, and the dotted key within it."""
+    if path[:1] == ("databases",) and len(path) > 1 and isinstance(path[1], int):
+        database = raw["databases"][path[1]]
+        name = database.get("database") if isinstance(database, Mapping) else path[1]
+        return f"database {name!r}", ".".join(map(str, path[2:]))
+    if path[:1] != ("tables",) or len(path) < 2 or not isinstance(path[1], int):
+        return "", ".".join(map(str, path))
+    table = raw["tables"][path[1]]
     name, uri = (table.get(key) if isinstance(table, Mapping) else None for key in ("name", "uri"))
     where = f" (uri {uri!r})" if isinstance(uri, str) else ""
-    subject = f"table {name!r}" if isinstance(name, str) else f"table number {place[1] + 1}{where}"
-    return subject, ".".join(map(str, place[2:]))
+    subject = f"table {name!r}" if isinstance(name, str) else f"table number {path[1] + 1}{where}"
+    return subject, ".".join(map(str, path[2:]))
 
 
-def _shown(value: Any) -> str:
-    """The value, unless it is too long to tell anything."""
-    if isinstance(value, bool) or value is None:
-        return {True: "true", False: "false", None: "null"}[value]
-    text = repr(value) if isinstance(value, str | list | dict) else str(value)
-    if len(text) <= _SHOWN:
-        return text
-    return f"{text[:_SHOWN]}…" if isinstance(value, str) else ""
-
-
-def _reason(problems: list[Problem], place: Place, model: type[BaseModel]) -> str:
+def _reason(problems: list[Problem], path: KeyPath, model: type[BaseModel]) -> str:
     problem = problems[0]
     if problem["type"] == "extra_forbidden":
-        keys = _keys(_model_at(place[:-1], model))
-        return f"no such key; there are: {listed(keys)}" + close_names(str(place[-1]), keys, "")
+        keys = _yaml_keys(_model_at(path[:-1], model))
+        return f"no such key; there are: {join_names(keys)}" + close_names(str(path[-1]), keys, "")
     if problem["type"] == "invalid_key" or problem["loc"][-1:] == ("[key]",):
         return "a key must be text: write it in quotes"
-    expected = [_expected(one, place, model) for one in problems]
+    expected = [
+        f"a mapping of the keys {', '.join(_yaml_keys(_model_at(path, model)))}"
+        if each["type"] == "model_type"
+        else expected_text(each)
+        for each in problems
+    ]
     if all(expected):
         return f"must be {' or '.join(filter(None, dict.fromkeys(expected)))}"
-    return problem["msg"].removeprefix("Value error, ")
+    return message_of(problem)
 
 
-def _expected(problem: Problem, place: Place, model: type[BaseModel]) -> str | None:
-    context = problem.get("ctx") or {}
-    if problem["type"] == "model_type":
-        return f"a mapping of the keys {', '.join(_keys(_model_at(place, model)))}"
-    if problem["type"] == "literal_error":
-        return str(context["expected"])
-    if problem["type"] == "greater_than_equal":
-        return f"{context['ge']} or more"
-    return _EXPECTED.get(problem["type"])
-
-
-def _model_at(place: Place, model: type[BaseModel]) -> type[BaseModel]:
-    """The model whose keys are allowed at a place: keys of mappings and positions in lists name none."""
-    for part in place:
+def _model_at(path: KeyPath, model: type[BaseModel]) -> type[BaseModel]:
+    """Return the model that defines the keys at a path. Keys of mappings and list positions define none."""
+    for part in path:
         field = model.model_fields.get(part) if isinstance(part, str) else None
         if field is not None:
-            model = next(_models(field.annotation), model)
+            model = next(_models_in(field.annotation), model)
     return model
 
 
-def _keys(model: type[BaseModel]) -> list[str]:
-    """The keys of a model as they are written: what says which table or database it is comes first."""
-    common = DescribedConfig.model_fields if issubclass(model, DescribedConfig) else {}
-    fields = sorted(model.model_fields.items(), key=lambda named: named[0] in common)
+def _yaml_keys(model: type[BaseModel]) -> list[str]:
+    """Return the keys of a model as YAML has them, those that a base class defines last."""
+    inherited = {name for base in model.__mro__[1:] for name in getattr(base, "model_fields", ())}
+    fields = sorted(model.model_fields.items(), key=lambda item: item[0] in inherited)
     return [field.alias or name for name, field in fields]
 
 
-def _models(annotation: Any) -> Iterator[type[BaseModel]]:
+def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         yield annotation
-    for inner in get_args(annotation):
-        yield from _models(inner)
+    for argument in get_args(annotation):
+        yield from _models_in(argument)

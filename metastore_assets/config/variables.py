@@ -1,9 +1,9 @@
-"""`${VAR}` and `${VAR:-default}` in the texts of a configuration, and what they stand for in the environment."""
+"""References to environment variables in the texts of a configuration: `${VAR}` and `${VAR:-default}`."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, SecretStr
@@ -12,107 +12,123 @@ from metastore_assets.errors import ConfigError
 from metastore_assets.messages import remember_secret
 
 _REFERENCE = re.compile(r"\$\$\{|\$\{(?:(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>[^}]*))?\})?")
-"""`$${` is a `${` that stands for itself; a `${` that no name and `}` follow is a mistake."""
+"""`$${` stands for a literal `${`. A `${` without a name and a closing brace is an error."""
 _NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?")
-_SECRET_PLACES = {"storage_options", "spark", "catalogs", "catalog", "hidden_key", "options"}
-"""Keys below which texts may be secrets: a name of a region is taken for one too, which does no harm."""
+_SECRET_KEYS = {"storage_options", "spark", "catalogs", "catalog", "hidden_key", "options"}
+"""Keys below which a variable counts as a secret. Harmless values, such as a region, count as secrets too."""
 
 Model = TypeVar("Model", bound=BaseModel)
-Place = tuple[str, ...]
+KeyPath = tuple[str, ...]
 
 
-class Variables:
-    """The variables of an environment. Which of their values are put where secrets may be is remembered."""
+class VariableResolver:
+    """Replaces references by the values of an environment, and remembers the values that may be secrets."""
 
-    def __init__(self, environment: Mapping[str, str], *, keep_secrets: bool = False) -> None:
-        """With `keep_secrets`, references in places where secrets may be stay as they are, for whoever reads the
-        outcome as a configuration with an environment of its own."""
+    def __init__(self, environment: Mapping[str, str], *, keep_secret_references: bool = False) -> None:
+        """Create a resolver.
+
+        Args:
+            environment: Values by name of the variable.
+            keep_secret_references: Whether references below keys that hold secrets stay as they are, for a process
+                that reads the result as a configuration and has these variables in its environment.
+        """
         self._environment = environment
-        self._keep = keep_secrets
+        self._keep_secrets = keep_secret_references
 
-    def resolved(self, model: Model, place: Place = ()) -> Model:
-        """The model with all references in its texts replaced, those in mappings, lists and models inside as well.
+    def resolve(self, model: Model, path: KeyPath = ()) -> Model:
+        """Return the model with all references in its texts replaced, also inside mappings, lists and models.
 
-        `place` are the keys that lead to it. Fields that are not among the `references` of their model have no
-        references any more. Raises ConfigError where a variable is not set, or a reference is none.
+        Fields outside of the model's `references` were resolved when it was constructed, and are left alone.
+
+        Args:
+            model: The model.
+            path: The keys that lead to the model, for messages.
+
+        Raises:
+            ConfigError: A variable is not set, or a `${` begins no reference.
         """
         references = getattr(type(model), "references", frozenset[str]())
 
-        def found(name: str, value: Any, *, is_extra: bool = False) -> Any:
-            text = self._text if is_extra or name in references else self._plain
-            return self._value(value, (*place, name), text)
+        def replace(name: str, value: Any, *, is_extra: bool = False) -> Any:
+            convert = self._resolve_text if is_extra or name in references else self._escape
+            return self._resolve_value(value, (*path, name), convert)
 
-        return _changed(model, found)
+        return _with_values(model, replace)
 
-    def _value(self, value: Any, place: Place, text: Callable[[str, Place], str]) -> Any:
+    def _resolve_value(self, value: Any, path: KeyPath, convert: Callable[[str, KeyPath], str]) -> Any:
         if isinstance(value, str):
-            return text(value, place)
+            return convert(value, path)
         if isinstance(value, SecretStr):
-            return SecretStr(text(value.get_secret_value(), place))
+            return SecretStr(convert(value.get_secret_value(), path))
         if isinstance(value, BaseModel):
             if hasattr(type(value), "references"):
-                return self.resolved(value, place)
-            return _changed(value, lambda name, own, **_: self._value(own, (*place, name), text))
+                return self.resolve(value, path)
+            return _with_values(value, lambda name, item, **_: self._resolve_value(item, (*path, name), convert))
         if isinstance(value, Mapping):
-            return {key: self._value(own, (*place, str(key)), text) for key, own in value.items()}
+            return {key: self._resolve_value(item, (*path, str(key)), convert) for key, item in value.items()}
         if isinstance(value, list | tuple):
-            return type(value)(self._value(own, (*place, _called(own, at)), text) for at, own in enumerate(value))
+            return type(value)(
+                self._resolve_value(item, (*path, _entry_name(item, index)), convert)
+                for index, item in enumerate(value)
+            )
         return value
 
-    def _plain(self, text: str, place: Place) -> str:
-        """A text without references; where it is to be read again, a `${` in it stands for itself there too."""
-        return text.replace("${", "$${") if self._keep else text
+    def _escape(self, text: str, path: KeyPath) -> str:
+        """Return a text without references, with `${` escaped if the result is read as a configuration again."""
+        return text.replace("${", "$${") if self._keep_secrets else text
 
-    def _text(self, text: str, place: Place) -> str:
-        if not self._keep:
-            return self._replaced(text, place)
-        return text if _SECRET_PLACES & set(place) else self._replaced(text, place).replace("${", "$${")
+    def _resolve_text(self, text: str, path: KeyPath) -> str:
+        if not self._keep_secrets:
+            return self.substitute_text(text, path)
+        return text if _SECRET_KEYS & set(path) else self.substitute_text(text, path).replace("${", "$${")
 
-    def _replaced(self, text: str, place: Place) -> str:
-        def replaced(match: re.Match[str]) -> str:
+    def substitute_text(self, text: str, path: KeyPath) -> str:
+        """Return a text with its references replaced. `path` is for messages. Raises ConfigError."""
+
+        def value_of(match: re.Match[str]) -> str:
             if match[0] == "$${":
                 return "${"
             name, default = match["name"], match["default"]
             if name is None:
                 raise ConfigError(
-                    f"{_where(place)}`${{` begins the name of a variable, such as ${{NAME}} or ${{NAME:-default}}; "
-                    "one that is meant as it is is written `$${`"
+                    f"{_path_prefix(path)}`${{` begins a reference to a variable, such as ${{NAME}} or "
+                    "${NAME:-default}; write a literal one as `$${`"
                 )
             value = self._environment.get(name)
-            # As in a shell: a variable that is set to nothing has the default too.
+            # As in a shell, the default also replaces an empty value.
             if not value and default is not None:
                 return default
             if value is None:
                 raise ConfigError(
-                    f"{_where(place)}the environment has no variable {name}: set it, or give a default, "
+                    f"{_path_prefix(path)}the environment has no variable {name}: set it, or give a default, "
                     f"as in ${{{name}:-default}}"
                 )
-            if _SECRET_PLACES & set(place):
+            if _SECRET_KEYS & set(path):
                 remember_secret(value, f"${{{name}}}")
             return value
 
-        return _REFERENCE.sub(replaced, text)
+        return _REFERENCE.sub(value_of, text)
 
 
-def replaced_at_once(value: Any, environment: Mapping[str, str]) -> Any:
-    """Return the value with all references in its texts replaced, in mappings and lists too.
+def substitute(value: Any, environment: Mapping[str, str]) -> Any:
+    """Return a value with all references in its texts replaced, also inside mappings and lists.
 
-    A text that is one reference and nothing else counts as if its value stood there without quotes: it may be a number,
-    or true or false. Objects other than texts, mappings and lists come back as they are.
+    A text that consists of one reference is read as an unquoted YAML scalar: it may become a number or a boolean. Other
+    objects are returned unchanged.
 
     Raises:
-        ConfigError: A variable is not set, or a reference is none.
+        ConfigError: A variable is not set, or a `${` begins no reference.
     """
     if isinstance(value, str):
         if "${" not in value:
             return value
         match = _REFERENCE.fullmatch(value)
-        text = Variables(environment)._replaced(value, ())
+        text = VariableResolver(environment).substitute_text(value, ())
         return _scalar(text) if match is not None and match["name"] else text
     if isinstance(value, Mapping):
-        return {key: replaced_at_once(own, environment) for key, own in value.items()}
+        return {key: substitute(item, environment) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return type(value)(replaced_at_once(own, environment) for own in value)
+        return type(value)(substitute(item, environment) for item in value)
     return value
 
 
@@ -124,60 +140,53 @@ def _scalar(text: str) -> str | int | float | bool:
     return text
 
 
-def _changed(model: Model, found: Callable[..., Any]) -> Model:
-    """The model with other values in its fields.
+def _with_values(model: Model, replace: Callable[..., Any]) -> Model:
+    """Return the model with `replace(name, value)` in the fields that are set.
 
-    Only in those that are given: policies distinguish them from defaults, and defaults contain no references.
+    Policies distinguish set fields from defaults, and defaults contain no references.
     """
-    given = [name for name in type(model).model_fields if name in model.model_fields_set]
-    update = {name: found(name, getattr(model, name)) for name in given}
-    extra = {name: found(name, value, is_extra=True) for name, value in (model.model_extra or {}).items()}
-    return model.model_copy(update={**update, **extra})
+    names = [name for name in type(model).model_fields if name in model.model_fields_set]
+    fields = {name: replace(name, getattr(model, name)) for name in names}
+    extra = {name: replace(name, value, is_extra=True) for name, value in (model.model_extra or {}).items()}
+    return model.model_copy(update={**fields, **extra})
 
 
-def variables_in(value: Any) -> set[str]:
-    """The names of the variables that texts refer to without a default, in mappings and lists too."""
+def required_variables(value: Any) -> set[str]:
+    """Return the names of the variables without a default in a text, mapping or list."""
     if isinstance(value, Mapping):
         value = list(value.values())
     if isinstance(value, list | tuple):
-        return {name for own in value for name in variables_in(own)}
-    found = _REFERENCE.finditer(value) if isinstance(value, str) else ()
-    return {match["name"] for match in found if match["name"] and match["default"] is None}
+        return {name for item in value for name in required_variables(item)}
+    matches = _REFERENCE.finditer(value) if isinstance(value, str) else ()
+    return {match["name"] for match in matches if match["name"] and match["default"] is None}
 
 
 def has_reference(text: str) -> bool:
-    """Whether a text refers to a variable."""
+    """Return whether a text refers to a variable."""
     return any(match["name"] for match in _REFERENCE.finditer(text))
 
 
-def as_written(value: Any) -> Any:
-    """References to the environment in objects as references in texts: Dagster's `EnvVar("X")` is `${X}`.
-
-    Looks into mappings and lists; whatever is no such object comes back as it is.
-    """
+def env_vars_to_references(value: Any) -> Any:
+    """Return a value with Dagster's `EnvVar("X")` as the text `${X}`, also inside mappings and lists."""
     name = getattr(value, "env_var_name", None) if isinstance(value, str) else None
     if name is not None:
         return f"${{{name}}}"
     if isinstance(value, Mapping):
-        return {key: as_written(own) for key, own in value.items()}
+        return {key: env_vars_to_references(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return type(value)(as_written(own) for own in value)
+        return type(value)(env_vars_to_references(item) for item in value)
     return value
 
 
-def _called(value: object, index: int) -> str:
-    """What an entry of a list is called in messages: tables and databases have names."""
+def _entry_name(value: object, index: int) -> str:
+    """Return how messages name a list entry: tables and databases by name, others by index."""
     return str(getattr(value, "database", None) or getattr(value, "name", index))
 
 
-def _where(place: Place) -> str:
-    return f"{'.'.join(_keys(place))}: " if place else ""
-
-
-def _keys(place: Place) -> Iterator[str]:
-    if place[:1] == ("tables",) and len(place) > 1:
-        yield f"table {place[1]!r}: " + ".".join(place[2:])
-    elif place[:1] == ("databases",) and len(place) > 1:
-        yield f"database {place[1]!r}: " + ".".join(place[2:])
-    else:
-        yield from place
+def _path_prefix(path: KeyPath) -> str:
+    if not path:
+        return ""
+    for key, subject in (("tables", "table"), ("databases", "database")):
+        if path[0] == key and len(path) > 1:
+            return f"{subject} {path[1]!r}: {'.'.join(path[2:])}: "
+    return f"{'.'.join(path)}: "

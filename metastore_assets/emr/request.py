@@ -60,7 +60,7 @@ class Request:
 
     def configured(self) -> tuple[MetastoreConfig, TableConfig]:
         """The configuration with the variables of this process, and the table. Raises ConfigError."""
-        config = MetastoreConfig.model_validate(self.config).resolved()
+        config = MetastoreConfig.model_validate(self.config).resolve()
         table = config.table(self.table)
         if self.database is not None:
             table = table.with_database(self.database)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from metastore_assets.errors import CorruptionError, LiteralError, NotKeptError
+from metastore_assets.errors import CorruptionError, LiteralError, NotStoredError
 from metastore_assets.expressions.literals import parse_literal, to_literal
 from metastore_assets.lookup.profiles import Profile
 from metastore_assets.lookup.quantiles import (
@@ -101,14 +101,14 @@ class ColumnValues:
     def literal(self, value: object) -> pa.Scalar:
         """Return a value as a scalar of the column's canonical type.
 
-        Raises LiteralError, and NotKeptError where the column has no values of its own.
+        Raises LiteralError, and NotStoredError where the column has no values of its own.
         """
         if isinstance(value, TextValue):
             return parse_literal(value.text, self._type_class(), self._subject)
         return to_literal(value, self._type_class(), self._subject)
 
     def top(self, n: int) -> list[tuple[pa.Scalar, int]]:
-        """Return the n most frequent values with their frequencies. Raises NotKeptError, CorruptionError."""
+        """Return the n most frequent values with their frequencies. Raises NotStoredError, CorruptionError."""
         row = self._row
         self._require_value_counts()
         if not row.value_count:
@@ -125,7 +125,7 @@ class ColumnValues:
         return [(value, frequency) for value, frequency in values if frequency >= cut.least_frequency]
 
     def files(self) -> list[str]:
-        """Return the files whose rows add up to the values. Raises NotKeptError."""
+        """Return the files whose rows add up to the values. Raises NotStoredError."""
         self._require_value_counts()
         if not self._row.value_count:
             return []
@@ -133,7 +133,7 @@ class ColumnValues:
         return table_counts.files(self._row.field_id, type_class)
 
     def quantiles(self, fractions: Sequence[Fraction], method: Method) -> list[Quantile]:
-        """Return the quantile of each fraction. Raises NotKeptError."""
+        """Return the quantile of each fraction. Raises NotStoredError."""
         cls = self._type_class()
         if method == "continuous" and not cls.is_ordinal and cls.kind != "null":
             raise LiteralError(
@@ -144,7 +144,7 @@ class ColumnValues:
         return [Quantile(float(q), quantile(values, q, method), values.guarantee, self._as_of) for q in fractions]
 
     def rank(self, value: pa.Scalar) -> Count:
-        """Return how many values are less than a value. Raises NotKeptError."""
+        """Return how many values are less than a value. Raises NotStoredError."""
         values = self._sorted_values()
         return Count(values.before(value), values.guarantee, self._as_of)
 
@@ -152,12 +152,12 @@ class ColumnValues:
         """Return how many values are less, or equal if `inclusive`; None where the version cannot answer."""
         try:
             values = self._sorted_values()
-        except NotKeptError:
+        except NotStoredError:
             return None
         return Count(values.before(value, inclusive=inclusive), values.guarantee, self._as_of)
 
     def count_between(self, low: pa.Scalar, high: pa.Scalar) -> Count:
-        """Return how many values lie between two, both inclusive. Raises NotKeptError."""
+        """Return how many values lie between two, both inclusive. Raises NotStoredError."""
         values = self._sorted_values()
         return Count(max(0, values.before(high, inclusive=True) - values.before(low)), values.guarantee, self._as_of)
 
@@ -165,7 +165,7 @@ class ColumnValues:
         """Return how often a value occurs.
 
         An estimate where only its fingerprint occurs, once, because it may be that of another value. Raises
-        NotKeptError.
+        NotStoredError.
         """
         count = self._frequency_by_statistics(value)
         if count is None:
@@ -173,7 +173,9 @@ class ColumnValues:
             if values is None and self._has_fingerprints():
                 return self._frequency_by_fingerprint(value)
             if values is None:
-                raise NotKeptError(f"the version has no value counts of {self._subject}: {self._why_no_value_counts()}")
+                raise NotStoredError(
+                    f"the version has no value counts of {self._subject}: {self._why_no_value_counts()}"
+                )
             count = values.before(value, inclusive=True) - values.before(value)
         return Count(count, "exact", self._as_of)
 
@@ -194,7 +196,7 @@ class ColumnValues:
         return self._table_counts().partitions_of(row.field_id, value)
 
     def spread(self) -> Spread:
-        """Return how the values spread. Raises NotKeptError."""
+        """Return how the values spread. Raises NotStoredError."""
         self._type_class()
         row = self._row
         frequencies = self._all_frequencies()
@@ -212,7 +214,7 @@ class ColumnValues:
     def pieces(self) -> Iterator[Frequencies]:
         """Yield all values with their frequencies, ascending, in pieces of bounded size.
 
-        Under `frequencies: repeated` these are the values that occur at least twice. Raises NotKeptError.
+        Under `frequencies: repeated` these are the values that occur at least twice. Raises NotStoredError.
         """
         self._type_class()
         frequencies = self._all_frequencies()
@@ -227,7 +229,7 @@ class ColumnValues:
 
     def _require_value_counts(self) -> None:
         if self._row.frequencies != "enumerated" and not self._has_fingerprints() and self._repeated() is None:
-            raise NotKeptError(f"the version has no value counts of {self._subject}: {self._why_no_value_counts()}")
+            raise NotStoredError(f"the version has no value counts of {self._subject}: {self._why_no_value_counts()}")
 
     def _repeated(self) -> Frequencies | None:
         """Return the values that occur at least twice, where the profile has only these."""
@@ -249,7 +251,7 @@ class ColumnValues:
 
     def _type_class(self) -> TypeClass:
         if self._row.type_class is None:
-            raise NotKeptError(f"the version has no values of {self._subject}: {self._why_no_value_counts()}")
+            raise NotStoredError(f"the version has no values of {self._subject}: {self._why_no_value_counts()}")
         return class_named(self._row.type_class)
 
     def _all_frequencies(self) -> Frequencies | None:
@@ -277,7 +279,7 @@ class ColumnValues:
             return values
         sketch = self._profile.sketch(row.field_id)
         if sketch is None or row.minimum is None or row.maximum is None:
-            raise NotKeptError(
+            raise NotStoredError(
                 f"the version has neither value counts nor a sketch of {self._subject}: {self._why_no_value_counts()}"
             )
         return SketchedValues(self._type_class(), *sketch, (row.minimum, row.maximum), row.nan_count or 0)

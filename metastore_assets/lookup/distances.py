@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from metastore_assets.errors import NotKeptError
+from metastore_assets.errors import NotStoredError
 from metastore_assets.statistics.column import ColumnStatistics, Guarantee
 from metastore_assets.statistics.distances import (
     aligned_bins,
@@ -76,7 +76,7 @@ def distances(
         if class_named(new.type_class).is_ordinal and (found := _over_bins(*sides, groups)) is not None:
             return found
         return _over_values(*sides, groups)
-    except NotKeptError as error:
+    except NotStoredError as error:
         return str(error)
 
 
@@ -105,7 +105,7 @@ def _over_bins(before: _Side, after: _Side, groups: int) -> Distances | None:
     """None where one of the two has no histogram."""
     try:
         first, second = before.lattice(), after.lattice()
-    except NotKeptError:
+    except NotStoredError:
         return None
     if first is None or second is None:
         return None
@@ -115,7 +115,7 @@ def _over_bins(before: _Side, after: _Side, groups: int) -> Distances | None:
 
 
 def _over_values(before: _Side, after: _Side, groups: int) -> Distances:
-    """Raises NotKeptError where not all values are listed, or too many to compare."""
+    """Raises NotStoredError where not all values are listed, or too many to compare."""
     import polars as pl
 
     from metastore_assets.values.physical import physical_series
@@ -125,14 +125,14 @@ def _over_values(before: _Side, after: _Side, groups: int) -> Distances:
     for name, other, side in (("before", "after", before), ("after", "before", after)):
         row = side.row
         if (row.distinct_count or 0) > MOST_VALUES:
-            raise NotKeptError(f"{row.distinct_count:,} distinct values are more than are compared")
+            raise NotStoredError(f"{row.distinct_count:,} distinct values are more than are compared")
         pieces = [
             pl.DataFrame({"value": physical_series(own.values, cls), name: own.counts.to_numpy()})
             for own in side.values()
             if len(own)
         ]
         if sum(piece[name].sum() for piece in pieces) != row.value_count:
-            raise NotKeptError("only values that occur at least twice are listed")
+            raise NotStoredError("only values that occur at least twice are listed")
         # Decimals are of 64 bits where they have room there, and of 128 in another piece, or on the other side.
         listed = pl.concat(pieces, how="vertical_relaxed").with_columns(pl.lit(0, pl.Int64).alias(other))
         sides.append(listed.select("value", "before", "after"))
@@ -143,7 +143,7 @@ def _over_values(before: _Side, after: _Side, groups: int) -> Distances:
     over = f"{both.height:,} values" if both.height != 1 else "1 value"
     frequencies = both["before"].to_numpy(), both["after"].to_numpy()
     if not all(own.any() for own in frequencies):
-        raise NotKeptError("one of the two has no values but NaN and infinities")
+        raise NotStoredError("one of the two has no values but NaN and infinities")
     return _measured(*frequencies, over, "exact", groups, by_frequency=not cls.is_ordinal)
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from metastore_assets.errors import CorruptionError, NotKeptError
+from metastore_assets.errors import CorruptionError, NotStoredError
 from metastore_assets.lookup.histograms import Histograms
 from metastore_assets.lookup.profiles import Profile
 from metastore_assets.lookup.relation import Relation, explains_missing_files
@@ -121,10 +121,10 @@ class MatchReader(Protocol):
     """What merges stored profiles and, where it may, reads the fragments that match partly."""
 
     def profile(self, match: FilterMatch, partition: str | None) -> Profile:
-        """Return the profile of the matching rows; with `partition` the match is within it. Raises NotKeptError."""
+        """Return the profile of the matching rows; with `partition` the match is within it. Raises NotStoredError."""
 
     def count_partial_rows(self, match: FilterMatch, partition: str | None) -> int:
-        """Return the number of matching rows in `match.partial_fragments`. Raises NotKeptError."""
+        """Return the number of matching rows in `match.partial_fragments`. Raises NotStoredError."""
 
     def cost(self) -> tuple[int, int]:
         """Return how many fragments of the table were read so far, and how many bytes of them."""
@@ -224,7 +224,7 @@ class FilteredView(Relation):
 
     @explains_missing_files
     def row_count(self, partition: str | None = None) -> int:
-        """Return the exact number of matching rows. Raises NotKeptError, PartitionNotFoundError."""
+        """Return the exact number of matching rows. Raises NotStoredError, PartitionNotFoundError."""
         match = self._profiles.within(partition)
         if not match.partial_fragments:
             return match.full_row_count
@@ -236,7 +236,7 @@ class FilteredView(Relation):
     def statistics(self, columns: Iterable[str] | None = None, partition: str | None = None) -> Statistics:
         """Return the statistics of all leaf columns in table order, or of the named ones in their order.
 
-        Raises NotKeptError, ColumnNotFoundError, PartitionNotFoundError, FragmentError.
+        Raises NotStoredError, ColumnNotFoundError, PartitionNotFoundError, FragmentError.
         """
         rows = self._profiles.profile(partition).statistics(self._columns.resolve(columns))
         return Statistics(rows, None if partition is None else [partition] * len(rows), self.as_of)
@@ -248,5 +248,5 @@ class FilteredView(Relation):
         return {row.column: self.spread(row.column) for row in rows if row.duplicate_count is not None}
 
     def value_files(self, column: str) -> list[str]:
-        """Raise NotKeptError: files have the values of the whole table only."""
-        raise NotKeptError(f"the values of {self._columns.subject(column)} are in files of the whole table only")
+        """Raise NotStoredError: files have the values of the whole table only."""
+        raise NotStoredError(f"the values of {self._columns.subject(column)} are in files of the whole table only")

@@ -9,7 +9,7 @@ from fractions import Fraction
 import numpy as np
 import pyarrow as pa
 
-from metastore_assets.errors import NotKeptError
+from metastore_assets.errors import NotStoredError
 from metastore_assets.lookup.columns import VersionColumns
 from metastore_assets.lookup.results import Answers, AsOf
 from metastore_assets.lookup.value_counts import ProfileSource, ValueCounts
@@ -69,7 +69,7 @@ class Histograms:
         histogram = profile.histogram(column)
         reason = why_no_histogram(profile.statistics([column])[0]) if histogram is None else None
         if reason is not None:
-            raise NotKeptError(f"{self._columns.subject(column)} has no histogram: {reason}")
+            raise NotStoredError(f"{self._columns.subject(column)} has no histogram: {reason}")
         return histogram
 
 

@@ -96,7 +96,7 @@ class Relation(ABC):
             partition: The key of a partition; None for all rows.
 
         Raises:
-            NotKeptError: The version has no value counts of the column.
+            NotStoredError: The version has no value counts of the column.
             ColumnNotFoundError: There is no such column.
             PartitionNotFoundError: There is no such partition.
         """
@@ -130,7 +130,7 @@ class Relation(ABC):
 
         Raises:
             LiteralError: `q` is no fraction, or the column's values cannot be interpolated.
-            NotKeptError: The version stores neither value counts nor a sketch of the column.
+            NotStoredError: The version stores neither value counts nor a sketch of the column.
             ColumnNotFoundError: There is no such column.
             PartitionNotFoundError: There is no such partition.
         """
@@ -149,7 +149,7 @@ class Relation(ABC):
 
         Raises:
             LiteralError: The value is not of the column's type.
-            NotKeptError: The version stores neither value counts nor a sketch of the column.
+            NotStoredError: The version stores neither value counts nor a sketch of the column.
             ColumnNotFoundError: There is no such column.
             PartitionNotFoundError: There is no such partition.
         """
@@ -165,7 +165,7 @@ class Relation(ABC):
         """Return how many rows have a value, 0 where it does not occur. Arguments are those of `rank`.
 
         Raises:
-            NotKeptError: The version has no value counts of the column, and its bounds do not exclude the value.
+            NotStoredError: The version has no value counts of the column, and its bounds do not exclude the value.
             LiteralError: The value is not of the column's type.
             ColumnNotFoundError: There is no such column.
             PartitionNotFoundError: There is no such partition.
@@ -186,7 +186,7 @@ class Relation(ABC):
     def spread(self, column: str, partition: str | None = None) -> Spread:
         """Return the exact numbers of distinct, repeated and single values of a column, and their entropy.
 
-        Raises NotKeptError where the version has no value counts of the column, ColumnNotFoundError,
+        Raises NotStoredError where the version has no value counts of the column, ColumnNotFoundError,
         PartitionNotFoundError.
         """
         return self.value_counts.spread(column, partition)
@@ -254,7 +254,7 @@ class Relation(ABC):
             The bins, none for a column without finite values.
 
         Raises:
-            NotKeptError: The version has no histogram of the column.
+            NotStoredError: The version has no histogram of the column.
             LiteralError: A bound is not of the column's type.
             ColumnNotFoundError: There is no such column.
             PartitionNotFoundError: There is no such partition.

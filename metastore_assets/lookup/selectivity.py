@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 import pyarrow as pa
 
-from metastore_assets.errors import NotKeptError
+from metastore_assets.errors import NotStoredError
 from metastore_assets.expressions.predicates import (
     And,
     Column,
@@ -61,7 +61,7 @@ class ColumnDistribution(Protocol):
         """How many values are less, or equal and `inclusive`; None where nothing tells."""
 
     def frequency(self, value: pa.Scalar) -> Count:
-        """How often a value occurs; an estimate is at most so often. Raises NotKeptError."""
+        """How often a value occurs; an estimate is at most so often. Raises NotStoredError."""
 
     def histogram(self) -> Histogram | None:
         """Exact counts of the finite values by bins."""
@@ -206,7 +206,7 @@ def _equal(value: pa.Scalar, known: ColumnDistribution) -> _Rows:
     try:
         found = known.frequency(value)
         return _Rows(found.count if found.guarantee == "exact" else 0, found.count, found.count)
-    except NotKeptError:
+    except NotStoredError:
         below, upto = (_before(value, inclusive, known) for inclusive in (False, True))
         numbers = row.value_count - (row.nan_count or 0)
         about = row.value_count / max(1, row.distinct_count or 1)

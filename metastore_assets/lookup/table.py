@@ -280,7 +280,7 @@ class Table(Relation):
             LiteralError: It has a literal that is not of its column's type.
             ConfigError: The table's location is not known, or not confirmed.
 
-        Answers of the view raise NotKeptError where rows must be read and may not be.
+        Answers of the view raise NotStoredError where rows must be read and may not be.
         """
         may_read = read or any(option is not None for option in (table, spark, storage_options))
         config = self.table_config(table, storage_options) if may_read else None

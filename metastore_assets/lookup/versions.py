@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from metastore_assets.errors import VersionNotFoundError
 from metastore_assets.iso8601 import parse_timestamp
-from metastore_assets.messages import close_names, listed
+from metastore_assets.messages import close_names, join_names
 from metastore_assets.store.manifest import Version
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.versions import VersionStore
@@ -80,7 +80,7 @@ def resolve_version(versions: VersionStore, selector: VersionSelector) -> Versio
         raise VersionNotFoundError(f"table {versions.table!r} has no published version of {time.isoformat()} or before")
     raise VersionNotFoundError(
         f"table {versions.table!r} has no published version of snapshot {selector!r}; there are versions of the "
-        f"snapshots {listed(list(dict.fromkeys(snapshots)))}. Versions by number are integers, times are in ISO 8601"
+        f"snapshots {join_names(list(dict.fromkeys(snapshots)))}. Versions by number are integers, times are in ISO 8601"
     )
 
 

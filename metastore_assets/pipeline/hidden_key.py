@@ -7,7 +7,7 @@ import os
 import re
 import secrets
 
-from metastore_assets.config import LEAST_KEY, MetastoreConfig, TableConfig
+from metastore_assets.config import HIDDEN_KEY_MIN_LENGTH, MetastoreConfig, TableConfig
 from metastore_assets.errors import ConfigError, CorruptionError, ObjectExistsError, ObjectNotFoundError
 from metastore_assets.store.objects import ObjectStore
 
@@ -30,8 +30,10 @@ def with_hidden_key(config: MetastoreConfig, table: TableConfig, *, make: bool =
     text = os.environ.get(KEY_VARIABLE) or (config.hidden_key.get_secret_value() if config.hidden_key else None)
     if text is None:
         return table.with_hidden_key(_own_key(ObjectStore(config.root, config.storage_options), make=make))
-    if len(text) < LEAST_KEY:
-        raise ConfigError(f"{KEY_VARIABLE} has {len(text)} characters: a key has at least {LEAST_KEY}, drawn at random")
+    if len(text) < HIDDEN_KEY_MIN_LENGTH:
+        raise ConfigError(
+            f"{KEY_VARIABLE} has {len(text)} characters: a key has at least {HIDDEN_KEY_MIN_LENGTH}, drawn at random"
+        )
     return table.with_hidden_key(hashlib.blake2b(text.encode(), digest_size=32, person=b"metastore-hidden").digest())
 
 

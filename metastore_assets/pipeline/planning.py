@@ -11,7 +11,7 @@ from metastore_assets.config import CardinalityMode, TableConfig
 from metastore_assets.errors import ConfigError, CorruptionError, StoreError
 from metastore_assets.formats import MetadataCache
 from metastore_assets.formats.base import DerivedColumn, Snapshot, SnapshotReference, TableFormat
-from metastore_assets.messages import close_names, listed
+from metastore_assets.messages import close_names, join_names
 from metastore_assets.pipeline.auto_policies import planned_resolutions, recorded_resolutions
 from metastore_assets.pipeline.column_spec import check_sources, digest
 from metastore_assets.pipeline.plan import Plan, make_plan
@@ -127,7 +127,7 @@ def _dropped_columns(
         columns, name = _column_paths(schema), min(unexplained)
         raise ConfigError(
             f"table {table.name!r}: columns.{name} is a policy for a column that the table does not have; "
-            f"its columns are: {listed(columns)}" + close_names(name, columns, "")
+            f"its columns are: {join_names(columns)}" + close_names(name, columns, "")
         )
     return tuple(unknown)
 
@@ -143,8 +143,8 @@ def _check_not_renamed(table: TableConfig, before: pa.Schema, now: pa.Schema, un
     if gone and new:
         raise ConfigError(
             f"table {table.name!r}: columns.{gone[0]} hides the values of a column that the table no longer has, and "
-            f"has new columns, which would show theirs: {listed(new)}. If one of them is the same column under another "
-            "name, name the policy after it; else remove the policy from the configuration"
+            f"has new columns, which would show theirs: {join_names(new)}. If one of them is the same column under "
+            "another name, name the policy after it; else remove the policy from the configuration"
         )
 
 

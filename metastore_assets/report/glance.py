@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from metastore_assets.errors import NotKeptError
+from metastore_assets.errors import NotStoredError
 from metastore_assets.lookup import Table
 from metastore_assets.report.facts import facts_of, maximum_text, minimum_text, notes_of, percentiles_of, scalar_text
 from metastore_assets.report.interest import interesting_columns, is_continuous, is_ordinal
@@ -74,7 +74,7 @@ def _bins(
             return tuple(frequency for _, frequency in values)
     try:
         return tuple(part.frequency for part in table.histogram(row.column, MOST_BINS, partition))
-    except NotKeptError:
+    except NotStoredError:
         return ()
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from threading import RLock
 
 from metastore_assets.config import ResolvedPolicy, TableConfig
-from metastore_assets.errors import NotKeptError
+from metastore_assets.errors import NotStoredError
 from metastore_assets.expressions.predicates import Predicate
 from metastore_assets.expressions.sql_text import to_short_sql
 from metastore_assets.lookup import FilteredView, Table
@@ -56,7 +56,7 @@ class FilteredProfileReader:
         self._partial: OrderedDict[str | None, PartialFragments] = OrderedDict()
 
     def profile(self, match: FilterMatch, partition: str | None) -> Profile:
-        """Return the profile of the matching rows. Raises NotKeptError."""
+        """Return the profile of the matching rows. Raises NotStoredError."""
         if len(match.full_partitions) == 1 and not match.partial_partitions:
             stored = self._lookup.profiles.profile(match.full_partitions[0].key)
             return OnePartition(stored, lambda: self._merged(match, partition))
@@ -72,7 +72,7 @@ class FilteredProfileReader:
         return MergedProfile(objects, leaves, self._policies, files, partial, self._told, fingerprinted)
 
     def count_partial_rows(self, match: FilterMatch, partition: str | None) -> int:
-        """Return the number of matching rows in fragments that match partly. Raises NotKeptError."""
+        """Return the number of matching rows in fragments that match partly. Raises NotStoredError."""
         return self._partial_fragments(match, partition).row_count
 
     def cost(self) -> tuple[int, int]:
@@ -92,7 +92,7 @@ class FilteredProfileReader:
         with self._lock:
             if partition not in self._partial:
                 if self._table is None:
-                    raise NotKeptError(self._why_not(match))
+                    raise NotStoredError(self._why_not(match))
                 self._partial[partition] = PartialFragments(
                     self._lookup, self._predicate, match, self._table, self._spark
                 )

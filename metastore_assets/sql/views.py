@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from metastore_assets.errors import NotKeptError, VersionNotFoundError
+from metastore_assets.errors import NotStoredError, VersionNotFoundError
 from metastore_assets.history import read_history
 from metastore_assets.history.rows import OF_VERSIONS, SCHEMA, of_version, record
 from metastore_assets.lookup import Table
@@ -128,7 +128,7 @@ def _histograms(table: Table) -> Iterator[pa.RecordBatch]:
     for row in table.statistics():
         try:
             histogram = table.dyadic_histogram(row.column)
-        except NotKeptError:
+        except NotStoredError:
             continue
         if histogram is not None:
             yield bins_of_column(row.column, histogram)

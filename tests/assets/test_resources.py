@@ -103,7 +103,7 @@ def test_s3_is_reached_as_the_resource_says(monkeypatch: pytest.MonkeyPatch) -> 
             TableConfig(name="own", uri="s3://bucket/own", storage_options={"access_key_id": "own"}),
             TableConfig(name="local", uri="/lake/local"),
         ],
-    ).resolved({})
+    ).resolve({})
     with pytest.raises(ConfigError, match="OF_RESOURCE_ID"):
         with_credentials(config, s3)
     monkeypatch.setenv("OF_RESOURCE_ID", "the-id-of-it")
@@ -155,7 +155,7 @@ def test_a_glue_catalog_is_asked_as_the_resource_says(
                 {"name": "other", "catalog": "own", "table": "shop.sales"},
             ],
         }
-    ).resolved({})
+    ).resolve({})
     s3 = S3Resource(
         aws_access_key_id="key-of-glue",
         aws_secret_access_key="not-a-secret",

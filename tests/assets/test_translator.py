@@ -152,7 +152,7 @@ def test_a_file_is_the_same_configuration(tmp_path: Path) -> None:
     """And paths in it are relative to it."""
     file = tmp_path / "metastore.yaml"
     file.write_text("root: ./metastore\nengine: auto\ntables: [{name: sales, uri: ./sales}]", encoding="utf-8")
-    assert load_config(file) == config(tmp_path).resolved()
+    assert load_config(file) == config(tmp_path).resolve()
     graph = build_metastore_definitions(file).resolve_asset_graph()
     assert (
         graph.get_all_asset_keys()

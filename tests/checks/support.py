@@ -6,8 +6,11 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
-from metastore_assets.checks import CheckResult, Finding, evaluate_checks
-from metastore_assets.checks.subject import Surroundings
+from metastore_assets.checks.base import Finding
+from metastore_assets.checks.entries import named_checks
+from metastore_assets.checks.evaluation import evaluate_checks
+from metastore_assets.checks.results import CheckResult
+from metastore_assets.checks.subject import CheckContext
 from metastore_assets.config import TableConfig
 from metastore_assets.formats.base import Snapshot
 from metastore_assets.lookup import Table
@@ -22,8 +25,8 @@ def no_table() -> Snapshot:
 
 def around(
     store: ObjectStore, snapshot: Callable[[], Snapshot] = no_table, now: datetime | None = None
-) -> Surroundings:
-    return Surroundings(Metastore(store.uri()), snapshot, lambda: snapshot().reference, now or datetime.now(UTC))
+) -> CheckContext:
+    return CheckContext(Metastore(store.uri()), snapshot, lambda: snapshot().reference, now or datetime.now(UTC))
 
 
 def results(store: ObjectStore, table: Table, *checks: Any, **columns: Any) -> list[CheckResult]:
@@ -36,7 +39,7 @@ def results(store: ObjectStore, table: Table, *checks: Any, **columns: Any) -> l
             "columns": {column: {"checks": own} for column, own in columns.items()},
         }
     )
-    return evaluate_checks(config.named_checks(), table, around(store))
+    return evaluate_checks(named_checks(config), table, around(store))
 
 
 def finding(store: ObjectStore, table: Table, *checks: Any, **columns: Any) -> Finding:

@@ -10,9 +10,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from metastore_assets.checks import CheckResult
-from metastore_assets.checks.expectations import expectation
-from metastore_assets.config.check_entries import parse_check
+from metastore_assets.checks.entries import parse_check
+from metastore_assets.checks.results import CheckResult
 from metastore_assets.store.objects import ObjectStore
 from tests.checks.support import results
 from tests.lookup.published import publish
@@ -113,10 +112,10 @@ def test_a_check(found: list[CheckResult], at: int) -> None:
     column, _, status, said = CASES[at]
     result = found[at]
     assert (result.column, result.status) == (column, status), result.finding
-    assert said in f"{result.finding.found} {result.finding.advice or ''}"
+    assert said in f"{result.finding.observed} {result.finding.advice or ''}"
 
 
 def test_a_value_that_the_eye_would_miss_is_quoted() -> None:
     """What a check expects names each value."""
     check = parse_check({"accepted_values": ["", " a", "b", 5]}, "column")
-    assert expectation(check) == "only '', ' a', b, 5"
+    assert check.expectation == "only '', ' a', b, 5"

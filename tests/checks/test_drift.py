@@ -55,7 +55,7 @@ def test_of_texts_and_of_integers(local_store: ObjectStore, measure: str, sql: s
     found = distance(local_store, then, now, measure=measure)
     assert found.measures["distance"] == pytest.approx(in_duckdb(then, now, "c", sql), abs=1e-6)
     assert found.status == "failed"
-    assert "since version 1" in found.found
+    assert "since version 1" in found.observed
     integers = [pa.array(DRAW.integers(0, 5, 500)) for _ in range(2)]
     table = [publish(local_store, pa.table({"c": values}), name="ints") for values in integers][-1]
     # As many groups as there are values, so that each is a group.
@@ -78,17 +78,17 @@ def test_what_cannot_be_compared_is_not_known(local_store: ObjectStore) -> None:
     none = pa.nulls(3, pa.int64())
     some = pa.array([1, 2, 3])
     assert distance(local_store, none, none).status == "passed"
-    assert distance(local_store, none, some).found == "there are no values before, since version 3"
+    assert distance(local_store, none, some).observed == "there are no values before, since version 3"
     retyped = distance(local_store, some, pa.array(["a"]))
-    assert (retyped.status, retyped.found) == (
+    assert (retyped.status, retyped.observed) == (
         "unknown",
         "values of int64 and of string are not compared, since version 5",
     )
     off = distance(local_store, some, pa.array([1, 2, 4]), policy={"histogram": "off", "frequencies": "off"})
     assert off.status == "unknown"
-    assert "with `frequencies: all` a refresh lists them" in off.found
+    assert "with `frequencies: all` a refresh lists them" in off.observed
     unlisted = distance(local_store, pa.array(["a", "b"]), pa.array(["a", "c"]), policy={"frequencies": "off"})
     assert unlisted.status == "unknown"
-    assert "with `frequencies: all` a refresh lists them" in unlisted.found
+    assert "with `frequencies: all` a refresh lists them" in unlisted.observed
     first = publish(local_store, pa.table({"d": some}))
-    assert "'d' of table 'orders' was not there in version" in finding(local_store, first, d=[{"drift": 1}]).found
+    assert "'d' of table 'orders' was not there in version" in finding(local_store, first, d=[{"drift": 1}]).observed

@@ -1,24 +1,38 @@
-"""How checks are written in the configuration, what is said of those that are wrong, and what they are called."""
+"""Entries of checks in the configuration: how they are written, validated, named and described."""
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from metastore_assets.checks.expectations import expectation
-from metastore_assets.config.check_entries import named_checks, parse_check
-from metastore_assets.config.check_models import KINDS, Drift, Fresh, Level, NotNull, NullShare, RowCountChange
+from metastore_assets import build_metastore_definitions, load_config
+from metastore_assets.checks.base import Check, Level
+from metastore_assets.checks.column_checks import Drift, NotNull, NullShare
+from metastore_assets.checks.entries import (
+    check_kinds,
+    load_checked_config,
+    named_checks,
+    parse_check,
+    read_checked_config,
+    validate_checks,
+)
+from metastore_assets.checks.table_checks import Current, Fresh, RowCountChange
+from metastore_assets.config import ColumnPolicy, MetastoreConfig, TableConfig
+from metastore_assets.errors import ConfigError
+from tests.cli.support import error_of, run
 
 
 def parsed(text: str, level: Level = "column") -> Any:
     return parse_check(yaml.safe_load(text), level)
 
 
-def test_an_entry_may_be_short_or_long() -> None:
+def test_short_and_long_entries() -> None:
     assert parsed("not_null") == parsed("{not_null: }") == parsed("{not_null: {}}") == NotNull()
     five = NullShare(most=Decimal("0.05"), severity="warn")
     for text in (
@@ -38,7 +52,7 @@ def test_an_entry_may_be_short_or_long() -> None:
 
 
 @pytest.mark.parametrize(
-    ("level", "text", "said"),
+    ("level", "text", "message"),
     [
         ("table", "frsh: 6h", "no check 'frsh'; there are: fresh, current, .*; did you mean 'fresh'?"),
         ("table", "{fresh: 1d, complete: }", "names fresh, complete: one check for each entry of the list"),
@@ -76,32 +90,69 @@ def test_an_entry_may_be_short_or_long() -> None:
         ("column", "{unique: , partitions: []}", r"unique.partitions = \[\]: all, or keys of partitions"),
     ],
 )
-def test_what_is_wrong_is_said(level: Level, text: str, said: str) -> None:
-    with pytest.raises(ValueError, match=said):
+def test_an_invalid_entry_is_explained(level: Level, text: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         parsed(text, level)
 
 
-def test_names_are_distinct_and_stay() -> None:
-    """By column and kind; what is given comes first; what is no letter or digit is `_`."""
-    checks = (parsed("not_null"), parsed("not_null"), parsed("{unique: , name: A_b_not_null}"))
-    found = named_checks((parsed("complete", "table"),), {"a.b": checks, "é": (parsed("not_null"),)})
-    assert [own.name for own in found] == [
+def test_names_are_unique_and_stable() -> None:
+    """Names are built from the column and the kind, with `_` for other characters. Configured names take precedence."""
+    columns = {
+        "a.b": ColumnPolicy(checks=("not_null", "not_null", {"unique": None, "name": "A_b_not_null"})),
+        "é": ColumnPolicy(checks=("not_null",)),
+    }
+    table = TableConfig(name="t", uri="u", checks=("complete",), columns=columns)
+    assert [check.name for check in named_checks(table, [Current()])] == [
         "complete",
+        "current",
         "a_b_not_null_2",
         "a_b_not_null_3",
         "A_b_not_null",
         "__not_null",
     ]
-    with pytest.raises(ValueError, match="two checks have the name 'X'"):
-        named_checks((), {"a": (parsed("{unique: , name: x}"), parsed("{unique: , name: X}"))})
 
 
-def test_every_check_is_told_in_words() -> None:
-    """And every one that there is can be evaluated."""
-    from metastore_assets.checks.evaluate import EVALUATIONS
+@pytest.mark.parametrize(
+    ("checks", "columns", "message"),
+    [
+        ([{"row_count": "many"}], {}, r"table 't': checks\.0 = .*: row_count\.minimum = 'many': "),
+        (["complete", "frsh"], {}, r"table 't': checks\.1 = 'frsh': .*'frsh'.*'fresh'"),
+        ([], {"c": ["complete"]}, r"table 't': columns\.c\.checks\.0 = 'complete': complete"),
+        ([], {"default": ["not_null"]}, r"table 't': columns\.default\.checks: "),
+        ([], {"c": [{"unique": None, "name": "x"}, {"unique": None, "name": "X"}]}, r"table 't': .*name 'X'"),
+        (["frsh"], {"c": [{"range": 5}]}, r"checks\.0 = 'frsh'.*olumns\.c\.checks\.0 = \{'range': 5\}: range"),
+    ],
+)
+def test_loading_a_configuration_validates_its_checks(
+    tmp_path: Path, checks: list[Any], columns: dict[str, list[Any]], message: str
+) -> None:
+    """The file, a command, and definitions of Dagster name table, key and value."""
+    table = {"name": "t", "uri": "u", "checks": checks, "columns": {name: {"checks": c} for name, c in columns.items()}}
+    file = tmp_path / "metastore.yaml"
+    file.write_text(yaml.safe_dump({"root": "r", "tables": [{"name": "other", "uri": "u"}, table]}), encoding="utf-8")
+    for load in (load_config, load_checked_config, read_checked_config, build_metastore_definitions):
+        with pytest.raises(ConfigError, match=message) as raised:
+            load(file)
+        assert str(file) in str(raised.value)
+    with pytest.raises(ConfigError, match=message):
+        validate_checks(MetastoreConfig.model_validate(yaml.safe_load(file.read_text(encoding="utf-8"))))
+    assert re.search(message, error_of(run("show", "other", config=file)))
 
-    assert set(EVALUATIONS) == set(KINDS)
-    told = {
+
+def test_checks_of_a_database_are_validated() -> None:
+    config = MetastoreConfig.model_validate(
+        {
+            "root": "r",
+            "catalogs": {"prod": {"type": "rest"}},
+            "databases": [{"catalog": "prod", "database": "sales", "checks": ["not_null"]}],
+        }
+    )
+    with pytest.raises(ConfigError, match=r"database 'sales': checks\.0 = 'not_null': not_null"):
+        validate_checks(config)
+
+
+def test_every_check_describes_what_it_expects() -> None:
+    expectations = {
         "{fresh: 36h}": "committed in the last 36 h",
         "current": "of the snapshot that the table is in",
         "complete": "all files of the table, with as many rows as its metadata say",
@@ -117,12 +168,23 @@ def test_every_check_is_told_in_words() -> None:
         "lengths: {maximum: 3}": "lengths at most 3",
         "{drift: 0.20, against: 7d}": "stability index of at most 0.2 against 7 d before",
     }
-    assert {next(iter(parsed_kind(text))) for text in told} == set(KINDS)
-    for text, expected in told.items():
-        level = KINDS[next(iter(parsed_kind(text)))].level
-        assert expectation(parsed(text, level)) == expected
+    assert {kind_of(text) for text in expectations} == set(check_kinds())
+    for text, expected in expectations.items():
+        assert parsed(text, check_kinds()[kind_of(text)].level).expectation == expected
 
 
-def parsed_kind(text: str) -> list[str]:
-    given = yaml.safe_load(text)
-    return [given] if isinstance(given, str) else [key for key in given if key in KINDS]
+def kind_of(text: str) -> str:
+    entry = yaml.safe_load(text)
+    return entry if isinstance(entry, str) else next(key for key in entry if key in check_kinds())
+
+
+def test_a_check_without_an_evaluation_cannot_be_defined() -> None:
+    with pytest.raises(TypeError, match=r"'forgetful'.*Forgetful.*evaluate"):
+
+        class Forgetful(Check):
+            kind = "forgetful"
+
+            def describe(self) -> str:
+                return ""
+
+    assert "forgetful" not in check_kinds()

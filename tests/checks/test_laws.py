@@ -15,7 +15,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metastore_assets.checks.of_values import ExactCount, decided
+from metastore_assets.checks.column_checks import MatchCount, decide_share
 from metastore_assets.store.objects import ObjectStore
 from tests.checks.support import results
 from tests.lookup.published import publish
@@ -149,8 +149,8 @@ def test_values_are_counted_where_bounds_are_cut() -> None:
         enumerated = results(store, table, enumerated=[{"range": {"maximum": ""}}, {"range": {"maximum": LONG}}])
         (cut,) = results(store, table, off=[{"range": {"maximum": ""}}])
     assert [(own.status, own.finding.guarantee) for own in enumerated] == [("failed", "exact"), ("passed", "exact")]
-    assert enumerated[0].finding.found.endswith("; 1 value outside")
-    assert enumerated[1].finding.found.endswith("; none outside")
+    assert enumerated[0].finding.observed.endswith("; 1 value outside")
+    assert enumerated[1].finding.observed.endswith("; none outside")
     assert (cut.status, cut.finding.advice) == ("unknown", "`frequencies: all`, with which values are counted")
 
 
@@ -160,5 +160,5 @@ def test_what_is_not_listed_may_be_anything(fit: int, misfit: int, unlisted: int
     values = max(1, fit + misfit + unlisted)
     unlisted = values - fit - misfit
     outcomes = {Fraction(fit + matching, values) >= least for matching in range(unlisted + 1)}
-    found = decided(ExactCount(fit, fit + misfit, ()), values, least, "as described")
+    found = decide_share(MatchCount(fit, fit + misfit, ()), values, least, "as described")
     assert found.status == ("unknown" if len(outcomes) > 1 else "passed" if outcomes == {True} else "failed")

@@ -11,7 +11,8 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metastore_assets.checks import evaluate_checks
+from metastore_assets.checks.entries import named_checks
+from metastore_assets.checks.evaluation import evaluate_checks
 from metastore_assets.checks.suggest import Suggestions, suggest
 from metastore_assets.config import TableConfig
 from metastore_assets.errors import StoreError
@@ -52,7 +53,7 @@ def test_what_is_suggested_passes(data: st.DataObject) -> None:
         table = publish(store, pa.table(columns))
         config = read_back(table, suggest(table, around(store, unreachable)))
         results = evaluate_checks(
-            [own for own in config.named_checks() if own.column], table, around(store, unreachable)
+            [own for own in named_checks(config) if own.column], table, around(store, unreachable)
         )
     assert [(own.name, own.finding) for own in results if own.status != "passed"] == []
 

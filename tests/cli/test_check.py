@@ -59,7 +59,7 @@ def test_warnings_and_what_is_not_known_are_no_failure(checked: Path) -> None:
         "severity": "error",
         "status": "passed",
         "expected": "at most 10% null",
-        "found": "40 nulls in 400 rows (10.0%)",
+        "observed": "40 nulls in 400 rows (10.0%)",
         "guarantee": "exact",
         "advice": None,
         "measures": {"nulls": 40, "null_share": 0.1},
@@ -83,7 +83,7 @@ def test_an_error_ends_with_status_1(checked: Path) -> None:
     assert run("check", "orders", "--only", "consistent", config=checked).exit_code == 0
     older = answer("check", "orders", "--version", "1", "--only", "consistent", config=checked)
     assert older["version"] == 1
-    assert "100 rows" in older["checks"][0]["found"]
+    assert "100 rows" in older["checks"][0]["observed"]
 
 
 def test_for_people(checked: Path) -> None:
@@ -119,7 +119,7 @@ def test_suggestions_are_pasted_and_pass(published: Path) -> None:
     done = answer("check", "orders", config=published)
     assert (done["status"], done["failed"], done["unknown"]) == ("passed", 0, 0)
     assert done["passed"] >= 10
-    assert f"{COUNT} rows" in done["checks"][0]["found"]
+    assert f"{COUNT} rows" in done["checks"][0]["observed"]
 
 
 def test_what_is_wrong_is_one_line(checked: Path) -> None:
@@ -131,7 +131,7 @@ def test_what_is_wrong_is_one_line(checked: Path) -> None:
     found = json.loads(result.stdout)
     assert (found["passed"], found["failed"]) == (3, 1)
     (failed,) = (own for own in found["checks"] if own["status"] == "failed")
-    assert "the check does not fit the table: table 'orders' has no column 'nope'" in failed["found"]
+    assert "the check does not fit the table: table 'orders' has no column 'nope'" in failed["observed"]
     empty = run("check", "gone", config=checked)
     assert empty.exit_code == 0
     assert "metastore check gone --suggest" in empty.stdout

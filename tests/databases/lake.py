@@ -42,7 +42,7 @@ class Lake:
         entries = [{"catalog": "lake", "database": name, **more} for name in databases or (database,)]
         catalog = {"type": "sql", "uri": f"sqlite:///{self.database}"}
         root = {"root": str(self.folder / "root"), "engine": "auto"}
-        return MetastoreConfig.model_validate({**root, "catalogs": {"lake": catalog}, "databases": entries}).resolved()
+        return MetastoreConfig.model_validate({**root, "catalogs": {"lake": catalog}, "databases": entries}).resolve()
 
     def publish(self, name: str) -> None:
         """Refresh a table of the database."""

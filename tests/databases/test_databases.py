@@ -82,8 +82,8 @@ def test_what_has_no_name_here_is_left_out() -> None:
     )
     assert tables == {"gr__e": "catalog://prod/sales.größe"}
     assert left_out["prod.sales.v"] == "'v' is a view"
-    assert "'a.b' has a dot in its name" in left_out["prod.sales.a.b"]
-    assert "'sales.2024' cannot be called '2024' here: a letter, then up to 99" in left_out["prod.sales.2024"]
+    assert "'a.b' contains a dot" in left_out["prod.sales.a.b"]
+    assert "'sales.2024' cannot be called '2024': a letter, then up to 99" in left_out["prod.sales.2024"]
 
 
 @given(st.lists(st.tuples(st.sampled_from(("a", "b", "a_b")), st.text("ab_-1", min_size=1, max_size=4)), max_size=12))
@@ -111,7 +111,7 @@ def test_no_two_tables_have_one_name(places: list[tuple[str, str]]) -> None:
             "[{catalog: prod, database: sales, onyl: x}]",
             "database 'sales': onyl = 'x': no such key; there are: catalog",
         ),
-        ("[{catalog: prod, database: sales, only: []}]", "database 'sales': only = \\[\\]: patterns of tables' names"),
+        ("[{catalog: prod, database: sales, only: []}]", r"database 'sales': only = \[\]: "),
         ("[{catalog: prod, database: sales, name: x}]", "name = 'x': a text with {table} in it"),
         ("[{catalog: prod, database: sales, name: '{table}{x}'}]", "a text with {table} in it"),
         (
@@ -224,6 +224,6 @@ def test_one_that_does_not_answer_is_not_waited_for(lake: Lake, monkeypatch: pyt
 def test_a_database_is_given_as_objects_too() -> None:
     database = DatabaseConfig(catalog="prod", database="sales", only="fact_*")  # type: ignore[arg-type]
     config = MetastoreConfig.model_validate({"root": "r", "catalogs": {"prod": _SQL}, "databases": [database]})
-    assert config.resolved().databases[0].key == "prod.sales"
+    assert config.resolve().databases[0].key == "prod.sales"
     mixed = _config(tables=({"catalog": "prod", "database": "sales"}, {"name": "own", "uri": "x"}))
     assert ([one.key for one in mixed.databases], [one.name for one in mixed.tables]) == (["prod.sales"], ["own"])

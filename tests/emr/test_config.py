@@ -14,8 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from metastore_assets import MetastoreConfig
+from metastore_assets.checks.entries import named_checks
 from metastore_assets.config import load_config
-from metastore_assets.config.emr import folder_of
+from metastore_assets.config.emr import job_folder
 from metastore_assets.databases import Members, with_members
 from metastore_assets.emr.job import _refreshed
 from metastore_assets.emr.request import Answer, Request
@@ -53,7 +54,7 @@ def request(full: bool = False, *partitions: str, **over: Any) -> Request:
 @pytest.mark.parametrize(
     ("over", "said"),
     [
-        ({"emr_serverless": None}, "`engine: emr-serverless` takes a section `emr_serverless`"),
+        ({"emr_serverless": None}, "`engine: emr-serverless` needs a section `emr_serverless`"),
         ({"emr_serverless": {"application": "00f1"}}, "emr_serverless.execution_role is missing"),
         (
             {"emr_serverless": {**SETTINGS, "execution_role": "admin"}},
@@ -95,7 +96,7 @@ def test_what_is_refused(tmp_path: Path, over: dict[str, Any], said: str) -> Non
 def test_what_variables_hide_is_refused_when_they_are_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = config_file(tmp_path, root="${ROOT}")
     monkeypatch.setenv("ROOT", "s3://lake/metastore/")
-    assert folder_of(load_config(file)) == "s3://lake/metastore/emr-serverless.jobs"
+    assert job_folder(load_config(file)) == "s3://lake/metastore/emr-serverless.jobs"
     monkeypatch.setenv("ROOT", "/local")
     with pytest.raises(ConfigError, match=r"`emr_serverless\.folder` is missing"):
         load_config(file)
@@ -138,7 +139,7 @@ def test_a_job_is_told_the_table_as_it_is_configured() -> None:
     }
     told = request(True, "day=2024-*", **over)
     config, own = Request.of(json.loads(json.dumps(told.to_json()))).configured()
-    here = MetastoreConfig.model_validate(written(**over)).resolved()
+    here = MetastoreConfig.model_validate(written(**over)).resolve()
     assert (told.full, told.partitions) == (True, ("day=2024-*",))
     assert [table.name for table in config.tables] == ["sales"]
     assert config.engine == "spark"
@@ -148,7 +149,7 @@ def test_a_job_is_told_the_table_as_it_is_configured() -> None:
         assert getattr(own, name) == getattr(mine, name), name
     for column in ("amount", "other"):
         assert own.policy(column).model_dump(exclude={"checks"}) == mine.policy(column).model_dump(exclude={"checks"})
-    assert not own.named_checks()
+    assert not named_checks(own)
 
 
 def test_a_table_of_a_database_stays_one() -> None:
@@ -158,7 +159,7 @@ def test_a_table_of_a_database_stays_one() -> None:
         "tables": [{"catalog": "prod", "database": "shop", "columns": {"price": {"histogram": "off"}}}],
     }
     config = MetastoreConfig.model_validate(written(**over))
-    located = config.located()
+    located = config.locate()
     members = Members(located.databases[0].key, tables={"orders": "hudi"})
     made = Configuration.of(with_members(config, [])[0])
     made = Configuration(made.file, made.given, members=(members,))

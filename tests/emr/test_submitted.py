@@ -38,7 +38,7 @@ def test_a_history(aws: Cloud, instance: DagsterInstance) -> None:
     assert [job["state"] for job in cloud.jobs()] == ["SUCCESS", "SUCCESS"]
 
     other = Cloud(cloud.endpoint, cloud.application, cloud.folder, cloud.s3, cloud.emr).config()
-    here = other.model_copy(update={"engine": "auto", "root": f"s3://lake/{cloud.folder}/again"}).resolved()
+    here = other.model_copy(update={"engine": "auto", "root": f"s3://lake/{cloud.folder}/again"}).resolve()
     refresh(here, here.table("sales"), lambda: pytest.fail("so little takes no Spark"))
     from metastore_assets.metastore import Metastore
 

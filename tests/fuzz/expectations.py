@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from metastore_assets.errors import NotKeptError
+from metastore_assets.errors import NotStoredError
 from metastore_assets.lookup import FilteredView, Table
 from metastore_assets.statistics.column import ColumnStatistics
 from tests.fuzz.columns import Kind, Leaf
@@ -144,7 +144,7 @@ def check_hidden(lookup: Table | FilteredView, row: ColumnStatistics, truth: Col
     }.items():
         try:
             found = ask()
-        except NotKeptError:
+        except NotStoredError:
             continue
         expect_true(not found, f"{what}: {name} tells {found!r}")
 
@@ -165,7 +165,7 @@ def check_answers(
     row = lookup.statistics([column], partition)[0]
     try:
         top = lookup.top(column, 3, partition)
-    except NotKeptError:
+    except NotStoredError:
         expect_true(row.frequencies != "enumerated" or not truth.values, f"{what}: top is refused of a listed column")
     else:
         found = [(answered_point(kind, value), count) for value, count in top.values]
@@ -174,7 +174,7 @@ def check_answers(
         expect(found, wanted, f"{what}: top")
     try:
         answer = lookup.quantile(column, q, partition)
-    except NotKeptError:
+    except NotStoredError:
         pass
     else:
         if not numbers:
@@ -192,7 +192,7 @@ def check_answers(
         ):
             try:
                 count = ask(column, scalar, partition)
-            except NotKeptError:
+            except NotStoredError:
                 continue
             if count.guarantee == "exact":
                 expect(count.count, wanted_count, f"{what}: {name} of {value}")

@@ -17,11 +17,12 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
-from metastore_assets.checks import evaluate_checks
-from metastore_assets.checks.subject import surroundings_of
+from metastore_assets.checks.entries import named_checks
+from metastore_assets.checks.evaluation import evaluate_checks
+from metastore_assets.checks.subject import check_context
 from metastore_assets.checks.suggest import suggest
 from metastore_assets.config import MetastoreConfig, TableConfig
-from metastore_assets.errors import ConfigError, NotKeptError, PredicateError
+from metastore_assets.errors import ConfigError, PredicateError
 from metastore_assets.expressions.sql_text import to_sql
 from metastore_assets.formats import decode_partition_key
 from metastore_assets.lookup import Table
@@ -341,10 +342,10 @@ class Session:
     def _suggest(self) -> None:
         lookup = self._current
         with _noting("", self.policies):
-            around = surroundings_of(self.metastore, self.config, lookup)
+            around = check_context(self.metastore, self.config, lookup)
             text = suggest(lookup, around).to_yaml()
             own = TableConfig.model_validate({"name": "t", "uri": str(self.table.uri)} | yaml.safe_load(text))
-            results = evaluate_checks(own.named_checks(), lookup, around)
+            results = evaluate_checks(named_checks(own), lookup, around)
             failed = [(result.name, result.finding) for result in results if result.status != "passed"]
             expect(failed, [], f"suggested checks\n{text}\n")
 
@@ -456,4 +457,4 @@ def _short(error: Exception) -> str:
     return " ".join(str(error).split())[:600]
 
 
-__all__ = ["Finding", "NotKeptError", "Report", "point", "run_session"]
+__all__ = ["Finding", "Report", "point", "run_session"]

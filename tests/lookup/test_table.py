@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from metastore_assets.errors import (
     ColumnNotFoundError,
     CorruptionError,
-    NotKeptError,
+    NotStoredError,
     ObjectNotFoundError,
     PartitionNotFoundError,
     VersionNotFoundError,
@@ -210,7 +210,7 @@ def test_columns_without_a_finite_value_have_no_bins(orders: Table) -> None:
     ],
 )
 def test_what_is_not_kept_is_told_with_the_reason(orders: Table, ask: Callable[[Table], object], message: str) -> None:
-    with pytest.raises(NotKeptError, match=message):
+    with pytest.raises(NotStoredError, match=message):
         ask(orders)
 
 
@@ -222,7 +222,7 @@ def test_values_beyond_the_limit_are_not_an_empty_list(
     (row,) = table.statistics(["flat"])
     assert (row.distinct_count_guarantee, row.duplicate_count) == ("estimate", None)
     told = f": about {row.distinct_count} distinct values, more than `frequencies: auto` stores; "
-    with pytest.raises(NotKeptError, match=told):
+    with pytest.raises(NotStoredError, match=told):
         table.top("flat")
 
 

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from metastore_assets.config import FREQUENCY_LIMIT, NEAR_UNIQUE_FROM, MetastoreConfig, TableConfig
-from metastore_assets.errors import NotKeptError
+from metastore_assets.errors import NotStoredError
 from metastore_assets.metastore import Metastore
 from metastore_assets.pipeline.auto_policies import why_estimated, why_listed
 from metastore_assets.pipeline.merging import reduce
@@ -135,7 +135,7 @@ def test_a_walk_across_the_threshold(walk: Walk) -> None:
     decision = latest(walk.config).decisions["x"]
     assert (decision.frequencies, decision.since) == ("estimated", 2)
     assert decision.reason.endswith("distinct values, more than 131,072")
-    with pytest.raises(NotKeptError, match=r"about 1.*, more than 131,072; with `frequencies: all`"):
+    with pytest.raises(NotStoredError, match=r"about 1.*, more than 131,072; with `frequencies: all`"):
         Metastore(walk.config.root).table("t").top("x")
     assert_full_says_the_same(walk)
 

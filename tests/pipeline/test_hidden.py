@@ -15,7 +15,7 @@ from deltalake import DeltaTable, write_deltalake
 from pydantic import SecretStr
 
 from metastore_assets.config import MetastoreConfig, TableConfig
-from metastore_assets.errors import ConfigError, CorruptionError, NotKeptError, ProfileError
+from metastore_assets.errors import ConfigError, CorruptionError, NotStoredError, ProfileError
 from metastore_assets.metastore import Metastore
 from metastore_assets.pipeline.hidden_key import KEY_FILE, KEY_VARIABLE
 from metastore_assets.pipeline.refresh import is_current, plan_refresh, refresh
@@ -91,9 +91,9 @@ def test_nothing_tells_of_a_hidden_value(spark: SparkSession, tmp_path: Path) ->
     assert told["person.ages.element"] == (pytest.approx(ages, abs=3), "estimate")
     assert told["number"] == told["amount"] == told["pairs.key"] == (keys, "estimate")
     assert rows["id"].minimum is not None
-    with pytest.raises(NotKeptError, match="hidden"):
+    with pytest.raises(NotStoredError, match="hidden"):
         lookup.top("name")
-    with pytest.raises(NotKeptError, match="hidden"):
+    with pytest.raises(NotStoredError, match="hidden"):
         lookup.histogram("number")
     assert verify(own, own.table("t"), lambda: spark).is_right
 

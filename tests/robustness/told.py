@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from metastore_assets.config import MetastoreConfig, TableConfig
-from metastore_assets.errors import NotKeptError
+from metastore_assets.errors import NotStoredError
 from metastore_assets.formats import decode_partition_key
 from metastore_assets.lookup import Table
 from metastore_assets.statistics.column import ColumnStatistics
@@ -158,7 +158,7 @@ def assert_column(told: Table, row: ColumnStatistics, leaf: Leaf, table: TableCo
         assert row.distinct_count is not None
         assert abs(row.distinct_count - len(leaf.counts)) <= 4, place
         assert (row.minimum, row.maximum, row.sum, row.frequencies, row.user_defined) == (*[None] * 3, "absent", {})
-        with pytest.raises(NotKeptError, match="hidden"):
+        with pytest.raises(NotStoredError, match="hidden"):
             told.dyadic_histogram(leaf.path, partition)
         return
     assert (row.nan_count or 0) == leaf.counts["nan"], place
@@ -172,7 +172,7 @@ def assert_column(told: Table, row: ColumnStatistics, leaf: Leaf, table: TableCo
         assert_listed(told, row, leaf, policy.min_frequency, policy.max_values, partition)
     elif row.frequencies == "estimated":
         assert told.version.decisions[row.field_id].frequencies == "estimated", place
-        with pytest.raises(NotKeptError):
+        with pytest.raises(NotStoredError):
             told.top(leaf.path, 1, partition)
     assert_bins(told, row, leaf, policy.histogram, partition)
     assert_own_statistics(row, leaf, place)

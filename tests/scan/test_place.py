@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from metastore_assets.config import MetastoreConfig, TableConfig
-from metastore_assets.errors import ConfigError, NotKeptError, ObjectNotFoundError
+from metastore_assets.errors import ConfigError, NotStoredError, ObjectNotFoundError
 from metastore_assets.lookup import Table
 from metastore_assets.metastore import open_table
 from metastore_assets.pipeline.place import table_location
@@ -73,10 +73,10 @@ def test_what_a_version_does_not_tell_is_asked_for(tmp_path: Path) -> None:
     object.__setattr__(lookup.version, "place", {"uri": "catalog://prod/db.t", "format": "iceberg"})
     with pytest.raises(ConfigError, match=r"catalog://prod/db\.t: .*`table=load_config"):
         lookup.count("x > 4")
-    with pytest.raises(NotKeptError, match="whole partitions, by 'day'"):
+    with pytest.raises(NotStoredError, match="whole partitions, by 'day'"):
         lookup.filter("x > 4").row_count()
     object.__setattr__(lookup.version, "partition_columns", ("x_bucket", "day_month"))
-    with pytest.raises(NotKeptError, match="whole partitions, or"):
+    with pytest.raises(NotStoredError, match="whole partitions, or"):
         lookup.filter("x > 4").row_count()
 
 

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from metastore_assets.config import MetastoreConfig, TableConfig
-from metastore_assets.errors import NotKeptError
+from metastore_assets.errors import NotStoredError
 from metastore_assets.lookup import FilteredView
 from metastore_assets.metastore import open_table
 from metastore_assets.pipeline.refresh import refresh
@@ -120,7 +120,7 @@ def check_bins(scope: FilteredView, name: str, finite: list[Any]) -> None:
     held = [own for own in held if math.isfinite(own)]
     try:
         bins = scope.histogram(name)
-    except NotKeptError:
+    except NotStoredError:
         return
     assert sum(own.frequency for own in bins) == len(held), name
     for own in bins:
@@ -175,7 +175,7 @@ def check(folder: Path, number: int, pairs: int) -> Counter[str]:
         seen["cut" if cut else "whole" if wanted else "nothing"] += 1
         assert scope.cost.fragments_read == cut
         if cut:
-            with pytest.raises(NotKeptError, match="tells them not apart"):
+            with pytest.raises(NotStoredError, match="tells them not apart"):
                 lookup.filter(where).top("word")
     return seen
 
@@ -225,6 +225,6 @@ def test_what_repeats_among_some_rows_is_known_by_fingerprints(
             told += 1
             check_repeated(scope, "id", Counter({(0, own): count for own, count in counts.items()}))
         else:
-            with pytest.raises(NotKeptError, match="keeps those that occur at least twice"):
+            with pytest.raises(NotStoredError, match="keeps those that occur at least twice"):
                 scope.top("id")
     assert told == 4 if bits == 48 else told < 4

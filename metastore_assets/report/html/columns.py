@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 
 import pyarrow as pa
 
-from metastore_assets.errors import NotKeptError
+from metastore_assets.errors import NotStoredError
 from metastore_assets.lookup import Table
 from metastore_assets.lookup.diff import ColumnDiff
 from metastore_assets.report import text
@@ -81,7 +81,7 @@ def _badge(change: ColumnDiff) -> Markup:
 def _shape(table: Table, row: ColumnStatistics) -> Markup | None:
     try:
         bins = table.histogram(row.column, _BINS)
-    except NotKeptError:
+    except NotStoredError:
         return None
     return bars([own.frequency for own in bins], f"distribution in {len(bins)} bins") if bins else None
 
@@ -151,7 +151,7 @@ def _top(table: Table, row: ColumnStatistics) -> Top:
         return []
     try:
         return table.top(row.column, _VALUES).values
-    except NotKeptError:
+    except NotStoredError:
         return []
 
 

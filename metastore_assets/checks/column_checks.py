@@ -1,0 +1,496 @@
+"""The checks of a column: nulls, uniqueness, ranges, accepted values, patterns, lengths, and drift."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
+from typing import Annotated, Literal, TypeAlias
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pydantic import BeforeValidator, Field
+
+from metastore_assets.checks.base import (
+    BoundedCheck,
+    Check,
+    Finding,
+    Status,
+    describe_baseline,
+    describe_bounds,
+    describe_share,
+    describe_value,
+    status_of,
+)
+from metastore_assets.checks.settings import Baseline, ColumnValue, Count, Limit, UnitShare, parse_share
+from metastore_assets.checks.subject import Subject
+from metastore_assets.errors import ConfigError, NotStoredError
+from metastore_assets.lookup.distances import distances
+from metastore_assets.report.facts import maximum_text, minimum_text, scalar_text
+from metastore_assets.report.text import number, plural, share, short
+from metastore_assets.statistics.column import ColumnStatistics
+from metastore_assets.values.physical import order_key, physical_value
+from metastore_assets.values.types import class_named
+
+DistanceMeasure: TypeAlias = Literal["stability_index", "kolmogorov_smirnov", "jensen_shannon"]
+
+_MEASURE_NAMES: Mapping[DistanceMeasure, str] = {
+    "stability_index": "stability index",
+    "kolmogorov_smirnov": "Kolmogorov–Smirnov distance",
+    "jensen_shannon": "Jensen–Shannon distance",
+}
+_MAX_VALUE_CELLS = 40
+"""Terminal cells of a value in a finding."""
+_MAX_EXPECTED_CELLS = 60
+"""Terminal cells of a value or pattern in a description."""
+_MAX_EXPECTED_VALUES = 8
+_MAX_EXAMPLES = 3
+"""Values that a finding names as not accepted."""
+_ALL_VALUES = "`frequencies: all`"
+_REPEATED_VALUES = "`frequencies: repeated` or `frequencies: all`"
+
+
+class NotNull(Check):
+    """No value is null."""
+
+    kind = "not_null"
+    universal = True
+    drill_down = "statistics"
+
+    def evaluate(self, subject: Subject) -> Finding:
+        return _null_finding(status_of(not subject.row.null_count), subject.row)
+
+    def describe(self) -> str:
+        return "no nulls"
+
+    def excess(self, measures: Mapping[str, float]) -> float:
+        return measures.get("nulls", 0)
+
+
+class NullShare(BoundedCheck):
+    """The share of rows that are null is from `least` to `most`, both inclusive."""
+
+    kind = "null_share"
+    main = "most"
+    bounds = ("least", "most")
+    drill_down = "statistics"
+    least: UnitShare | None = None
+    most: UnitShare | None = None
+
+    def evaluate(self, subject: Subject) -> Finding:
+        row = subject.row
+        count = row.null_count + row.value_count
+        if not count:
+            return Finding("passed", "no rows")
+        return _null_finding(status_of(self.is_within(Fraction(row.null_count, count))), row)
+
+    def describe(self) -> str:
+        return f"{describe_bounds(describe_share(self.least), describe_share(self.most))} null"
+
+    def excess(self, measures: Mapping[str, float]) -> float:
+        return self.excess_of(measures.get("null_share"), measures.get("null_share"))
+
+
+def _null_finding(status: Status, row: ColumnStatistics) -> Finding:
+    count = row.null_count + row.value_count
+    if not count:
+        return Finding(status, "no rows")
+    observed = f"no nulls in {plural(count, 'row')}"
+    if row.null_count:
+        observed = f"{plural(row.null_count, 'null')} in {plural(count, 'row')} ({share(row.null_count, count)})"
+    return Finding(status, observed, measures={"nulls": row.null_count, "null_share": row.null_count / count})
+
+
+class Unique(Check):
+    """No value occurs twice. Nulls are ignored."""
+
+    kind = "unique"
+    universal = True
+    drill_down = "statistics"
+
+    def evaluate(self, subject: Subject) -> Finding:
+        row = subject.row
+        if row.value_count <= 1:
+            return Finding("passed", plural(row.value_count, "value"))
+        if row.type_class is None:
+            return Finding("unknown", _no_values_reason(row), "absent")
+        distinct, guarantee = row.distinct_count, row.distinct_count_guarantee
+        if distinct is not None and guarantee == "exact":
+            observed = f"{number(distinct)} distinct of {plural(row.value_count, 'value')}"
+            if row.duplicate_count:
+                observed += f"; {plural(row.duplicate_count, 'value occurs', 'values occur')} more than once"
+            measures = {"values": row.value_count, "distinct": distinct}
+            return Finding(status_of(distinct == row.value_count), observed, measures=measures)
+        limit = _max_distinct(row)
+        if limit is not None and limit < row.value_count:
+            return Finding(
+                "failed", f"{plural(row.value_count, 'value')}, and only {number(limit)} can be distinct", "bound"
+            )
+        # An estimate of the distinct count does not decide the check.
+        about = "" if distinct is None else f"about {number(distinct)} distinct of "
+        advice = _REPEATED_VALUES if subject.partition is None else _ALL_VALUES
+        return Finding("unknown", f"{about}{plural(row.value_count, 'value')}", guarantee, advice)
+
+    def describe(self) -> str:
+        return "no value twice"
+
+    def excess(self, measures: Mapping[str, float]) -> float:
+        return measures.get("values", 0) - measures.get("distinct", 0)
+
+
+def _max_distinct(row: ColumnStatistics) -> int | None:
+    """Return the maximum number of distinct values that the bounds allow; None if there is no limit."""
+    if row.minimum is None or row.maximum is None or row.type_class is None:
+        return None
+    nan = min(row.nan_count or 0, 1)
+    if order_key(row.minimum) == order_key(row.maximum):
+        return 1 + nan
+    if class_named(row.type_class).kind != "integer":
+        # All NaN count as one value.
+        return row.value_count - (row.nan_count or 0) + nan
+    return int(physical_value(row.maximum) - physical_value(row.minimum)) + 1
+
+
+class Range(BoundedCheck):
+    """Every value lies from `minimum` to `maximum`, both inclusive. NaN lies in no range."""
+
+    kind = "range"
+    universal = True
+    drill_down = "values"
+    minimum: Limit = None
+    maximum: Limit = None
+
+    def evaluate(self, subject: Subject) -> Finding:
+        row = subject.row
+        # Converted first: a limit that does not fit the column's type is an error, even without values.
+        low = None if self.minimum is None else subject.literal(self.minimum)
+        high = None if self.maximum is None else subject.literal(self.maximum)
+        if not row.value_count:
+            return Finding("passed", "no values")
+        if row.nan_count:
+            return Finding("failed", f"{number(row.nan_count)} of {plural(row.value_count, 'value')} are NaN")
+        sides = [_side_status(row, low, is_lower=True), _side_status(row, high, is_lower=False)]
+        observed = _shown_range(row) or "minimum and maximum are not stored"
+        measures = _exact_numeric_bounds(row)
+        if sides == ["passed", "passed"]:
+            return Finding("passed", observed, measures=measures)
+        # The bounds of long texts are truncated. Value counts, if stored, decide then.
+        outside = _count_outside(subject, low, high)
+        if outside is not None:
+            observed += f"; {plural(outside, 'value')} outside" if outside else "; none outside"
+            return Finding(status_of(not outside), observed, measures=measures)
+        if "failed" in sides:
+            return Finding("failed", observed, measures=measures)
+        has_bounds = row.minimum is not None or row.maximum is not None
+        advice = f"{_ALL_VALUES}, with which values are counted"
+        if not has_bounds and row.type_class is not None:
+            advice = "`values: shown`, because hidden values have no bounds"
+        return Finding("unknown", observed, "bound" if has_bounds else "absent", advice)
+
+    def describe(self) -> str:
+        return f"values {describe_bounds(self.minimum, self.maximum)}"
+
+    def excess(self, measures: Mapping[str, float]) -> float:
+        return self.excess_of(measures.get("minimum"), measures.get("maximum"))
+
+
+def _side_status(row: ColumnStatistics, limit: pa.Scalar | None, *, is_lower: bool) -> Status:
+    """Decide one limit of a range by the column's bounds."""
+    if limit is None:
+        return "passed"
+    near, far = (row.minimum, row.maximum) if is_lower else (row.maximum, row.minimum)
+    is_exact = row.minimum_exact if is_lower else row.maximum_exact
+    if near is not None and _satisfies(near, limit, is_lower=is_lower):
+        return "passed"
+    if near is not None and is_exact:
+        return "failed"
+    # If even the opposite bound violates the limit, all values do.
+    return "failed" if far is not None and not _satisfies(far, limit, is_lower=is_lower) else "unknown"
+
+
+def _satisfies(value: pa.Scalar, limit: pa.Scalar, *, is_lower: bool) -> bool:
+    return bool(order_key(value) >= order_key(limit) if is_lower else order_key(value) <= order_key(limit))
+
+
+def _count_outside(subject: Subject, low: pa.Scalar | None, high: pa.Scalar | None) -> int | None:
+    """Return how many values are outside of the limits; None unless an exact count is stored."""
+    table, row, (column, partition) = subject.table, subject.row, (subject.column, subject.partition)
+    outside = 0
+    try:
+        if low is not None:
+            below = table.rank(column, low, partition)
+            outside += below.count
+            if below.guarantee != "exact":
+                return None
+        if high is not None:
+            within = table.count_between(column, row.minimum, high, partition)
+            outside += row.value_count - within.count
+            if within.guarantee != "exact":
+                return None
+    except NotStoredError:
+        return None
+    return outside
+
+
+def _exact_numeric_bounds(row: ColumnStatistics) -> dict[str, int | float]:
+    bounds: dict[str, int | float] = {}
+    for name, value, is_exact in (
+        ("minimum", row.minimum, row.minimum_exact),
+        ("maximum", row.maximum, row.maximum_exact),
+    ):
+        if value is not None and is_exact and row.type_class is not None and class_named(row.type_class).is_numeric:
+            bounds[name] = float(value.as_py())
+    return bounds
+
+
+def _shown_range(row: ColumnStatistics) -> str:
+    """Return minimum and maximum as text; empty if one is not stored."""
+    if row.minimum is None or row.maximum is None:
+        return ""
+    return f"{short(minimum_text(row), _MAX_VALUE_CELLS)} to {short(maximum_text(row), _MAX_VALUE_CELLS)}"
+
+
+class Lengths(BoundedCheck):
+    """The length of every value is from `minimum` to `maximum`, both inclusive: characters, bytes, or elements."""
+
+    kind = "lengths"
+    universal = True
+    drill_down = "statistics"
+    minimum: Count | None = None
+    maximum: Count | None = None
+
+    def evaluate(self, subject: Subject) -> Finding:
+        row = subject.row
+        if not row.value_count:
+            return Finding("passed", "no values")
+        low, high = row.minimum_length, row.maximum_length
+        if low is None or high is None:
+            raise ConfigError(
+                f"{subject.label} has values of {row.type}, which have no length: only text, binary, lists and maps "
+                "have one"
+            )
+        measures = {"minimum_length": low, "maximum_length": high}
+        observed = f"lengths from {number(low)} to {number(high)}" if low != high else f"all of length {number(low)}"
+        return Finding(status_of(self.is_within(low) and self.is_within(high)), observed, measures=measures)
+
+    def describe(self) -> str:
+        return f"lengths {describe_bounds(self.minimum, self.maximum)}"
+
+    def excess(self, measures: Mapping[str, float]) -> float:
+        return self.excess_of(measures.get("minimum_length"), measures.get("maximum_length"))
+
+
+class AcceptedValues(Check):
+    """Every value is one of `values`. Nulls are ignored."""
+
+    kind = "accepted_values"
+    universal = True
+    main = "values"
+    drill_down = "values"
+    values: Annotated[tuple[ColumnValue, ...], Field(min_length=1)]
+
+    def evaluate(self, subject: Subject) -> Finding:
+        row = subject.row
+        accepted = [subject.literal(value) for value in self.values]
+        if not row.value_count:
+            return Finding("passed", "no values")
+        keys = {_value_key(value) for value in accepted}
+        if row.distinct_count_guarantee == "exact" and (row.distinct_count or 0) > len(keys):
+            examples = _most_frequent_others(subject, keys)
+            suffix = f"; not {_join_values(examples)}" if examples else ""
+            accepted_text = "1 is" if len(keys) == 1 else f"{len(keys):,} are"
+            return Finding(
+                "failed", f"{number(row.distinct_count)} distinct values, and {accepted_text} accepted{suffix}"
+            )
+        outside = [
+            bound
+            for bound, is_exact in ((row.minimum, row.minimum_exact), (row.maximum, row.maximum_exact))
+            if bound is not None and is_exact and _value_key(bound) not in keys
+        ]
+        if outside:
+            return Finding("failed", f"{_join_values(outside)} not accepted; {_shown_range(row)}")
+        if row.nan_count and "NaN" not in keys:
+            return Finding("failed", f"{number(row.nan_count)} NaN")
+        if _is_disjoint(row, accepted):
+            return Finding("failed", f"no value is accepted; {_shown_range(row)}", "bound")
+        try:
+            # At this point there are at most as many distinct values as accepted ones.
+            counted = _count_matches(
+                subject, lambda values: pa.array([_value_key(value) in keys for value in values], pa.bool_())
+            )
+        except NotStoredError as error:
+            return Finding("unknown", str(error), "absent", _ALL_VALUES)
+        return decide_share(counted, row.value_count, Fraction(1), "accepted")
+
+    def describe(self) -> str:
+        shown = ", ".join(
+            short(describe_value(value), _MAX_EXPECTED_CELLS) for value in self.values[:_MAX_EXPECTED_VALUES]
+        )
+        more = len(self.values) - _MAX_EXPECTED_VALUES
+        return f"only {shown}" + (f" and {more} more" if more > 0 else "")
+
+
+def _most_frequent_others(subject: Subject, keys: Collection[object]) -> list[pa.Scalar]:
+    try:
+        top = subject.table.top(subject.column, len(keys) + _MAX_EXAMPLES, subject.partition).values
+    except NotStoredError:
+        return []
+    return [value for value, _ in top if _value_key(value) not in keys][:_MAX_EXAMPLES]
+
+
+def _is_disjoint(row: ColumnStatistics, accepted: Sequence[pa.Scalar]) -> bool:
+    """Return whether all accepted values are below the column's minimum, or all above its maximum."""
+    keys = [order_key(value) for value in accepted]
+    if row.nan_count or any(key != key for key in keys):
+        return False
+    return (row.minimum is not None and max(keys) < order_key(row.minimum)) or (
+        row.maximum is not None and min(keys) > order_key(row.maximum)
+    )
+
+
+class Matches(Check):
+    """At least a share `least` of the values match a regular expression (RE2), from beginning to end."""
+
+    kind = "matches"
+    main = "pattern"
+    drill_down = "values"
+    pattern: Annotated[str, Field(min_length=1)]
+    least: UnitShare = Decimal(1)
+
+    @property
+    def holds_for_subsets(self) -> bool:
+        return self.least == 1
+
+    def evaluate(self, subject: Subject) -> Finding:
+        row = subject.row
+        matcher = _matcher(self.pattern)
+        if row.type_class is None:
+            return Finding("unknown", _no_values_reason(row), "absent")
+        if row.type_class not in ("string", "null"):
+            raise ConfigError(f"{subject.label} has values of {row.type}: only texts match patterns")
+        if not row.value_count:
+            return Finding("passed", "no values")
+        try:
+            counted = _count_matches(subject, matcher)
+        except NotStoredError as error:
+            return Finding("unknown", str(error), "absent", _ALL_VALUES)
+        return decide_share(counted, row.value_count, Fraction(self.least), "as described")
+
+    def describe(self) -> str:
+        share_text = "" if self.least == 1 else f"at least {describe_share(self.least)} "
+        return f"{share_text}like {short(self.pattern, _MAX_EXPECTED_CELLS)}"
+
+    def excess(self, measures: Mapping[str, float]) -> float:
+        return 1 - measures.get("matching_share", 1)
+
+
+def _matcher(pattern: str) -> Callable[[pa.Array], pa.Array]:
+    """Return a function that tells which texts match a pattern from beginning to end. Raises ConfigError."""
+    anchored = rf"\A(?:{pattern})\z"
+    try:
+        pc.match_substring_regex(pa.array([""]), anchored)
+    except pa.ArrowInvalid as error:
+        raise ConfigError(f"{pattern!r} is no regular expression (RE2): {error}") from None
+    return lambda values: pc.match_substring_regex(values, anchored)
+
+
+@dataclass(frozen=True)
+class MatchCount:
+    """How many of the enumerated values, weighted by frequency, satisfy a condition."""
+
+    matching: int
+    enumerated: int
+    examples: Sequence[pa.Scalar]
+    """Some values that do not satisfy the condition."""
+
+
+def _count_matches(subject: Subject, matcher: Callable[[pa.Array], pa.Array]) -> MatchCount:
+    matching, enumerated = 0, 0
+    examples: list[pa.Scalar] = []
+    for block in subject.table.values(subject.column, subject.partition):
+        mask = matcher(block.values)
+        matching += pc.sum(block.counts.filter(mask), min_count=0).as_py()
+        enumerated += pc.sum(block.counts, min_count=0).as_py()
+        if len(examples) < _MAX_EXAMPLES:
+            examples += list(block.values.filter(pc.invert(mask))[:_MAX_EXAMPLES])
+    return MatchCount(matching, enumerated, examples[:_MAX_EXAMPLES])
+
+
+def decide_share(counted: MatchCount, value_count: int, least: Fraction, what: str) -> Finding:
+    """Decide whether at least a share of the values satisfies a condition.
+
+    Values that are not enumerated may or may not satisfy it, so the finding may be `unknown`.
+
+    Args:
+        counted: The enumerated values.
+        value_count: The number of all values.
+        least: The least share of `value_count` that has to satisfy the condition, from 0 to 1.
+        what: The condition as an adjective, such as `accepted`.
+    """
+    others = value_count - counted.enumerated
+    examples = f"; not {_join_values(counted.examples)}" if counted.examples else ""
+    if not others:
+        observed = f"{share(counted.matching, value_count)} of {plural(value_count, 'value')} {what}{examples}"
+        measures = {"matching_share": counted.matching / value_count}
+        return Finding(status_of(Fraction(counted.matching, value_count) >= least), observed, measures=measures)
+    observed = (
+        f"of {plural(value_count, 'value')} {number(counted.matching)} are {what}, {number(others)} are not "
+        f"enumerated{examples}"
+    )
+    if Fraction(counted.matching, value_count) >= least:
+        return Finding("passed", observed, "bound")
+    if Fraction(counted.matching + others, value_count) < least:
+        return Finding("failed", observed, "bound")
+    return Finding("unknown", observed, "bound", _ALL_VALUES)
+
+
+class Drift(Check):
+    """The distance between the distribution of the values and that of an earlier version is at most `most`."""
+
+    kind = "drift"
+    main = "most"
+    most: Annotated[Decimal, BeforeValidator(parse_share), Field(ge=0)]
+    measure: DistanceMeasure = "stability_index"
+    against: Baseline = "previous"
+    groups: Annotated[int, Field(ge=2, le=1000, strict=True)] = 10
+    """For the stability index: number of groups. Numbers and times are grouped by quantiles of the earlier version,
+    texts and the like by its most frequent values and one group for all others."""
+
+    def evaluate(self, subject: Subject) -> Finding:
+        earlier = subject.earlier(self.against)
+        if earlier is None:
+            return Finding("passed", "a new partition")
+        row, before = subject.row, earlier.row
+        since = f"since version {earlier.table.version.number}"
+        if not row.value_count and not before.value_count:
+            return Finding("passed", f"no values, as {since}")
+        result = distances(earlier.table, before, subject.table, row, partition=subject.partition, groups=self.groups)
+        if isinstance(result, str):
+            return Finding("unknown", f"{result}, {since}", "absent")
+        distance: float = getattr(result, self.measure)
+        return Finding(
+            status_of(distance <= float(self.most)),
+            f"{_MEASURE_NAMES[self.measure]} {number(distance)} {since}, over {result.over}",
+            # The stability index is defined on the groups. The others would not be smaller with finer bins.
+            "exact" if self.measure == "stability_index" else result.guarantee,
+            measures={"distance": distance},
+        )
+
+    def describe(self) -> str:
+        most = f"{self.most.normalize():f}"
+        return f"{_MEASURE_NAMES[self.measure]} of at most {most} against {describe_baseline(self.against)}"
+
+
+def _value_key(value: pa.Scalar) -> object:
+    """Return a key that is equal for equal values of one class, including NaN."""
+    key = order_key(value)
+    return "NaN" if key != key else key
+
+
+def _join_values(values: Sequence[pa.Scalar]) -> str:
+    return ", ".join(short(scalar_text(value), _MAX_VALUE_CELLS) for value in values)
+
+
+def _no_values_reason(row: ColumnStatistics) -> str:
+    return row.reason or f"{row.type} has no values of its own"

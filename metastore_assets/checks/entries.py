@@ -1,0 +1,239 @@
+"""The checks of a configuration: parsing of entries, validation when a configuration is loaded, and names.
+
+An entry is the name of a check, `not_null`; a mapping of the name to settings, `range: {minimum: 0}`; or, for checks
+with a main setting, a mapping of the name to its value, `null_share: 5%`. Further settings may also be keys beside the
+name: `{null_share: 5%, severity: warn}`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pydantic import ValidationError
+
+from metastore_assets.config.errors import expected_text, message_of, show_value
+from metastore_assets.config.file import config_path
+from metastore_assets.config.loading import load_config, read_config
+from metastore_assets.errors import ConfigError
+from metastore_assets.messages import close_names, join_names
+
+if TYPE_CHECKING:
+    from metastore_assets.checks.base import Check, Level
+    from metastore_assets.config import MetastoreConfig, SharedTableConfig
+
+_MAX_SHOWN = 60
+"""Characters of a setting that messages show."""
+
+
+@dataclass(frozen=True)
+class NamedCheck:
+    """A check with its name and, for a check of a column, the column."""
+
+    name: str
+    """Letters, digits and `_`. Unique within the table, ignoring case."""
+    column: str | None
+    """Dotted leaf path; None for a check of the table."""
+    check: Check
+
+
+def load_checked_config(path: str | os.PathLike[str] | None = None) -> MetastoreConfig:
+    """Read the configuration, validate its checks, and resolve it.
+
+    Args:
+        path: The file. Default: `$METASTORE_CONFIG`, else `./metastore.yaml`. Relative paths in the configuration refer
+            to its folder.
+
+    Raises:
+        ConfigError: The file is missing or invalid, or a variable is not set. Names the file, the key and the value.
+    """
+    return _validated(load_config, path)
+
+
+def read_checked_config(path: str | os.PathLike[str] | None = None) -> MetastoreConfig:
+    """Read the configuration and validate its checks, without resolving variables and paths. Raises ConfigError."""
+    return _validated(read_config, path)
+
+
+def _validated(
+    read: Callable[[str | os.PathLike[str] | None], MetastoreConfig], path: str | os.PathLike[str] | None
+) -> MetastoreConfig:
+    config = read(path)
+    try:
+        validate_checks(config)
+    except ConfigError as error:
+        raise ConfigError(f"{config_path(path)}: {error}") from None
+    return config
+
+
+def validate_checks(config: MetastoreConfig) -> None:
+    """Raise ConfigError if a check of a table or database is invalid: names table, key and value of each."""
+    problems = []
+    for entry in config.entries:
+        try:
+            named_checks(entry)
+        except ConfigError as error:
+            problems.append(str(error))
+    if problems:
+        raise ConfigError("; ".join(problems))
+
+
+def named_checks(table: SharedTableConfig, extra: Sequence[Check] = ()) -> list[NamedCheck]:
+    """Return the checks of a table with their names: those of the table first, then those of its columns.
+
+    A check without a name is called after its column and its kind. Further checks of the same name get numbers.
+
+    Args:
+        table: The table's configuration.
+        extra: Checks of the table in addition to those of the configuration.
+
+    Raises:
+        ConfigError: An entry is invalid, or two checks have the same name.
+    """
+    checks, problems = _parse_all(table) if _has_checks(table) else ([], [])
+    if problems:
+        raise ConfigError(f"{table.label}: {'; '.join(problems)}")
+    of_table = [(column, check) for column, check in checks if column is None]
+    of_columns = [(column, check) for column, check in checks if column is not None]
+    all_checks: list[tuple[str | None, Check]] = [*of_table, *((None, check) for check in extra), *of_columns]
+    try:
+        return name_checks(all_checks)
+    except ValueError as error:
+        raise ConfigError(f"{table.label}: {error}") from None
+
+
+def name_checks(checks: Sequence[tuple[str | None, Check]]) -> list[NamedCheck]:
+    """Return checks with unique names.
+
+    Args:
+        checks: Each check with its column, or None for a check of the table.
+
+    Raises:
+        ValueError: Two checks are configured with the same name.
+    """
+    taken: set[str] = set()
+    for _, check in checks:
+        if check.name is not None and check.name.lower() in taken:
+            raise ValueError(f"two checks have the name {check.name!r}")
+        taken |= {check.name.lower()} if check.name is not None else set()
+    named = []
+    for column, check in checks:
+        name = check.name
+        if name is None:
+            base = check.kind if column is None else f"{re.sub(r'[^A-Za-z0-9_]', '_', column)[:60]}_{check.kind}"
+            candidates = [base, *(f"{base}_{number}" for number in range(2, len(checks) + 2))]
+            name = next(candidate for candidate in candidates if candidate.lower() not in taken)
+            taken.add(name.lower())
+        named.append(NamedCheck(name, column, check))
+    return named
+
+
+def parse_check(entry: Any, level: Level) -> Check:
+    """Return the check that an entry of the configuration describes.
+
+    Args:
+        entry: The name of a check, a mapping, or a check object.
+        level: Whether the entry stands in the checks of a table or of a column.
+
+    Raises:
+        ValueError: The entry is invalid. Says which setting is wrong and what is allowed.
+    """
+    from metastore_assets.checks.base import Check
+
+    if isinstance(entry, Check):
+        return _check_level(entry, level)
+    kinds, common = check_kinds(), Check.model_fields
+    if isinstance(entry, str):
+        entry = {entry: None}
+    if not isinstance(entry, Mapping) or not all(isinstance(key, str) for key in entry):
+        raise ValueError("the name of a check, or a mapping of its name to its settings")
+    names = [key for key in entry if key in kinds]
+    if len(names) > 1:
+        raise ValueError(f"names {join_names(names)}: one check for each entry of the list")
+    if not names:
+        available = [name for name, model in kinds.items() if model.level == level]
+        unknown = next((key for key in entry if key not in common), None)
+        what = "names no check" if unknown is None else f"no check {unknown!r}"
+        near = "" if unknown is None else close_names(unknown, available, "")
+        raise ValueError(f"{what}; there are: {join_names(available)}{near}")
+    (kind,) = names
+    model, settings = kinds[kind], entry[kind]
+    if settings is None:
+        settings = {}
+    elif not isinstance(settings, Mapping):
+        if model.main is None:
+            keys = [name for name in model.model_fields if name not in common]
+            raise ValueError(f"{kind} takes {f'a mapping of {join_names(keys)}' if keys else 'no setting'}")
+        settings = {model.main: settings}
+    beside = {key: value for key, value in entry.items() if key != kind}
+    duplicates = sorted(set(beside) & set(settings))
+    if duplicates:
+        raise ValueError(f"{kind}: {duplicates[0]} is there twice")
+    try:
+        return _check_level(model.model_validate({**settings, **beside}), level)
+    except ValidationError as error:
+        problems = (_explain(kind, model, problem) for problem in error.errors())
+        raise ValueError("; ".join(dict.fromkeys(problems))) from None
+
+
+def check_kinds() -> Mapping[str, type[Check]]:
+    """Return the classes of all checks by their name in the configuration."""
+    # Imported at first use: most configurations have no checks, and these modules import lookups and Arrow.
+    from metastore_assets.checks import column_checks, table_checks  # noqa: F401 (they register their classes)
+    from metastore_assets.checks.base import CHECKS
+
+    return CHECKS
+
+
+def _check_level(check: Check, level: Level) -> Check:
+    if check.level != level:
+        where = "under a column's key `checks`" if check.level == "column" else "under the table's key `checks`"
+        raise ValueError(f"{check.kind} is a check of a {check.level}, and stands {where}")
+    if check.partitions and not check.by_partition:
+        raise ValueError(f"{check.kind} is of the table as a whole: leave out partitions")
+    return check
+
+
+def _explain(kind: str, model: type[Check], problem: Mapping[str, Any]) -> str:
+    from metastore_assets.checks.base import Check
+
+    key = next((part for part in problem["loc"] if isinstance(part, str)), None)
+    where = kind if key is None else f"{kind}.{key}"
+    if problem["type"] == "missing":
+        return f"{where} is missing"
+    if problem["type"] == "extra_forbidden":
+        settings = [name for name in model.model_fields if name not in Check.model_fields]
+        return f"{where}: no such key; there are: {join_names([*settings, *sorted(Check.model_fields)])}"
+    value = repr(problem["input"])
+    shown = f" = {value}" if key is not None and len(value) <= _MAX_SHOWN else ""
+    if problem["type"] == "too_short":
+        return f"{where}{shown}: must not be empty"
+    expected = expected_text(problem)
+    return f"{where}{shown}: {message_of(problem) if expected is None else f'must be {expected}'}"
+
+
+def _has_checks(table: SharedTableConfig) -> bool:
+    return bool(table.checks) or any(policy.checks for policy in table.columns.values())
+
+
+def _parse_all(table: SharedTableConfig) -> tuple[list[tuple[str | None, Check]], list[str]]:
+    """Return each valid check with its column, and what is wrong with the other entries."""
+    checks: list[tuple[str | None, Check]] = []
+    problems: list[str] = []
+    lists: list[tuple[str | None, Sequence[Any]]] = [(None, table.checks)]
+    lists += [(column, policy.checks) for column, policy in table.columns.items()]
+    for column, entries in lists:
+        path = "checks" if column is None else f"columns.{column}.checks"
+        if column == "default" and entries:
+            problems.append(f"{path}: a check is of one column: give it under the column's name")
+            continue
+        for index, entry in enumerate(entries):
+            try:
+                checks.append((column, parse_check(entry, "table" if column is None else "column")))
+            except ValueError as error:
+                value = show_value(entry)
+                problems.append(f"{path}.{index}{f' = {value}' if value else ''}: {error}")
+    return checks, problems

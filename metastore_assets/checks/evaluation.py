@@ -1,0 +1,217 @@
+"""Evaluation of a table's checks on one of its versions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+from metastore_assets.checks.base import Check, Finding
+from metastore_assets.checks.entries import NamedCheck, named_checks
+from metastore_assets.checks.results import CheckResult, PartitionFinding
+from metastore_assets.checks.subject import CheckContext, Subject
+from metastore_assets.config import TableConfig
+from metastore_assets.errors import (
+    ColumnNotFoundError,
+    ConfigError,
+    LiteralError,
+    MetastoreError,
+    NotStoredError,
+    ObjectNotFoundError,
+    VersionNotFoundError,
+)
+from metastore_assets.expressions.wildcards import matches_wildcards
+from metastore_assets.lookup import Table
+from metastore_assets.messages import close_names, near_names
+from metastore_assets.report.text import plural
+
+_MAX_NAMED = 5
+"""Partitions that a finding names."""
+_MAX_VALUE_COUNT_READS = 200
+"""Partitions up to which value counts are read to find those that fail. Each takes about 10 ms on local disk."""
+
+
+def evaluate_checks(checks: Sequence[NamedCheck], table: Table, context: CheckContext) -> list[CheckResult]:
+    """Return the results of checks of a table, in their order. Never reads the table's files.
+
+    All checks of partitions share one pass over the partitions. A check that does not fit the table fails with the
+    reason: it names a column that does not exist, or a value of another type.
+
+    Args:
+        checks: The checks.
+        table: The version.
+        context: Where checks find earlier versions and the table's metadata.
+    """
+    selections = {check.name: _PartitionSelection.of(check, table) for check in checks if check.check.partitions}
+    findings: dict[str, list[PartitionFinding]] = {name: [] for name in selections}
+    misfits: dict[str, Finding] = {}
+    by_partition = [check for check in checks if check.name in selections and selections[check.name].keys]
+    shared: dict[str, Finding | None] = {}
+    for check in by_partition:
+        with _recording_misfit(check, misfits):
+            shared[check.name] = _finding_of_all_partitions(check, table, context)
+    for entry in table.partitions() if by_partition else ():
+        for check in by_partition:
+            if entry.key in selections[check.name].keys and check.name not in misfits:
+                with _recording_misfit(check, misfits):
+                    finding = shared[check.name] or evaluate(check, Subject(table, context, entry.key, check.column))
+                    findings[check.name].append(PartitionFinding(entry.key, finding))
+    results = []
+    for check in checks:
+        if check.name in selections and check.name not in misfits:
+            partitions = findings[check.name]
+            finding = combine_findings(partitions, selections[check.name].missing, check.check)
+            results.append(_result(check, table, finding, partitions))
+            continue
+        if check.name not in misfits:
+            with _recording_misfit(check, misfits):
+                finding = evaluate(check, Subject(table, context, None, check.column))
+                results.append(_result(check, table, finding))
+        if check.name in misfits:
+            results.append(_result(check, table, misfits[check.name]))
+    return results
+
+
+def evaluate(check: NamedCheck, subject: Subject) -> Finding:
+    """Return the finding of one check. It is `unknown` if the version does not store what the check needs.
+
+    Raises:
+        ColumnNotFoundError, LiteralError, ConfigError: The check does not fit the table.
+    """
+    try:
+        return check.check.evaluate(subject)
+    except NotStoredError as error:
+        return Finding("unknown", str(error), "absent", None)
+    except (ObjectNotFoundError, VersionNotFoundError) as error:
+        # A version expired meanwhile. That says nothing about the table.
+        return Finding("unknown", str(error), "absent", "check again")
+
+
+def select_checks(table: TableConfig, names: Sequence[str] = ()) -> list[NamedCheck]:
+    """Return the checks of a table with these names, or all. Raises ConfigError for an unknown name."""
+    checks = named_checks(table)
+    known = [check.name for check in checks]
+    for name in names:
+        if name not in known:
+            suffix = close_names(name, known, "; there are: {}") or ", which has none"
+            raise ConfigError(f"no check {name!r} of table {table.name!r}{suffix}")
+    return [check for check in checks if not names or check.name in names]
+
+
+@contextmanager
+def _recording_misfit(check: NamedCheck, misfits: dict[str, Finding]) -> Iterator[None]:
+    """Record under the check's name that it does not fit the table."""
+    try:
+        yield
+    except (ColumnNotFoundError, LiteralError, ConfigError) as error:
+        misfits[check.name] = Finding("failed", f"the check does not fit the table: {error}", "absent")
+
+
+def _finding_of_all_partitions(check: NamedCheck, table: Table, context: CheckContext) -> Finding | None:
+    """Return the finding of the table if it also holds for every partition, which then need not be read."""
+    if not check.check.holds_for_subsets:
+        return None
+    finding = evaluate(check, Subject(table, context, None, check.column))
+    return finding if finding.status == "passed" else None
+
+
+@dataclass(frozen=True)
+class _PartitionSelection:
+    """The partitions that a check is evaluated for."""
+
+    keys: frozenset[str]
+    missing: str | None
+    """A pattern that matches no partition, as a message."""
+
+    @classmethod
+    def of(cls, check: NamedCheck, table: Table) -> _PartitionSelection:
+        all_keys = [entry.key for entry in table.partitions()]
+        selected: set[str] = set()
+        missing = None
+        for pattern in check.check.partitions:
+            matching = {pattern} & set(all_keys) or {key for key in all_keys if matches_wildcards(key, pattern)}
+            if not matching and pattern != "*":
+                near = near_names(pattern, all_keys)
+                missing = f"no partition fits {pattern!r} in version {table.version.number}{near}"
+            selected |= matching
+        return cls(frozenset(selected), missing)
+
+
+def combine_findings(
+    findings: Sequence[PartitionFinding], missing: str | None = None, check: Check | None = None
+) -> Finding:
+    """Return the finding of all partitions together: failed if one failed, else unknown if one is unknown.
+
+    Args:
+        findings: The findings of the partitions.
+        missing: A message about partitions that do not exist. It makes the finding unknown.
+        check: The check. The finding then names the partitions that violate it most, else the first ones.
+    """
+    if missing is not None and not any(each.finding.status == "failed" for each in findings):
+        return Finding("unknown", missing, "absent")
+    if not findings:
+        return Finding("passed", "no partitions")
+    by_status = {
+        status: [each for each in findings if each.finding.status == status] for status in ("failed", "unknown")
+    }
+    status = next((status for status in ("failed", "unknown") if by_status[status]), "passed")
+    if status == "passed":
+        return Finding("passed", f"passed in {plural(len(findings), 'partition')}")
+    relevant = by_status[status]
+    relevant = relevant if check is None else worst_first(check, relevant)
+    observed = f"{status} in {len(relevant):,} of {plural(len(findings), 'partition')}: {_name_partitions(relevant)}"
+    measures = {"partitions": len(findings), status: len(relevant)}
+    return replace(relevant[0].finding, observed=observed, measures=measures)
+
+
+def with_failed_partitions(check: NamedCheck, result: CheckResult, table: Table, context: CheckContext) -> CheckResult:
+    """Return a failed result of a table with the partitions that fail the check, the worst first.
+
+    Any other result is returned unchanged. So is a result whose partitions cannot be evaluated, or for which that would
+    read the value counts of too many partitions.
+    """
+    keys = [entry.key for entry in table.partitions()] if table.version.partition_columns else []
+    reads = check.check.drill_down
+    is_cheap = reads == "statistics" or (reads == "values" and len(keys) <= _MAX_VALUE_COUNT_READS)
+    if result.status != "failed" or result.partitions is not None or len(keys) < 2 or not is_cheap:
+        return result
+    try:
+        findings = [PartitionFinding(key, evaluate(check, Subject(table, context, key, check.column))) for key in keys]
+    except MetastoreError:
+        return result
+    failed = worst_first(check.check, (each for each in findings if each.finding.status == "failed"))
+    if failed:
+        where = f"in {len(failed):,} of {plural(len(keys), 'partition')}: {_name_partitions(failed)}"
+    elif all(each.finding.status == "passed" for each in findings):
+        where = f"in none of {plural(len(keys), 'partition')} by itself"
+    else:
+        return result
+    finding = replace(result.finding, observed=f"{result.finding.observed}; {where}")
+    return replace(result, finding=finding, partitions=failed)
+
+
+def worst_first(check: Check, findings: Iterable[PartitionFinding]) -> list[PartitionFinding]:
+    """Return findings by decreasing violation of the check. Equal ones keep their order."""
+    return sorted(findings, key=lambda each: -check.excess(each.finding.measures))
+
+
+def _name_partitions(findings: Sequence[PartitionFinding]) -> str:
+    first = "; ".join(f"{each.partition}: {each.finding.observed}" for each in findings[:_MAX_NAMED])
+    return first + (f" and {len(findings) - _MAX_NAMED:,} more" if len(findings) > _MAX_NAMED else "")
+
+
+def _result(
+    check: NamedCheck, table: Table, finding: Finding, partitions: Sequence[PartitionFinding] | None = None
+) -> CheckResult:
+    return CheckResult(
+        name=check.name,
+        kind=check.check.kind,
+        column=check.column,
+        severity=check.check.severity,
+        blocking=check.check.blocking,
+        expected=check.check.expectation,
+        version=table.version.number,
+        snapshot=table.version.snapshot,
+        finding=finding,
+        partitions=partitions,
+    )

@@ -1,0 +1,289 @@
+"""The checks of a table: its age, its files, its row count, and whether its statistics are consistent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import timedelta
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from pydantic import model_validator
+
+from metastore_assets.checks.base import (
+    BoundedCheck,
+    Check,
+    Finding,
+    describe_baseline,
+    describe_bounds,
+    describe_duration,
+    describe_share,
+    status_of,
+)
+from metastore_assets.checks.settings import Baseline, Count, Duration, Share, parse_share
+from metastore_assets.checks.subject import Subject
+from metastore_assets.errors import MetastoreError, SnapshotNotFoundError, StoreError, TableNotFoundError
+from metastore_assets.report.text import number, plural
+from metastore_assets.statistics.column import ColumnStatistics
+from metastore_assets.store.manifest import FragmentEntry, Version
+from metastore_assets.values.leaf_columns import schema_leaves
+from metastore_assets.values.physical import order_key
+
+if TYPE_CHECKING:
+    from metastore_assets.formats.base import Fragment
+
+T = TypeVar("T")
+
+_MAX_PROBLEMS = 10
+"""Problems that a finding lists."""
+
+
+class Fresh(Check):
+    """The version's snapshot was committed at most `within` ago."""
+
+    kind = "fresh"
+    level = "table"
+    main = "within"
+    by_partition = False
+    within: Duration
+
+    def evaluate(self, subject: Subject) -> Finding:
+        version, now = subject.table.version, subject.context.now
+        if version.committed_at is not None:
+            age = now - version.committed_at
+            observed = f"committed {_ago(age)}, at {version.committed_at.isoformat(timespec='seconds')}"
+            measures = {"age_seconds": round(age.total_seconds())}
+            return Finding(status_of(age <= self.within), observed, measures=measures)
+        age = now - version.published_at
+        observed = f"seen {_ago(age)}; the format records no time of commits"
+        if age > self.within:
+            # The commit is older than the version.
+            return Finding("failed", observed, "bound")
+        return Finding("unknown", observed, "bound", f"nothing: {version.format} tables do not record commit times")
+
+    def describe(self) -> str:
+        return f"committed in the last {describe_duration(self.within)}"
+
+
+class Current(Check):
+    """The newest version describes the table's current snapshot."""
+
+    kind = "current"
+    level = "table"
+    by_partition = False
+
+    def evaluate(self, subject: Subject) -> Finding:
+        version = subject.table.version
+        current = _read_metadata(subject.context.reference)
+        if isinstance(current, Finding):
+            return current
+        if (current.id, current.committed_at) == (version.snapshot, version.committed_at):
+            return Finding("passed", f"snapshot {current.id}")
+        observed = f"the table is in snapshot {current.id}, and version {version.number} is of {version.snapshot}"
+        return Finding("failed", observed)
+
+    def describe(self) -> str:
+        return "of the snapshot that the table is in"
+
+
+class Complete(Check):
+    """The newest version has all files of the table, each with the row count of the format's metadata."""
+
+    kind = "complete"
+    level = "table"
+    by_partition = False
+
+    def evaluate(self, subject: Subject) -> Finding:
+        version = subject.table.version
+        snapshot = _read_metadata(subject.context.snapshot)
+        if isinstance(snapshot, Finding):
+            return snapshot
+        if (snapshot.id, snapshot.committed_at) != (version.snapshot, version.committed_at):
+            observed = (
+                f"the table is in snapshot {snapshot.id} now, and version {version.number} is of {version.snapshot}"
+            )
+            return Finding("unknown", observed, "absent", f"metastore refresh {version.table}")
+        entries = {entry.id: entry for entry in version.fragments if entry.retired is None}
+        problems = list(_file_differences(entries, snapshot.fragments))
+        if problems:
+            return Finding("failed", "; ".join(problems[:_MAX_PROBLEMS]))
+        observed = f"{plural(len(entries), 'file')}, {plural(version.row_count, 'row')}"
+        uncounted = sum(fragment.row_count is None for fragment in snapshot.fragments)
+        if uncounted:
+            observed += f"; the table's metadata have no row count for {plural(uncounted, 'file')}"
+            return Finding("unknown", observed, "absent", f"metastore verify {version.table}, which reads the files")
+        return Finding("passed", observed, measures={"files": len(entries), "rows": version.row_count})
+
+    def describe(self) -> str:
+        return "all files of the table, with as many rows as its metadata say"
+
+
+class Consistent(Check):
+    """The statistics of the version do not contradict each other."""
+
+    kind = "consistent"
+    level = "table"
+    by_partition = False
+
+    def evaluate(self, subject: Subject) -> Finding:
+        version, rows = subject.table.version, subject.table.statistics()
+        problems = list(contradictions(version, rows))
+        if problems:
+            return Finding("failed", "; ".join(problems[:_MAX_PROBLEMS]))
+        return Finding(
+            "passed",
+            f"{plural(version.row_count, 'row')} in {plural(len(version.partitions), 'partition')}, "
+            f"{plural(len(rows), 'column')}",
+        )
+
+    def describe(self) -> str:
+        return "numbers that agree with each other"
+
+
+class RowCount(BoundedCheck):
+    """The number of rows is from `minimum` to `maximum`, both inclusive."""
+
+    kind = "row_count"
+    level = "table"
+    main = "minimum"
+    minimum: Count | None = None
+    maximum: Count | None = None
+
+    def evaluate(self, subject: Subject) -> Finding:
+        rows = subject.row_count
+        return Finding(status_of(self.is_within(rows)), plural(rows, "row"), measures={"rows": rows})
+
+    def describe(self) -> str:
+        return f"{describe_bounds(self.minimum, self.maximum)} rows"
+
+    def excess(self, measures: Mapping[str, float]) -> float:
+        rows = measures.get("rows")
+        return self.excess_of(rows, rows)
+
+
+class RowCountChange(BoundedCheck):
+    """The relative change of the row count since an earlier version is from `lower` to `upper`, both inclusive."""
+
+    kind = "row_count_change"
+    level = "table"
+    main = "within"
+    bounds = ("lower", "upper")
+    lower: Share | None = None
+    upper: Share | None = None
+    against: Baseline = "previous"
+
+    @model_validator(mode="before")
+    @classmethod
+    def _symmetric(cls, value: Any) -> Any:
+        """Replace `within: 20%` by `lower: -20%, upper: 20%`."""
+        if not isinstance(value, Mapping) or "within" not in value:
+            return value
+        if {"lower", "upper"} & set(value):
+            raise ValueError("within stands for lower and upper: give either")
+        limit = parse_share(value["within"])
+        if limit < 0:
+            raise ValueError("within is 0 or more")
+        return {**{key: item for key, item in value.items() if key != "within"}, "lower": -limit, "upper": limit}
+
+    def evaluate(self, subject: Subject) -> Finding:
+        earlier = subject.earlier(self.against)
+        rows = subject.row_count
+        if earlier is None:
+            return Finding("passed", f"{plural(rows, 'row')} in a new partition", measures={"rows": rows})
+        before = earlier.row_count
+        observed = f"{number(before)} → {number(rows)} rows since version {earlier.table.version.number}"
+        if not before:
+            # Relative to 0 rows, 0 rows are no change, and any rows exceed every upper bound.
+            return Finding(status_of(not rows or self.upper is None), observed, measures={"rows": rows})
+        change = Fraction(rows - before, before)
+        measures = {"rows": rows, "change": float(change)}
+        return Finding(status_of(self.is_within(change)), f"{float(change):+.1%}: {observed}", measures=measures)
+
+    def describe(self) -> str:
+        bounds = describe_bounds(describe_share(self.lower), describe_share(self.upper))
+        return f"{bounds} rows against {describe_baseline(self.against)}"
+
+    def excess(self, measures: Mapping[str, float]) -> float:
+        return abs(measures.get("change", 0))
+
+
+def missing_table_reason(error: TableNotFoundError) -> str:
+    """Return what no longer exists: the table, or the snapshot that `at` of its configuration names."""
+    what = "the state that is meant" if isinstance(error, SnapshotNotFoundError) else "the table"
+    return f"{what} is not there any more: {error}"
+
+
+def _read_metadata(read: Callable[[], T]) -> T | Finding:
+    """Return what `read` reads from the table's metadata, or a finding if the metadata are missing or unreadable."""
+    try:
+        return read()
+    except TableNotFoundError as error:
+        return Finding("failed", missing_table_reason(error))
+    except MetastoreError as error:
+        problem = str(error)
+    except Exception as error:  # noqa: BLE001 (clients of object stores raise any exception)
+        problem = str(StoreError(f"{type(error).__name__}: {error}"))
+    return Finding("unknown", f"the table's metadata cannot be read: {problem}", "absent", "check again")
+
+
+def _file_differences(entries: dict[str, FragmentEntry], fragments: Sequence[Fragment]) -> Iterator[str]:
+    fragment_ids = {fragment.id for fragment in fragments}
+    for entry in entries.values():
+        if entry.id not in fragment_ids:
+            yield f"{entry.path} is no file of the table"
+    for fragment in fragments:
+        stored = entries.get(fragment.id)
+        if stored is None:
+            yield f"{fragment.path} has no statistics"
+        elif fragment.row_count is not None and fragment.row_count != stored.row_count:
+            yield f"{fragment.path} has {fragment.row_count:,} rows, and statistics of {stored.row_count:,}"
+
+
+def contradictions(version: Version, rows: Sequence[ColumnStatistics]) -> Iterator[str]:
+    """Yield the contradictions within a version.
+
+    Args:
+        version: The version.
+        rows: Its statistics of the table, one row per column.
+    """
+    partition_rows = sum(entry.row_count for entry in version.partitions)
+    if partition_rows != version.row_count:
+        yield f"the partitions have {partition_rows} rows and the table has {version.row_count}"
+    row_by_column = {row.column: row for row in rows}
+    for leaf in (leaf for leaves in schema_leaves(version.schema) for leaf in leaves):
+        row = row_by_column.get(leaf.path)
+        if row is None:
+            yield f"column {leaf.path!r} has no statistics"
+            continue
+        if not leaf.repeated and row.value_count + row.null_count != version.row_count:
+            yield (
+                f"column {leaf.path!r} has {row.value_count} values and {row.null_count} nulls in "
+                f"{version.row_count} rows"
+            )
+        yield from (f"column {leaf.path!r} has {problem}" for problem in _column_contradictions(row))
+
+
+def _column_contradictions(row: ColumnStatistics) -> Iterator[str]:
+    for name, part, total, of in (
+        ("NaN", row.nan_count, row.value_count, "values"),
+        ("distinct values", row.distinct_count, row.value_count, "values"),
+        ("values that occur more than once", row.duplicate_count, row.distinct_count, "distinct values"),
+        ("values that are true", row.true_count, row.value_count, "values"),
+    ):
+        if part is not None and total is not None and part > total:
+            yield f"{part} {name} among {total} {of}"
+    if row.minimum is not None and row.maximum is not None and order_key(row.minimum) > order_key(row.maximum):
+        yield "a minimum that is greater than its maximum"
+    low, high = row.minimum_length, row.maximum_length
+    if low is not None and high is not None and low > high:
+        yield f"a minimum length of {low} and a maximum length of {high}"
+
+
+def _ago(age: timedelta) -> str:
+    """Return an age in the largest unit of which it has at least two: `3 h ago`."""
+    seconds = age.total_seconds()
+    if seconds < 0:
+        return "in the future"
+    for unit, length in (("days", 86_400), ("h", 3600), ("min", 60)):
+        if seconds >= 2 * length:
+            return f"{seconds / length:.0f} {unit} ago"
+    return f"{seconds:.0f} s ago"

@@ -1,0 +1,101 @@
+"""The base class of all models of the configuration, and conversions that several of them share."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from datetime import date, datetime
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
+
+from metastore_assets.config.errors import explain
+from metastore_assets.config.variables import env_vars_to_references, substitute
+from metastore_assets.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pydantic._internal._model_construction import ModelMetaclass
+else:
+    ModelMetaclass = type(BaseModel)
+
+
+class _ConfigMetaclass(ModelMetaclass):
+    """Raises ConfigError instead of pydantic's ValidationError when a model is constructed in Python.
+
+    A metaclass, because pydantic constructs nested models without calling the class, and has to see its own errors.
+    """
+
+    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return super().__call__(*args, **kwargs)
+        except ValidationError as error:
+            raise _config_error(cls, kwargs, error) from None
+
+
+class ConfigModel(BaseModel, metaclass=_ConfigMetaclass):
+    """A part of the configuration: immutable, and without unknown keys. Invalid values raise ConfigError."""
+
+    # `hide_input_in_errors`: values may be secrets. `defer_build`: only the outermost model needs a validator.
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True, defer_build=True)
+
+    references: ClassVar[frozenset[str]] = frozenset()
+    """Fields that keep `${VAR}` until the configuration is resolved: their texts may be secrets, or only runs know the
+    variables. Includes fields with models that have such fields. In all other fields `${VAR}` is replaced when the
+    model is constructed, because their values are validated then."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _substitute_variables(cls, value: Any) -> Any:
+        value = env_vars_to_references(value)
+        if not isinstance(value, Mapping):
+            return value
+        late = {key for name in cls.references for key in (name, cls.model_fields[name].alias) if key}
+        all_keys = {key for name, field in cls.model_fields.items() for key in (name, field.alias) if key}
+        return {key: _substituted(key, item) if key in all_keys - late else item for key, item in value.items()}
+
+    @classmethod
+    def model_validate(cls, obj: Any, **settings: Any) -> Self:
+        """Construct the model from a mapping. Raises ConfigError."""
+        try:
+            return super().model_validate(obj, **settings)
+        except ValidationError as error:
+            raise _config_error(cls, obj, error) from None
+
+    @classmethod
+    def validate_raw(cls, obj: Any) -> Self:
+        """Construct the model from a mapping. Raises pydantic's ValidationError, for callers that explain it."""
+        return super().model_validate(obj)
+
+
+def _substituted(key: str, value: Any) -> Any:
+    try:
+        return substitute(value, os.environ)
+    except ConfigError as error:
+        raise ValueError(f"{key}: {error}") from None
+
+
+def _config_error(model: Any, raw: Any, error: ValidationError) -> ConfigError:
+    mapping = raw if isinstance(raw, Mapping) else {}
+    name = mapping.get("name")
+    subject = f"table {name!r}: " if isinstance(name, str) and "uri" in model.model_fields else ""
+    return ConfigError(f"{subject}{explain(mapping, error, model, quotes_unknown=False)}")
+
+
+def as_text(value: Any) -> Any:
+    """Return a number, boolean, date or time as the text that YAML read it from; other values unchanged."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, datetime):
+        return value.isoformat(sep=" ")
+    return str(value) if isinstance(value, int | float | date) else value
+
+
+def validate_prefixes(value: Any) -> Any:
+    """Return location prefixes as a list; a single text becomes a list of one. Raises ValueError for an empty text.
+
+    An empty prefix would mean the current folder.
+    """
+    prefixes = [value] if isinstance(value, str) else value
+    if isinstance(prefixes, list | tuple) and not all(isinstance(item, str) and item.strip() for item in prefixes):
+        raise ValueError("prefixes of locations, such as s3://bucket/folder/")
+    return prefixes

@@ -1,0 +1,89 @@
+"""The configuration file: where it is, and its content before validation. Imports neither pydantic nor the models."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from metastore_assets.errors import ConfigError
+
+CONFIG_VARIABLE = "METASTORE_CONFIG"
+CONFIG_FILE = "metastore.yaml"
+
+
+def config_path(path: str | os.PathLike[str] | None = None) -> Path:
+    """Return the path of the configuration file: `path`, else `$METASTORE_CONFIG`, else `./metastore.yaml`."""
+    return Path(path or os.environ.get(CONFIG_VARIABLE) or CONFIG_FILE).absolute()
+
+
+def read_mapping(path: Path) -> dict[Any, Any]:
+    """Read the mapping of a YAML file. Raises ConfigError.
+
+    Keys without a value are dropped, at the top level and in tables. Entries of `tables` that are whole databases are
+    moved to `databases`.
+    """
+    try:
+        raw = yaml.load(path.read_text(encoding="utf-8"), _UniqueKeyLoader)
+    except FileNotFoundError:
+        raise ConfigError(
+            f"no configuration at {path}; write one, pass --config FILE, or set {CONFIG_VARIABLE}"
+        ) from None
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
+        where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
+        raise ConfigError(f"{path} cannot be read as YAML: {where}{error.problem or error.context}") from error
+    except (UnicodeDecodeError, yaml.YAMLError) as error:
+        raise ConfigError(f"{path} cannot be read as YAML: {' '.join(str(error).split())}") from error
+    if not isinstance(raw, dict):
+        content = "empty" if raw is None else f"{raw!r:.60}"
+        raise ConfigError(f"{path} must be a mapping with the keys root and tables; it is {content}")
+    tables = raw.get("tables")
+    if isinstance(tables, list):
+        raw["tables"] = [_without_nulls(entry) if isinstance(entry, dict) else entry for entry in tables]
+    return separate_databases(_without_nulls(raw))
+
+
+def separate_databases(raw: dict[Any, Any]) -> dict[Any, Any]:
+    """Return a raw configuration with those entries of `tables` that have a key `database` under `databases`."""
+    entries = raw.get("tables")
+    if not isinstance(entries, list | tuple):
+        return raw
+    databases = [entry for entry in entries if _is_database(entry)]
+    if not databases:
+        return raw
+    tables = [entry for entry in entries if not _is_database(entry)]
+    return {**raw, "tables": tables, "databases": [*(raw.get("databases") or ()), *databases]}
+
+
+def _is_database(entry: object) -> bool:
+    return isinstance(entry, dict) and "database" in entry
+
+
+def table_name_for(identifier: str) -> str:
+    """Return the name in the Metastore for a table of a catalog, with `_` for characters that names cannot have."""
+    return re.sub(r"[^A-Za-z0-9_-]", "_", identifier)
+
+
+def _without_nulls(keys: dict[Any, Any]) -> dict[Any, Any]:
+    return {key: value for key, value in keys.items() if value is not None}
+
+
+class _UniqueKeyLoader(yaml.SafeLoader):
+    """Refuses duplicate keys in a mapping. PyYAML would silently use the last one."""
+
+    def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
+        node = super().compose_mapping_node(anchor)
+        keys: set[str] = set()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode):
+                if key.value in keys:
+                    problem = f"the key {key.value!r} is there twice"
+                    raise yaml.MarkedYAMLError(problem=problem, problem_mark=key.start_mark)
+                keys.add(key.value)
+        return node
