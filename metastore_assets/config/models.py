@@ -211,8 +211,8 @@ class TableConfig(SharedTableConfig):
     (`day >= current_date - 90`). Other partitions are ignored, and their folders are not listed."""
     options: dict[str, Any] = Field(default_factory=dict)
     """Options of the format, which the format validates. For plain files: `template` (`{year:int}/{month}`) and
-    `kind` (of files without a telling extension); for CSV files also `header`, `delimiter`, `quote`, `escape`, `escape_unquoted`, `encoding`,
-    `null_values`, `skip_initial_space`, `skip_blank_lines`, `empty_text`, `columns`."""
+    `kind` (of files without a telling extension); for CSV files also `header`, `delimiter`, `quote`, `escape`,
+    `escape_unquoted`, `encoding`, `null_values`, `skip_initial_space`, `skip_blank_lines`, `empty_text`, `columns`."""
     declared: dict[str, str] = Field(default_factory=dict, alias="schema")
     """For plain files: types by column (dotted path) that replace those of the files, written as in SQL
     (`decimal(10,2)`) or in Arrow (`decimal128(10, 2)`)."""

@@ -80,7 +80,8 @@ def resolve_version(versions: VersionStore, selector: VersionSelector) -> Versio
         raise VersionNotFoundError(f"table {versions.table!r} has no published version of {time.isoformat()} or before")
     raise VersionNotFoundError(
         f"table {versions.table!r} has no published version of snapshot {selector!r}; there are versions of the "
-        f"snapshots {join_names(list(dict.fromkeys(snapshots)))}. Versions by number are integers, times are in ISO 8601"
+        f"snapshots {join_names(list(dict.fromkeys(snapshots)))}. Versions by number are integers, times are in "
+        "ISO 8601"
     )
 
 
