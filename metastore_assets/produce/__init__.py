@@ -1,4 +1,4 @@
-"""Incremental MapReduce over sorted Parquet: keyed, sorted, versioned. Knows nothing of what is computed with it."""
+"""Incremental MapReduce over sorted Parquet: keyed, sorted and versioned. It knows nothing of statistics."""
 
 from metastore_assets.produce.dataflow import Dataflow
 from metastore_assets.produce.graph import Typed, typed_graph

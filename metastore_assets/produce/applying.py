@@ -1,4 +1,4 @@
-"""Applying sorted instructions to one range of a dataset: what it holds then, and the typed update that says so."""
+"""Apply sorted instructions to one key range of a dataset; compute its new content and its update."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from metastore_assets.produce.updates import ADD, DELETE, UPDATE, update_schema
 
 @dataclass(frozen=True)
 class Applied:
-    """What came of one range."""
+    """The result of applying instructions to one key range."""
 
     update: list[Part]
     content: list[Part]
-    """What goes into the new run, unless all was written anew."""
+    """Rows of the new run; empty if the range was rewritten."""
     pieces: Pieces
-    """The runs of the range, where all was written anew."""
+    """Runs of the range, if it was rewritten."""
     novel: int
-    """How many target keys are new that have been given a number."""
+    """Number of new target keys that received a number."""
     former: pl.DataFrame | None
-    """Rows that the target keys of the update had, where that is little, and had to be read."""
+    """The former rows of the updated target keys, if they were read and are few."""
 
 
 def apply(task: ApplyTask) -> Applied:
-    """Carry out the instructions of a range."""
+    """Apply the instructions of a key range."""
     run_schema, spool = task.dataset.run_schema, task.spool
     updates = run_schema if task.rows is None else update_schema(task.rows, sums=bool(run_schema.amounts))
     tally = _Tally(spool.settings.buffer_rows if _reads_former(task) else None)
@@ -52,7 +52,7 @@ def apply(task: ApplyTask) -> Applied:
 
 
 def count_novel(task: ApplyTask) -> int:
-    """How many numbers a range will give to novel keys."""
+    """Count the numbers that a key range will assign to new keys."""
     assert task.rows is not None
     novel = 0
     crowded: pl.DataFrame | None = None
@@ -66,34 +66,34 @@ def count_novel(task: ApplyTask) -> int:
 
 
 class _Tally:
-    """What there is to say of the steps of a range: novel keys, and the rows that there were while they are few."""
+    """Totals over the steps of a range: the number of new keys, and the former rows while they are few."""
 
-    def __init__(self, most: int | None) -> None:
-        """`most` rows are kept; with None, none."""
+    def __init__(self, limit: int | None) -> None:
+        """Collect at most `limit` former rows; None collects none."""
         self.novel = 0
-        self._most = most
+        self._limit = limit
         self._former: list[pl.DataFrame] = []
 
     def add(self, step: Step) -> None:
-        """Count one more step."""
+        """Add one step."""
         self.novel += step.novel
-        if self._most is not None:
+        if self._limit is not None:
             self._former.append(step.former)
-            if sum(frame.height for frame in self._former) > self._most:
-                self._most, self._former = None, []
+            if sum(frame.height for frame in self._former) > self._limit:
+                self._limit, self._former = None, []
 
     def former(self) -> pl.DataFrame | None:
-        """The rows that there were; None where they are not kept."""
+        """Return the former rows, or None if they were not collected."""
         return pl.concat(self._former) if self._former else None
 
 
 def _reads_former(task: ApplyTask) -> bool:
-    """Whether all rows of the target keys of an update are read, and not those of others, to be handed on in memory."""
+    """Return whether the former rows of the updated target keys are read, and only those, to be passed on in memory."""
     return task.rows is not None and task.spool.in_memory and not task.bulk and not is_root(task.dataset.run_schema)
 
 
 def _told(task: ApplyTask, update: Sink, tally: _Tally) -> Iterator[Step]:
-    """The steps, once their part of the update is written and they are counted."""
+    """Yield the steps after writing their part of the update and counting them."""
     for step in _steps(task):
         tally.add(step)
         if task.rows is not None and task.is_followed:
@@ -102,7 +102,7 @@ def _told(task: ApplyTask, update: Sink, tally: _Tally) -> Iterator[Step]:
 
 
 def _steps(task: ApplyTask) -> Iterator[Step]:
-    """What is done with some target keys after the other."""
+    """Yield one step for each group of target keys."""
     numbered = task.counter
     crowd: CrowdedKey | None = None
     for met in meetings(task):
@@ -142,7 +142,7 @@ def _update(
     content: pl.DataFrame,
     suppress: bool,
 ) -> pl.DataFrame:
-    """Delete, Add or Update, decided when all rows of a target key are known."""
+    """Return the update rows (delete, add or update) of target keys whose rows are all known."""
     group = run_schema.group
     touched = group.distinct(instructions)
     before, now = group.semi(former, touched), group.semi(content, touched)
@@ -161,7 +161,7 @@ def _update(
 
 
 def _unchanged(rows: Rows, before: pl.DataFrame, now: pl.DataFrame) -> pl.DataFrame:
-    """The target keys whose groups are the same lists of values."""
+    """Return the target keys whose lists of values did not change."""
     group, names = rows.order, rows.schema.names
     sizes = (
         frame.group_by(group.columns, maintain_order=True).len(name)

@@ -1,4 +1,4 @@
-"""Carrying out instructions: one dataset of a stage from one version to the next, and its update."""
+"""Apply instructions to one dataset of a stage: from one version to the next, with its update."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ from metastore_assets.tasks.runner import TaskRunner
 
 @dataclass(frozen=True)
 class DatasetResult:
-    """What came of a dataset."""
+    """The new state of a dataset."""
 
     state: State
     update: tuple[Run, ...] = ()
     novel: int = 0
-    """How many numbers were given to novel keys."""
+    """Number of numbers assigned to new keys."""
 
 
 @dataclass(frozen=True)
 class DatasetStep:
-    """Instructions to be applied to one dataset."""
+    """Instructions that wait to be applied to one dataset."""
 
     env: Environment
     spool: Spool
@@ -48,7 +48,7 @@ class DatasetStep:
     is_followed: bool = True
 
     def run(self, parts: list[Part]) -> DatasetResult:
-        """Carry out the instructions, and the merges that are then due."""
+        """Apply the instructions, then run the merges that are due."""
         rows = part_rows(parts)
         if not rows:
             return DatasetResult(self.dataset.state)
@@ -69,7 +69,7 @@ class DatasetStep:
         return DatasetResult(self._tidied(new, runner), update, sum(one.novel for one in done))
 
     def _run_at_once(self, frames: Sequence[pl.DataFrame]) -> DatasetResult:
-        """Of a sum of few rows: all of them in a few operations, where merging piece by piece takes hundreds."""
+        """Apply a small sum in a few operations; merging it piece by piece would take hundreds."""
         run_schema, env = self.dataset.run_schema, self.env
         names = run_schema.schema.names
         changes = frames[0][names]
@@ -86,7 +86,7 @@ class DatasetStep:
         return DatasetResult(assembled(self.dataset.state, [(pieces, EVERYTHING)]), update)
 
     def _tasks(self, parts: list[Part], ranges: list[KeyRange], runner: TaskRunner, *, bulk: bool) -> list[ApplyTask]:
-        """One per range, each of which knows the numbers that those before it give."""
+        """Return one task per range. Each task knows how many numbers the tasks before it assign."""
         tasks = [
             ApplyTask(
                 stage=self.stage,
@@ -109,19 +109,19 @@ class DatasetStep:
         return [replace(task, counter=counter) for task, counter in zip(tasks, counters, strict=True)]
 
     def _rewritten(self, tasks: Sequence[ApplyTask], done: Sequence[Applied]) -> State:
-        """The state where all was written anew."""
+        """Return the state after rewriting all ranges."""
         pieces = [(one.pieces, task.key_range) for task, one in zip(tasks, done, strict=True)]
         return assembled(self.dataset.state, pieces)
 
     def _extended(self, done: Sequence[Applied]) -> State:
-        """The state with one more run."""
+        """Return the state with one more run at level 0."""
         state = self.dataset.state
         level0 = self._level0([one.content for one in done])
         credit = state.credit + self.env.settings.inline_budget * sum(run.rows for run in level0)
         return replace(state, level0=(*state.level0, *level0), credit=credit)
 
     def _tidied(self, new: State, runner: TaskRunner) -> State:
-        """The state after the merges that it can afford; files that were written in vain are scratch."""
+        """Return the state after the merges that the credit allows. Files that no state references become scratch."""
         work = Work(runner, self.env.folder, self.env.settings)
         tidy = compacted(replace(self.dataset, state=new), work, unlimited=False)
         written = {run.path for run in new.runs()} - {run.path for run in self.dataset.state.runs()}
@@ -140,7 +140,7 @@ class DatasetStep:
         return even_ranges(sample, run_schema.group, count)
 
     def _written(self, done: Sequence[Applied]) -> tuple[Run, ...]:
-        """The files of the update, if any: as tasks wrote them, or one for all that is in memory."""
+        """Return the update's files: as tasks wrote them, or one file for an update in memory."""
         if self.rows is None or not self.is_followed:
             return ()
         parts = flat([one.update for one in done])
@@ -154,7 +154,7 @@ class DatasetStep:
         return tuple(part for part in sink.parts if isinstance(part, Run))
 
     def _level0(self, contents: Sequence[Sequence[Part]]) -> list[Run]:
-        """One run over all shards, whose row groups end where shards do."""
+        """Return one run over all shards; its row groups end at shard boundaries."""
         run_schema, storage = self.dataset.run_schema, self.env.storage
         if not any(contents):
             return []

@@ -1,8 +1,9 @@
-"""Merging runs, so that readers have few of them to merge and rows are written few times.
+"""Merge runs, so that readers merge few runs and each row is rewritten few times.
 
-Runs of one level are merged when there are `fan_in` of them, a shard as a whole when what came since is a good part of
-it (size-tiered compaction with a bounded share of garbage; O'Neil et al., The log-structured merge-tree, 1996). A shard
-that has grown is cut, small neighbours are joined. Nothing of this changes what the dataset holds.
+`fan_in` runs of one level are merged into one run of the next level. A whole shard is merged when the rows added since
+the last full merge are a large share of it (size-tiered compaction with bounded garbage; O'Neil et al., The
+log-structured merge-tree, 1996). Shards that have grown are split, small neighbours are joined. The content of the
+dataset does not change.
 """
 
 from __future__ import annotations
@@ -21,14 +22,14 @@ from metastore_assets.store.objects import ObjectStore
 from metastore_assets.tasks.runner import TaskRunner
 
 BASE_LEVEL = 100
-"""Level of a run that holds all of its shard."""
+"""Level of a run that holds a whole shard."""
 _GONE_WEIGHT = 4
-"""A row that only says that something is gone weighs so many rows: the sooner it is merged, the sooner it vanishes."""
+"""Weight of a tombstone row in the choice of merges: tombstones disappear sooner if they are merged sooner."""
 
 
 @dataclass(frozen=True)
 class Work:
-    """Where and how runs are written."""
+    """The executor, folder and settings that merges use."""
 
     runner: TaskRunner
     folder: str
@@ -36,11 +37,11 @@ class Work:
 
 
 Pieces = list[tuple[Run, pl.DataFrame]]
-"""Runs that follow each other, and the greatest key of each."""
+"""Consecutive runs, each with its greatest key."""
 
 
 def compacted(dataset: Dataset, work: Work, *, unlimited: bool) -> State:
-    """The state after all merges that are due, and that the credit allows unless it is `unlimited`."""
+    """Return the state after all due merges that the credit allows; `unlimited` ignores the credit."""
     state = dataset.state
     while True:
         job = _most_urgent(state, work.settings, unlimited=unlimited)
@@ -50,7 +51,7 @@ def compacted(dataset: Dataset, work: Work, *, unlimited: bool) -> State:
 
 
 def rewritten(dataset: Dataset, work: Work) -> State:
-    """The state with one run per shard and none at level 0; shards cut and joined to their target size."""
+    """Return the state with one run per shard and an empty level 0. Shards are split and joined to their target size."""
     state = dataset.state
     ranges = _joined(state, work.settings)
     tasks = [_RewriteTask(dataset, work.folder, work.settings, key_range) for key_range in ranges]
@@ -59,7 +60,7 @@ def rewritten(dataset: Dataset, work: Work) -> State:
 
 
 def assembled(state: State, results: Sequence[tuple[Pieces, KeyRange]]) -> State:
-    """A state whose shards are the pieces of ranges that follow each other, and that has nothing at level 0."""
+    """Return the state whose shards are the given consecutive pieces, with an empty level 0."""
     shards: list[Shard] = []
     bounds: list[pl.DataFrame] = []
     for pieces, key_range in results:
@@ -79,9 +80,13 @@ def write_pieces(
     rows: int,
     frames: Iterable[pl.DataFrame],
 ) -> Pieces:
-    """Frames without GONE rows as runs of about the target size; `rows` is what is expected of them at most.
+    """Write frames as runs of about the target size.
 
     No key is split between two runs, however many rows it has.
+
+    Args:
+        rows: Upper bound of the number of rows.
+        frames: Sorted frames without tombstones.
     """
     size = rows if rows <= 2 * settings.target_rows else -(-rows // round(rows / settings.target_rows))
     pieces: Pieces = []
@@ -98,17 +103,17 @@ def write_pieces(
 
 
 def goes_on(last: pl.DataFrame, frame: pl.DataFrame, run_schema: RunSchema) -> bool:
-    """Whether a frame begins with the key that the one before ends with."""
+    """Return whether a frame starts with the key that the frame before ends with."""
     return run_schema.group.distinct(pl.concat([last[-1:], frame[:1]], how="vertical")).height == 1
 
 
 class _Job(Protocol):
     @property
     def cost(self) -> int:
-        """Rows to be written, at most."""
+        """The maximum number of rows that the merge writes."""
 
     def run(self, dataset: Dataset, work: Work) -> State:
-        """The state with the runs merged."""
+        """Return the state with the runs merged."""
 
 
 @dataclass(frozen=True)
@@ -130,7 +135,7 @@ class _Flush:
 
 @dataclass(frozen=True)
 class _Tier:
-    """Merge the newest runs of a shard, all of one level, into one of the next."""
+    """Merge the newest runs of one level of a shard into one run of the next level."""
 
     cost: int
     shard: int
@@ -149,7 +154,7 @@ class _Tier:
 
 @dataclass(frozen=True)
 class _Base:
-    """Merge all runs of a shard, but those of level 0, into one, and cut it where it has grown."""
+    """Merge all runs of a shard, except those of level 0, into one; split the shard if it has grown."""
 
     cost: int
     shard: int
@@ -163,7 +168,7 @@ class _Base:
 
 
 def _with_shard(state: State, number: int, shards: list[Shard], bounds: list[pl.DataFrame]) -> State:
-    """A state with a shard replaced by others that are cut at `bounds`."""
+    """Return the state with one shard replaced by shards that end at `bounds`."""
     return replace(
         state,
         shards=(*state.shards[:number], *(shards or [Shard()]), *state.shards[number + 1 :]),
@@ -172,7 +177,7 @@ def _with_shard(state: State, number: int, shards: list[Shard], bounds: list[pl.
 
 
 def _most_urgent(state: State, settings: Settings, *, unlimited: bool) -> _Job | None:
-    """The next merge, or None when nothing is due or affordable."""
+    """Return the next merge, or None if no merge is due or affordable."""
     flush = _Flush(sum(run.rows for run in state.level0))
     crowded = [
         number for number, shard in enumerate(state.shards) if len(shard.runs) + len(state.level0) > settings.max_runs
@@ -202,7 +207,7 @@ def _base(state: State, number: int) -> _Base:
 
 
 def _joined(state: State, settings: Settings) -> list[KeyRange]:
-    """The ranges of the shards, small neighbours as one."""
+    """Return the key ranges of the shards; small neighbours share one range."""
     result: list[tuple[KeyRange, int]] = []
     for shard, key_range in zip(state.shards, state.ranges(), strict=True):
         rows = sum(run.rows for run in shard.runs)
@@ -226,7 +231,7 @@ class _MergeTask:
 
 
 def _merge(task: _MergeTask) -> list[Run]:
-    """One run in place of several that follow each other; none when nothing is left."""
+    """Merge consecutive runs into one run; return none if no row remains."""
     run_schema = task.dataset.run_schema
     writer = RunWriter(task.dataset.storage, task.folder, run_schema, task.settings.row_group_rows)
     with writer:
@@ -246,7 +251,7 @@ class _RewriteTask:
 
 
 def _rewrite(task: _RewriteTask) -> Pieces:
-    """All rows of a range, in runs of about the target size."""
+    """Rewrite all rows of a key range as runs of about the target size."""
     dataset, run_schema = task.dataset, task.dataset.run_schema
     frames = dataset.scan(task.key_range).frames
     return write_pieces(
@@ -260,7 +265,7 @@ def _rewrite(task: _RewriteTask) -> Pieces:
 
 
 def _rows(state: State, key_range: KeyRange, run_schema: RunSchema) -> int:
-    """Rows of the runs of the shards that a range, made of whole shards, is of; level 0 counts where it is alone."""
+    """Count the rows in the shards of a range of whole shards; level 0 counts only if the range is everything."""
     inside = [
         sum(run.rows for run in shard.runs)
         for shard, own in zip(state.shards, state.ranges(), strict=True)

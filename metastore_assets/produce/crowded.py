@@ -1,4 +1,4 @@
-"""Target keys with more rows than are held at a time: carried out and told of a few source keys after the other."""
+"""Hot target keys: keys with more rows than fit in memory, processed a few source keys at a time."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ from metastore_assets.produce.updates import ADD, DELETE, UPDATE
 
 
 class CrowdedKey:
-    """One target key with more rows than are held at a time: they pass by, a few source keys after the other.
+    """A target key with more rows than fit in memory, processed a few source keys at a time.
 
-    What has to be known of all of them before the first one is told, is read beforehand: whether there were any,
-    whether there will be, and, where unchanged groups are not told of, whether any will be another one.
+    The first rows of the update depend on all rows of the key. So these facts are computed first, in a pass of their
+    own: whether the key had rows, whether it will have rows, and, if unchanged groups are suppressed, whether any row
+    differs.
     """
 
     def __init__(self, task: ApplyTask, key: pl.DataFrame) -> None:
@@ -37,11 +38,11 @@ class CrowdedKey:
 
     @property
     def is_novel(self) -> bool:
-        """Whether it is given a number."""
+        """Whether the key is new and needs a number."""
         return self._will_be and not self._was
 
     def step(self, instructions: pl.DataFrame, former: pl.DataFrame) -> Step:
-        """The next of its source keys."""
+        """Process the next source keys."""
         task = self._task
         assert task.rows is not None
         run, content, self._example, novel = self._next(instructions, former, self._example)
@@ -61,7 +62,7 @@ class CrowdedKey:
     def _next(
         self, instructions: pl.DataFrame, former: pl.DataFrame, example: pl.DataFrame
     ) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame, int]:
-        """Run, content, the example for what follows, and how many numbers were given."""
+        """Return the run, the content, the example row for later steps, and how many numbers were assigned."""
         task = self._task
         written = instructions.filter(~pl.col(GONE))
         novel = 0
@@ -71,7 +72,7 @@ class CrowdedKey:
         return *carried_out(task, instructions, written, former), example, novel
 
     def _foreseen(self) -> tuple[bool, bool]:
-        """Whether there will be rows, and whether they are not told of."""
+        """Return whether the key will have rows, and whether its update is suppressed."""
         same = _Comparison(self._task) if self._task.suppress else None
         will_be, example = False, self._example
         for instructions, former in both(self._task, self.key):
@@ -85,7 +86,7 @@ class CrowdedKey:
 
 
 class _Comparison:
-    """Compares the values of two lists of rows, of which some come at a time."""
+    """An incremental comparison of the values of two lists of rows."""
 
     def __init__(self, task: ApplyTask) -> None:
         assert task.rows is not None
@@ -95,11 +96,11 @@ class _Comparison:
 
     @property
     def is_even(self) -> bool:
-        """Whether one has as many rows as the other."""
+        """Whether both lists have the same length."""
         return not any(frame.height for frame in self._rest)
 
     def add(self, *frames: pl.DataFrame) -> None:
-        """More of each."""
+        """Append frames to the two lists."""
         one, other = (pl.concat([old, new.select(self._names)]) for old, new in zip(self._rest, frames, strict=True))
         count = min(one.height, other.height)
         pairs = one[:count].with_columns(other[:count][name].alias(f"_{name}") for name in self._names)
@@ -109,7 +110,7 @@ class _Comparison:
 
 
 def _example(task: ApplyTask, frames: Iterable[pl.DataFrame]) -> pl.DataFrame:
-    """The first row of all, or no row."""
+    """Return the first row of all frames, or an empty frame."""
     empty = task.dataset.run_schema.empty
     return next((with_nulls(frame[:1], empty) for frame in frames if frame.height), empty)
 
@@ -117,11 +118,11 @@ def _example(task: ApplyTask, frames: Iterable[pl.DataFrame]) -> pl.DataFrame:
 def carried_out(
     task: ApplyTask, instructions: pl.DataFrame, written: pl.DataFrame, former: pl.DataFrame
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Rows of the run and all rows then, of some units. `written` are the rows that come, as they are to be."""
+    """Return the rows of the run and the new content of some units. `written` holds the final new rows."""
     run_schema = task.dataset.run_schema
     gone = instructions.filter(pl.col(GONE))
     if task.rows is not None:
-        # What is gone and was never there needs no instruction.
+        # Deleting a unit that does not exist needs no tombstone.
         gone = run_schema.unit.semi(gone, former)
     kept = run_schema.unit.anti(former, instructions)
     content = run_schema.order.sort(pl.concat([kept, written.drop(GONE)]))

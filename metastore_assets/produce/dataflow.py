@@ -1,4 +1,4 @@
-"""A graph of stages: steps from state to state; and, standing alone, versions of its own in its storage."""
+"""A graph of stages that steps from state to state, optionally with versions published in its own storage."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ from metastore_assets.store.objects import ObjectStore
 from metastore_assets.tasks.runner import InProcessRunner, TaskRunner
 
 _ATTEMPTS = 20
-"""How often a version is planned anew because another publisher was first."""
+"""How often a version is planned again because another publisher won."""
 
 Update: TypeAlias = "External | Sequence[Delta]"
-"""Of a Root: what changed, by key. Of a DeltaRoot: what came and what went."""
+"""The input of a root: keyed changes for a Root, added and removed rows for a DeltaRoot."""
 
 
 class Dataflow:
     """Roots and stages over one storage.
 
-    `step`, `load`, `rebuilt` and `compacted` are pure: they lead from a state to another, add files, and change none.
-    Whoever calls them publishes the state, by naming it in a document of their own, or drops it (`discard`).
+    `step`, `load`, `rebuilt` and `compacted` are pure: they return a new state, write new files, and change no file.
+    The caller publishes the state by referencing it in a document, or drops it with `discard`.
 
-    `advance`, `rebuild`, `compact`, `version` and `expire` do so with versions that the dataflow keeps itself. Any
-    number of processes may advance it at once: one of them wins each time.
+    `advance`, `rebuild`, `compact`, `version` and `expire` manage versions in the dataflow's own storage. Several
+    processes may advance a dataflow at the same time; one of them wins.
     """
 
     def __init__(
@@ -52,11 +52,15 @@ class Dataflow:
         check: bool = False,
         folder: str = DATA,
     ) -> None:
-        """`nodes`: the declaration, or what `typed_graph` made of it, which serves any number of dataflows. Raises
-        GraphError when the declaration cannot run.
+        """Create a dataflow. Raises GraphError for an invalid declaration.
 
-        All files are written below `folder`, which is of this dataflow alone; states name them relative to `storage`.
-        With `check`, every Produce function is called twice, and ProduceError is raised where it gives something else.
+        Args:
+            storage: Where the files are stored.
+            nodes: The declaration, or the result of `typed_graph`, which several dataflows can share.
+            executor: Runs the tasks; by default they run in this process.
+            settings: Sizes that decide how work is divided.
+            check: Call every Produce function twice, and raise ProduceError if the results differ.
+            folder: Folder for all files, used by this dataflow only. States name files relative to `storage`.
         """
         self._storage = storage
         self._graph = nodes if isinstance(nodes, Mapping) else typed_graph(nodes)
@@ -68,7 +72,7 @@ class Dataflow:
 
     @property
     def names(self) -> frozenset[str]:
-        """Of all roots and stages. A state may have others, of stages that were declared when it was made."""
+        """Names of all declared roots and stages. A state may also contain stages of an earlier declaration."""
         return frozenset(self._graph)
 
     def step(
@@ -79,12 +83,19 @@ class Dataflow:
         *,
         sort: bool = False,
     ) -> FlowState:
-        """The state after updates of roots went through all stages; `FlowState()` is the one before the first.
+        """Return the state after the updates of roots passed through all stages.
 
-        `versions` says for a root which version of its source its update leads to: one that has been applied already
-        is skipped, and when nothing is left to apply, the result is `state` itself. With `sort`, updates that are not
-        sorted are. Raises UpdateError, ProduceError, CorruptionError or StageChangedError, and leaves nothing then.
-        A process that is killed leaves files that no state names: whoever expires states removes them.
+        A killed process leaves files that no state references; expiring the states removes them.
+
+        Args:
+            state: The state to start from; `FlowState()` is the empty one.
+            updates: The update of each root.
+            versions: For a root, the version of its source after the update. Updates that were applied before are
+                skipped. If nothing remains, the result is `state` itself.
+            sort: Sort updates that are not sorted.
+
+        Raises:
+            UpdateError, ProduceError, CorruptionError, StageChangedError: No file remains in these cases.
         """
         env = self._environment()
         try:
@@ -102,12 +113,14 @@ class Dataflow:
         content: Mapping[str, External | Sequence[Run]],
         versions: Mapping[str, int] | None = None,
     ) -> FlowState:
-        """The state in which some roots and sum stages hold what is given, whatever they held before.
+        """Return the state in which some roots and sum stages hold the given content.
 
-        Rows (key and value columns) in key order, one per key of a sum; or runs that its `loader` wrote, in key order.
-        What they feed and is not loaded too is built anew from them. All of these are reset (`View.is_reset`). Nobody
-        checks that loaded stages agree with what feeds them: give what stepping would have led to.
-        Raises UpdateError, GraphError or StageChangedError.
+        Content is rows (key and value columns) in key order, one per key of a sum; or runs that `loader` wrote, in key
+        order. Stages that are fed by loaded nodes and are not loaded themselves are rebuilt. All of these stages are
+        reset (`View.is_reset`). The caller must ensure that loaded stages agree with their feeders.
+
+        Raises:
+            UpdateError, GraphError, StageChangedError
         """
         env = self._environment()
         self._check_roots(set(versions or {}))
@@ -122,11 +135,11 @@ class Dataflow:
             self._storage.delete(env.scratch)
 
     def loader(self, stage: str) -> Loader:
-        """Writes runs of a root or a sum stage, in this process or in tasks of others, for `load`."""
+        """Return a writer of runs for `load`, usable in this process or in tasks."""
         return Loader.of(self._typed(stage), self._storage, self._folder, self._settings)
 
     def rebuilt(self, state: FlowState, *names: str) -> FlowState:
-        """The state with some stages, and all that they feed, built from nothing; roots are emptied. See `rebuild`."""
+        """Return the state with some stages, and all stages they feed, rebuilt. Roots become empty. See `rebuild`."""
         env = self._environment()
         try:
             return self._rebuilt(env, state, names)
@@ -134,22 +147,22 @@ class Dataflow:
             self._storage.delete(env.scratch)
 
     def compacted(self, state: FlowState, *, full: bool = False) -> FlowState:
-        """A state that holds the same, with all merges that are due done, or with `full` one run per range of keys.
+        """Return a state with the same content after all due merges; `full` leaves one run per key range.
 
-        The result equals `state` where there is nothing to do. Raises StageChangedError.
+        The result equals `state` if no merge is due. Raises StageChangedError.
         """
         return tidied(self._environment(), self._graph, state, full=full)
 
     def discard(self, state: FlowState, base: FlowState) -> None:
-        """Remove the files of a state that nobody will publish; those that `base`, where it began, names stay."""
+        """Delete the files of an unpublished state, except those that its base state references."""
         self._storage.delete(sorted(state.paths() - base.paths()))
 
     def view(self, state: FlowState) -> View:
-        """What a state holds, and the update that led to it."""
+        """Return a view of a state's content and of the update that led to it."""
         return View(self._storage, self._graph, state)
 
     def version(self, number: int | None = None) -> View:
-        """A version, the newest when none is named; version 0 is empty. Raises VersionNotFoundError."""
+        """Return a view of a version, by default the newest. Version 0 is empty. Raises VersionNotFoundError."""
         manifest = self._manifests.latest() if number is None else self._manifests.read(number)
         return View(self._storage, self._graph, manifest.state, manifest)
 
@@ -160,9 +173,10 @@ class Dataflow:
         *,
         sort: bool = False,
     ) -> int:
-        """Take a step from the newest version, and publish the next one; its number.
+        """Step from the newest version, publish the next one, and return its number.
 
-        As `step`; when nothing is left to apply, no version is published. When it raises, the last version stands.
+        The arguments are those of `step`. If nothing remains to be applied, no version is published. After an error the
+        last version stands.
         """
         env = self._environment()
         try:
@@ -180,10 +194,10 @@ class Dataflow:
             self._storage.delete(env.scratch)
 
     def rebuild(self, *names: str) -> int:
-        """Build stages and all that they feed from nothing, and publish the next version; its number.
+        """Rebuild stages and all stages that they feed, publish the next version, and return its number.
 
-        Needed after a stage was declared otherwise. Their updates then add all there is (`View.is_reset`). A root is
-        emptied: its source has to be given whole again.
+        Needed after the declaration of a stage changed. The updates of rebuilt stages add all rows (`View.is_reset`). A
+        root is emptied: its source must be given again completely.
         """
         env = self._environment()
         try:
@@ -192,10 +206,10 @@ class Dataflow:
             self._storage.delete(env.scratch)
 
     def compact(self, *, full: bool = False) -> bool:
-        """Merge all runs that are due, or with `full` every shard into one run; whether there was anything to do.
+        """Run all due merges, or with `full` merge every shard into one run; return whether anything changed.
 
-        Changes neither the version's number nor what it holds. Of two compactions, or one and a publisher, at once, one
-        is without effect. Raises StageChangedError.
+        The version number and the content do not change. If a compaction and another publisher run at the same time,
+        one of them has no effect. Raises StageChangedError.
         """
         base = self._manifests.latest()
         state = self.compacted(base.state, full=full)
@@ -209,9 +223,9 @@ class Dataflow:
         return True
 
     def expire(self, keep: int, grace: timedelta = timedelta(days=1)) -> Expired:
-        """Remove all but the newest versions, and files that none names and that are older than `grace`.
+        """Delete all but the newest `keep` versions, and unreferenced files older than `grace`.
 
-        `grace` has to be longer than the longest `advance`, so that nothing of a running one is removed.
+        `grace` must be longer than the longest `advance`, so that files of a running process are not deleted.
         """
         return self._manifests.expire(keep, grace)
 
@@ -240,7 +254,7 @@ class Dataflow:
         *,
         sort: bool,
     ) -> Given:
-        """What is given, checked, as far as it has not been applied."""
+        """Return the validated input that has not been applied yet."""
         self._check_roots({*updates, *versions})
         parts: dict[str, Part] = {}
         deltas: dict[str, tuple[Delta, ...]] = {}
@@ -254,7 +268,7 @@ class Dataflow:
         return Given(parts, deltas, dict(versions))
 
     def _loaded(self, env: Environment, name: str, rows: External | Sequence[Run]) -> State:
-        """Content that is given, as runs."""
+        """Return the given content as a dataset state."""
         loader = self.loader(name)
         if not isinstance(rows, list | tuple) or not all(isinstance(run, Run) for run in rows):
             rows = loader.write(rows)

@@ -1,4 +1,4 @@
-"""One dataset of one version: which runs it is made of, and its rows as if it were one sorted file."""
+"""A dataset of one version: its runs, read as if they were one sorted file."""
 
 from __future__ import annotations
 
@@ -22,41 +22,41 @@ _ROWS = "_rows"
 
 @dataclass(frozen=True)
 class Shard:
-    """The runs of one range of keys, oldest first; the runs of level 0 are newer than all of them."""
+    """The runs of one key range, oldest first. Runs of level 0 are newer than all of them."""
 
     runs: tuple[Run, ...] = ()
 
 
 @dataclass(frozen=True)
 class State:
-    """What a manifest says of a dataset."""
+    """The runs of a dataset, as a manifest records them."""
 
     splitters: pl.DataFrame
-    """Greatest key of each shard but the last, ascending."""
+    """Greatest key of each shard except the last, ascending."""
     shards: tuple[Shard, ...] = (Shard(),)
     level0: tuple[Run, ...] = ()
-    """Runs over all shards, oldest first."""
+    """Runs that span all shards, oldest first."""
     credit: int = 0
-    """Rows that compaction may still write at the expense of former updates."""
+    """Rows that compaction may still write, earned by earlier updates."""
 
     def runs(self) -> Iterator[Run]:
-        """All runs."""
+        """Iterate over all runs."""
         yield from self.level0
         for shard in self.shards:
             yield from shard.runs
 
     @property
     def rows(self) -> int:
-        """Rows in all runs: no less than the dataset has."""
+        """Number of rows in all runs: an upper bound of the dataset's rows."""
         return sum(run.rows for run in self.runs())
 
     def ranges(self) -> list[KeyRange]:
-        """The range of keys of each shard."""
+        """Return the key range of each shard."""
         bounds = [None, *(self.splitters[row] for row in range(self.splitters.height)), None]
         return [KeyRange(after, until) for after, until in pairwise(bounds)]
 
     def split(self, frame: pl.DataFrame, group: Order) -> list[pl.DataFrame]:
-        """The rows of a sorted frame that belong to each shard."""
+        """Split a sorted frame into the rows of each shard."""
         if not self.splitters.height:
             return [frame]
         counts = (
@@ -69,25 +69,31 @@ class State:
 
 @dataclass(frozen=True)
 class Dataset:
-    """A state, and where its files are. Small and picklable."""
+    """A dataset's state and its storage. Small and picklable."""
 
     storage: ObjectStore
     run_schema: RunSchema
     state: State
 
     def scan(self, key_range: KeyRange = EVERYTHING) -> Stream:
-        """All rows in a range of keys, sorted; no unit is split between two frames."""
+        """Return all rows of a key range, sorted. No unit is split between two frames."""
         return Stream(self._scan(key_range), self._empty)
 
     def lookup(
         self, keys: pl.DataFrame, key_range: KeyRange = EVERYTHING, columns: Sequence[str] | None = None
     ) -> pl.DataFrame:
-        """The rows of some sorted distinct keys in a range, sorted; of some columns, those of units included."""
+        """Return the rows of sorted distinct keys within a range, sorted.
+
+        Args:
+            keys: The keys, sorted and distinct.
+            key_range: Keys outside of this range are ignored.
+            columns: Columns to return; they must include those of the unit. By default all.
+        """
         run_schema, state = self.run_schema, self.state
         columns = run_schema.schema.names if columns is None else columns
         names = [name for name in run_schema.file_schema.names if name in (*columns, GONE)]
         keys = key_range.filter(keys, run_schema.group)
-        # What the runs of level 0 say is read once, whatever the number of shards.
+        # Read the runs of level 0 once, whatever the number of shards.
         newest = pl.concat([run_schema.empty[:, names], *merged(self._found(state.level0, keys, names), run_schema)])
         frames = [self._empty[:, list(columns)]]
         split = zip(state.split(keys, run_schema.group), state.split(newest, run_schema.group), strict=True)
@@ -98,7 +104,7 @@ class Dataset:
         return pl.concat(frames)
 
     def beginning(self, prefixes: pl.DataFrame) -> pl.DataFrame:
-        """The rows of sums whose keys begin with one of some sorted distinct prefixes, in the order of keys."""
+        """Return the rows of a sum dataset whose keys start with one of some sorted distinct prefixes, in key order."""
         run_schema, state = self.run_schema, self.state
         looked_up = replace(run_schema, group_columns=prefixes.width)
 
@@ -110,7 +116,7 @@ class Dataset:
         frames = [self._empty]
         split = zip(state.shards, state.ranges(), state.split(newest, run_schema.group), strict=True)
         for shard, key_range, newer in split:
-            # Keys that begin as a splitter does may be on both sides of it.
+            # Keys that share a splitter's prefix may lie on both sides of the splitter.
             own, begin = prefixes, looked_up.group
             if key_range.after is not None:
                 own = own.filter(~begin.before(key_range.after))
@@ -119,12 +125,14 @@ class Dataset:
             frames += self._merged([Stream([newer], newer.clear()), *found(shard.runs, own)])
         return pl.concat(frames)
 
-    def crowded(self, most: int) -> pl.DataFrame:
-        """Keys that may have more than `most` rows, sorted: those that fill whole row groups of about half as many."""
+    def crowded(self, limit: int) -> pl.DataFrame:
+        """Return the keys that may have more than `limit` rows, sorted: those that fill row groups of half as many
+        rows.
+        """
         group = self.run_schema.group
         found = [self.run_schema.empty_keys.with_columns(pl.lit(0, pl.Int64).alias(_ROWS))]
         for run in self.state.runs():
-            if run.rows * 2 > most:
+            if run.rows * 2 > limit:
                 footer = footer_of(self.storage, run.path)
                 sizes = [footer.metadata.row_group(number).num_rows for number in range(footer.first.height)]
                 ends = footer.first.hstack(
@@ -133,10 +141,10 @@ class Dataset:
                 full = (pl.col(name).eq_missing(pl.col(_last_of(name))) for name in group.columns)
                 found.append(ends.filter(pl.all_horizontal(full)).select(*group.columns, _ROWS))
         rows = pl.concat(found).group_by(group.columns, maintain_order=True).agg(pl.col(_ROWS).sum())
-        return group.sort(rows.filter(pl.col(_ROWS) * 2 > most).select(group.columns))
+        return group.sort(rows.filter(pl.col(_ROWS) * 2 > limit).select(group.columns))
 
     def _found(self, runs: Sequence[Run], keys: pl.DataFrame, names: Sequence[str]) -> list[Stream]:
-        """The rows of some sorted keys in each run, the newest first; nothing is read where there are no keys."""
+        """Return the rows of sorted keys in each run, the newest run first. Nothing is read if there are no keys."""
         runs = runs if keys.height else ()
         return [find_in_run(self.storage, run, self.run_schema, keys, names) for run in reversed(runs)]
 
@@ -162,8 +170,10 @@ class Dataset:
 
 
 def merged(streams: Sequence[Stream], run_schema: RunSchema) -> Iterator[pl.DataFrame]:
-    """Runs, newest first, as one: the newest rows of each unit, GONE rows among them, or the sums that are not zero."""
-    # The keys of one run of sums are distinct: no two frames share one.
+    """Merge runs (newest first) into the newest rows of each unit, tombstones included, or into the sums that are not
+    zero.
+    """
+    # The keys of one run of sums are distinct, so no two frames share a key.
     if run_schema.amounts and len(streams) == 1:
         yield from (frame for frame in streams[0].frames if frame.height)
         return
@@ -174,7 +184,7 @@ def merged(streams: Sequence[Stream], run_schema: RunSchema) -> Iterator[pl.Data
 
 
 def _newest(frames: Sequence[pl.DataFrame], run_schema: RunSchema) -> pl.DataFrame:
-    """`frames` with the newest first."""
+    """Return the rows of each unit from the first frame that has the unit."""
     present = [frame for frame in frames if frame.height]
     if len(present) == 1:
         return present[0]
@@ -187,10 +197,10 @@ def _newest(frames: Sequence[pl.DataFrame], run_schema: RunSchema) -> pl.DataFra
 
 
 def summed(frames: Sequence[pl.DataFrame], run_schema: RunSchema) -> pl.DataFrame:
-    """One row per key, sorted, with the sums of its amounts; keys whose sums are all zero are left out.
+    """Return one row per key, sorted, with the sums of its amounts; drop keys whose sums are all zero.
 
-    Sums wrap around. That of all runs is a total, which fits; that of some is a difference of two totals, which may
-    not, but is true again, and not zero before, once the others are added.
+    Sums wrap around. The sum over all runs is a total, which fits in 64 bits. The sum over some runs is a difference of
+    two totals and may wrap; it is right again, and not zero before that, once the other runs are added.
     """
     present = [frame for frame in frames if frame.height]
     if len(present) == 1:
@@ -208,7 +218,7 @@ def _last_of(name: str) -> str:
 
 
 def _intersection(own: KeyRange, other: KeyRange, run_schema: RunSchema) -> KeyRange | None:
-    """The keys in both ranges, of which `own` is not closed; None when there are none for certain."""
+    """Return the intersection of two ranges, of which the first is open; None if it is certainly empty."""
     group = run_schema.group
     after, closed = own.after, False
     if other.after is not None and (after is None or after.filter(group.before(other.after)).height):

@@ -1,4 +1,4 @@
-"""What every step of a dataflow needs."""
+"""The context of a dataflow step."""
 
 from __future__ import annotations
 
@@ -16,35 +16,35 @@ from metastore_assets.tasks.runner import InProcessRunner, TaskRunner
 
 @dataclass(frozen=True)
 class Environment:
-    """What every step needs."""
+    """The context that every part of a dataflow step needs."""
 
     storage: ObjectStore
     folder: str
-    """Of the files that are written."""
+    """Folder of new files."""
     runner: TaskRunner
     settings: Settings
     check: bool
     scratch: list[str]
-    """Files that tasks wrote for each other: no version names them, unless one of them became a run."""
+    """Temporary files that tasks exchanged. They are deleted unless a state references them as runs."""
     updates: dict[str, Part] = field(default_factory=dict)
-    """By node: its update, where that is in memory."""
+    """Updates in memory, by node."""
     replaced: dict[str, pl.DataFrame] = field(default_factory=dict)
-    """By node: all rows that the keys of its update had, where they are few and were read."""
+    """All former rows of the keys of a node's update, by node, if they are few and were read."""
     contents: dict[str, pl.DataFrame] = field(default_factory=dict)
-    """By node that adds up: all rows that it has now, where they are few and have changed."""
+    """All current rows of a sum stage, by node, if they are few and have changed."""
     deltas: Mapping[str, tuple[Delta, ...]] = field(default_factory=dict)
-    """By root of deltas: what came and what went."""
+    """Added and removed rows, by delta root."""
     written: list[str] = field(default_factory=list)
-    """Files of content that was given whole."""
+    """Files of loaded content."""
 
     def again(self) -> Environment:
-        """For another attempt, which knows nothing of what this one read; the scratch is common."""
+        """Return the context for another attempt: it shares the scratch files but no data in memory."""
         return replace(self, updates={}, replaced={}, contents={})
 
     def spool(self, rows: int) -> Spool:
-        """Where the instructions that come of so many rows go."""
+        """Return the spool for instructions that result from so many rows."""
         return Spool(self.storage, self.folder, self.settings, in_memory=rows <= self.settings.small_rows)
 
     def runner_for(self, rows: int) -> TaskRunner:
-        """A job for few rows costs more than the rows."""
+        """Return the runner for so many rows: a job for few rows costs more than processing them here."""
         return InProcessRunner() if rows <= self.settings.small_rows else self.runner

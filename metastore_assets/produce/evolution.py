@@ -1,4 +1,4 @@
-"""From one state of a dataflow to the next: all nodes in the order of the graph, each once. Publishes nothing."""
+"""Step a dataflow from one state to the next: every node once, in graph order. Nothing is published here."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ from metastore_assets.produce.updates import DELETE, External, checked
 
 @dataclass(frozen=True)
 class Given:
-    """What one step is given from outside."""
+    """The external input of one step."""
 
     updates: Mapping[str, Part] = field(default_factory=dict)
-    """Of roots: checked, and in the form of instructions."""
+    """Validated updates of roots, as instructions."""
     deltas: Mapping[str, tuple[Delta, ...]] = field(default_factory=dict)
-    """Of roots of deltas."""
+    """Added and removed rows of delta roots."""
     sources: Mapping[str, int] = field(default_factory=dict)
-    """By root the version of its source that this leads to, where it is counted."""
+    """The version of its source that a root reaches, if the source has versions."""
     loaded: Mapping[str, State] = field(default_factory=dict)
-    """By node the content that takes the place of what it has."""
+    """Content that replaces a node's content."""
 
     def beyond(self, applied: Mapping[str, int]) -> Given:
-        """What of it has not been applied yet, where `applied` says how far the sources have been."""
+        """Return the part of the input that is newer than the `applied` source versions."""
 
         def is_new(name: str) -> bool:
             return name not in self.sources or self.sources[name] > applied.get(name, self.sources[name] - 1)
@@ -52,19 +52,19 @@ class Given:
 
     @property
     def is_nothing(self) -> bool:
-        """Whether there is nothing to apply, and nothing to note."""
+        """Whether there is nothing to apply or record."""
         return not (self.updates or self.deltas or self.sources or self.loaded)
 
 
 def stepped(
     env: Environment, graph: Mapping[str, Typed], base: FlowState, given: Given, rebuilt: AbstractSet[str]
 ) -> FlowState:
-    """The state behind `base`. Whatever raises, its finished files are scratch then."""
+    """Return the state that follows `base`. After an error, the finished files become scratch."""
     check_declared(graph, base, rebuilt | given.loaded.keys(), env.storage.uri())
     env = replace(env, deltas=given.deltas)
     former = {name: base.stages.get(name, empty_state(typed)) for name, typed in graph.items()}
     for name in rebuilt:
-        # Numbers go on: an id that is out in the world never comes to mean something else.
+        # Numbers continue, so that a published id never gets another meaning.
         former[name] = replace(empty_state(graph[name]), counter=former[name].counter)
     now: dict[str, StageState] = {}
     try:
@@ -86,13 +86,13 @@ def stepped(
         given_runs = {run.path for state in given.loaded.values() for run in state.runs()}
         env.scratch.extend({path for state in now.values() for path in state.paths()} - base.paths() - given_runs)
         raise
-    # A root that is left out of the graph is forgotten as a whole: what its source gave is not there any more.
+    # A root that is no longer in the graph is forgotten completely: its source's rows are not stored any more.
     kept = {name: version for name, version in base.sources.items() if name in graph and name not in rebuilt}
     return FlowState(now, {**kept, **given.sources})
 
 
 def fed_by(graph: Mapping[str, Typed], names: AbstractSet[str]) -> set[str]:
-    """Some nodes, and all that they feed."""
+    """Return some nodes and all nodes that they feed."""
     found = set(names)
     for name, typed in graph.items():
         if found & set(typed.feeders):
@@ -101,7 +101,7 @@ def fed_by(graph: Mapping[str, Typed], names: AbstractSet[str]) -> set[str]:
 
 
 def received(env: Environment, typed: Typed, update: External, *, sort: bool) -> Part:
-    """A checked update of a root as instructions: in memory, or as a file where they are many."""
+    """Return a validated update of a root as instructions: in memory, or as a file if they are many."""
     frames = (
         frame.with_columns((pl.col(CHANGE) == DELETE).alias(GONE))[:, typed.content.file_schema.names]
         for frame in checked(typed.name, typed.rows, update, sort=sort)
@@ -123,7 +123,7 @@ def received(env: Environment, typed: Typed, update: External, *, sort: bool) ->
 
 
 def tidied(env: Environment, graph: Mapping[str, Typed], base: FlowState, *, full: bool) -> FlowState:
-    """A state of the same rows with all merges that are due done, or with `full` one run per shard."""
+    """Return a state with the same rows after all due merges; `full` leaves one run per shard."""
     check_declared(graph, base, frozenset(), env.storage.uri())
     work = Work(env.runner, env.folder, env.settings)
 
@@ -144,7 +144,7 @@ def tidied(env: Environment, graph: Mapping[str, Typed], base: FlowState, *, ful
 
 
 def check_declared(graph: Mapping[str, Typed], base: FlowState, rebuilt: AbstractSet[str], uri: str) -> None:
-    """Raise StageChangedError where a stage that is not built anew is declared otherwise than it was."""
+    """Raise StageChangedError if the declaration of a stage that is not rebuilt differs from the stored one."""
     for name, state in base.stages.items():
         typed = graph.get(name)
         if typed is not None and name not in rebuilt and typed.fingerprint != state.fingerprint:
@@ -155,7 +155,7 @@ def check_declared(graph: Mapping[str, Typed], base: FlowState, rebuilt: Abstrac
 
 
 def _check_kept(graph: Mapping[str, Typed], stage: Typed, base: FlowState, rebuilt: AbstractSet[str]) -> None:
-    """Raise StageChangedError where what a stage is to be built from was never kept."""
+    """Raise StageChangedError if the input that a stage must be rebuilt from was never stored."""
     lost: Sequence[str] = [
         name
         for name in stage.feeders

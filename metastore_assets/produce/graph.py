@@ -1,4 +1,4 @@
-"""A graph of stages: checked, with the types that follow from it, in the order in which stages run."""
+"""A validated graph of stages, with derived types, in execution order."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ from metastore_assets.produce.stages import DeltaRoot, Node, Preserve, Root, Sta
 
 @dataclass(frozen=True)
 class Typed:
-    """A node with what follows from its place in the graph."""
+    """A node with everything that follows from its position in the graph."""
 
     node: Node
     rows: Rows
-    """Target keys and values."""
+    """Types of target keys and values."""
     source: pa.Schema
-    """Source keys; of a root its keys."""
+    """Types of source keys; for a root those of its keys."""
     input: Rows | None
-    """What its first port is fed with; of a root None."""
+    """Types of the first port's rows; None for a root."""
     content: RunSchema
     mappings: RunSchema | None
     fingerprint: str
-    """Digest of all that its stored state depends on, but for its feeders' own declarations."""
+    """Digest of everything that the stored state depends on, except for the declarations of the feeders."""
     form: str
-    """Digest of what its files look like: columns, types and order."""
+    """Digest of the file layout: columns, types and order."""
 
     @property
     def name(self) -> str:
@@ -45,19 +45,19 @@ class Typed:
 
     @property
     def feeders(self) -> tuple[str, ...]:
-        """Names of all feeders, over all ports, each once."""
+        """Distinct names of the feeders of all ports."""
         return tuple(dict.fromkeys(name for port in ports(self.node) for name in port))
 
 
 def ports(node: Node) -> tuple[tuple[str, ...], ...]:
-    """The feeders per port."""
+    """Return the names of the feeders of each port."""
     if isinstance(node, Stage):
         return node.ports
     return (node.feeders,) if isinstance(node, SumStage) else ()
 
 
 def typed_graph(nodes: Sequence[Node]) -> dict[str, Typed]:
-    """The nodes by name, each behind its feeders. Raises GraphError."""
+    """Return the nodes by name, each after its feeders. Raises GraphError."""
     by_name = {node.name: node for node in nodes}
     if len(by_name) < len(nodes):
         names = [node.name for node in nodes]
@@ -117,7 +117,7 @@ def _port_rows(node: Node, port: tuple[str, ...], known: dict[str, Typed]) -> Ro
 
 
 def _digests(node: Node, rows: Rows, inputs: list[Rows]) -> tuple[str, str]:
-    """Fingerprint and form."""
+    """Return the fingerprint and the form digest of a node."""
     kind = type(node).__name__
     parts: list[object] = [kind, [list(port) for port in ports(node)]]
     parts += [[_columns(own.key), _columns(own.value), list(own.descending)] for own in (rows, *inputs)]
@@ -132,14 +132,14 @@ def _digests(node: Node, rows: Rows, inputs: list[Rows]) -> tuple[str, str]:
 
 
 def _columns(schema: pa.Schema) -> str:
-    """Names and types. Metadata say nothing of rows, and differ between two reads of one table."""
+    """Return names and types as text. Metadata are left out: they differ between two reads of one table."""
     return str(schema.to_string(show_field_metadata=False, show_schema_metadata=False))
 
 
 def _hook(hook: Preserve | None) -> Any:
-    """What of a hook is declared: its name, or that of its type, and the plain values that it holds.
+    """Return the declared parts of a hook: its name, or the name of its type, and its plain values.
 
-    Its code is not: as with a Produce function, `revision` says when that has changed.
+    The code of the hook is not part of it: as with a Produce function, `revision` records changes of code.
     """
     if hook is None:
         return False
@@ -153,7 +153,7 @@ def _hook(hook: Preserve | None) -> Any:
 
 
 def _held(values: Mapping[str, object]) -> list[tuple[str, str]]:
-    """The values that are written the same by every process."""
+    """Return the values whose `repr` is the same in every process."""
     return [(name, repr(value)) for name, value in sorted(values.items()) if _is_plain(value)]
 
 

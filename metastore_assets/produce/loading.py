@@ -1,6 +1,6 @@
-"""Content that is given whole: sorted rows become runs as they are, without instructions passing through.
+"""Load complete content: sorted rows are written as runs directly, without instructions.
 
-Any process may write such runs, one range of keys each; the one that loads them puts them together.
+Any process may write runs of one key range each. The process that loads them assembles the dataset.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from metastore_assets.store.objects import ObjectStore
 
 @dataclass(frozen=True)
 class Loader:
-    """Writes runs of a root or a sum stage. Small and picklable: tasks of other processes may write what is loaded."""
+    """A writer of runs for a root or a sum stage. Small and picklable, so that tasks can use it."""
 
     name: str
     storage: ObjectStore
@@ -36,7 +36,9 @@ class Loader:
 
     @classmethod
     def of(cls, typed: Typed, storage: ObjectStore, folder: str, settings: Settings) -> Loader:
-        """Raises GraphError for stages with a Produce function, whose key-mappings nobody else knows."""
+        """Return the loader of a node. Raises GraphError for a stage with a Produce function, since its key-mappings
+        are unknown.
+        """
         if not isinstance(typed.node, Root | SumStage):
             raise GraphError(
                 f"{typed.name!r} cannot be loaded: only roots and sum stages can; others are built from what feeds them"
@@ -44,15 +46,16 @@ class Loader:
         return cls(typed.name, storage, folder, typed.content, settings)
 
     def write(self, rows: External) -> list[Run]:
-        """Rows (key and value columns) in key order, as runs of about the target size; none where there are no rows.
+        """Write rows (key and value columns) in key order as runs of about the target size.
 
-        A sum has one row per key, whose amounts are not null and not all zero. Raises UpdateError where that is not so.
+        A sum has one row per key, with amounts that are not null and not all zero. Raises UpdateError otherwise. No
+        rows give no runs.
         """
         runs: list[Run] = []
         frames = self._checked(rows)
         frame, size = next(frames, None), self.settings.target_rows
         while frame is not None:
-            # A run ends where a key does.
+            # A run ends at the end of a key.
             with RunWriter(self.storage, self.folder, self.run_schema, self.settings.row_group_rows) as writer:
                 last = frame
                 while frame is not None and (writer.rows < size or goes_on(last, frame, self.run_schema)):
@@ -62,9 +65,9 @@ class Loader:
         return runs
 
     def adopt(self, path: str) -> Run:
-        """A file in the storage that `write` has written, as a run: by its footer, without reading its rows.
+        """Return a file that `write` wrote as a run, from its footer, without reading rows.
 
-        Raises CorruptionError where it is another kind of file, or of another stage.
+        Raises CorruptionError if the file is of another kind or stage.
         """
         footer = footer_of(self.storage, path)
         uri, schema = self.storage.uri(path), footer.metadata.schema.to_arrow_schema()
@@ -82,19 +85,19 @@ class Loader:
         return Run(path, BASE_LEVEL, footer.metadata.num_rows, 0, sums)
 
     def in_order(self, runs: Sequence[Run]) -> list[Run]:
-        """Runs of ranges of keys that do not overlap, one after the other."""
+        """Sort runs of disjoint key ranges."""
         firsts = [footer_of(self.storage, run.path).first[:1] for run in runs]
         numbered = pl.concat([self.run_schema.empty_keys, *firsts]).with_row_index("_run")
         return [runs[number] for number in self.run_schema.group.sort(numbered)["_run"]]
 
     def merged(self, runs: Sequence[Run]) -> list[Run]:
-        """Runs of a sum whose keys overlap as runs that follow each other: new files, written piece by piece."""
+        """Merge runs of a sum with overlapping keys into new runs with disjoint key ranges, piece by piece."""
         streams = [read_run(self.storage, run, self.run_schema) for run in runs]
         rows = (table_of(frame, self.run_schema.schema) for frame in merged(streams, self.run_schema))
         return self.write(batch for table in rows for batch in table.to_batches())
 
     def state(self, runs: Sequence[Run]) -> State:
-        """A dataset that is made of runs whose keys follow each other. Raises UpdateError where they do not."""
+        """Return the dataset state of runs in key order. Raises UpdateError if they are not in order."""
         group = self.run_schema.group
         splitters = self.run_schema.empty_keys
         last: pl.DataFrame | None = None

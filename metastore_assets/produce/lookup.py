@@ -1,4 +1,4 @@
-"""Looking up keys in a run: its row groups are read ahead and searched, and few rows of each are kept."""
+"""Look up keys in a run: prefetch and search its row groups, and collect few rows of each."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from metastore_assets.produce.streams import Stream
 from metastore_assets.store.objects import ObjectStore
 
 _TOGETHER = 1 << 16
-"""Rows of several row groups that are read together where each is known to be small; more would only take more
-memory."""
+"""Maximum number of rows in small row groups that are read together; more would only need more memory."""
 _FEW = 4
-"""Keys are searched for in rows where there are fewer than one for so many rows; else the rows among the keys."""
+"""Search the rows for each key if there is less than one key per so many rows; otherwise search the keys for each row.
+"""
 
 
 def find_in_run(
     storage: ObjectStore, run: Run, run_schema: RunSchema, keys: pl.DataFrame, columns: Iterable[str]
 ) -> Stream:
-    """The rows of a run that have one of some sorted keys; `columns` are to include those of the keys."""
+    """Return the rows of a run whose key is one of some sorted keys. `columns` must include the key columns."""
     names = list(columns)
     return Stream(_found(storage, run, run_schema, keys, names), run_schema.empty[:, names])
 
@@ -46,7 +46,7 @@ def _found(
         return
     search = _Search(run_schema.group, keys)
     largest = max(footer.metadata.row_group(number).num_rows for number in numbers)
-    # A few rows of each row group come together: every frame costs whoever reads it, however small it is.
+    # Combine the few rows of many row groups, because every frame has a fixed cost for its reader.
     waiting: list[pa.Table] = []
     rows = 0
     for table in _candidates(storage, run, run_schema, numbers, stored_columns(run, names), search):
@@ -59,7 +59,7 @@ def _found(
 
 
 class _Search:
-    """Finds the rows of sorted tables that have one of some sorted keys."""
+    """A search for sorted keys in sorted tables."""
 
     def __init__(self, order: Order, keys: pl.DataFrame) -> None:
         self._order = order
@@ -69,9 +69,11 @@ class _Search:
         self._is_exact = True
 
     def candidates(self, table: pa.Table, lead: str | None) -> pa.Table:
-        """No fewer rows than those that have one of the keys; `exact` leaves out the others.
+        """Return a superset of the rows with one of the keys; `exact` removes the others.
 
-        `lead`: what all rows have in the first key column, which the table then lacks.
+        Args:
+            table: Sorted rows.
+            lead: The value of the first key column in all rows, if the table lacks that column.
         """
         order = self._order if lead is None else self._rest
         places = _near(order, table.column(order.columns[0]), self._wanted(lead))
@@ -84,14 +86,14 @@ class _Search:
         return found if lead is None else self._led(found, lead)
 
     def exact(self, candidates: pl.DataFrame) -> pl.DataFrame:
-        """The rows that have one of the keys."""
+        """Return the rows whose key is one of the keys."""
         return candidates if self._is_exact else self._order.semi(candidates, self._keys)
 
     def _led(self, table: pa.Table, lead: str) -> pa.Table:
         return table.add_column(0, self._order.columns[0], pa.repeat(pa.scalar(lead), table.num_rows))
 
     def _wanted(self, lead: str | None) -> npt.NDArray[Any] | None:
-        """The numbers that keys begin with, or those that begin with `lead` go on with; None where it is no numbers."""
+        """Return the first key column (after `lead`) of the keys as numbers, or None if it has no numbers."""
         if lead not in self._numbers:
             own = self._keys[(self._keys[self._order.columns[0]] == lead).arg_true()]
             self._numbers[lead] = _numbers(self._rest, own)
@@ -104,7 +106,7 @@ def _numbers(order: Order, keys: pl.DataFrame) -> npt.NDArray[Any] | None:
 
 
 def _near(order: Order, column: pa.ChunkedArray, wanted: npt.NDArray[Any] | None) -> npt.NDArray[np.int64] | None:
-    """The places of the rows whose first key column has a number that is wanted; None where it has no numbers."""
+    """Return the positions of rows whose first key column has one of the numbers; None if the column has no numbers."""
     if wanted is None or column.null_count:
         return None
     rows = order.numbers(pl.Series(column))
@@ -126,15 +128,15 @@ class _Batch:
 
     numbers: Sequence[int]
     names: Sequence[str]
-    """The columns that are read of them."""
+    """The columns to read."""
     lead: str | None
-    """What all of their rows have in the first key column, which then is not read."""
+    """The common value of the first key column, which is not read in this case."""
 
 
 def _candidates(
     storage: ObjectStore, run: Run, run_schema: RunSchema, numbers: Sequence[int], names: list[str], search: _Search
 ) -> Iterator[pa.Table]:
-    """What is found in some row groups, in their order; the next ones are read while the last ones are searched."""
+    """Yield the candidates of some row groups in order; the next row groups are read during the search."""
     footer = footer_of(storage, run.path)
     batches = list(_batches(footer, run_schema, numbers, names))
     with ExitStack() as stack:

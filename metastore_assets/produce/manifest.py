@@ -1,10 +1,10 @@
-"""Versions: what each one names, written last and only once, so that it is there whole or not at all.
+"""Version manifests: each is written once, as the last file, and names all files of its version.
 
-    <storage>/versions/<document>.json     names all that a version consists of
-    <storage>/data/<unique>.parquet        runs and updates; what no version names does not exist
+    <storage>/versions/<document>.json     names all files of a version
+    <storage>/data/<unique>.parquet        runs and updates; a file exists only once a version references it
 
-A compaction replaces runs by equal ones: one more document of the same version. So documents are numbered through, and
-the numbers of their versions never decrease.
+A compaction replaces runs by equivalent ones, so it writes another document of the same version. Document numbers are
+consecutive, and their version numbers never decrease.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from metastore_assets.store.json_fields import parse_json
 from metastore_assets.store.objects import ObjectStore
 
 DATA = "data"
-"""The folder of all files that a dataflow writes for itself."""
+"""The folder of all files that a dataflow writes."""
 
 
 @dataclass(frozen=True)
 class Manifest:
-    """One version, as made or as compacted."""
+    """One version, as published or as compacted later."""
 
     number: int
     document: int
@@ -47,7 +47,7 @@ class Manifest:
 
 
 NOTHING = Manifest(0, 0, FlowState())
-"""What there is before the first version."""
+"""The manifest before the first version."""
 
 
 class Manifests:
@@ -59,12 +59,12 @@ class Manifests:
         self._documents = Documents(storage)
 
     def latest(self) -> Manifest:
-        """The newest version; NOTHING before the first."""
+        """Return the newest version, or NOTHING before the first."""
         document = self._documents.newest()
         return self._read(document) if document else NOTHING
 
     def read(self, number: int) -> Manifest:
-        """A version as it was compacted last. Raises VersionNotFoundError."""
+        """Return a version as it was compacted last. Raises VersionNotFoundError."""
         if number == 0:
             return NOTHING
         found = self._last_of(number, self.latest())
@@ -75,7 +75,7 @@ class Manifests:
         return found
 
     def publish(self, manifest: Manifest) -> None:
-        """Make it the newest. Raises VersionConflictError when there is another document of that number already."""
+        """Publish a manifest as the newest. Raises VersionConflictError if its document number is taken."""
         if not self._documents.create(manifest.document, _encoded(manifest)):
             raise VersionConflictError(
                 f"{self._storage.uri(self._documents.path(manifest.document))} was published by another process first; "
@@ -83,10 +83,10 @@ class Manifests:
             )
 
     def expire(self, keep: int, grace: timedelta) -> Expired:
-        """Remove all but the newest `keep` versions, then files that no manifest that is left names.
+        """Delete all but the newest `keep` versions, then files that no remaining manifest names.
 
-        Nothing younger than `grace` is removed, nor what a manifest names that was the newest less than `grace` ago: a
-        running publisher may have begun from it. So `grace` has to be longer than the longest run.
+        Nothing younger than `grace` is deleted. Files of a manifest that was the newest within the last `grace` are
+        retained, because a running publisher may have started from it. So `grace` must be longer than the longest run.
         """
         if keep < 1:
             raise ValueError(f"keep = {keep}: at least one version stays")
@@ -101,7 +101,7 @@ class Manifests:
 
         def unnamed(paths: pa.Array, documents: Sequence[int]) -> pa.Array:
             paths = paths.filter(pc.starts_with(paths, f"{self._folder}/"))
-            # One that another `expire` has just removed names nothing any more.
+            # A manifest that a concurrent `expire` has just deleted names no files.
             left = [manifest for manifest in map(self._there, documents) if manifest is not None]
             oldest.extend(manifest.number for manifest in left[:1])
             named = {path for manifest in left for path in manifest.state.paths()}
@@ -111,7 +111,7 @@ class Manifests:
         return replace(removed, versions=oldest[-1] - oldest[0] if oldest else 0)
 
     def _last_of(self, number: int, latest: Manifest) -> Manifest | None:
-        """The last document of a version, which is among as many as there were compactions; None where it is gone."""
+        """Find the last document of a version by binary search; None if it has expired."""
         if not 0 < number <= latest.number:
             return None
         low, high = number, latest.document - (latest.number - number)
@@ -123,7 +123,7 @@ class Manifests:
         return found if found is not None and found.number == number else None
 
     def _there(self, document: int) -> Manifest | None:
-        """A manifest; None when it is gone."""
+        """Return a manifest, or None if it has expired."""
         try:
             return self._read(document)
         except VersionNotFoundError:
@@ -140,7 +140,7 @@ class Manifests:
 
 
 def _encoded(manifest: Manifest) -> bytes:
-    # The publisher makes two attempts differ, whatever else they agree on.
+    # The publisher id makes the documents of two attempts differ, even if everything else is equal.
     fields = {"publisher": uuid.uuid4().hex, "number": manifest.number, "document": manifest.document}
     return json.dumps({**fields, **manifest.state.to_json()}, indent=1).encode()
 

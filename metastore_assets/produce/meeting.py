@@ -1,4 +1,4 @@
-"""Instructions of a range of target keys, and the rows that those keys have so far, brought together piece by piece."""
+"""Join the instructions of a range of target keys with the current rows of those keys, piece by piece."""
 
 from __future__ import annotations
 
@@ -22,41 +22,41 @@ _NO_LIMIT = 2**62
 
 @dataclass(frozen=True)
 class ApplyTask:
-    """One range of target keys."""
+    """A task that applies instructions to one range of target keys."""
 
     stage: str
     rows: Rows | None
-    """Keys and values of the update; None where none is asked for, as of key-mappings."""
+    """Key and value types of the update; None if no update is written, as for key-mappings."""
     dataset: Dataset
     parts: tuple[Part, ...]
     key_range: KeyRange
     spool: Spool
     bulk: bool
-    """Whether the range is written anew as a whole, or what changed as one run beside the others."""
+    """Whether to rewrite the whole range, rather than add one run with the changes."""
     suppress: bool = False
     preserve: Preserve | None = None
     counter: int = 0
-    """The last number that was given to a novel key."""
+    """The last number that was assigned to a new key."""
     is_followed: bool = True
-    """Whether somebody wants the update."""
+    """Whether the update is needed."""
 
 
 @dataclass(frozen=True)
 class Met:
-    """Instructions, and the rows that their target keys have so far."""
+    """Instructions together with the current rows of their target keys."""
 
     instructions: pl.DataFrame
     former: pl.DataFrame
     crowded: pl.DataFrame | None = None
-    """The one key that they are of, where these are not all of its rows."""
+    """The hot key of the rows, if they are only a part of that key's rows."""
 
 
 def meetings(task: ApplyTask) -> Iterator[Met]:
-    """Instructions with the rows that their target keys have so far; in bulk all rows of the range come along."""
+    """Yield the instructions joined with the current rows of their target keys; in bulk, with all rows of the range."""
     dataset, run_schema = task.dataset, task.dataset.run_schema
     frames = joined(dataset.storage, run_schema, task.parts, task.key_range)
     if task.rows is None and not task.bulk:
-        # Key-mappings have no update, and are only told to go where they are.
+        # Key-mappings have no update, so their current rows are not needed.
         empty = run_schema.empty.drop(GONE, strict=False)
         yield from (Met(frame, empty) for frame in frames)
         return
@@ -74,13 +74,13 @@ def meetings(task: ApplyTask) -> Iterator[Met]:
             continue
         key = next(frame for frame in piece.frames if frame.height)[:1].select(run_schema.group.columns)
         if split is None or not key.equals(split, null_equal=True):
-            # All of it at once: what follows of it is read there.
+            # Read the complete hot key here; its further pieces are skipped.
             split = key
             yield from _of_crowded(task, key)
 
 
 def _looked_up(task: ApplyTask, frame: pl.DataFrame, crowded: pl.DataFrame) -> Iterator[Met]:
-    """Instructions of whole target keys, with the rows that are looked up for them."""
+    """Yield the instructions of whole target keys, joined with the rows that are looked up for them."""
     group = task.dataset.run_schema.group
     own = group.semi(crowded, frame) if crowded.height else crowded
     begin = 0
@@ -94,7 +94,7 @@ def _looked_up(task: ApplyTask, frame: pl.DataFrame, crowded: pl.DataFrame) -> I
 
 
 def _in_chunks(task: ApplyTask, frame: pl.DataFrame) -> Iterator[Met]:
-    """The same of keys that have few rows each, so many keys at a time that they have not too many together."""
+    """Join instructions of keys with few rows, in chunks of keys that bound the rows in memory."""
     dataset, run_schema = task.dataset, task.dataset.run_schema
     empty = run_schema.empty.drop(GONE, strict=False)
     columns = run_schema.group.columns if is_root(run_schema) else run_schema.schema.names
@@ -110,13 +110,13 @@ def _in_chunks(task: ApplyTask, frame: pl.DataFrame) -> Iterator[Met]:
 
 
 def _of_crowded(task: ApplyTask, key: pl.DataFrame) -> Iterator[Met]:
-    """Instructions and rows of one target key, a few source keys at a time."""
+    """Join the instructions of one target key with its rows, a few source keys at a time."""
     for instructions, former in both(task, key):
         yield Met(instructions, former, key)
 
 
 def both(task: ApplyTask, key: pl.DataFrame) -> Iterator[list[pl.DataFrame]]:
-    """Instructions and rows of one target key, in steps of some source keys."""
+    """Yield instructions and rows of one target key, in steps of some source keys."""
     dataset, run_schema = task.dataset, task.dataset.run_schema
     alone = KeyRange(key, key, closed=True)
     instructions = joined(dataset.storage, run_schema, task.parts, alone)
@@ -124,15 +124,15 @@ def both(task: ApplyTask, key: pl.DataFrame) -> Iterator[list[pl.DataFrame]]:
 
 
 def _has_crowds(run_schema: RunSchema) -> bool:
-    """Whether a key may have more rows than a source key gives it."""
+    """Return whether several source keys may contribute rows to one key."""
     return run_schema.unit != run_schema.group
 
 
 def _most(task: ApplyTask) -> int:
-    """Rows of one key that are held at a time; where one source key gives all of them, however many they are."""
+    """Return how many rows of one key are read at a time; unlimited if one source key provides all of them."""
     return task.spool.settings.buffer_rows if _has_crowds(task.dataset.run_schema) else _NO_LIMIT
 
 
 def is_root(run_schema: RunSchema) -> bool:
-    """Whether all rows of a key are replaced together, so that it only matters which keys there were."""
+    """Return whether all rows of a key are replaced together, so that only the existence of former rows matters."""
     return run_schema.replaces and run_schema.order == run_schema.group

@@ -1,7 +1,7 @@
-"""The total order of keys, on whole frames at a time: sort, compare with a bound, find groups, look up.
+"""The total order of keys, applied to whole frames: sort, compare with a bound, find groups, look up.
 
-Null comes first, NaN is equal to itself and greatest, −0.0 equals 0.0, texts compare by their UTF-8 bytes. A column may
-be declared descending, which reverses all of that. These are the order and the equality of Polars.
+Null comes first, NaN equals itself and is greatest, −0.0 equals 0.0, texts compare by their UTF-8 bytes. A descending
+column reverses all of that. Order and equality are those of Polars.
 """
 
 from __future__ import annotations
@@ -17,25 +17,25 @@ import polars as pl
 
 @dataclass(frozen=True)
 class Order:
-    """Columns to sort by, the first one first."""
+    """An order by columns, the most significant first."""
 
     columns: tuple[str, ...]
     descending: tuple[bool, ...]
 
     @classmethod
     def of(cls, columns: Sequence[str], descending: Sequence[str] = ()) -> Order:
-        """Ascending but for the columns named in `descending`."""
+        """Return the order by these columns, ascending except for those named in `descending`."""
         return cls(tuple(columns), tuple(name in descending for name in columns))
 
     def first(self, count: int) -> Order:
-        """The order by the first columns alone."""
+        """Return the order by the first columns only."""
         return Order(self.columns[:count], self.descending[:count])
 
     def __add__(self, other: Order) -> Order:
         return Order(self.columns + other.columns, self.descending + other.descending)
 
     def sort(self, frame: pl.DataFrame) -> pl.DataFrame:
-        """Stable: rows that are equal in this order stay as they stood."""
+        """Sort a frame. The sort is stable."""
         if frame.height < 2:
             return frame
         return frame.sort(
@@ -43,63 +43,67 @@ class Order:
         )
 
     def before(self, bound: pl.DataFrame, *, inclusive: bool = False) -> pl.Expr:
-        """Whether a row comes before the key in a frame of one row, or is equal to it and `inclusive`."""
-        # A frame, not a tuple: Python has no timestamps of nanoseconds.
+        """Return an expression: whether a row comes before the key in a one-row frame, or equals it if `inclusive`."""
+        # The bound is a frame, not a tuple: Python has no timestamps with nanoseconds.
         result = pl.lit(inclusive)
         for column, descending in reversed(list(zip(self.columns, self.descending, strict=True))):
             own, value = pl.col(column), bound[column]
             if value.dtype.is_temporal():
-                # As the integers that they are stored as: of far years there are no literals.
+                # Compare the stored integers: Polars has no literals for years beyond 9999.
                 own, value = own.to_physical(), value.to_physical()
             equal = own.eq_missing(pl.lit(value).first())
             result = _less(own, value, descending) | (equal & result)
         return result
 
     def least(self, keys: pl.DataFrame) -> pl.DataFrame:
-        """The least of some keys, as a frame of one row."""
+        """Return the least of some keys as a one-row frame."""
         return self.sort(keys[:, list(self.columns)]).head(1)
 
     def changes(self) -> pl.Expr:
-        """Whether a row of a sorted frame has another key than the row before it. True for the first row."""
+        """Return an expression: whether a row of a sorted frame has another key than the row before it. True for the
+        first row.
+        """
         index = pl.int_range(pl.len()) == 0
         for column in self.columns:
             index = index | pl.col(column).ne_missing(pl.col(column).shift(1))
         return index
 
     def distinct(self, frame: pl.DataFrame) -> pl.DataFrame:
-        """The distinct keys of a sorted frame, sorted."""
+        """Return the distinct keys of a sorted frame, sorted."""
         return frame[:, list(self.columns)].filter(self.changes())
 
     def is_sorted(self, frame: pl.DataFrame) -> bool:
-        """Whether the rows do not decrease."""
+        """Return whether the rows are sorted in this order."""
         keys = frame.select(self.columns).with_row_index("_row")
         return bool(self.sort(keys)["_row"].is_sorted())
 
     def semi(self, frame: pl.DataFrame, keys: pl.DataFrame) -> pl.DataFrame:
-        """The rows whose key is among `keys`, in their order."""
+        """Return the rows whose key is in `keys`, in their order."""
         return self._join(frame, keys[:, list(self.columns)], "semi")
 
     def places(self, frame: pl.DataFrame, keys: pl.DataFrame) -> npt.NDArray[np.int64]:
-        """The numbers of the rows whose key is among `keys`, ascending."""
+        """Return the row numbers of the rows whose key is in `keys`, ascending."""
         numbered = frame[:, list(self.columns)].with_row_index("_row")
         return self.semi(numbered, keys)["_row"].cast(pl.Int64).to_numpy()
 
     def anti(self, frame: pl.DataFrame, keys: pl.DataFrame) -> pl.DataFrame:
-        """The rows whose key is not among `keys`, in their order."""
+        """Return the rows whose key is not in `keys`, in their order."""
         return self._join(frame, keys[:, list(self.columns)], "anti")
 
     def beside(self, frame: pl.DataFrame, other: pl.DataFrame) -> pl.DataFrame:
-        """The rows of `frame` in their order, with the further columns of the rows of `other` that have their key."""
+        """Return the rows of `frame`, in their order, joined with the other columns of the rows of `other` with the
+        same key.
+        """
         return self._join(frame, other, "left")
 
     def counts(self, keys: pl.DataFrame, first: pl.DataFrame, last: pl.DataFrame) -> list[int]:
-        """How many of some sorted keys lie in each range, from a row of `first` to that of `last`, both inclusive."""
+        """Count the sorted keys in each range, from a row of `first` to the same row of `last`, both inclusive."""
         wanted, least, greatest = (self.numbers(frame[self.columns[0]]) for frame in (keys, first, last))
         if len(self.columns) == 1 and wanted is not None and least is not None and greatest is not None:
             return list(np.searchsorted(wanted, greatest, "right") - np.searchsorted(wanted, least))
         number = pl.int_range(pl.len(), dtype=pl.Int64).alias("_range")
         no_number = pl.lit(None, pl.Int64).alias("_range")
-        # Sorting is stable: what is equal to an end of a range stays inside of it.
+        # The sort is stable, so keys that equal an end of a range stay inside the range.
         tagged = [first.select(*self.columns, number), keys.select(*self.columns, no_number)]
         ordered = self.sort(pl.concat([*tagged, last.select(*self.columns, number)]))
         ends = ordered.with_columns(_seen=pl.col("_range").is_null().cum_sum()).filter(pl.col("_range").is_not_null())
@@ -107,7 +111,7 @@ class Order:
         return [after - before for before, after in zip(seen[::2], seen[1::2], strict=True)]
 
     def numbers(self, column: pl.Series) -> npt.NDArray[Any] | None:
-        """Values of the first column, where they are ascending integers, or stored as such, without nulls."""
+        """Return the first column as integers; None unless it is ascending, stored as integers, and without nulls."""
         if self.descending[0] or column.null_count() or not (column.dtype.is_integer() or column.dtype.is_temporal()):
             return None
         return (column if column.dtype.is_integer() else column.to_physical()).to_numpy()
@@ -117,17 +121,17 @@ class Order:
         options: dict[str, Any] = {"how": how, "nulls_equal": True, "maintain_order": "left"}
         if len(on) > 1 or not frame.schema[on[0]].is_float():
             return frame.join(other, on=on, **options)
-        # A sorted float column is joined by merging, which takes NaN for unequal to NaN; two columns are hashed.
+        # Polars joins a sorted float column by merging, which treats NaN as unequal to NaN. It hashes two columns.
         one = pl.lit(0, pl.Int8).alias("_one")
         return frame.with_columns(one).join(other.with_columns(one), on=[*on, "_one"], **options).drop("_one")
 
 
 def canonical(frame: pl.DataFrame, columns: Sequence[str]) -> pl.DataFrame:
-    """The frame with one form of each key: −0.0 becomes 0.0."""
+    """Return the frame with one representation of each key: −0.0 becomes 0.0."""
     floats = [name for name in columns if frame.schema[name].is_float()]
     if not floats:
         return frame
-    # Adding 0.0 would do, were it not simplified away.
+    # Polars simplifies adding 0.0 away, so compare explicitly.
     return frame.with_columns(
         pl.when(pl.col(name) == 0).then(0.0).otherwise(pl.col(name)).alias(name) for name in floats
     )

@@ -1,4 +1,4 @@
-"""Instructions on their way from the tasks that make them to those that apply them: sorted, in memory or spilled."""
+"""Buffers of sorted instructions between the tasks that produce them and those that apply them."""
 
 from __future__ import annotations
 
@@ -16,30 +16,30 @@ from metastore_assets.produce.streams import Stream, aligned
 from metastore_assets.store.objects import ObjectStore
 
 Part = pl.DataFrame | Run
-"""Sorted rows: few of them in memory, else a file that no version will name."""
+"""Sorted rows: a frame if they are few, else a temporary file."""
 
 
 @dataclass(frozen=True)
 class Spool:
-    """Where rows go, and how many of them stay in memory."""
+    """The destination of sorted rows."""
 
     storage: ObjectStore
     folder: str
     settings: Settings
     in_memory: bool
-    """Whether what does not have to be spilled is handed on as it is, or as a file like the rest."""
+    """Whether rows that need not be spilled are passed on in memory, rather than in a file."""
 
 
 _PART_SHARE = 8
-"""A row group of sorted instructions has one of so many rows of one of a run."""
+"""Row groups of instructions are smaller than those of runs by this factor."""
 _PART_ROWS = 12_500
-"""But where much is sorted in memory, so many: nothing is looked up in them, and small ones are slow to merge."""
+"""Minimum row group size of large buffers: instructions need no lookups, and small row groups are slow to merge."""
 
 
 class Sink:
-    """Takes sorted rows one frame after the other and hands them out as one part. Use as a context manager.
+    """A context manager that collects sorted frames into one part.
 
-    In memory they are only while they are no more than `Settings.buffer_rows`.
+    The rows stay in memory while they are at most `Settings.buffer_rows`.
     """
 
     def __init__(self, spool: Spool, run_schema: RunSchema, row_group_rows: int | None = None) -> None:
@@ -50,13 +50,13 @@ class Sink:
         self._rows = 0
         self._writer: RunWriter | None = None
         self.parts: list[Part] = []
-        """Once the block has ended: one part, or none when there were no rows."""
+        """After the block: one part, or none if there were no rows."""
 
     def __enter__(self) -> Sink:
         return self
 
     def add(self, frame: pl.DataFrame) -> None:
-        """Append rows."""
+        """Append sorted rows."""
         if not frame.height:
             return
         self._frames.append(frame)
@@ -80,7 +80,7 @@ class Sink:
 
 
 class Sorter:
-    """Takes rows in any order and hands them out as sorted parts, spilling when there are too many."""
+    """A buffer that sorts rows into parts and spills when it is full."""
 
     def __init__(self, spool: Spool, run_schema: RunSchema) -> None:
         self._spool = spool
@@ -90,7 +90,7 @@ class Sorter:
         self._parts: list[Part] = []
 
     def add(self, frame: pl.DataFrame) -> None:
-        """Rows of one unit must come in one call."""
+        """Add rows in any order. All rows of a unit must come in one call."""
         if not frame.height:
             return
         self._waiting.append(frame[:, self._run_schema.file_schema.names])
@@ -99,13 +99,13 @@ class Sorter:
             self._flush(self._spool if not self._spool.in_memory else _spilling(self._spool))
 
     def parts(self) -> list[Part]:
-        """All that was added."""
+        """Return all rows as sorted parts."""
         self._flush(self._spool)
         return self._parts
 
     def _flush(self, spool: Spool) -> None:
         if self._waiting:
-            # Hundreds of parts may be merged at once, of each of which a row group is held.
+            # Hundreds of parts may be merged at once, with one row group of each in memory.
             settings = spool.settings
             rows = max(1, settings.row_group_rows // _PART_SHARE, min(_PART_ROWS, settings.buffer_rows // 64))
             with Sink(spool, self._run_schema, rows) as sink:
@@ -119,12 +119,12 @@ def _spilling(spool: Spool) -> Spool:
 
 
 def part_rows(parts: Sequence[Part]) -> int:
-    """Number of rows."""
+    """Return the number of rows."""
     return sum(part.rows if isinstance(part, Run) else part.height for part in parts)
 
 
 def part_bounds(storage: ObjectStore, run_schema: RunSchema, parts: Sequence[Part]) -> pl.DataFrame:
-    """Some keys of the parts, spread evenly over their rows."""
+    """Return a sample of keys, spread evenly over the rows of the parts."""
     step = 1000
     found = [
         run_bounds(storage, part) if isinstance(part, Run) else part.select(run_schema.group.columns).gather_every(step)
@@ -136,7 +136,7 @@ def part_bounds(storage: ObjectStore, run_schema: RunSchema, parts: Sequence[Par
 def joined(
     storage: ObjectStore, run_schema: RunSchema, parts: Sequence[Part], key_range: KeyRange = EVERYTHING
 ) -> Iterator[pl.DataFrame]:
-    """The rows of all parts in a range of keys, sorted; no unit is split between two frames."""
+    """Merge the rows of all parts within a key range, sorted. No unit is split between two frames."""
     streams = [scan_part(storage, run_schema, part, key_range) for part in parts]
     for frames in aligned(streams, run_schema.unit):
         present = [frame for frame in frames if frame.height]
@@ -151,7 +151,7 @@ def scan_part(
     key_range: KeyRange = EVERYTHING,
     columns: Sequence[str] | None = None,
 ) -> Stream:
-    """The rows of a part in a range of keys."""
+    """Return the rows of a part within a key range."""
     if isinstance(part, Run):
         return read_run(storage, part, run_schema, key_range, columns)
     names = part.columns if columns is None else list(columns)
@@ -159,7 +159,7 @@ def scan_part(
 
 
 def find_in_part(storage: ObjectStore, run_schema: RunSchema, part: Part, keys: pl.DataFrame) -> Stream:
-    """The rows of a part that have one of some sorted keys."""
+    """Return the rows of a part whose key is one of some sorted keys."""
     if isinstance(part, Run):
         return find_in_run(storage, part, run_schema, keys, run_schema.file_schema.names)
     return Stream([run_schema.group.semi(part, keys)], part.clear())

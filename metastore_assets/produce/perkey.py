@@ -1,4 +1,4 @@
-"""The form of a Produce function that is called key by key, on top of the one that is called batch by batch."""
+"""Produce functions that are called key by key, adapted to the interface that is called batch by batch."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from metastore_assets.produce.rows import SOURCE, Rows
 from metastore_assets.produce.stages import Batch, PerBatch, PerKey, Stage
 
 _PIECE = 1024
-"""Values of a port that are Python values at a time."""
+"""Number of values that are converted to Python at a time."""
 
 
 class Port(Sequence[Any]):
-    """What the feeders of a port have for one key, in the order in which they are declared.
+    """The values of one port for one key, feeder by feeder in declaration order.
 
-    A sequence, to be read as often as one likes; `next` takes its first value off. Values become Python values as they
-    are read, and are not all kept.
+    A sequence that can be read repeatedly; `next` removes its first value. Values are converted to Python when they are
+    read, a piece at a time.
     """
 
     def __init__(self, values: pa.Table, start: int, stop: int) -> None:
@@ -60,7 +60,7 @@ class Port(Sequence[Any]):
         return f"{self[:10]}" if len(self) <= 10 else f"{self[:10]} and {len(self) - 10} more"
 
     def _around(self, place: int) -> tuple[list[Any], int]:
-        """A piece that has a row in it, and where it begins."""
+        """Return the piece that contains a row, and the row number where the piece starts."""
         if not self._piece_start <= place < self._piece_stop:
             first = place - (place - self._start) % _PIECE
             self._piece_start, self._piece_stop = first, min(first + _PIECE, self._stop)
@@ -69,7 +69,7 @@ class Port(Sequence[Any]):
 
 
 def batches_of(stage: Stage) -> PerBatch:
-    """The vectorised form of a stage's Produce function."""
+    """Return a stage's Produce function in its batch form."""
     if stage.produce_batch is not None:
         return stage.produce_batch
     assert stage.produce is not None
@@ -102,7 +102,7 @@ class _PerKeyAdapter:
         return pa.table([pa.array(sources, pa.int64()), *columns], names=[SOURCE, *self.rows.schema.names])
 
     def _first_wrong(self, targets: list[Any], values: list[Any]) -> int:
-        """The number of the first output that does not have the declared types, when there is one."""
+        """Return the index of the first output that does not have the declared types, or 0."""
         for number, (target, value) in enumerate(zip(targets, values, strict=True)):
             try:
                 _columns([target], self.rows.key)
@@ -113,7 +113,7 @@ class _PerKeyAdapter:
 
 
 class KeyFailure(Exception):
-    """Tells for which source key a Produce function raised."""
+    """Raised with the source key for which a Produce function failed."""
 
     def __init__(self, key: Any) -> None:
         super().__init__(key)
@@ -121,13 +121,18 @@ class KeyFailure(Exception):
 
 
 def _plain_rows(table: pa.Table) -> list[Any]:
-    """One plain value per row of a table of one column, else one tuple. Raises ValueError as `_plain_values` does."""
+    """Return a plain value per row of a one-column table, else a tuple per row. Raises ValueError as `_plain_values`
+    does.
+    """
     columns = [_plain_values(name, column) for name, column in zip(table.column_names, table.columns, strict=True)]
     return columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
 
 
 def _plain_values(name: str, column: pa.ChunkedArray) -> list[Any]:
-    """Raises ValueError where Python's dates and times, which end at microseconds and the year 9999, are too narrow."""
+    """Convert a column to Python values.
+
+    Raises ValueError for dates and times beyond Python's range (microseconds, year 9999).
+    """
     plain = _plain_type(column.type)
     try:
         return list((column if plain == column.type else column.cast(plain)).to_pylist())
@@ -139,7 +144,7 @@ def _plain_values(name: str, column: pa.ChunkedArray) -> list[Any]:
 
 
 def _plain_type(type_: pa.DataType) -> pa.DataType:
-    """The type with microseconds for nanoseconds, at every depth: of those pandas would make values of its own."""
+    """Replace nanoseconds by microseconds at every depth; Arrow would convert nanoseconds to pandas values."""
     if pa.types.is_time64(type_):
         return pa.time64("us")
     if pa.types.is_timestamp(type_) and type_.unit == "ns":
@@ -160,7 +165,7 @@ def _plain_type(type_: pa.DataType) -> pa.DataType:
 
 
 def _groups(port: pa.Table, keys: int) -> Iterator[Port]:
-    """Per source key its values."""
+    """Yield the port of each source key."""
     counts = [0] * keys
     for source in port[SOURCE].to_pylist():
         counts[source] += 1
@@ -178,7 +183,7 @@ def _columns(rows: list[Any], schema: pa.Schema) -> list[pa.Array]:
 
 
 def _exact(values: list[Any], type_: pa.DataType) -> pa.Array:
-    """An array of the values. Raises ValueError where a number or a time would not be the same in its type."""
+    """Return an array of the values. Raises ValueError if a number or a time would change in its type."""
     array = pa.array(values, type_)
     kinds: Any = (object,) if pa.types.is_integer(type_) else (date, time, timedelta)
     if pa.types.is_integer(type_) or pa.types.is_temporal(type_):

@@ -1,4 +1,4 @@
-"""Carrying over what former rows of a target key had, and numbers for target keys that are new."""
+"""Call the Preserve hook of a stage, and number its new target keys."""
 
 from __future__ import annotations
 
@@ -14,24 +14,25 @@ _NOVEL = "_novel"
 
 
 def novel_keys(rows: Rows, written: pl.DataFrame, former: pl.DataFrame) -> pl.DataFrame:
-    """The target keys of sorted written rows that had no rows at the last version, sorted."""
+    """Return the target keys of sorted written rows that had no rows in the last version, sorted."""
     return rows.order.distinct(rows.order.anti(written, former))
 
 
 def preserved(
     hook: Preserve, stage: str, rows: Rows, written: pl.DataFrame, former: pl.DataFrame, counter: int
 ) -> tuple[pl.DataFrame, int]:
-    """The written rows, which are sorted, as the hook returns them, and how many target keys are new.
+    """Return the sorted written rows after the hook, and the number of new target keys.
 
-    `former` are all rows that the target keys had at the last version, those that are being replaced included.
-    New target keys are numbered in key order from `counter` + 1.
+    Args:
+        former: All rows of the target keys in the last version, including rows that are being replaced.
+        counter: The last assigned number; new target keys are numbered in key order after it.
     """
     if not written.height:
         return written, 0
     group, names = rows.order, rows.schema.names
     novel = novel_keys(rows, written, former).with_row_index(_NOVEL)
     novel = novel.with_columns(pl.col(_NOVEL).cast(pl.Int64) + counter + 1)
-    # The first row of a new key is the example for its others.
+    # The first row of a new key serves as the former row of its other rows.
     later = group.beside(written.select(group.columns), novel)[_NOVEL].is_not_null()
     later &= ~written.select(group.changes()).to_series()
     examples = former.select(names).filter(group.changes())
@@ -46,7 +47,7 @@ def preserved(
 def _called(
     hook: Preserve, stage: str, rows: Rows, written: pl.DataFrame, examples: pl.DataFrame, novel: pl.DataFrame
 ) -> pl.DataFrame:
-    """Some rows as the hook returns them, given one example of each target key that has one, and numbers of others."""
+    """Call the hook with one former row for each target key that has one, and numbers for the others."""
     found = written.select(rows.order.columns)
     for frame in (examples.with_columns(pl.lit(True).alias(_KNOWN)), novel):
         found = rows.order.beside(found, frame)

@@ -1,7 +1,7 @@
-"""From changed source keys to instructions: what a stage's target keys get from each of them now.
+"""Call a stage's Produce function on changed source keys, and turn its output into instructions.
 
-For every source key that any feeder's update has, the stage's Produce function is called with all its values as they
-are now. Its outputs replace, per target key, what that source key gave before.
+The function is called for every source key in any feeder's update, with all current values of the key. Its output
+replaces the rows that this source key contributed before, per target key.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _PORT = "_feeder"
 
 @dataclass(frozen=True)
 class ProduceTask:
-    """One range of source keys of one stage."""
+    """A task that produces from one range of source keys of one stage."""
 
     stage: Typed
     ports: tuple[tuple[Feeder, ...], ...]
@@ -38,19 +38,21 @@ class ProduceTask:
     key_range: KeyRange
     spool: Spool
     check: bool
-    """Whether Produce is called twice, to see that it gives the same."""
+    """Whether to call Produce twice and compare the results."""
 
 
 @dataclass(frozen=True)
 class Instructions:
-    """Sorted parts. In content: per (target key, source key) its rows, or GONE; in mappings: per source key its set."""
+    """Sorted parts: for content, per (target key, source key), its rows or a tombstone; for mappings, per source key,
+    its set of target keys.
+    """
 
     content: list[Part]
     mappings: list[Part]
 
 
 def produce(task: ProduceTask) -> Instructions:
-    """Run a stage over the changed source keys of a range."""
+    """Run a stage on the changed source keys of a range."""
     assert isinstance(task.stage.node, Stage)
     assert task.stage.mappings is not None
     content = Sorter(task.spool, task.stage.content)
@@ -71,7 +73,7 @@ def produce(task: ProduceTask) -> Instructions:
 
 
 def _port_values(port: Sequence[Feeder], keys: pl.DataFrame) -> pl.DataFrame:
-    """`_source` and value columns of one port, sorted by `_source`, feeder after feeder."""
+    """Return `_source` and the value columns of one port, sorted by `_source`, feeder after feeder."""
     rows = port[0].rows
     numbered = keys.with_row_index(SOURCE).cast({SOURCE: pl.Int64})
     found = [feeder.values(keys).with_columns(pl.lit(place).alias(_PORT)) for place, feeder in enumerate(port)]
@@ -80,9 +82,9 @@ def _port_values(port: Sequence[Feeder], keys: pl.DataFrame) -> pl.DataFrame:
 
 
 def _outputs(task: ProduceTask, function: PerBatch, keys: pl.DataFrame, ports: list[pl.DataFrame]) -> pl.DataFrame:
-    """Source key, target key and value columns of all that is produced, in the order of emission per source."""
+    """Return source key, target key and value columns of all output, in emission order per source key."""
     used = pl.concat([port[SOURCE] for port in ports]).unique().sort()
-    # A key without any value on any port has no outputs: Produce is not asked.
+    # A key without values on every port has no output; Produce is not called.
     present = keys[used]
     renumbered = [
         port.with_columns(used.search_sorted(port[SOURCE]).cast(pl.Int64).alias(SOURCE)) if port.height else port
@@ -100,7 +102,7 @@ def _called(task: ProduceTask, function: PerBatch, keys: pl.DataFrame, ports: li
         return _empty_outputs(task)
     outputs = _call(task, function, keys, ports, 0, keys.height)
     if task.check:
-        # In two halves, so that what depends on other keys of the batch is seen as well.
+        # Call it on two halves, which also detects a dependence on other keys of the batch.
         middle = keys.height // 2
         halves = [_call(task, function, keys, ports, *half) for half in ((0, middle), (middle, keys.height))]
         again = pl.concat([halves[0], halves[1].with_columns(pl.col(SOURCE) + middle)])
@@ -111,7 +113,7 @@ def _called(task: ProduceTask, function: PerBatch, keys: pl.DataFrame, ports: li
 def _call(
     task: ProduceTask, function: PerBatch, keys: pl.DataFrame, ports: list[pl.DataFrame], start: int, stop: int
 ) -> pl.DataFrame:
-    """One call for the source keys from `start` up to `stop`."""
+    """Call the function on the source keys from `start` to `stop` (exclusive)."""
     if start == stop:
         return _empty_outputs(task)
     own = [
@@ -148,7 +150,7 @@ def _port_schema(feeders: Sequence[Feeder]) -> pa.Schema:
 
 
 def _typed(task: ProduceTask, table: pa.Table, keys: int) -> pl.DataFrame:
-    """What a Produce function returned, in the declared types."""
+    """Return the output of a Produce function in the declared types."""
     schema = pa.schema([pa.field(SOURCE, pa.int64()), *task.stage.rows.schema])
     missing = [name for name in schema.names if name not in table.schema.names]
     if missing:
@@ -179,13 +181,13 @@ def _compare(task: ProduceTask, keys: pl.DataFrame, once: pl.DataFrame, twice: p
 
 
 def _former(task: ProduceTask, keys: pl.DataFrame) -> pl.DataFrame:
-    """The (source key, target key) pairs that the stage had for some source keys."""
+    """Return the former (source key, target key) pairs of some source keys."""
     sources = keys.rename(dict(zip(keys.columns, source_columns(keys.columns), strict=True)))
     return task.mappings.lookup(sources)
 
 
 def _content(task: ProduceTask, outputs: pl.DataFrame, left: pl.DataFrame) -> pl.DataFrame:
-    """Rows that replace, and pairs that are gone."""
+    """Return replacing rows, and tombstones for pairs that no longer exist."""
     names = task.stage.content.file_schema.names
     written = outputs.with_columns(pl.lit(False).alias(GONE))[:, names]
     gone = left.with_columns(pl.lit(True).alias(GONE))
@@ -193,7 +195,7 @@ def _content(task: ProduceTask, outputs: pl.DataFrame, left: pl.DataFrame) -> pl
 
 
 def _mappings(task: ProduceTask, new: pl.DataFrame, left: pl.DataFrame, come: pl.DataFrame) -> pl.DataFrame:
-    """The sets of the source keys whose set is another one than before."""
+    """Return the sets of target keys that changed."""
     assert task.stage.mappings is not None
     sources = task.stage.mappings.unit
     changed = pl.concat([left, come]).select(sources.columns).unique()

@@ -1,8 +1,8 @@
-"""What lies before a key in some runs of sums: from the sums of whole row groups, and rows of those that begin before
-the key and end behind it.
+"""The sum of the rows before a key in several runs of sums.
 
-The first and last keys of all row groups, in order, are *edges*. Between two of them no row group begins or ends, so
-which ones to look into follows from numbers alone.
+It is the sum of whole row groups, plus the rows of row groups that contain the key. The first and last keys of all row
+groups, sorted, are called *edges*. No row group starts or ends between two adjacent edges, so row groups are chosen by
+edge number.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from metastore_assets.produce.runs import Run, footer_of, wrapped
 from metastore_assets.store.objects import ObjectStore
 
 _BLOCK_BYTES = 32 << 20
-"""Row groups that are kept for the next question."""
+"""Size of the cache of row groups."""
 
 
 class Blocks:
-    """Reads row groups of runs, and keeps those that were asked for last."""
+    """A reader of row groups with a least-recently-used cache."""
 
     def __init__(self, storage: ObjectStore, run_schema: RunSchema) -> None:
         self.storage = storage
@@ -34,7 +34,7 @@ class Blocks:
         self._bytes = 0
 
     def read(self, run: Run, number: int) -> pl.DataFrame:
-        """The rows of one row group."""
+        """Return the rows of one row group."""
         name = run.path, number
         if name not in self._kept:
             with self.storage.open_parquet(run.path, footer_of(self.storage, run.path).metadata) as file:
@@ -48,7 +48,7 @@ class Blocks:
 
 
 class RankIndex:
-    """The row groups of some runs, which add up."""
+    """An index over the row groups of several runs of sums."""
 
     def __init__(self, blocks: Blocks, runs: Sequence[Run], amount: str) -> None:
         self._blocks = blocks
@@ -61,34 +61,34 @@ class RankIndex:
         tagged = pl.concat([blocks.run_schema.empty_keys, *ends]).with_row_index("_end")
         ordered = order.sort(tagged).with_columns((order.changes().cum_sum() - 1).alias("_edge"))
         self.edges = order.distinct(ordered)
-        """The first and last keys of all row groups, ascending, each once."""
+        """The distinct first and last keys of all row groups, ascending."""
         edge_of = ordered.sort("_end")["_edge"].to_numpy().astype(np.int64)
         self._first, self._last = np.split(edge_of, 2)
         sums = np.array([own[place] for _, footer in footers for own in footer.sums], np.int64)
         ended = np.zeros(self.edges.height + 1, np.int64)
         np.add.at(ended, self._last + 1, sums)
         self._whole: npt.NDArray[np.int64] = np.cumsum(ended)
-        """By number of edges: the sum of the row groups that end among so many."""
+        """By number of edges: the sum of the row groups that end within so many edges."""
 
     def about(self, edges: slice) -> npt.NDArray[np.int64]:
-        """About what lies before each of some edges: the row groups that end before it."""
+        """Return a lower estimate of the sum before each of some edges: the row groups that end before it."""
         return self._whole[edges]
 
     def place(self, bound: pl.DataFrame, order: Order, *, inclusive: bool = False) -> int:
-        """How many edges lie before a bound, a frame of one row, in an order, or are equal to it and `inclusive`."""
+        """Count the edges before a one-row bound in an order, including an equal edge if `inclusive`."""
         return int(self.edges.select(order.before(bound, inclusive=inclusive).sum()).item())
 
     def before(self, bound: pl.DataFrame, order: Order, *, inclusive: bool = False) -> int:
-        """What all rows before a bound come to, modulo 2**64, or equal to it and `inclusive`."""
+        """Return the sum of all rows before a bound (or equal to it if `inclusive`), modulo 2**64."""
         place = self.place(bound, order, inclusive=inclusive)
         return self._sum(place, bound, order, inclusive)
 
     def before_edge(self, number: int) -> int:
-        """The same of an edge."""
+        """Return the sum of all rows before an edge, modulo 2**64."""
         return self._sum(number, self.edges[number], self._blocks.run_schema.group, False)
 
     def rows_behind(self, number: int) -> list[pl.DataFrame]:
-        """The row groups with rows from an edge on up to the next one; −1 is for those before the first edge."""
+        """Return the row groups with rows between an edge and the next one; −1 means before the first edge."""
         return self._read((self._first <= number) & (self._last >= number))
 
     def _sum(self, place: int, bound: pl.DataFrame, order: Order, inclusive: bool) -> int:

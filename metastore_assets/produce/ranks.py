@@ -1,7 +1,7 @@
-"""Ranks in a sum stage: how much lies before a key, and which key lies at a rank, from a block or two of each run.
+"""Ranks in a sum stage: the sum before a key, and the key at a rank.
 
-Rows of runs are added up, so what lies before a key is the sum, over all runs, of what lies before it in each: the sums
-of whole row groups, which the file's footer tells, and one row group to look into.
+Rows of runs are added up, so the sum before a key is the sum over all runs. In each run it consists of whole row
+groups, whose sums are in the file's footer, and one row group that must be read.
 """
 
 from __future__ import annotations
@@ -22,18 +22,19 @@ from metastore_assets.produce.runs import Run, wrapped
 
 RANK = "rank"
 _INDICES = 16
-"""Shards of which it is kept where their row groups are."""
+"""Number of shards whose index is cached."""
 
 
 class Ranks:
-    """Answers by rank within the keys that agree in all key columns but the last: their *prefix*.
+    """Ranks among the keys that share all key columns except the last one: their *prefix*.
 
-    Exact, whatever was added and taken away. A rank is the sum of the amounts of the lesser keys of the prefix: a key
-    with frequency 3 behind lesser ones with 5 in all has ranks 5, 6 and 7. Lesser is before in the stage's order.
+    Ranks are exact after any insertions and deletions. The rank of a key is the sum of the amounts of the keys before
+    it, in the stage's order, with the same prefix. A key with frequency 3, after keys with a total of 5, has the ranks
+    5, 6 and 7.
     """
 
     def __init__(self, stage: str, dataset: Dataset, amount: str) -> None:
-        """Raises GraphError where `amount` is no integer total that is never below zero."""
+        """Raise GraphError if `amount` is not an integer total that is never negative."""
         run_schema = dataset.run_schema
         if amount not in run_schema.counted or amount not in run_schema.unsigned:
             raise GraphError(
@@ -49,23 +50,25 @@ class Ranks:
         self._indices: OrderedDict[int, RankIndex] = OrderedDict()
 
     def total(self, prefix: pa.Table | None = None) -> int:
-        """The sum of the amounts of a prefix, which is a table of one row; without it, or columns, of all keys."""
+        """Return the sum of the amounts of a prefix, given as a one-row table; without a prefix, of all keys."""
         start, stop = self._bounds(self._one(prefix, self._prefix))
         return stop - start
 
     def rank(self, keys: pa.Table) -> list[int]:
-        """Per row (all key columns) the rank of its key within its prefix; the key need not exist."""
+        """Return the rank of each row's key (all key columns) within its prefix. The key need not exist."""
         frame = self._frame(keys, self._order)
         rows = (frame[row] for row in range(frame.height))
         return [self._before(row, self._order) - self._bounds(row)[0] for row in rows]
 
     def count_between(self, low: pa.Table, high: pa.Table) -> int:
-        """The sum of the amounts from the key `low` to `high`, both inclusive: tables of one row, of one prefix."""
+        """Return the sum of the amounts from the key `low` to the key `high`, both inclusive one-row tables of one
+        prefix.
+        """
         first, last = self._one(low, self._order), self._one(high, self._order)
         return max(0, self._before(last, self._order, inclusive=True) - self._before(first, self._order))
 
     def at_rank(self, prefix: pa.Table | None, rank: int) -> pa.Table:
-        """The row that holds a rank of a prefix: key and totals, and the column `rank`, the first rank that it holds.
+        """Return the row at a rank of a prefix: its key, its totals, and `rank`, the first rank of the row.
 
         Raises IndexError unless 0 <= rank < total.
         """
@@ -76,14 +79,14 @@ class Ranks:
         return table_of(rows, self._dataset.run_schema.schema.append(pa.field(RANK, pa.int64())))
 
     def _found(self, wanted: int) -> pl.DataFrame:
-        """The row that an absolute rank lies in."""
+        """Return the row at an absolute rank."""
         shard = self._shard_of(wanted)
         own, index = self._dataset.state.ranges()[shard], self._index(shard)
-        # The edges in the shard; the one before them stands for where it begins.
+        # The edges in the shard, preceded by the one where the shard starts.
         first = 0 if own.after is None else index.place(own.after, self._order, inclusive=True)
         stop = index.edges.height if own.until is None else index.place(own.until, self._order, inclusive=True)
         start = self._sum_of_shards(shard)
-        # What went makes it fall now and then.
+        # Negative amounts of single runs can make the partial sums decrease.
         about = np.maximum.accumulate(index.about(slice(first, stop)))
         edge = _last_that(
             lambda at: at < first or wrapped(start + index.before_edge(at)) <= wanted,
@@ -92,7 +95,7 @@ class Ranks:
         )
         after = index.edges[edge] if edge >= first else own.after
         so_far = 0 if after is None else self._before(after, self._order, inclusive=edge < first)
-        # Of the next edge there may be rows in other row groups.
+        # Other row groups may contain more rows of the next edge's key.
         until = index.edges[edge + 1] if edge + 1 < stop else own.until
         frames = index.rows_behind(edge)
         if after is not None:
@@ -101,11 +104,11 @@ class Ranks:
             frames = [rows.filter(self._order.before(until, inclusive=edge + 1 == stop)) for rows in frames]
         frame = summed(frames, self._dataset.run_schema)
         ends = frame[self._amount].cum_sum() + so_far
-        row = int((ends <= wanted).sum())  # There is one: the rank is below the total.
+        row = int((ends <= wanted).sum())  # The row exists, because the rank is below the total.
         return frame[row].with_columns(pl.lit(int(ends[row]) - frame[self._amount][row], pl.Int64).alias(RANK))
 
     def _shard_of(self, wanted: int) -> int:
-        """The shard that an absolute rank lies in."""
+        """Return the number of the shard at an absolute rank."""
         splitters = self._dataset.state.splitters
         about = [self._sum_of_shards(shard) for shard in range(splitters.height + 1)]
         return _last_that(
@@ -115,11 +118,11 @@ class Ranks:
         )
 
     def _bounds(self, prefix: pl.DataFrame) -> tuple[int, int]:
-        """What lies before the first key of a prefix, and before the first one behind it."""
+        """Return the sum before the first key of a prefix, and the sum before the first key after the prefix."""
         return self._before(prefix, self._prefix), self._before(prefix, self._prefix, inclusive=True)
 
     def _before(self, bound: pl.DataFrame, order: Order, *, inclusive: bool = False) -> int:
-        """The sum over all keys before a bound in an order, or equal to it and `inclusive`."""
+        """Return the sum over all keys before a bound in an order, including an equal key if `inclusive`."""
         state = self._dataset.state
         if not order.columns:
             return wrapped(sum(self._sum(run) for run in state.runs())) if inclusive else 0
@@ -127,14 +130,14 @@ class Ranks:
         return wrapped(self._sum_of_shards(shard) + self._index(shard).before(bound, order, inclusive=inclusive))
 
     def _sum_of_shards(self, stop: int) -> int:
-        """Of all rows in the shards before one; what is in runs of all shards is not among them."""
+        """Return the sum of all rows in the shards before `stop`, without the runs of level 0."""
         return sum(self._sum(run) for shard in self._dataset.state.shards[:stop] for run in shard.runs)
 
     def _sum(self, run: Run) -> int:
         return run.sums[self._place] if run.rows else 0
 
     def _index(self, shard: int) -> RankIndex:
-        """Of the runs that have keys of a shard."""
+        """Return the index of the runs that have keys of a shard."""
         if shard not in self._indices:
             state = self._dataset.state
             runs = (*state.level0, *(state.shards[shard].runs if state.shards else ()))
@@ -161,8 +164,10 @@ class Ranks:
 
 
 def _last_that(holds: Callable[[int], bool], ends: tuple[int, int], guess: int) -> int:
-    """The last of some numbers, both ends included, of which a condition holds: it holds of the first one, and once it
-    does not, of none that follow. The nearer the guess, the less often it is asked.
+    """Return the last number within `ends` (both inclusive) for which a condition holds.
+
+    The condition must hold for the first number, and must not hold again after it failed once. A close guess saves
+    evaluations.
     """
     low, high = ends
     step = 1

@@ -1,6 +1,6 @@
-"""Typed rows: the key and value columns of a root or of what a stage produces.
+"""Typed rows: the key and value columns of a root or of a stage's output.
 
-Columns of a frame are taken as `frame[:, names]`: `frame[names]` first tries the names as numbers of rows.
+Columns of a frame are selected as `frame[:, names]`, because `frame[names]` first tries the names as row numbers.
 """
 
 from __future__ import annotations
@@ -15,28 +15,27 @@ from metastore_assets.errors import GraphError
 from metastore_assets.produce.order import Order
 
 SOURCE = "_source"
-"""Number of the source key within a batch; and, as `_source_<name>`, a column of a source key in content."""
+"""Column with the number of the source key within a batch. In content, `_source_<name>` is a source key column."""
 CHANGE = "_change"
 """Column of an update: `add`, `update` or `delete`."""
 
 
 FEW = {b"metastore.values": b"few"}
-"""Metadata of the field of a key column that has few different values, whatever comes before it: it is stored with a
-dictionary."""
+"""Field metadata of a key column with few distinct values under any prefix; the column is stored with a dictionary."""
 
 
 @dataclass(frozen=True)
 class Rows:
-    """Keys and values by Arrow schemas. Column names are distinct and do not begin with `_`."""
+    """Arrow schemas of keys and values. Column names are distinct and do not begin with `_`."""
 
     key: pa.Schema
     value: pa.Schema
     descending: tuple[str, ...] = ()
-    """Key columns whose order is reversed: from the greatest to the least, nulls last."""
+    """Key columns sorted in descending order, nulls last."""
 
     @cached_property
     def schema(self) -> pa.Schema:
-        """Key columns, then value columns."""
+        """Key columns, followed by value columns."""
         return pa.schema([*self.key, *self.value])
 
     @cached_property
@@ -75,35 +74,35 @@ class Rows:
 
 
 def source_columns(names: list[str]) -> list[str]:
-    """The names that source key columns have beside target key and value columns."""
+    """Return the names of source key columns where they stand beside target key and value columns."""
     return [f"{SOURCE}_{name}" for name in names]
 
 
 def frame_of(table: pa.Table) -> pl.DataFrame:
-    """A table in Polars' types."""
+    """Convert a table to a Polars frame."""
     frame = pl.from_arrow(table)
     assert isinstance(frame, pl.DataFrame)
     return frame
 
 
 def empty_frame(schema: pa.Schema) -> pl.DataFrame:
-    """No rows of these columns."""
+    """Return a frame with these columns and no rows."""
     return frame_of(schema.empty_table())
 
 
 def with_nulls(frame: pl.DataFrame, empty: pl.DataFrame) -> pl.DataFrame:
-    """The columns of `empty`; those that a frame lacks are null."""
+    """Return the frame with the columns of `empty`; columns that the frame lacks are null."""
     lacking = [pl.lit(None, empty.schema[name]).alias(name) for name in empty.columns if name not in frame.columns]
     return frame.with_columns(lacking)[:, empty.columns]
 
 
 def table_of(frame: pl.DataFrame, schema: pa.Schema) -> pa.Table:
-    """The columns of a schema, in its order and types."""
+    """Convert a frame to a table with the columns, order and types of a schema."""
     return frame[:, schema.names].to_arrow().cast(schema)
 
 
 def _is_storable(type_: pa.DataType) -> bool:
-    """Whether values of a type survive the way into Polars and back."""
+    """Return whether values of a type survive the conversion to Polars and back."""
     if pa.types.is_decimal256(type_) or pa.types.is_interval(type_) or pa.types.is_union(type_):
         return False
     if pa.types.is_dictionary(type_) or pa.types.is_run_end_encoded(type_) or pa.types.is_date64(type_):

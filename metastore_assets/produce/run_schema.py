@@ -1,4 +1,4 @@
-"""The columns and the order of the files of one dataset: content, key-mappings, or sums."""
+"""Columns and order of a dataset's files: content, key-mappings, or sums."""
 
 from __future__ import annotations
 
@@ -12,34 +12,34 @@ from metastore_assets.produce.order import Order
 from metastore_assets.produce.rows import FEW, Rows, empty_frame, source_columns
 
 GONE = "_gone"
-"""Column of a run: the unit has no rows any more. Such a row has null values."""
+"""Column of a run that marks a tombstone: the unit has no rows any more. Its value columns are null."""
 
 
 @dataclass(frozen=True)
 class RunSchema:
-    """How rows of a dataset are stored in sorted runs.
+    """How the rows of a dataset are stored in sorted runs.
 
-    Of several runs, the newest one that has a unit says all rows of that unit; or, where `amounts` are given, units
-    have one row in each run, and what they hold is added up.
+    The newest run that contains a unit provides all rows of that unit. If there are `amounts`, each run has one row per
+    unit instead, and the amounts of all runs are added up.
     """
 
     schema: pa.Schema
-    """Columns of the dataset. Files of replaced units have the column GONE too."""
+    """Columns of the dataset. Files of replaced units also have the tombstone column."""
     order: Order
-    """Of the rows in files. Rows that are equal in it stay in the order in which they were produced."""
+    """Order of the rows in files. Equal rows stay in the order in which they were produced."""
     group_columns: int
-    """How many columns of the order make up the key by which rows are looked up; a group is never split."""
+    """Number of columns of the order that form the lookup key. A group is never split."""
     unit_columns: int
-    """How many make up a unit."""
+    """Number of columns of the order that form a unit."""
     amounts: tuple[str, ...] = ()
     unsigned: tuple[str, ...] = ()
-    """Amounts whose totals are never below zero."""
+    """Amounts whose totals are never negative."""
     plain: bool = False
-    """Whether the file is all there is: nothing in it replaces anything, or is added to it."""
+    """Whether a file is complete: its rows neither replace other rows nor are added to them."""
 
     @cached_property
     def group(self) -> Order:
-        """The order of the keys by which rows are looked up."""
+        """The order of the lookup keys."""
         return self.order.first(self.group_columns)
 
     @cached_property
@@ -49,7 +49,7 @@ class RunSchema:
 
     @cached_property
     def file_schema(self) -> pa.Schema:
-        """Columns of the files."""
+        """The columns of the files."""
         return self.schema.append(pa.field(GONE, pa.bool_(), nullable=False)) if self.replaces else self.schema
 
     @property
@@ -59,15 +59,15 @@ class RunSchema:
 
     @cached_property
     def counted(self) -> tuple[str, ...]:
-        """The amounts of type int64: those whose sums over many keys are kept beside the rows."""
+        """The int64 amounts: their sums over whole row groups are stored in the file's footer."""
         return tuple(name for name in self.amounts if self.schema.field(name).type == pa.int64())
 
     @cached_property
     def encodings(self) -> dict[str, str]:
-        """How columns of keys are stored that are small, and quick to read, because rows are sorted by them.
+        """Parquet encodings of key columns that are small and fast because rows are sorted by these columns.
 
-        Of the last one that has not few values hardly two rows beside each other have the same, so that it needs no
-        dictionary: texts share how they begin, and floats their first bytes.
+        Adjacent rows rarely share a value of the last column with many values, so it needs no dictionary. Adjacent
+        texts share prefixes, and adjacent floats their first bytes.
         """
         types = {name: self.schema.field(name).type for name in self.order.columns}
         found = {name: "DELTA_BINARY_PACKED" for name, type_ in types.items() if _is_integral(type_)}
@@ -80,22 +80,22 @@ class RunSchema:
 
     @cached_property
     def empty(self) -> pl.DataFrame:
-        """No rows of a file."""
+        """A file's columns without rows."""
         return empty_frame(self.file_schema)
 
     @cached_property
     def empty_keys(self) -> pl.DataFrame:
-        """No keys."""
+        """The key columns without rows."""
         return self.empty[:, list(self.group.columns)]
 
 
 def root_schema(rows: Rows) -> RunSchema:
-    """Content of a root: its key is source and target key in one."""
+    """Return the schema of a root's content. Its key is both source and target key."""
     return RunSchema(rows.schema, rows.order, len(rows.key), len(rows.key))
 
 
 def content_schema(rows: Rows, source: pa.Schema) -> RunSchema:
-    """Content of a stage: (target key, source key, value), by target key, source key, and position."""
+    """Return the schema of a stage's content: (target key, source key, value), by target key, source key and position."""
     fields = source_fields(source)
     order = rows.order + Order.of([field.name for field in fields])
     schema = pa.schema([*rows.key, *fields, *rows.value])
@@ -103,31 +103,31 @@ def content_schema(rows: Rows, source: pa.Schema) -> RunSchema:
 
 
 def mapping_schema(rows: Rows, source: pa.Schema) -> RunSchema:
-    """Key-mappings of a stage: the set of (source key, target key), by both. All target keys of a source are a unit."""
+    """Return the schema of key-mappings: (source key, target key), by both. A unit is all target keys of a source key."""
     fields = source_fields(source)
     order = Order.of([field.name for field in fields]) + rows.order
     return RunSchema(pa.schema([*fields, *rows.key]), order, len(fields), len(fields))
 
 
 def sum_schema(rows: Rows, unsigned: tuple[str, ...]) -> RunSchema:
-    """Totals by key, some of which are never below zero."""
+    """Return the schema of totals by key. The `unsigned` totals are never negative."""
     return RunSchema(rows.schema, rows.order, len(rows.key), len(rows.key), tuple(rows.value.names), unsigned)
 
 
 def source_fields(source: pa.Schema) -> list[pa.Field]:
-    """Source key columns under the names that they have beside target keys."""
+    """Return the source key fields under their names beside target keys."""
     names = source_columns(source.names)
     return [field.with_name(name) for field, name in zip(source, names, strict=True)]
 
 
 def _is_text(type_: pa.DataType) -> bool:
-    """Whether Parquet stores a type as byte arrays."""
+    """Return whether Parquet stores a type as byte arrays."""
     own = pa.types
     return any(matches(type_) for matches in (own.is_string, own.is_large_string, own.is_binary, own.is_large_binary))
 
 
 def _is_integral(type_: pa.DataType) -> bool:
-    """Whether Parquet stores a type as integers."""
+    """Return whether Parquet stores a type as integers."""
     return (
         pa.types.is_integer(type_) or pa.types.is_date(type_) or pa.types.is_time(type_) or pa.types.is_timestamp(type_)
     )

@@ -1,4 +1,4 @@
-"""Runs: sorted, immutable Parquet files with an index of their row groups' keys, written once and read in part."""
+"""Runs: sorted, immutable Parquet files with an index of their row groups' keys, which allows partial reads."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from metastore_assets.store.json_fields import parse_json
 from metastore_assets.store.objects import ObjectStore
 
 _KEYS = "metastore.keys"
-"""Metadata of a file: the first keys of its row groups, and behind them the last ones."""
+"""File metadata: the first keys of the row groups, followed by the last keys."""
 _SUMS = "metastore.sums"
-"""And what its rows add to each amount of type int64, modulo 2**64: one list per row group."""
+"""File metadata: per row group, the sum of each int64 amount, modulo 2**64."""
 _READ_ROWS = 50_000
-"""Small row groups are read together up to so many rows."""
+"""Small row groups are read together up to this number of rows."""
 _FOOTERS = 256
-"""Files whose footers a process keeps: those of a few datasets, some 50 kB each at most."""
+"""Size of the process-wide cache of footers, which take up to about 50 kB each."""
 
 
 @dataclass(frozen=True)
@@ -42,32 +42,32 @@ class Run:
 
     path: str
     level: int
-    """0 for the run that a version wrote; a merge of runs is one level above the highest of them."""
+    """0 for a run that a step wrote; a merged run is one level above the highest of its inputs."""
     rows: int
     gone: int
-    """How many of the rows say that a unit is gone."""
+    """Number of tombstone rows."""
     sums: tuple[int, ...] = ()
-    """Of a run of sums: what all its rows add to each amount of type int64, modulo 2**64."""
+    """For a run of sums: the sum of each int64 amount over all rows, modulo 2**64."""
     changes: tuple[int, ...] = ()
-    """Of an update: how many of its rows say `add`, `update` and `delete`."""
+    """For an update: the number of `add`, `update` and `delete` rows."""
 
 
 @dataclass(frozen=True)
 class KeyRange:
-    """The keys after `after`, up to `until` and with it. Bounds are frames of one row; None is no bound."""
+    """The keys after `after` and up to `until` (inclusive). Bounds are one-row frames; None means no bound."""
 
     after: pl.DataFrame | None = None
     until: pl.DataFrame | None = None
     closed: bool = False
-    """Whether `after` itself is in the range."""
+    """Whether `after` itself belongs to the range."""
 
     @property
     def is_everything(self) -> bool:
-        """Whether there are no bounds."""
+        """Whether the range has no bounds."""
         return self.after is None and self.until is None
 
     def filter(self, frame: pl.DataFrame, group: Order) -> pl.DataFrame:
-        """The rows of a frame whose keys are in the range."""
+        """Return the rows of a frame whose keys lie in the range."""
         if self.after is not None:
             frame = frame.filter(~group.before(self.after, inclusive=not self.closed))
         if self.until is not None:
@@ -79,7 +79,7 @@ EVERYTHING = KeyRange()
 
 
 class RunWriter:
-    """Writes runs: frames in, one Parquet file and its index out. Use as a context manager."""
+    """A context manager that writes sorted frames as one run."""
 
     def __init__(self, storage: ObjectStore, folder: str, run_schema: RunSchema, row_group_rows: int) -> None:
         self.path = f"{folder}/{uuid.uuid4().hex}.parquet"
@@ -111,7 +111,7 @@ class RunWriter:
         self._context.__exit__(*exception)
 
     def write(self, frame: pl.DataFrame) -> None:
-        """Append rows, which must not come before those written already; without the column GONE, they are not."""
+        """Append rows in file order. Rows without the tombstone column are not tombstones."""
         if self._run_schema.replaces and GONE not in frame.columns:
             frame = frame.with_columns(pl.lit(False).alias(GONE))
         frame = frame[:, self._run_schema.file_schema.names]
@@ -126,11 +126,11 @@ class RunWriter:
             self._flush()
 
     def end_group(self) -> None:
-        """Let the next row begin a new row group."""
+        """Start a new row group with the next row."""
         self._flush()
 
     def run(self, level: int) -> Run:
-        """What a manifest says of the file, once it is closed."""
+        """Return the manifest entry of the file, after it was closed."""
         sums = tuple(wrapped(sum(one)) for one in zip(*self._sums, strict=True))
         return Run(self.path, level, self.rows, self.gone, sums, tuple(self._changes))
 
@@ -155,7 +155,7 @@ def read_run(
     key_range: KeyRange = EVERYTHING,
     columns: Iterable[str] | None = None,
 ) -> Stream:
-    """The rows of a run in a range of keys, row group by row group."""
+    """Return the rows of a run within a key range, row group by row group."""
     names = run_schema.file_schema.names if columns is None else list(columns)
     return Stream(_read(storage, run, run_schema, key_range, names), run_schema.empty[:, names])
 
@@ -169,7 +169,7 @@ def _read(
         wanted, metadata = _row_groups(footer, run_schema, key_range), footer.metadata
         if not wanted:
             return
-    # Where all is wanted, it does not matter which keys lie where: the file is opened once.
+    # A full read needs no index, so the file is opened only once.
     with storage.open_parquet(run.path, metadata) as file:
         wanted = [(number, True) for number in range(file.num_row_groups)] if wanted is None else wanted
         for some in _portions(wanted, file.metadata):
@@ -179,7 +179,7 @@ def _read(
 
 
 def _portions(wanted: Sequence[tuple[int, bool]], metadata: pq.FileMetaData) -> Iterator[Sequence[tuple[int, bool]]]:
-    """Row groups that are read at once: one, for whoever wants but the first rows, then another, then ever more."""
+    """Yield the row groups to read at once: first a single one, for readers of the first rows, then increasingly many."""
     start, size = 0, 1
     while start < len(wanted):
         stop = start + 1
@@ -193,29 +193,29 @@ def _portions(wanted: Sequence[tuple[int, bool]], metadata: pq.FileMetaData) -> 
 
 
 def stored_columns(run: Run, names: list[str]) -> list[str]:
-    """Those of the columns that have to be read: what is nowhere true need not be."""
+    """Return the columns to read: a run without tombstones needs no tombstone column."""
     return names if run.gone else [name for name in names if name != GONE]
 
 
 def completed(frame: pl.DataFrame, names: list[str]) -> pl.DataFrame:
-    """With the column that did not have to be read."""
+    """Add the tombstone column if it was not read."""
     return frame if frame.width == len(names) else frame.with_columns(pl.lit(False).alias(GONE))[:, names]
 
 
 def run_bounds(storage: ObjectStore, run: Run) -> pl.DataFrame:
-    """The first and the last key of each row group of a run, in no order."""
+    """Return the first and last keys of all row groups of a run, in no particular order."""
     return footer_of(storage, run.path).ends
 
 
 @dataclass(frozen=True)
 class Footer:
-    """What is known of a file before its rows are read."""
+    """The metadata of a run's file."""
 
     metadata: pq.FileMetaData
 
     @cached_property
     def ends(self) -> pl.DataFrame:
-        """The first keys of all row groups, and behind them the last ones."""
+        """The first keys of all row groups, followed by the last keys."""
         return keys_of(self._text(_KEYS))
 
     @cached_property
@@ -225,12 +225,12 @@ class Footer:
 
     @cached_property
     def last(self) -> pl.DataFrame:
-        """The last key of each."""
+        """The last key of each row group."""
         return self.ends[self.metadata.num_row_groups :]
 
     @cached_property
     def sums(self) -> list[list[int]]:
-        """What each row group adds to each amount of type int64, modulo 2**64."""
+        """The sum of each int64 amount per row group, modulo 2**64."""
         found: list[list[int]] = parse_json(self._text(_SUMS))
         return found
 
@@ -240,7 +240,7 @@ class Footer:
 
 @lru_cache(maxsize=_FOOTERS)
 def footer_of(storage: ObjectStore, path: str) -> Footer:
-    """The footer of a run's file, read once: files do not change."""
+    """Return the footer of a run's file. It is cached, because files are immutable."""
     with storage.open_parquet(path) as file:
         metadata = file.metadata
     if not {_KEYS.encode(), _SUMS.encode()} <= (metadata.metadata or {}).keys():
@@ -249,12 +249,12 @@ def footer_of(storage: ObjectStore, path: str) -> Footer:
 
 
 def wrapped(number: int) -> int:
-    """The number of 64 bits that is equal modulo 2**64."""
+    """Return the signed 64-bit integer that equals a number modulo 2**64."""
     return (number + 2**63) % 2**64 - 2**63
 
 
 def _row_groups(footer: Footer, run_schema: RunSchema, key_range: KeyRange) -> list[tuple[int, bool]]:
-    """The row groups that may have rows in the range, and whether all of their rows are."""
+    """Return the row groups that may overlap a range, and whether all of their rows lie inside it."""
     group = run_schema.group
     ends = footer.ends
     late = _flags(ends, None if key_range.until is None else ~group.before(key_range.until, inclusive=True))
@@ -271,13 +271,14 @@ def _flags(frame: pl.DataFrame, condition: pl.Expr | None) -> list[bool]:
 
 
 def keys_text(keys: pl.DataFrame) -> str:
-    """Some keys as text, for a file's metadata or a manifest."""
+    """Encode keys as text, for a file's metadata or a manifest."""
     sink = io.BytesIO()
     keys.write_ipc_stream(sink)
     return base64.b64encode(sink.getvalue()).decode()
 
 
 def keys_of(text: str) -> pl.DataFrame:
-    """The inverse of `keys_text`. Raises ValueError for a text that is damaged: by Arrow, for Polars may end the thread
-    there."""
+    """Decode `keys_text`. Raises ValueError for corrupt text. Arrow reads it, because Polars may panic on corrupt
+    input.
+    """
     return frame_of(pa.ipc.open_stream(base64.b64decode(text)).read_all())

@@ -1,4 +1,4 @@
-"""Sizes and shares that decide how work is cut and when runs are merged."""
+"""Sizes and shares that decide how work is divided and when runs are merged."""
 
 from __future__ import annotations
 
@@ -7,36 +7,36 @@ from dataclasses import dataclass, fields
 
 @dataclass(frozen=True)
 class Settings:
-    """The defaults suit tables of millions of rows on one machine; every choice gives the same rows."""
+    """Tuning parameters. The defaults suit millions of rows on one machine; no setting changes any result."""
 
     target_rows: int = 4_000_000
-    """Rows of a shard when it is cut. A shard of twice as many is split, neighbours of a quarter are merged."""
+    """Target number of rows per shard. A shard of twice this size is split, neighbours below a quarter are merged."""
     row_group_rows: int = 100_000
-    """Rows read at a time of one run."""
+    """Rows per row group of a run, which are read together."""
     batch_rows: int = 100_000
-    """Rows of input given to one call of a vectorised Produce function: whole groups, at least one."""
+    """Input rows per call of a batch Produce function. Groups are not split, so a call has at least one."""
     buffer_rows: int = 2_000_000
-    """Instructions that a task sorts in memory; more are spilled as sorted runs and merged."""
+    """Instructions that a task sorts in memory; more are spilled to sorted files and merged."""
     task_rows: int = 500_000
-    """Rows of an update that make one task."""
+    """Update rows per task."""
     small_rows: int = 200_000
-    """Up to so many rows of updates, a stage is run in the calling process, whatever the runner."""
+    """Up to this number of update rows, a stage runs in the calling process, whatever the runner."""
     bulk_share: float = 0.2
-    """A dataset is rewritten as a whole when an update brings more than this share of its rows, else a run is added.
+    """Share of a dataset's rows above which an update rewrites the dataset; below it the update adds a run.
 
-    At a fifth, rewriting takes 1.1 to 1.3 times as long, and saves that at the next few readings of all rows or at the
-    first compaction; `benchmarks/produce_share.py` measures it.
+    At one fifth, rewriting takes 1.1 to 1.3 times as long. It saves that time in the next few full reads, or in the
+    first compaction (measured by `benchmarks/produce_share.py`).
     """
     single_run_rows: int = 20_000
-    """A dataset of no more rows is one run, a plain file for any tool, which every step that changes it writes anew."""
+    """A dataset of at most this size is one run, a plain file for any tool. Every step that changes it rewrites it."""
     fan_in: int = 8
-    """Runs of one level that are merged into one of the next."""
+    """Number of runs of one level that are merged into one run of the next level."""
     base_share: float = 0.5
-    """A shard is merged into one run when what came since the last time is more than this share of it."""
+    """A shard is merged completely when the rows added since the last full merge exceed this share of it."""
     max_runs: int = 24
-    """Runs that a reader of any shard may have to merge: beyond, they are merged whatever it costs."""
+    """Maximum number of runs that a reader of a shard must merge. More are merged at any cost."""
     inline_budget: int = 4
-    """Rows that compaction may write per row of an update within `advance`; what is not used up is saved."""
+    """Rows that compaction may write per update row within `advance`. The unused rest is saved as credit."""
 
     def __post_init__(self) -> None:
         least = {

@@ -1,4 +1,4 @@
-"""How a graph is declared: roots, stages with a Produce function, and stages that sum."""
+"""The declaration of a dataflow graph: roots, stages with a Produce function, and sum stages."""
 
 from __future__ import annotations
 
@@ -12,48 +12,52 @@ from metastore_assets.errors import GraphError
 from metastore_assets.produce.rows import Rows
 
 PerKey = Callable[..., Iterable[tuple[Any, Any]]]
-"""`produce(key, *ports)` yields (target key, value), any number of them, in any order.
+"""A function `produce(key, *ports)` that yields (target key, value) pairs in any number and order.
 
-A key or value of one column is a plain Python value, else a tuple. Each port is a sequence (`Port`) of the
-values that the port's feeders have for the key, in the order in which the feeders are declared. It may be read in part,
-and as often as wanted.
-"""
+A key or value of one column is a plain Python value; one of several columns is a tuple. Each port is a sequence
+(`Port`) with the values that the port's feeders have for the key, feeder by feeder in declaration order. The function
+may read a port partly or repeatedly."""
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Some source keys with all their values."""
+    """A batch of source keys with all their values."""
 
     keys: pa.Table
     """The distinct source keys, ascending."""
     ports: tuple[pa.Table, ...]
-    """Per port the column `_source` (int64: row number in `keys`) and the value columns, sorted by `_source`.
+    """Per port a table with the column `_source` (int64: row number in `keys`) and the value columns, sorted by
+    `_source`.
 
-    The values of one key are in the order in which the port's feeders are declared, and in theirs.
-    """
+    The values of one key are ordered by feeder, in declaration order, and within a feeder as stored."""
 
 
 PerBatch = Callable[[Batch], pa.Table]
-"""From a batch to the columns `_source`, target key and value; among rows of one source, in the order of emission."""
+"""A function from a batch to a table with the columns `_source`, target key and value. Rows of one source keep their
+order."""
 
 
 class Preserve(Protocol):
-    """Carries something over from former rows of the same target key, such as a surrogate key."""
+    """A hook that carries values over from former rows of the same target key, such as a surrogate key."""
 
     def __call__(self, rows: pa.Table, former: pa.Table, known: pa.Array, novel: pa.Array) -> pa.Table:
-        """Rows of target key and value columns, with what is to be preserved filled in.
+        """Return the rows of target key and value columns with the preserved columns filled in.
 
-        `former` holds, row by row, where `known` (boolean) is true, another row of the same target key: one of the last
-        version, though it may be going, or else, for all rows of a new target key but its first, that first row as
-        this hook has returned it. `novel` (int64) is, for the first row of a new target key, a number that is new.
+        Args:
+            rows: New rows: target key and value columns.
+            former: A table aligned with `rows`. Where `known` is true, it holds another row of the same target key.
+                That is a row of the last version, even if that row is being deleted. For the second and later rows of a
+                new target key it is the first row, as this hook returned it.
+            known: Boolean array: whether `former` has a row.
+            novel: Int64 array: an unused number for the first row of each new target key.
         """
 
 
 @dataclass(frozen=True)
 class SurrogateKey:
-    """Fills a value column of integers: the former id of a target key while it lives, else the next one never used.
+    """A hook that fills an integer column: an existing target key retains its id, a new one gets the next unused id.
 
-    Whatever Produce emits for the column is replaced.
+    It replaces whatever the Produce function emits for the column.
     """
 
     column: str
@@ -85,7 +89,7 @@ class SurrogateKey:
 
 @dataclass(frozen=True)
 class Root:
-    """An external source: its updates are given to `Dataflow.advance`."""
+    """An external source whose updates are passed to `Dataflow.advance`."""
 
     name: str
     rows: Rows
@@ -93,9 +97,9 @@ class Root:
 
 @dataclass(frozen=True)
 class DeltaRoot:
-    """An external source of which nothing is kept: what it gives are rows that came and rows that went (`Delta`).
+    """An external source that stores nothing: its input is added and removed rows (`Delta`).
 
-    It feeds sum stages only, which need no more than that. What goes has to be given as it came.
+    It can feed sum stages only. A removed row must equal the row that was added.
     """
 
     name: str
@@ -104,16 +108,16 @@ class DeltaRoot:
 
 @dataclass(frozen=True)
 class Delta:
-    """Rows of a `DeltaRoot` that came, or that went; in any order, and a key may have several."""
+    """Added or removed rows of a `DeltaRoot`, in any order. A key may have several rows."""
 
     rows: pa.Table | Callable[[], Iterable[pa.RecordBatch]]
-    """Key and value columns. A function is called by each stage that the root feeds, in its tasks: it has to give the
-    same rows every time, and to be picklable where a runner has other processes.
-    """
+    """Key and value columns, or a function that returns them. Each stage that the root feeds calls the function in its
+    tasks. The function must return the same rows every time, and must be picklable if the runner uses other
+    processes."""
     gone: bool = False
-    """Whether the rows went."""
+    """Whether the rows are removed."""
     count: int | None = None
-    """How many rows a function gives, about: work is cut by it. Of a table it is known."""
+    """Approximate number of rows that the function returns; it decides how work is divided. Not needed for a table."""
 
     def __post_init__(self) -> None:
         if self.count is None and not isinstance(self.rows, pa.Table):
@@ -121,33 +125,34 @@ class Delta:
 
     @property
     def row_count(self) -> int:
-        """How many rows there are, about."""
+        """The approximate number of rows."""
         return self.rows.num_rows if isinstance(self.rows, pa.Table) else self.count or 0
 
     def batches(self) -> Iterable[pa.RecordBatch]:
-        """The rows, piece by piece."""
+        """Iterate over the rows in batches."""
         return self.rows.to_batches() if isinstance(self.rows, pa.Table) else self.rows()
 
 
 @dataclass(frozen=True)
 class Stage:
-    """Maps source keys to target keys by a Produce function, which must depend on nothing but its arguments.
+    """A stage that maps source keys to target keys by a Produce function.
 
-    Exactly one of `produce` and `produce_batch` is given.
+    The function must depend on its arguments only. Exactly one of `produce` and `produce_batch` is set.
     """
 
     name: str
     ports: tuple[tuple[str, ...], ...]
-    """Per port the names of its feeders, whose keys and values have the same types. All ports have the same keys."""
+    """Per port the names of its feeders. Feeders of one port have the same key and value types; all ports have the same
+    keys."""
     rows: Rows
-    """Target keys and values."""
+    """Types of target keys and values."""
     produce: PerKey | None = None
     produce_batch: PerBatch | None = None
     suppress_unchanged: bool = False
-    """Leave groups that came out as they were out of the update."""
+    """Leave target keys whose values did not change out of the update."""
     preserve: Preserve | None = None
     revision: str = "1"
-    """To be changed when what the functions do changes, `preserve` included: the stage then has to be rebuilt."""
+    """Change it whenever the functions change, `preserve` included. The stage must then be rebuilt."""
 
     def __post_init__(self) -> None:
         if (self.produce is None) == (self.produce_batch is None):
@@ -160,10 +165,11 @@ class Stage:
 
 @dataclass(frozen=True)
 class SumStage:
-    """Adds up amounts by key. Keys whose totals are all zero vanish.
+    """A stage that adds up amounts by key. Keys whose totals are all zero are removed.
 
-    `key` and `amounts` name columns of the feeders' rows, keys or values. Integer totals are int64, decimal ones
-    decimal128(38, scale). `count` names an additional total, of rows: with it, a key lives while it has rows.
+    `key` and `amounts` name key or value columns of the feeders. Integer totals are int64, decimal totals are
+    decimal128(38, scale). `count` names an additional total, the number of rows; with it, a key exists as long as it
+    has rows.
     """
 
     name: str
@@ -173,16 +179,17 @@ class SumStage:
     count: str | None = None
     descending: tuple[str, ...] = ()
     least: tuple[str, int] | None = None
-    """An integer column of the feeders' rows, and what it is at least in the rows that count."""
+    """An integer column of the feeders' rows and its minimum: rows below the minimum are ignored."""
     revision: str = "1"
     signed: bool = False
-    """Whether totals of amounts may be below zero, as balances are. Else that is a corruption; a count's always is."""
+    """Whether totals may be negative, as balances are. Otherwise a negative total is a corruption; a negative count
+    always is."""
     is_followed: bool = True
-    """Whether updates are kept, for stages that it feeds and for whoever follows it. May be changed at any time."""
+    """Whether updates are stored, for stages that this one feeds and for other readers. It may change at any time."""
 
     @property
     def unsigned(self) -> tuple[str, ...]:
-        """The totals that are never below zero."""
+        """The totals that are never negative."""
         counts = () if self.count is None else (self.count,)
         return counts if self.signed else (*self.amounts, *counts)
 
@@ -191,7 +198,7 @@ class SumStage:
             raise GraphError(f"stage {self.name!r} needs a feeder, a key column, and something to add up or count")
 
     def target(self, feeder: Rows) -> Rows:
-        """Keys and totals of the stage, whose feeders have such rows. Raises GraphError."""
+        """Return the keys and totals of the stage for the given rows of its feeders. Raises GraphError."""
         fields = {field.name: field for field in feeder.schema}
         named = (*self.key, *self.amounts, *(self.least[:1] if self.least else ()))
         missing = [name for name in named if name not in fields]

@@ -1,7 +1,7 @@
-"""What a dataflow is at one moment: the files of all its stages, and the few numbers beside them, as one plain value.
+"""The state of a dataflow at one moment: the files of all stages and a few numbers, as an immutable value.
 
-A state says nothing of who published it. It is a JSON object, so that whoever publishes may hold it in a document of
-their own; what no published document names does not exist.
+A state does not depend on its publisher. It is a JSON object that the publisher can store in any document. A file
+exists only once a published document references it.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ _TUPLES = ("sums", "changes")
 
 @dataclass(frozen=True)
 class StageState:
-    """What a state says of one node."""
+    """The state of one node."""
 
     fingerprint: str
     form: str
-    """What its files look like, as a digest."""
+    """Digest of the layout of its files."""
     content: State
     mappings: State | None
     update: tuple[Run, ...]
-    """Files of the update that led to the state, in key order; none when nothing changed."""
+    """Files of the update that led to the state, in key order; empty if nothing changed."""
     reset: bool = False
-    """Whether the stage was built anew: the update adds all there is, and who follows it has to begin from nothing."""
+    """Whether the stage was rebuilt. Its update adds all rows, and a reader of updates must start over."""
     counter: int = 0
-    """The last number that was given to a novel target key."""
+    """The last number that was assigned to a new target key."""
     loaded: bool = False
-    """Whether the content was given whole: there are no files of the update, which adds all of it."""
+    """Whether the content was loaded. The update adds all of it and has no files."""
 
     def paths(self) -> Iterator[str]:
-        """All files."""
+        """Iterate over the paths of all files."""
         states = [self.content, *([self.mappings] if self.mappings else [])]
         yield from (run.path for state in states for run in state.runs())
         yield from (run.path for run in self.update)
@@ -45,24 +45,26 @@ class StageState:
 
 @dataclass(frozen=True)
 class FlowState:
-    """All nodes of a dataflow at one moment. Immutable; `FlowState()` is the state before the first step."""
+    """The immutable state of all nodes of a dataflow. `FlowState()` is the state before the first step."""
 
     stages: Mapping[str, StageState] = field(default_factory=dict)
     sources: Mapping[str, int] = field(default_factory=dict)
-    """The last version of its source that was applied to a root, where the source counts them."""
+    """The last version of its source that a root has applied, if the source has versions."""
 
     def paths(self) -> set[str]:
-        """All files that the state is made of, relative to the dataflow's storage."""
+        """Return the paths of all files, relative to the dataflow's storage."""
         return {path for stage in self.stages.values() for path in stage.paths()}
 
     def to_json(self) -> dict[str, Any]:
-        """The state as a JSON object: some 200 bytes per file and 1 kB per stage. Equal states give equal objects."""
+        """Return the state as a JSON object: about 200 bytes per file and 1 kB per stage. Equal states give equal
+        objects.
+        """
         stages = {name: _stage_json(stage) for name, stage in self.stages.items()}
         return {"format": FORMAT, "sources": dict(self.sources), "stages": stages}
 
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> FlowState:
-        """The inverse of `to_json`. Raises CorruptionError, and StoreError where a newer release wrote it."""
+        """Decode `to_json`. Raises CorruptionError, or StoreError if another release wrote it."""
         try:
             if fields["format"] > FORMAT:
                 raise StoreError(

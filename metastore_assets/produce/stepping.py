@@ -1,4 +1,4 @@
-"""One node of the graph from one version to the next."""
+"""Step one node of the graph from one version to the next."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ from metastore_assets.produce.summing import (
 
 
 def empty_state(typed: Typed) -> StageState:
-    """What a node has before its first version."""
+    """Return the state of a node before its first version."""
     content = State(typed.content.empty_keys)
     mappings = State(typed.mappings.empty_keys) if typed.mappings else None
     return StageState(typed.fingerprint, typed.form, content, mappings, ())
 
 
 def step_root(env: Environment, root: Typed, before: StageState, incoming: Part) -> StageState:
-    """A root with an update, which has been checked and brought into the form of instructions."""
+    """Return a root's state after an update, which was validated and converted to instructions."""
     return _apply(env, root, before, Instructions([incoming], []), env.spool(part_rows([incoming])))
 
 
@@ -49,10 +49,13 @@ def step_stage(
     *,
     whole: bool,
 ) -> StageState:
-    """A stage whose feeders have been brought to the next version.
+    """Return a stage's state after its feeders have reached the next version.
 
-    `former` and `now` are the states of all nodes at the last version and, those behind excepted, at the next one.
-    With `whole`, the stage is built on all that its feeders hold now, and `before` is to be empty.
+    Args:
+        before: The stage's former state; it must be empty if `whole`.
+        former: States of all nodes in the last version.
+        now: States of the nodes that precede the stage, in the next version.
+        whole: Whether to build the stage from the complete current content of its feeders.
     """
     deltas = [delta for name in stage.feeders for delta in env.deltas.get(name, ())]
     rows = sum(delta.row_count for delta in deltas)
@@ -77,10 +80,10 @@ def step_stage(
 def _feeder(
     env: Environment, feeder: Typed, content: State, files: tuple[Part, ...], spool: Spool, *, whole: bool
 ) -> Feeder:
-    """A feeder with the files of its update, or in their place what of it is in memory."""
+    """Return a feeder with the files of its update, or with the parts of the update that are in memory."""
     update, replaced = files, None
     if spool.in_memory and files:
-        # Only then: what is sent to other processes is to be small, and they can read the files.
+        # Tasks in other processes read the files, so that tasks stay small.
         update = (env.updates[feeder.name],) if feeder.name in env.updates else files
         replaced = env.replaced.get(feeder.name)
     dataset = Dataset(env.storage, feeder.content, content)
@@ -95,7 +98,7 @@ def _instructions(
     deltas: Sequence[Delta],
     spool: Spool,
 ) -> Instructions:
-    """What is to be done with the content and the key-mappings of a stage, given the feeders of its ports."""
+    """Return the instructions for the content and the key-mappings of a stage."""
     feeders = distinct_feeders(fed)
     if isinstance(stage.node, SumStage):
         return Instructions([*_delta_amounts(env, stage, deltas, spool), *_amounts(env, stage, feeders, spool)], [])
@@ -109,9 +112,9 @@ def _instructions(
 
 
 def _few_amounts(env: Environment, stage: Typed) -> pl.DataFrame | None:
-    """All totals of a stage, where it adds up few rows that are in memory and nobody asks how it came to them.
+    """Return all totals of a stage that sums few rows in memory and whose updates are not needed; otherwise None.
 
-    It would be written anew in any case, and has not to be read first.
+    Such a stage is rewritten anyway, so it need not be read first.
     """
     if not isinstance(stage.node, SumStage) or stage.node.is_followed:
         return None
@@ -121,7 +124,7 @@ def _few_amounts(env: Environment, stage: Typed) -> pl.DataFrame | None:
 
 
 def _amounts(env: Environment, stage: Typed, feeders: Sequence[Feeder], spool: Spool) -> list[Part]:
-    """What the updates of feeders add to the totals of a stage."""
+    """Return the amounts that the updates of feeders add to the totals of a stage."""
     rows = sum(feeder.update_rows for feeder in feeders)
     if not rows:
         return []
@@ -134,7 +137,7 @@ def _amounts(env: Environment, stage: Typed, feeders: Sequence[Feeder], spool: S
 
 
 def _delta_amounts(env: Environment, stage: Typed, deltas: Sequence[Delta], spool: Spool) -> list[Part]:
-    """What rows that came and went add to the totals of a stage."""
+    """Return the amounts that added and removed rows contribute to the totals of a stage."""
     rows = sum(delta.row_count for delta in deltas)
     tasks: list[DeltaTask] = []
     taken: list[Delta] = []
@@ -148,7 +151,7 @@ def _delta_amounts(env: Environment, stage: Typed, deltas: Sequence[Delta], spoo
 
 
 def _apply(env: Environment, node: Typed, before: StageState, made: Instructions, spool: Spool) -> StageState:
-    """Content and key-mappings with some instructions carried out."""
+    """Return the node's state after applying instructions to its content and key-mappings."""
     env.scratch.extend(part.path for part in (*made.content, *made.mappings) if isinstance(part, Run))
     own = node.node
     suppress, preserve = (own.suppress_unchanged, own.preserve) if isinstance(own, Stage) else (False, None)

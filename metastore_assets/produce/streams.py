@@ -1,4 +1,4 @@
-"""Sorted streams of frames, brought to the same boundaries: the one way in which several of them are read together."""
+"""Sorted streams of frames, aligned on common key boundaries so that several can be read together."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from metastore_assets.produce.order import Order
 
 @dataclass(frozen=True)
 class Stream:
-    """Frames that follow each other in an order, each sorted in itself; to be read once."""
+    """Consecutive sorted frames, to be read once."""
 
     frames: Iterable[pl.DataFrame]
     empty: pl.DataFrame
-    """A frame of the same columns without rows."""
+    """A frame with the same columns and no rows."""
 
 
 def aligned(streams: Sequence[Stream], order: Order) -> Iterator[list[pl.DataFrame]]:
-    """Read streams together: in each step one frame of each, which hold all rows of some range of keys.
+    """Read streams together: each step has one frame of each stream, with all rows of a key range.
 
-    Ranges follow each other in the order; a key is never split between two steps. What is in memory is one frame of
-    each stream, or all rows of one key where that is more.
+    The ranges are consecutive, and a key is never split between two steps. One frame of each stream is in memory, or
+    all rows of one key if that is more.
     """
     cursors = [_Cursor(stream, order) for stream in streams]
     while True:
         for cursor in cursors:
             cursor.fill()
-        # A stream that may go on holds all rows only of the keys before its last one.
+        # An unfinished stream may have more rows of its last key, so only the keys before it are complete.
         ends = [cursor.last for cursor in cursors if not cursor.ended]
         if not ends:
             if any(cursor.frame.height for cursor in cursors):
@@ -40,24 +40,24 @@ def aligned(streams: Sequence[Stream], order: Order) -> Iterator[list[pl.DataFra
         if any(frame.height for frame in frames):
             yield frames
         else:
-            # All that is there is of one key: read on until it ends.
+            # All buffered rows have one key: read on until the key ends.
             for cursor in cursors:
                 cursor.extend(bound)
 
 
 @dataclass(frozen=True)
 class Piece:
-    """Frames with all rows of some keys; or, of one key that has too many, with some of its rows."""
+    """Frames with all rows of some keys, or with a part of the rows of one large key."""
 
     frames: list[pl.DataFrame]
     split: bool = False
-    """Whether it has some rows of one key only, all of whose rows come in pieces that follow each other."""
+    """Whether the frames hold only a part of one key's rows. The other parts are in adjacent pieces."""
 
 
 def grouped(steps: Iterable[list[pl.DataFrame]], order: Order, most: int) -> Iterator[Piece]:
-    """Steps of streams that were aligned by a longer order, cut where keys of this one end.
+    """Regroup aligned steps so that they end at key boundaries of a shorter order.
 
-    Only a key of more than `most` rows is split: it then comes by itself, in several pieces.
+    Only a key with more than `limit` rows is split into several pieces, which contain no other key.
     """
     following = iter(steps)
     frames = next(following, None)
@@ -89,7 +89,7 @@ def grouped(steps: Iterable[list[pl.DataFrame]], order: Order, most: int) -> Ite
 def _cut(
     frames: list[pl.DataFrame], order: Order, bound: pl.DataFrame, *, inclusive: bool = False
 ) -> tuple[list[pl.DataFrame], list[pl.DataFrame]]:
-    """The rows before a bound, or equal to it and `inclusive`, and the others."""
+    """Split a frame into the rows before a bound (or equal to it if `inclusive`) and the others."""
     counts = [frame.select(order.before(bound, inclusive=inclusive).sum()).item() for frame in frames]
     pairs = list(zip(frames, counts, strict=True))
     return [frame[:count] for frame, count in pairs], [frame[count:] for frame, count in pairs]
@@ -104,7 +104,7 @@ class _Cursor:
         self._frames = iter(stream.frames)
         self._order = order
         self.frame = stream.empty
-        # One frame ahead: to know the end when it comes spares comparing keys, above all where frames are few.
+        # Reading one frame ahead detects the end of the stream, which saves key comparisons for streams of few frames.
         self._ahead = next(self._frames, None)
         self.ended = self._ahead is None
 
@@ -117,7 +117,7 @@ class _Cursor:
             self._read()
 
     def extend(self, bound: pl.DataFrame) -> None:
-        """Read one more frame where all that is there has the key `bound`."""
+        """Read one more frame if all buffered rows have the key `bound`."""
         if not self.ended and not self.frame.tail(1).filter(~self._order.before(bound, inclusive=True)).height:
             self._read()
 

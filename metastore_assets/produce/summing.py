@@ -1,8 +1,8 @@
-"""Stages that add up: what changed rows of the feeders add and take away, and the totals that follow.
+"""Sum stages: the amounts that changed rows add or remove, and the resulting totals.
 
-A total is a sum in a commutative group, so what a source key contributed before is taken away and what it contributes
-now is added; nothing else is read. A key whose totals are all zero does not exist. Amounts and totals are checked to be
-such that their opposites fit as well: what was added can be taken away.
+A total is a sum in a commutative group: the former contribution of a source key is subtracted and its current
+contribution is added. Nothing else is read. A key whose totals are all zero does not exist. The negation of every
+amount and total must fit its type, so that everything that was added can be removed.
 """
 
 from __future__ import annotations
@@ -27,26 +27,26 @@ from metastore_assets.produce.updates import ADD, BEFORE, DELETE, UPDATE, key_te
 _ESTIMATE = "_estimate_"
 _MOST = 2**63 - 1
 _MOST_DIGITS = 10**38 - 1
-"""The greatest totals: integers, and decimals without their point."""
+"""The greatest totals of integers, and of decimals as unscaled integers."""
 
 
 @dataclass(frozen=True)
 class Step:
-    """The instructions of some target keys, carried out."""
+    """The result of applying instructions to some target keys."""
 
     former: pl.DataFrame
-    """The rows that there were, of as many target keys as `content` is of."""
+    """The former rows of the keys in `content`."""
     run: pl.DataFrame
-    """Instructions that have an effect, as rows of a run."""
+    """Effective instructions, as rows of a run."""
     content: pl.DataFrame
-    """All rows there are then: of these keys, and in bulk of those between them."""
+    """All current rows of these keys; in bulk, of the keys between them as well."""
     update: pl.DataFrame
     novel: int = 0
 
 
 @dataclass(frozen=True)
 class SumTask:
-    """One range of source keys of a sum stage."""
+    """A task for one range of source keys of a sum stage."""
 
     stage: Typed
     feeders: tuple[Feeder, ...]
@@ -55,7 +55,7 @@ class SumTask:
 
 
 def changed_amounts(task: SumTask) -> list[Part]:
-    """What is to be added to the totals, by target key."""
+    """Return the amounts to add to the totals, by target key."""
     run_schema = task.stage.content
     sorter = Sorter(task.spool, run_schema)
     chunks = KeyChunks(changed_keys(task.feeders, task.key_range), task.spool.settings.batch_rows)
@@ -72,7 +72,7 @@ def changed_amounts(task: SumTask) -> list[Part]:
 
 
 def told_amounts(stage: Typed, feeders: Sequence[Feeder], updates: Sequence[pl.DataFrame]) -> pl.DataFrame:
-    """What whole updates of feeders that are sums add to the totals: such an update says what was and what is."""
+    """Return the amounts to add, from updates of feeders that are sums: such updates contain former and current totals."""
     found = [stage.content.empty]
     for feeder, update in zip(feeders, updates, strict=True):
         found += [_amounts(stage, values, sign) for values, sign in _was_and_is(feeder, update)]
@@ -80,18 +80,18 @@ def told_amounts(stage: Typed, feeders: Sequence[Feeder], updates: Sequence[pl.D
 
 
 def all_amounts(stage: Typed, contents: Sequence[pl.DataFrame]) -> pl.DataFrame:
-    """What all rows of feeders add up to."""
+    """Return the totals of all rows of feeders."""
     assert isinstance(stage.node, SumStage)
     assert stage.input is not None
     found = [_amounts(stage, values, 1) for values in contents]
     if len(found) == 1 and set(stage.input.key.names) <= set(stage.node.key):
-        return _lasting(found[0], stage.content)  # No two rows have one key.
+        return _lasting(found[0], stage.content)  # No two rows share a key.
     return added(stage.name, pl.concat(found), stage.content)
 
 
 @dataclass(frozen=True)
 class DeltaTask:
-    """Some deltas of a sum stage."""
+    """A task for some deltas of a sum stage."""
 
     stage: Typed
     deltas: tuple[Delta, ...]
@@ -99,7 +99,7 @@ class DeltaTask:
 
 
 def delta_amounts(task: DeltaTask) -> list[Part]:
-    """What rows that came and went add to the totals, by target key."""
+    """Return the amounts that added and removed rows contribute to the totals, by target key."""
     stage, run_schema = task.stage, task.stage.content
     sorter = Sorter(task.spool, run_schema)
     waiting = [run_schema.empty]
@@ -116,7 +116,7 @@ def delta_amounts(task: DeltaTask) -> list[Part]:
 
 
 def _delta_rows(stage: Typed, delta: Delta) -> Iterator[pl.DataFrame]:
-    """The columns of a delta that the stage is of."""
+    """Return the columns of a delta that the stage uses."""
     node = stage.node
     assert isinstance(node, SumStage)
     assert stage.input is not None
@@ -127,7 +127,7 @@ def _delta_rows(stage: Typed, delta: Delta) -> Iterator[pl.DataFrame]:
 
 
 def _signed(feeder: Feeder, keys: pl.DataFrame) -> Sequence[tuple[pl.DataFrame, int]]:
-    """The feeder's rows of some keys as they are now, and, to be taken away, those it had."""
+    """Return a feeder's current rows of some keys with positive sign, and its former rows with negative sign."""
     if feeder.whole:
         return [(feeder.values(keys), 1)]
     news = feeder.news(keys)
@@ -138,7 +138,7 @@ def _signed(feeder: Feeder, keys: pl.DataFrame) -> Sequence[tuple[pl.DataFrame, 
 
 
 def _was_and_is(feeder: Feeder, news: pl.DataFrame) -> Sequence[tuple[pl.DataFrame, int]]:
-    """Of the update of a sum: what is, and what was."""
+    """Return the current and the former rows in the update of a sum."""
     now = news.filter(pl.col(CHANGE) != DELETE)[:, feeder.rows.schema.names]
     was = news.filter(pl.col(CHANGE) != ADD).with_columns(
         pl.col(f"{BEFORE}_{name}").alias(name) for name in feeder.rows.value.names
@@ -157,7 +157,7 @@ def _amounts(stage: Typed, values: pl.DataFrame, sign: int) -> pl.DataFrame:
             key = values.filter(pl.col(name).is_null()).select(node.key)[0]
             raise UpdateError(f"stage {stage.name!r}: the amount {name!r} of the key {key_text(key)} is null")
     types = {name: values.schema[name] for name in node.amounts}
-    # What is as wide as the totals stays so: the only opposite that does not fit is itself too wide for a total.
+    # Keep the width of the totals: the only value whose negation does not fit is too wide for a total itself.
     fits = {name: types[name] == pl.Int64 or not types[name].is_integer() for name in node.amounts}
     wide = [pl.col(name) if fits[name] else pl.col(name).cast(pl.Int128) for name in node.amounts]
     amounts = [
@@ -176,9 +176,9 @@ def _amounts(stage: Typed, values: pl.DataFrame, sign: int) -> pl.DataFrame:
 def add_amounts(
     stage: str, run_schema: RunSchema, changes: pl.DataFrame, former: pl.DataFrame, *, told: bool = True
 ) -> Step:
-    """Totals after some changes, which are `added` up, with an update where changes are to be `told`.
+    """Add changes to totals, with an update if `is_followed`.
 
-    Raises CorruptionError when one falls below zero that cannot.
+    Raises CorruptionError if an unsigned total becomes negative.
     """
     content = added(stage, pl.concat([former, changes]), run_schema) if former.height else changes
     _check_totals(stage, run_schema, content)
@@ -200,7 +200,7 @@ def _check_totals(stage: str, run_schema: RunSchema, content: pl.DataFrame) -> N
 
 
 def added(stage: str, frame: pl.DataFrame, run_schema: RunSchema) -> pl.DataFrame:
-    """One row per key, sorted, with the sums of its amounts, exactly; keys whose sums are all zero are left out."""
+    """Return one row per key, sorted, with the exact sums of its amounts; keys whose sums are all zero are dropped."""
     schema = run_schema.empty.schema
     amounts = [
         pl.col(name).cast(pl.Int128).sum() if schema[name].is_integer() else pl.col(name).sum()
@@ -216,14 +216,14 @@ def added(stage: str, frame: pl.DataFrame, run_schema: RunSchema) -> pl.DataFram
 
 
 def _lasting(totals: pl.DataFrame, run_schema: RunSchema) -> pl.DataFrame:
-    """Totals of distinct keys, sorted, without those that are all zero."""
+    """Return totals of distinct keys, sorted, without those that are all zero."""
     if not all((totals[name] != 0).all() for name in run_schema.amounts):
         totals = totals.filter(pl.any_horizontal(pl.col(name) != 0 for name in run_schema.amounts))
     return run_schema.order.sort(totals)
 
 
 def _narrowed(stage: str, frame: pl.DataFrame, run_schema: RunSchema) -> pl.DataFrame:
-    """Rows in the types of the totals. Raises UpdateError where an amount, or its opposite, does not fit."""
+    """Cast rows to the types of the totals. Raises UpdateError if an amount or its negation does not fit."""
     beyond = []
     for name in run_schema.amounts:
         dtype = frame.schema[name]
@@ -234,14 +234,14 @@ def _narrowed(stage: str, frame: pl.DataFrame, run_schema: RunSchema) -> pl.Data
             continue
         beyond.append(~pl.col(name).to_physical().is_between(-_MOST_DIGITS, _MOST_DIGITS))
         if f"{_ESTIMATE}{name}" in frame.columns:
-            # Sums of 128 bits wrap around: the true one differs by multiples of 2**128, about 3.4e38.
+            # 128-bit sums wrap around: a wrapped sum differs from the true one by a multiple of 2**128, about 3.4e38.
             beyond.append(pl.col(f"{_ESTIMATE}{name}").abs() > 1.5 * 10.0 ** (38 - dtype.scale))
     if beyond and frame.select(pl.any_horizontal(beyond).any()).item():
         raise _too_wide(stage, run_schema)
     types = run_schema.empty.schema
     if frame.schema == types:
         return frame
-    # Column by column: a cast of the frame is a query.
+    # Cast column by column, because casting a frame builds a query.
     return pl.DataFrame(
         [
             own if own.dtype == types[name] else own.cast(types[name])
@@ -260,7 +260,7 @@ def _too_wide(stage: str, run_schema: RunSchema) -> UpdateError:
 
 
 def _update(run_schema: RunSchema, changes: pl.DataFrame, former: pl.DataFrame) -> pl.DataFrame:
-    """What the totals of the changed keys are, and what they were."""
+    """Return the update of the changed keys, with current and former totals."""
     before = {name: f"{BEFORE}_{name}" for name in run_schema.amounts}
     rows = run_schema.group.beside(changes, former.rename(before))
     now = {name: pl.col(name) + pl.col(was).fill_null(0) for name, was in before.items()}

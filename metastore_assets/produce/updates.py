@@ -1,4 +1,4 @@
-"""Updates: what changed, by key. Their rules, their checks, and their files."""
+"""Updates: changes by key, their rules, their validation, and their files."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from metastore_assets.produce.run_schema import RunSchema
 
 CHANGES = ADD, UPDATE, DELETE = "add", "update", "delete"
 BEFORE = "_before"
-"""`_before_<amount>`: column of a sum stage's update with the total that was; null where there was none."""
+"""Prefix of a sum stage's update column `_before_<amount>`, the former total; null if there was none."""
 
 External: TypeAlias = "pa.Table | pa.RecordBatch | Iterable[pa.RecordBatch]"
-"""An update as a source gives it: `_change`, key columns, value columns."""
+"""An update as a source provides it: `_change`, key columns, value columns."""
 
 
 def update_schema(rows: Rows, *, sums: bool = False) -> RunSchema:
-    """Files of updates: sorted by key, the rows of a key in group order."""
+    """Return the schema of update files: sorted by key, the rows of a key in group order."""
     before = [field.with_name(f"{BEFORE}_{field.name}") for field in rows.value] if sums else []
     schema = pa.schema([pa.field(CHANGE, pa.string(), nullable=False), *rows.schema, *before])
-    # Plain files of rows: what `amounts` are for is not wanted here, nor is there anything GONE.
+    # Plain files of rows: no amounts to add up, and no tombstones.
     return RunSchema(schema, rows.order, len(rows.key), len(rows.key), plain=True)
 
 
 def checked(root: str, rows: Rows, update: External, *, sort: bool) -> Iterator[pl.DataFrame]:
-    """The update as frames. Raises UpdateError where it breaks the rules, wherever in it that is.
+    """Yield an update as validated frames. Raises UpdateError if any row breaks the rules.
 
-    Keys do not decrease, so that the rows of each are together; a key has one `delete`, or one or more `add` or
-    `update`, which mean the same. With `sort`, an update that is not sorted is sorted first, in memory.
+    Keys must not decrease, so the rows of a key are adjacent. A key has one `delete`, or any number of `add` and
+    `update` rows, which mean the same. With `sort`, an unsorted update is sorted in memory first.
     """
     schema = pa.schema([pa.field(CHANGE, pa.string()), *rows.schema])
     frames: Iterator[pl.DataFrame] = (
@@ -53,11 +53,11 @@ def checked(root: str, rows: Rows, update: External, *, sort: bool) -> Iterator[
 
 
 def typed_tables(root: str, schema: pa.Schema, update: External) -> Iterator[pa.Table]:
-    """What a source gives, in the types of `schema`, which names columns that it has. Raises UpdateError."""
+    """Yield the source's tables in the types of `schema`, whose columns they must have. Raises UpdateError."""
     if isinstance(update, pa.RecordBatch):
         update = pa.Table.from_batches([update])
     if isinstance(update, pa.Table):
-        # One without rows has its columns checked all the same.
+        # Columns are validated even if there are no rows.
         update = update.to_batches(max_chunksize=1 << 20) or [pa.RecordBatch.from_pylist([], schema=update.schema)]
     for batch in update:
         table = pa.Table.from_batches([batch])
@@ -98,10 +98,10 @@ def _check(root: str, rows: Rows, frame: pl.DataFrame) -> None:
 
 
 def key_text(key: pl.DataFrame) -> str:
-    """A key as a person would write it."""
+    """Format a key for messages."""
     values: tuple[Any, ...]
     try:
         values = key.row(0)
-    except (OverflowError, ValueError):  # a time that Python does not have
+    except (OverflowError, ValueError):  # Python cannot represent the time
         values = key.select(pl.all().cast(pl.String)).row(0)
     return repr(values[0]) if len(values) == 1 else repr(values)

@@ -1,4 +1,4 @@
-"""Reading a version: content, key-mappings and updates of stages, as tables or piece by piece."""
+"""Read a version: content, key-mappings and updates of stages, as tables or in batches."""
 
 from __future__ import annotations
 
@@ -25,31 +25,31 @@ from metastore_assets.produce.updates import ADD, CHANGES, update_schema
 from metastore_assets.store.objects import ObjectStore
 
 _TOGETHER = 1_000_000
-"""Rows of one key that come in one piece, whatever else does."""
+"""Maximum number of rows of one key that are returned in one batch."""
 
 
 class RunInfo(NamedTuple):
-    """One file that a stage's content or key-mappings are made of."""
+    """One file of a stage's content or key-mappings."""
 
     dataset: str
     """`content` or `mappings`."""
     shard: int | None
-    """Number of the range of keys that it is of; None at level 0, which is of all."""
+    """Number of its shard; None at level 0, which spans all shards."""
     level: int
     rows: int
     path: str
 
 
 class View:
-    """One state, or version. Stays readable until it is expired, whatever is published in the meantime.
+    """One state or version. It stays readable until it expires, whatever is published in the meantime.
 
-    Reading it after that raises VersionNotFoundError.
+    Reading an expired one raises VersionNotFoundError.
     """
 
     def __init__(
         self, storage: ObjectStore, graph: Mapping[str, Typed], state: FlowState, manifest: Manifest | None = None
     ) -> None:
-        """`manifest` names the state where the dataflow has published it itself."""
+        """Create a view of a state; `manifest` is its manifest if the dataflow published it."""
         self._storage = storage
         self._graph = graph
         self._state = state
@@ -57,26 +57,26 @@ class View:
 
     @property
     def number(self) -> int:
-        """1, 2, 3, …; 0 for the empty state before the first version. Raises GraphError for a state of no version."""
+        """The version number: 1, 2, 3, …, or 0 before the first version. Raises GraphError for an unpublished state."""
         if self._manifest is None:
             raise GraphError("this is the view of a state, which has no number: whoever published it knows its version")
         return self._manifest.number
 
     @property
     def sources(self) -> Mapping[str, int]:
-        """The last version of its source that each root has, where sources count them."""
+        """The last version of its source that each root has applied, if the source has versions."""
         return self._state.sources
 
     def content(self, stage: str) -> pa.Table:
-        """All rows (target key, source key, value), by target key, source key, and position."""
+        """Return all rows (target key, source key, value), by target key, source key and position."""
         return _whole(self.content_batches(stage), self._typed(stage).content.schema)
 
     def content_batches(self, stage: str) -> Iterator[pa.RecordBatch]:
-        """The same piece by piece: no target key of up to a million rows is split between two."""
+        """Yield the content in batches. A target key with up to a million rows is not split."""
         return self._batches(stage, self._typed(stage).content, "content")
 
     def batches_from(self, stage: str, key: pa.Table) -> Iterator[pa.RecordBatch]:
-        """The rows of a stage from a target key on, which need not exist, piece by piece: a table of one row."""
+        """Yield a stage's rows in batches, starting at a target key (a one-row table), which need not exist."""
         typed = self._typed(stage)
         names = typed.content.group.columns
         schema = pa.schema([typed.content.schema.field(name) for name in names])
@@ -87,23 +87,23 @@ class View:
                     yield from table_of(frame, typed.content.schema).combine_chunks().to_batches()
 
     def mappings(self, stage: str) -> pa.Table:
-        """The set of (source key, target key), by both. Raises GraphError for roots and sums, which have none."""
+        """Return the set of (source key, target key), by both. Raises GraphError for roots and sums, which have none."""
         run_schema = self._typed(stage).mappings
         if run_schema is None:
             raise GraphError(f"{stage!r} is a root or a sum: it has no key-mappings")
         return _whole(self._batches(stage, run_schema, "mappings"), run_schema.schema)
 
     def update(self, stage: str) -> pa.Table:
-        """What changed since the version before: `_change`, key and value columns, by key.
+        """Return the changes since the version before: `_change`, key and value columns, by key.
 
-        `add`, `update` and `delete`; a key that is added or updated comes with all its values, the first of an added
-        one says `add`, the others `update`.
+        `_change` is `add`, `update` or `delete`. An added or updated key comes with all its values. The first row of an
+        added key says `add`, all other rows say `update`.
         """
         schema = self._update_schema(stage).schema
         return _whole(self.update_batches(stage), schema)
 
     def update_batches(self, stage: str) -> Iterator[pa.RecordBatch]:
-        """The same piece by piece."""
+        """Yield the update in batches."""
         run_schema = self._update_schema(stage)
         self._check_followed(stage)
         state = self._state.stages.get(stage)
@@ -117,7 +117,7 @@ class View:
                     yield from table_of(frame, run_schema.schema).to_batches()
 
     def change_counts(self, stage: str) -> dict[str, int]:
-        """How many rows of the update say `add`, `update` and `delete`; reads no file."""
+        """Count the `add`, `update` and `delete` rows of the update without reading a file."""
         self._update_schema(stage)
         self._check_followed(stage)
         state = self._state.stages.get(stage)
@@ -130,12 +130,12 @@ class View:
         return counts
 
     def is_reset(self, stage: str) -> bool:
-        """Whether the stage was built anew in this version, so that its update adds all there is."""
+        """Return whether the stage was rebuilt in this version, so that its update adds all rows."""
         state = self._state.stages.get(stage)
         return state is not None and state.reset
 
     def groups(self, stage: str, keys: pa.Table | None = None) -> pa.Table:
-        """Key and value columns by target key, of all keys or of some."""
+        """Return key and value columns by target key, for all keys or for some."""
         typed = self._typed(stage)
         if keys is None:
             return self.content(stage).select(typed.rows.schema.names)
@@ -147,9 +147,11 @@ class View:
         return table_of(whole, typed.rows.schema)
 
     def beginning(self, stage: str, prefixes: pa.Table) -> pa.Table:
-        """Key and value columns of a sum stage whose keys begin as some: `prefixes` has the first key columns.
+        """Return key and value columns of a sum stage's keys that start with one of some prefixes.
 
-        Raises GraphError where it is no sum stage.
+        Args:
+            stage: A sum stage; GraphError otherwise.
+            prefixes: Rows of the first key columns.
         """
         typed = self._typed(stage)
         order = typed.rows.order.first(prefixes.num_columns)
@@ -162,14 +164,16 @@ class View:
         return table_of(pl.concat([typed.content.empty, *frames]), typed.rows.schema)
 
     def ranks(self, stage: str, amount: str) -> Ranks:
-        """Ranks of the keys of a sum stage by one of its totals. Raises GraphError where it has none."""
+        """Return the ranks of a sum stage's keys by one of its totals. Raises GraphError if the stage has no such
+        total.
+        """
         typed = self._typed(stage)
         datasets = self._dataset(stage, typed.content, "content")
         nothing = Dataset(self._storage, typed.content, State(typed.content.empty_keys))
         return Ranks(stage, datasets[0] if datasets else nothing, amount)
 
     def runs(self, stage: str) -> list[RunInfo]:
-        """The files that content and key-mappings are made of."""
+        """Return the files of content and key-mappings."""
         self._typed(stage)
         state = self._state.stages.get(stage)
         found: list[RunInfo] = []
@@ -200,7 +204,7 @@ class View:
         return update_schema(typed.rows, sums=isinstance(typed.node, SumStage))
 
     def _dataset(self, stage: str, run_schema: RunSchema, name: str) -> list[Dataset]:
-        """The dataset, or none where the stage has no state yet."""
+        """Return the dataset in a list, which is empty if the stage has no state yet."""
         self._check_form(stage)
         state: StageState | None = self._state.stages.get(stage)
         own: State | None = getattr(state, name) if state else None
@@ -218,11 +222,11 @@ class View:
         for dataset in self._dataset(stage, run_schema, name):
             with self._there():
                 frames = dataset.scan().frames
-                if not run_schema.amounts:  # of which a key has one row
+                if not run_schema.amounts:  # a sum has one row per key
                     pieces = grouped(([frame] for frame in frames), run_schema.group, _TOGETHER)
                     frames = (frame for piece in pieces for frame in piece.frames)
                 for frame in frames:
-                    # As one piece, so that no target key is split, however many frames it came in.
+                    # Combine the frames into one batch, so that no target key is split.
                     yield from table_of(frame, run_schema.schema).combine_chunks().to_batches()
 
     def _text(self) -> str:
@@ -231,13 +235,13 @@ class View:
 
     @contextmanager
     def _there(self) -> Iterator[None]:
-        """Tells a version that has been expired from a file that is missing."""
+        """Distinguish an expired version from a missing file."""
         try:
             yield
         except ObjectNotFoundError as error:
             if self._manifest is None:
                 raise VersionNotFoundError(f"{self._text()} has been expired: open a newer one ({error})") from error
-            # Raises where the whole version is gone.
+            # Raises if the whole version has expired.
             newest = Manifests(self._storage).read(self.number)
             if newest.document == self._manifest.document:
                 raise
