@@ -44,7 +44,7 @@ def run() -> list[Row]:
     for _ in range(COMMITS):
         gone = draw.choice(len(live), CHANGED // 2, replace=False)
         came = np.concatenate([draw.choice(live, CHANGED // 4), draw.choice(2**50, CHANGED // 4)])
-        deltas = [Delta(_rows(came)), Delta(_rows(live[gone]), gone=True)]
+        deltas = [Delta(_rows(came)), Delta(_rows(live[gone]), removed=True)]
         before, started = state, time.perf_counter()
         state = flow.step(before, {delta_name("int64"): deltas})
         times.append(time.perf_counter() - started)

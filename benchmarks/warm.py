@@ -154,13 +154,13 @@ def _await_version(port: int, version: int) -> float:
     """When the webserver told of it."""
     ends = time.monotonic() + 600
     while time.monotonic() < ends:
-        if _told(port) == version:
+        if _read_port(port) == version:
             return time.time()
         time.sleep(0.1)
     raise TimeoutError(f"version {version} is not seen")
 
 
-def _told(port: int) -> int | None:
+def _read_port(port: int) -> int | None:
     request = Request(
         f"http://127.0.0.1:{port}/graphql", json.dumps({"query": _QUERY}).encode(), {"Content-Type": "application/json"}
     )

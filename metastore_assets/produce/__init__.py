@@ -3,7 +3,7 @@
 from metastore_assets.produce.dataflow import Dataflow
 from metastore_assets.produce.graph import Typed, typed_graph
 from metastore_assets.produce.loading import Loader
-from metastore_assets.produce.perkey import Port
+from metastore_assets.produce.per_key import Port
 from metastore_assets.produce.ranks import Ranks
 from metastore_assets.produce.rows import Rows
 from metastore_assets.produce.runs import Run

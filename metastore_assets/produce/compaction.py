@@ -15,7 +15,8 @@ from typing import Protocol
 import polars as pl
 
 from metastore_assets.produce.dataset import Dataset, Shard, State, merged
-from metastore_assets.produce.run_schema import GONE, RunSchema
+from metastore_assets.produce.runner import TaskRunner
+from metastore_assets.produce.run_schema import TOMBSTONE, RunSchema
 from metastore_assets.produce.runs import KeyRange, Run, RunWriter, read_run
 from metastore_assets.produce.settings import Settings
 from metastore_assets.store.objects import ObjectStore
@@ -23,7 +24,7 @@ from metastore_assets.tasks.runner import TaskRunner
 
 BASE_LEVEL = 100
 """Level of a run that holds a whole shard."""
-_GONE_WEIGHT = 4
+_TOMBSTONE_WEIGHT = 4
 """Weight of a tombstone row in the choice of merges: tombstones disappear sooner if they are merged sooner."""
 
 
@@ -40,7 +41,7 @@ Pieces = list[tuple[Run, pl.DataFrame]]
 """Consecutive runs, each with its greatest key."""
 
 
-def compacted(dataset: Dataset, work: Work, *, unlimited: bool) -> State:
+def compact_dataset(dataset: Dataset, work: Work, *, unlimited: bool) -> State:
     """Return the state after all due merges that the credit allows; `unlimited` ignores the credit."""
     state = dataset.state
     while True:
@@ -50,16 +51,16 @@ def compacted(dataset: Dataset, work: Work, *, unlimited: bool) -> State:
         state = replace(job.run(replace(dataset, state=state), work), credit=max(0, state.credit - job.cost))
 
 
-def rewritten(dataset: Dataset, work: Work) -> State:
-    """Return the state with one run per shard and an empty level 0. Shards are split and joined to their target size."""
+def rewrite_dataset(dataset: Dataset, work: Work) -> State:
+    """Return the state with one run per shard and an empty level 0, with shards of about the target size."""
     state = dataset.state
     ranges = _joined(state, work.settings)
     tasks = [_RewriteTask(dataset, work.folder, work.settings, key_range) for key_range in ranges]
     pieces = work.runner.map(_rewrite, tasks)
-    return replace(assembled(state, list(zip(pieces, ranges, strict=True))), credit=0)
+    return replace(assemble_state(state, list(zip(pieces, ranges, strict=True))), credit=0)
 
 
-def assembled(state: State, results: Sequence[tuple[Pieces, KeyRange]]) -> State:
+def assemble_state(state: State, results: Sequence[tuple[Pieces, KeyRange]]) -> State:
     """Return the state whose shards are the given consecutive pieces, with an empty level 0."""
     shards: list[Shard] = []
     bounds: list[pl.DataFrame] = []
@@ -125,7 +126,9 @@ class _Flush:
     def run(self, dataset: Dataset, work: Work) -> State:
         state = dataset.state
         tasks = [
-            _MergeTask(dataset, work.folder, work.settings, state.level0, key_range, 1, keep_gone=bool(shard.runs))
+            _MergeTask(
+                dataset, work.folder, work.settings, state.level0, key_range, 1, keep_tombstones=bool(shard.runs)
+            )
             for shard, key_range in zip(state.shards, state.ranges(), strict=True)
         ]
         new = work.runner.map(_merge, tasks)
@@ -144,12 +147,14 @@ class _Tier:
     def run(self, dataset: Dataset, work: Work) -> State:
         state = dataset.state
         runs = state.shards[self.shard].runs
-        kept, taken = runs[: -self.count], runs[-self.count :]
+        older_runs, taken = runs[: -self.count], runs[-self.count :]
         level = taken[-1].level + 1
         key_range = state.ranges()[self.shard]
-        task = _MergeTask(dataset, work.folder, work.settings, taken, key_range, level, keep_gone=bool(kept))
+        task = _MergeTask(
+            dataset, work.folder, work.settings, taken, key_range, level, keep_tombstones=bool(older_runs)
+        )
         (new,) = work.runner.map(_merge, [task])
-        return _with_shard(state, self.shard, [Shard((*kept, *new))], [])
+        return _with_shard(state, self.shard, [Shard((*older_runs, *new))], [])
 
 
 @dataclass(frozen=True)
@@ -193,7 +198,7 @@ def _most_urgent(state: State, settings: Settings, *, unlimited: bool) -> _Job |
 def _due(state: State, number: int, shard: Shard, settings: Settings) -> list[_Job]:
     newer = [run for run in shard.runs if run.level != BASE_LEVEL]
     base = sum(run.rows for run in shard.runs if run.level == BASE_LEVEL)
-    weight = sum(run.rows + (_GONE_WEIGHT - 1) * run.gone for run in newer)
+    weight = sum(run.rows + (_TOMBSTONE_WEIGHT - 1) * run.tombstones for run in newer)
     if weight > settings.base_share * base:
         return [_base(state, number)]
     tail = [run for run in newer if run.level == newer[-1].level]
@@ -212,8 +217,8 @@ def _joined(state: State, settings: Settings) -> list[KeyRange]:
     for shard, key_range in zip(state.shards, state.ranges(), strict=True):
         rows = sum(run.rows for run in shard.runs)
         if result and (result[-1][1] + rows) * 2 <= settings.target_rows:
-            former, so_far = result[-1]
-            result[-1] = KeyRange(former.after, key_range.until), so_far + rows
+            previous, so_far = result[-1]
+            result[-1] = KeyRange(previous.after, key_range.until), so_far + rows
         else:
             result.append((key_range, rows))
     return [key_range for key_range, _ in result]
@@ -227,7 +232,7 @@ class _MergeTask:
     runs: tuple[Run, ...]
     key_range: KeyRange
     level: int
-    keep_gone: bool
+    keep_tombstones: bool
 
 
 def _merge(task: _MergeTask) -> list[Run]:
@@ -238,7 +243,7 @@ def _merge(task: _MergeTask) -> list[Run]:
         runs = reversed(task.runs)
         streams = [read_run(task.dataset.storage, run, run_schema, task.key_range) for run in runs]
         for frame in merged(streams, run_schema):
-            writer.write(frame if run_schema.amounts or task.keep_gone else frame.filter(~pl.col(GONE)))
+            writer.write(frame if run_schema.amounts or task.keep_tombstones else frame.filter(~pl.col(TOMBSTONE)))
     return [writer.run(task.level)] if writer.rows else []
 
 
@@ -268,7 +273,7 @@ def _rows(state: State, key_range: KeyRange, run_schema: RunSchema) -> int:
     """Count the rows in the shards of a range of whole shards; level 0 counts only if the range is everything."""
     inside = [
         sum(run.rows for run in shard.runs)
-        for shard, own in zip(state.shards, state.ranges(), strict=True)
-        if own.until is None or key_range.filter(own.until, run_schema.group).height
+        for shard, shard_range in zip(state.shards, state.ranges(), strict=True)
+        if shard_range.until is None or key_range.filter(shard_range.until, run_schema.group).height
     ]
     return sum(inside) + (sum(run.rows for run in state.level0) if len(inside) == len(state.shards) else 0)

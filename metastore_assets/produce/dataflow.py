@@ -10,7 +10,8 @@ from typing import TypeAlias
 from metastore_assets.errors import GraphError, UpdateError, VersionConflictError
 from metastore_assets.produce.dataset import State
 from metastore_assets.produce.environment import Environment
-from metastore_assets.produce.evolution import Given, fed_by, received, stepped, tidied
+from metastore_assets.produce.runner import TaskRunner, InProcessRunner
+from metastore_assets.produce.flow_step import StepInput, compact_state, fed_by, receive_update, step_flow
 from metastore_assets.produce.graph import Typed, typed_graph
 from metastore_assets.produce.loading import Loader
 from metastore_assets.produce.manifest import DATA, Manifest, Manifests
@@ -35,7 +36,7 @@ Update: TypeAlias = "External | Sequence[Delta]"
 class Dataflow:
     """Roots and stages over one storage.
 
-    `step`, `load`, `rebuilt` and `compacted` are pure: they return a new state, write new files, and change no file.
+    `step`, `load`, `rebuild_state` and `compact_state` are pure: they return a new state and only add files.
     The caller publishes the state by referencing it in a document, or drops it with `discard`.
 
     `advance`, `rebuild`, `compact`, `version` and `expire` manage versions in the dataflow's own storage. Several
@@ -99,11 +100,11 @@ class Dataflow:
         """
         env = self._environment()
         try:
-            given = self._given(env, updates, versions or {}, state.sources, sort=sort)
-            fresh = given.beyond(state.sources)
-            if (updates or versions) and fresh.is_nothing:
+            step_input = self._step_input(env, updates, versions or {}, state.sources, sort=sort)
+            new_input = step_input.beyond(state.sources)
+            if (updates or versions) and new_input.is_nothing:
                 return state
-            return stepped(env, self._graph, state, fresh, set())
+            return step_flow(env, self._graph, state, new_input, set())
         finally:
             self._storage.delete(env.scratch)
 
@@ -127,7 +128,7 @@ class Dataflow:
         try:
             loaded = {name: self._loaded(env, name, rows) for name, rows in content.items()}
             rebuilt = fed_by(self._graph, loaded.keys()) - loaded.keys()
-            return stepped(env, self._graph, state, Given(sources=dict(versions or {}), loaded=loaded), rebuilt)
+            return step_flow(env, self._graph, state, StepInput(sources=dict(versions or {}), loaded=loaded), rebuilt)
         except BaseException:
             env.scratch.extend(env.written)
             raise
@@ -138,7 +139,7 @@ class Dataflow:
         """Return a writer of runs for `load`, usable in this process or in tasks."""
         return Loader.of(self._typed(stage), self._storage, self._folder, self._settings)
 
-    def rebuilt(self, state: FlowState, *names: str) -> FlowState:
+    def rebuild_state(self, state: FlowState, *names: str) -> FlowState:
         """Return the state with some stages, and all stages they feed, rebuilt. Roots become empty. See `rebuild`."""
         env = self._environment()
         try:
@@ -146,12 +147,12 @@ class Dataflow:
         finally:
             self._storage.delete(env.scratch)
 
-    def compacted(self, state: FlowState, *, full: bool = False) -> FlowState:
+    def compact_state(self, state: FlowState, *, full: bool = False) -> FlowState:
         """Return a state with the same content after all due merges; `full` leaves one run per key range.
 
         The result equals `state` if no merge is due. Raises StageChangedError.
         """
-        return tidied(self._environment(), self._graph, state, full=full)
+        return compact_state(self._environment(), self._graph, state, full=full)
 
     def discard(self, state: FlowState, base: FlowState) -> None:
         """Delete the files of an unpublished state, except those that its base state references."""
@@ -181,13 +182,13 @@ class Dataflow:
         env = self._environment()
         try:
             latest = self._manifests.latest()
-            given = self._given(env, updates, versions or {}, latest.state.sources, sort=sort)
+            step_input = self._step_input(env, updates, versions or {}, latest.state.sources, sort=sort)
 
             def plan(base: FlowState) -> FlowState | None:
-                fresh = given.beyond(base.sources)
-                if (updates or versions) and fresh.is_nothing:
+                new_input = step_input.beyond(base.sources)
+                if (updates or versions) and new_input.is_nothing:
                     return None
-                return stepped(env.again(), self._graph, base, fresh, set())
+                return step_flow(env.again(), self._graph, base, new_input, set())
 
             return self._publish(plan, env.scratch)
         finally:
@@ -212,7 +213,7 @@ class Dataflow:
         one of them has no effect. Raises StageChangedError.
         """
         base = self._manifests.latest()
-        state = self.compacted(base.state, full=full)
+        state = self.compact_state(base.state, full=full)
         if state.paths() == base.state.paths():
             return False
         try:
@@ -245,7 +246,7 @@ class Dataflow:
             f"{self._storage.uri()}: other processes published {_ATTEMPTS} versions while this one was made; try again"
         )
 
-    def _given(
+    def _step_input(
         self,
         env: Environment,
         updates: Mapping[str, Update],
@@ -253,7 +254,7 @@ class Dataflow:
         applied: Mapping[str, int],
         *,
         sort: bool,
-    ) -> Given:
+    ) -> StepInput:
         """Return the validated input that has not been applied yet."""
         self._check_roots({*updates, *versions})
         parts: dict[str, Part] = {}
@@ -264,8 +265,8 @@ class Dataflow:
             if isinstance(self._typed(name).node, DeltaRoot):
                 deltas[name] = _deltas(name, update)
             else:
-                parts[name] = received(env, self._typed(name), update, sort=sort)
-        return Given(parts, deltas, dict(versions))
+                parts[name] = receive_update(env, self._typed(name), update, sort=sort)
+        return StepInput(parts, deltas, dict(versions))
 
     def _loaded(self, env: Environment, name: str, rows: External | Sequence[Run]) -> State:
         """Return the given content as a dataset state."""
@@ -277,7 +278,7 @@ class Dataflow:
 
     def _rebuilt(self, env: Environment, base: FlowState, names: Sequence[str]) -> FlowState:
         wanted = fed_by(self._graph, {self._typed(name).name for name in names})
-        return stepped(env, self._graph, base, Given(), wanted)
+        return step_flow(env, self._graph, base, StepInput(), wanted)
 
     def _environment(self) -> Environment:
         return Environment(self._storage, self._folder, self._runner, self._settings, self._check, [])

@@ -11,7 +11,7 @@ import polars as pl
 
 from metastore_assets.produce.lookup import find_in_run
 from metastore_assets.produce.order import Order
-from metastore_assets.produce.run_schema import GONE, RunSchema
+from metastore_assets.produce.run_schema import TOMBSTONE, RunSchema
 from metastore_assets.produce.runs import EVERYTHING, KeyRange, Run, footer_of, read_run
 from metastore_assets.produce.streams import Stream, aligned
 from metastore_assets.store.objects import ObjectStore
@@ -91,15 +91,17 @@ class Dataset:
         """
         run_schema, state = self.run_schema, self.state
         columns = run_schema.schema.names if columns is None else columns
-        names = [name for name in run_schema.file_schema.names if name in (*columns, GONE)]
+        names = [name for name in run_schema.file_schema.names if name in (*columns, TOMBSTONE)]
         keys = key_range.filter(keys, run_schema.group)
         # Read the runs of level 0 once, whatever the number of shards.
-        newest = pl.concat([run_schema.empty[:, names], *merged(self._found(state.level0, keys, names), run_schema)])
+        newest = pl.concat(
+            [run_schema.empty[:, names], *merged(self._lookup_runs(state.level0, keys, names), run_schema)]
+        )
         frames = [self._empty[:, list(columns)]]
         split = zip(state.split(keys, run_schema.group), state.split(newest, run_schema.group), strict=True)
-        for shard, (own, newer) in zip(state.shards, split, strict=True):
-            if own.height:
-                streams = [Stream([newer], newer.clear()), *self._found(shard.runs, own, names)]
+        for shard, (shard_keys, newer) in zip(state.shards, split, strict=True):
+            if shard_keys.height:
+                streams = [Stream([newer], newer.clear()), *self._lookup_runs(shard.runs, shard_keys, names)]
                 frames += self._merged(streams)
         return pl.concat(frames)
 
@@ -108,29 +110,33 @@ class Dataset:
         run_schema, state = self.run_schema, self.state
         looked_up = replace(run_schema, group_columns=prefixes.width)
 
-        def found(runs: Sequence[Run], own: pl.DataFrame) -> list[Stream]:
+        def matches(runs: Sequence[Run], shard_keys: pl.DataFrame) -> list[Stream]:
             names = run_schema.schema.names
-            return [find_in_run(self.storage, run, looked_up, own, names) for run in reversed(runs) if own.height]
+            return [
+                find_in_run(self.storage, run, looked_up, shard_keys, names)
+                for run in reversed(runs)
+                if shard_keys.height
+            ]
 
-        newest = pl.concat([self._empty, *merged(found(state.level0, prefixes), run_schema)])
+        newest = pl.concat([self._empty, *merged(matches(state.level0, prefixes), run_schema)])
         frames = [self._empty]
         split = zip(state.shards, state.ranges(), state.split(newest, run_schema.group), strict=True)
         for shard, key_range, newer in split:
             # Keys that share a splitter's prefix may lie on both sides of the splitter.
-            own, begin = prefixes, looked_up.group
+            shard_keys, begin = prefixes, looked_up.group
             if key_range.after is not None:
-                own = own.filter(~begin.before(key_range.after))
+                shard_keys = shard_keys.filter(~begin.before(key_range.after))
             if key_range.until is not None:
-                own = own.filter(begin.before(key_range.until, inclusive=True))
-            frames += self._merged([Stream([newer], newer.clear()), *found(shard.runs, own)])
+                shard_keys = shard_keys.filter(begin.before(key_range.until, inclusive=True))
+            frames += self._merged([Stream([newer], newer.clear()), *matches(shard.runs, shard_keys)])
         return pl.concat(frames)
 
-    def crowded(self, limit: int) -> pl.DataFrame:
+    def find_hot_keys(self, limit: int) -> pl.DataFrame:
         """Return the keys that may have more than `limit` rows, sorted: those that fill row groups of half as many
         rows.
         """
         group = self.run_schema.group
-        found = [self.run_schema.empty_keys.with_columns(pl.lit(0, pl.Int64).alias(_ROWS))]
+        matches = [self.run_schema.empty_keys.with_columns(pl.lit(0, pl.Int64).alias(_ROWS))]
         for run in self.state.runs():
             if run.rows * 2 > limit:
                 footer = footer_of(self.storage, run.path)
@@ -139,11 +145,11 @@ class Dataset:
                     [pl.Series(_ROWS, sizes, pl.Int64), *footer.last.rename(_last_of).get_columns()]
                 )
                 full = (pl.col(name).eq_missing(pl.col(_last_of(name))) for name in group.columns)
-                found.append(ends.filter(pl.all_horizontal(full)).select(*group.columns, _ROWS))
-        rows = pl.concat(found).group_by(group.columns, maintain_order=True).agg(pl.col(_ROWS).sum())
+                matches.append(ends.filter(pl.all_horizontal(full)).select(*group.columns, _ROWS))
+        rows = pl.concat(matches).group_by(group.columns, maintain_order=True).agg(pl.col(_ROWS).sum())
         return group.sort(rows.filter(pl.col(_ROWS) * 2 > limit).select(group.columns))
 
-    def _found(self, runs: Sequence[Run], keys: pl.DataFrame, names: Sequence[str]) -> list[Stream]:
+    def _lookup_runs(self, runs: Sequence[Run], keys: pl.DataFrame, names: Sequence[str]) -> list[Stream]:
         """Return the rows of sorted keys in each run, the newest run first. Nothing is read if there are no keys."""
         runs = runs if keys.height else ()
         return [find_in_run(self.storage, run, self.run_schema, keys, names) for run in reversed(runs)]
@@ -153,8 +159,8 @@ class Dataset:
         return self.run_schema.empty[:, self.run_schema.schema.names]
 
     def _scan(self, key_range: KeyRange) -> Iterator[pl.DataFrame]:
-        for shard, own in zip(self.state.shards, self.state.ranges(), strict=True):
-            common = _intersection(own, key_range, self.run_schema)
+        for shard, shard_keys in zip(self.state.shards, self.state.ranges(), strict=True):
+            common = _intersection(shard_keys, key_range, self.run_schema)
             if common is not None:
                 runs = reversed((*shard.runs, *self.state.level0))
                 yield from self._merged([read_run(self.storage, run, self.run_schema, common) for run in runs])
@@ -163,8 +169,8 @@ class Dataset:
         for frame in merged(streams, self.run_schema):
             alive = frame
             if not self.run_schema.amounts:
-                alive = frame.filter(~pl.col(GONE)) if frame[GONE].any() else frame
-                alive = alive[:, [name for name in frame.columns if name != GONE]]
+                alive = frame.filter(~pl.col(TOMBSTONE)) if frame[TOMBSTONE].any() else frame
+                alive = alive[:, [name for name in frame.columns if name != TOMBSTONE]]
             if alive.height:
                 yield alive
 
@@ -217,15 +223,15 @@ def _last_of(name: str) -> str:
     return f"_last_{name}"
 
 
-def _intersection(own: KeyRange, other: KeyRange, run_schema: RunSchema) -> KeyRange | None:
+def _intersection(shard_keys: KeyRange, other: KeyRange, run_schema: RunSchema) -> KeyRange | None:
     """Return the intersection of two ranges, of which the first is open; None if it is certainly empty."""
     group = run_schema.group
-    after, closed = own.after, False
+    after, closed = shard_keys.after, False
     if other.after is not None and (after is None or after.filter(group.before(other.after)).height):
         after, closed = other.after, other.closed
-    until = own.until if other.until is None else other.until
-    if own.until is not None and other.until is not None:
-        until = group.least(pl.concat([own.until, other.until]))
+    until = shard_keys.until if other.until is None else other.until
+    if shard_keys.until is not None and other.until is not None:
+        until = group.least(pl.concat([shard_keys.until, other.until]))
     if after is not None and until is not None and not after.filter(group.before(until, inclusive=closed)).height:
         return None
     return KeyRange(after, until, closed)

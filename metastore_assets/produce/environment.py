@@ -29,7 +29,7 @@ class Environment:
     updates: dict[str, Part] = field(default_factory=dict)
     """Updates in memory, by node."""
     replaced: dict[str, pl.DataFrame] = field(default_factory=dict)
-    """All former rows of the keys of a node's update, by node, if they are few and were read."""
+    """All previous rows of the keys of a node's update, by node, if they are few and were read."""
     contents: dict[str, pl.DataFrame] = field(default_factory=dict)
     """All current rows of a sum stage, by node, if they are few and have changed."""
     deltas: Mapping[str, tuple[Delta, ...]] = field(default_factory=dict)

@@ -82,24 +82,24 @@ def typed_graph(nodes: Sequence[Node]) -> dict[str, Typed]:
     return result
 
 
-def _typed(node: Node, known: dict[str, Typed]) -> Typed:
+def _typed(node: Node, typed_nodes: dict[str, Typed]) -> Typed:
     if isinstance(node, Root | DeltaRoot):
         node.rows.check(node.name)
         return Typed(node, node.rows, node.rows.key, None, root_schema(node.rows), None, *_digests(node, node.rows, []))
     if isinstance(node, Stage):
         for name in (name for port in node.ports for name in port):
-            if isinstance(known[name].node, DeltaRoot):
+            if isinstance(typed_nodes[name].node, DeltaRoot):
                 raise GraphError(
                     f"stage {node.name!r} is fed by {name!r}, of which nothing is kept: it can feed sum stages only; "
                     "sum it up first, or declare it as a Root"
                 )
-    inputs = [_port_rows(node, port, known) for port in ports(node)]
+    inputs = [_port_rows(node, port, typed_nodes) for port in ports(node)]
     rows = node.target(inputs[0]) if isinstance(node, SumStage) else node.rows
     rows.check(node.name)
     if isinstance(node, Stage) and isinstance(node.preserve, SurrogateKey):
         node.preserve.check(node.name, rows)
     source = inputs[0].key
-    if not all(own.key.equals(source) for own in inputs):
+    if not all(rows_type.key.equals(source) for rows_type in inputs):
         raise GraphError(f"stage {node.name!r}: its ports have different keys; they meet by key")
     digests = _digests(node, rows, inputs)
     if isinstance(node, SumStage):
@@ -107,10 +107,10 @@ def _typed(node: Node, known: dict[str, Typed]) -> Typed:
     return Typed(node, rows, source, inputs[0], content_schema(rows, source), mapping_schema(rows, source), *digests)
 
 
-def _port_rows(node: Node, port: tuple[str, ...], known: dict[str, Typed]) -> Rows:
-    first = known[port[0]].rows
+def _port_rows(node: Node, port: tuple[str, ...], typed_nodes: dict[str, Typed]) -> Rows:
+    first = typed_nodes[port[0]].rows
     for feeder in port[1:]:
-        other = known[feeder].rows
+        other = typed_nodes[feeder].rows
         if not (other.key.equals(first.key) and other.value.equals(first.value)):
             raise GraphError(f"stage {node.name!r}: {port[0]!r} and {feeder!r} feed one port with rows of other types")
     return first
@@ -120,9 +120,12 @@ def _digests(node: Node, rows: Rows, inputs: list[Rows]) -> tuple[str, str]:
     """Return the fingerprint and the form digest of a node."""
     kind = type(node).__name__
     parts: list[object] = [kind, [list(port) for port in ports(node)]]
-    parts += [[_columns(own.key), _columns(own.value), list(own.descending)] for own in (rows, *inputs)]
+    parts += [
+        [_columns(rows_type.key), _columns(rows_type.value), list(rows_type.descending)]
+        for rows_type in (rows, *inputs)
+    ]
     form = [kind, _columns(rows.key), _columns(rows.value), list(rows.descending)]
-    form += [_columns(own.key) for own in inputs[:1]]
+    form += [_columns(rows_type.key) for rows_type in inputs[:1]]
     if isinstance(node, Stage):
         parts.append([node.revision, _hook(node.preserve)])
     if isinstance(node, SumStage):
@@ -144,8 +147,8 @@ def _hook(hook: Preserve | None) -> Any:
     if hook is None:
         return False
     if isinstance(hook, partial):
-        given = {**{str(number): value for number, value in enumerate(hook.args)}, **hook.keywords}
-        return [*_hook(hook.func), _held(given)]
+        arguments = {**{str(number): value for number, value in enumerate(hook.args)}, **hook.keywords}
+        return [*_hook(hook.func), _held(arguments)]
     held = getattr(hook, "__dict__", {})
     if is_dataclass(hook):
         held = {field.name: getattr(hook, field.name) for field in fields(hook)}

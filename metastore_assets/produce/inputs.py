@@ -23,7 +23,7 @@ _FIRST_KEYS = 16_384
 
 @dataclass(frozen=True)
 class Feeder:
-    """One feeder in one step: its former content and its update."""
+    """One feeder in one step: its previous content and its update."""
 
     name: str
     rows: Rows
@@ -32,14 +32,14 @@ class Feeder:
     """Its update, in key order; empty if nothing changed."""
     sums: bool
     replaced: pl.DataFrame | None = None
-    """All former rows of the updated keys, if they were read before."""
-    whole: bool = False
+    """All previous rows of the updated keys, if they were read before."""
+    is_full: bool = False
     """Whether the whole content counts as new, because the stage is rebuilt from the current content."""
 
     @property
     def update_rows(self) -> int:
         """Number of rows in the update."""
-        return self.content.state.rows if self.whole else part_rows(self.update)
+        return self.content.state.rows if self.is_full else part_rows(self.update)
 
     @property
     def run_schema(self) -> RunSchema:
@@ -49,14 +49,14 @@ class Feeder:
     def changed(self, key_range: KeyRange, order: Order) -> Iterator[pl.DataFrame]:
         """Return frames with the updated keys within a range of an order. A key may occur twice."""
         names = self.rows.key.names
-        if self.whole:
-            frames: Iterator[pl.DataFrame] = iter(self.content.scan(self._own(key_range, order)).frames)
+        if self.is_full:
+            frames: Iterator[pl.DataFrame] = iter(self.content.scan(self._own_range(key_range, order)).frames)
         else:
             frames = (
                 frame
                 for part in self.update
                 for frame in scan_part(
-                    self.content.storage, self.run_schema, part, self._own(key_range, order), names
+                    self.content.storage, self.run_schema, part, self._own_range(key_range, order), names
                 ).frames
             )
         for frame in frames:
@@ -65,21 +65,21 @@ class Feeder:
     def values(self, keys: pl.DataFrame) -> pl.DataFrame:
         """Return key and value columns of some keys after the update, in group order within a key."""
         names = self.rows.schema.names
-        if self.whole:
-            return self.former(keys)
+        if self.is_full:
+            return self.previous(keys)
         new = self.news(keys)
         untouched = self.rows.order.anti(keys, new)
         upserts = new.filter(pl.col(CHANGE) != DELETE)[:, names]
-        return pl.concat([upserts, self.former(untouched)]) if untouched.height else upserts
+        return pl.concat([upserts, self.previous(untouched)]) if untouched.height else upserts
 
     def news(self, keys: pl.DataFrame) -> pl.DataFrame:
         """Return the update's rows of some keys."""
         wanted = self.rows.order.sort(keys)
         storage, run_schema = self.content.storage, self.run_schema
-        found = [frame for part in self.update for frame in find_in_part(storage, run_schema, part, wanted).frames]
-        return pl.concat([run_schema.empty, *found])
+        matches = [frame for part in self.update for frame in find_in_part(storage, run_schema, part, wanted).frames]
+        return pl.concat([run_schema.empty, *matches])
 
-    def former(self, keys: pl.DataFrame) -> pl.DataFrame:
+    def previous(self, keys: pl.DataFrame) -> pl.DataFrame:
         """Return key and value columns of some keys in the content, in group order within a key."""
         return self.content.lookup(self.rows.order.sort(keys))[:, self.rows.schema.names]
 
@@ -87,15 +87,15 @@ class Feeder:
         """Return key and value columns of updated keys before the update, in group order within a key."""
         keys = self.rows.order.distinct(news)
         if self.replaced is None:
-            return self.former(keys)
+            return self.previous(keys)
         return self.rows.order.semi(self.replaced, keys)[:, self.rows.schema.names]
 
     def bounds(self) -> pl.DataFrame:
         """Return a sample of the updated keys, spread over the update."""
-        parts = tuple(self.content.state.runs()) if self.whole else self.update
+        parts = tuple(self.content.state.runs()) if self.is_full else self.update
         return part_bounds(self.content.storage, self.content.run_schema, parts)
 
-    def _own(self, key_range: KeyRange, order: Order) -> KeyRange:
+    def _own_range(self, key_range: KeyRange, order: Order) -> KeyRange:
         """Return the range if it is also a range of the feeder's order, else the range of everything."""
         return key_range if order == self.rows.order else EVERYTHING
 
@@ -152,7 +152,7 @@ class KeyChunks:
             yield self._keys[start : start + size]
             start += size
 
-    def told(self, keys: int, rows: int) -> None:
+    def record(self, keys: int, rows: int) -> None:
         """Record how many rows a chunk had."""
         self._seen_keys += keys
         self._seen_rows += rows

@@ -76,10 +76,12 @@ class Loader:
                 f"{uri} has the columns {', '.join(schema.names)}, not those of a run of {self.name!r}: "
                 f"{', '.join(self.run_schema.file_schema.names)}; write it with the stage's loader"
             )
-        ends = pl.concat([footer.first, footer.last]).with_row_index("_place")
+        ends = pl.concat([footer.first, footer.last]).with_row_index("_position")
         count = footer.first.height
-        ends = ends.select(pl.exclude("_place"), place=pl.col("_place") % count * 2 + pl.col("_place") // count)
-        if not self.run_schema.group.is_sorted(ends.sort("place").drop("place")):
+        ends = ends.select(
+            pl.exclude("_position"), position=pl.col("_position") % count * 2 + pl.col("_position") // count
+        )
+        if not self.run_schema.group.is_sorted(ends.sort("position").drop("position")):
             raise CorruptionError(f"{uri}: the keys of its row groups do not ascend; write it again")
         sums = tuple(sum(one) for one in zip(*footer.sums, strict=True))
         return Run(path, BASE_LEVEL, footer.metadata.num_rows, 0, sums)
@@ -137,10 +139,10 @@ class Loader:
                 f"what is loaded into {self.name!r} has the key {key_text(twice.select(group.columns)[0])} twice; "
                 "add up what belongs to one key first"
             )
-        sound = pl.all_horizontal(
+        is_valid = pl.all_horizontal(
             pl.col(*amounts).is_not_null(), *(pl.col(name) >= 0 for name in self.run_schema.unsigned)
         )
-        wrong = frame.filter(~(sound & pl.any_horizontal(pl.col(name) != 0 for name in amounts)).fill_null(False))
+        wrong = frame.filter(~(is_valid & pl.any_horizontal(pl.col(name) != 0 for name in amounts)).fill_null(False))
         if wrong.height:
             totals = ", ".join(f"{name} = {wrong[name][0]}" for name in amounts)
             raise UpdateError(

@@ -33,10 +33,10 @@ def find_in_run(
 ) -> Stream:
     """Return the rows of a run whose key is one of some sorted keys. `columns` must include the key columns."""
     names = list(columns)
-    return Stream(_found(storage, run, run_schema, keys, names), run_schema.empty[:, names])
+    return Stream(_read_candidates(storage, run, run_schema, keys, names), run_schema.empty[:, names])
 
 
-def _found(
+def _read_candidates(
     storage: ObjectStore, run: Run, run_schema: RunSchema, keys: pl.DataFrame, names: list[str]
 ) -> Iterator[pl.DataFrame]:
     footer = footer_of(storage, run.path)
@@ -76,14 +76,14 @@ class _Search:
             lead: The value of the first key column in all rows, if the table lacks that column.
         """
         order = self._order if lead is None else self._rest
-        places = _near(order, table.column(order.columns[0]), self._wanted(lead))
-        if places is None:
-            whole = table if lead is None else self._led(table, lead)
-            places = self._order.places(frame_of(whole.select(self._order.columns)), self._keys)
+        positions = _near(order, table.column(order.columns[0]), self._wanted(lead))
+        if positions is None:
+            with_lead = table if lead is None else self._led(table, lead)
+            positions = self._order.positions(frame_of(with_lead.select(self._order.columns)), self._keys)
         elif len(order.columns) > 1:
             self._is_exact = False
-        found = table.take(pa.array(places))
-        return found if lead is None else self._led(found, lead)
+        matches = table.take(pa.array(positions))
+        return matches if lead is None else self._led(matches, lead)
 
     def exact(self, candidates: pl.DataFrame) -> pl.DataFrame:
         """Return the rows whose key is one of the keys."""
@@ -95,8 +95,8 @@ class _Search:
     def _wanted(self, lead: str | None) -> npt.NDArray[Any] | None:
         """Return the first key column (after `lead`) of the keys as numbers, or None if it has no numbers."""
         if lead not in self._numbers:
-            own = self._keys[(self._keys[self._order.columns[0]] == lead).arg_true()]
-            self._numbers[lead] = _numbers(self._rest, own)
+            lead_keys = self._keys[(self._keys[self._order.columns[0]] == lead).arg_true()]
+            self._numbers[lead] = _numbers(self._rest, lead_keys)
         return self._numbers[lead]
 
 
@@ -145,19 +145,19 @@ def _candidates(
         def read(batch: _Batch) -> pa.Table:
             return file.read_row_groups(batch.numbers, columns=batch.names)
 
-        def found(batch: _Batch, table: pa.Table) -> pa.Table:
+        def matches(batch: _Batch, table: pa.Table) -> pa.Table:
             return search.candidates(table, batch.lead).select(names)
 
         if len(batches) == 1:
-            yield found(batches[0], read(batches[0]))
+            yield matches(batches[0], read(batches[0]))
             return
         reader = stack.enter_context(ThreadPoolExecutor(1))
-        ahead = reader.submit(read, batches[0])
+        prefetched = reader.submit(read, batches[0])
         for before, batch in pairwise(batches):
-            table = ahead.result()
-            ahead = reader.submit(read, batch)
-            yield found(before, table)
-        yield found(batches[-1], ahead.result())
+            table = prefetched.result()
+            prefetched = reader.submit(read, batch)
+            yield matches(before, table)
+        yield matches(batches[-1], prefetched.result())
 
 
 def _batches(footer: Footer, run_schema: RunSchema, numbers: Sequence[int], names: list[str]) -> Iterator[_Batch]:
@@ -165,20 +165,20 @@ def _batches(footer: Footer, run_schema: RunSchema, numbers: Sequence[int], name
     leads: list[str | None] = [None] * footer.first.height
     if len(run_schema.group.columns) > 1 and run_schema.file_schema.field(first).type == pa.string():
         ends = zip(footer.first[first].to_list(), footer.last[first].to_list(), strict=True)
-        leads = [own if own == last else None for own, last in ends]
+        leads = [lead_keys if lead_keys == last else None for lead_keys, last in ends]
     for lead, some in groupby(numbers, leads.__getitem__):
-        own = names if lead is None else [name for name in names if name != first]
-        is_small = all(_is_small(run_schema.file_schema.field(name).type) for name in own)
+        lead_keys = names if lead is None else [name for name in names if name != first]
+        is_small = all(_is_small(run_schema.file_schema.field(name).type) for name in lead_keys)
         waiting: list[int] = []
         rows = 0
         for number in some:
             more = footer.metadata.row_group(number).num_rows
             if waiting and (not is_small or rows + more > _TOGETHER):
-                yield _Batch(waiting, own, lead)
+                yield _Batch(waiting, lead_keys, lead)
                 waiting, rows = [], 0
             waiting.append(number)
             rows += more
-        yield _Batch(waiting, own, lead)
+        yield _Batch(waiting, lead_keys, lead)
 
 
 def _is_small(type_: pa.DataType) -> bool:

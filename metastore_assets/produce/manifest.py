@@ -67,12 +67,12 @@ class Manifests:
         """Return a version as it was compacted last. Raises VersionNotFoundError."""
         if number == 0:
             return NOTHING
-        found = self._last_of(number, self.latest())
-        if found is None:
+        manifest = self._last_of(number, self.latest())
+        if manifest is None:
             numbers = [one.number for one in map(self._there, self._documents.numbers()) if one is not None]
             there = f"{numbers[0]} to {numbers[-1]}" if numbers else "none"
             raise VersionNotFoundError(f"{self._storage.uri()} has no version {number}; there are: {there}")
-        return found
+        return manifest
 
     def publish(self, manifest: Manifest) -> None:
         """Publish a manifest as the newest. Raises VersionConflictError if its document number is taken."""
@@ -96,15 +96,15 @@ class Manifests:
             begin = self._there(documents[0])
             oldest.extend([begin.number] if begin else [])
             latest = self.latest()
-            kept = self._last_of(latest.number - keep + 1, latest)
-            return kept.document if kept else documents[0]
+            oldest_retained = self._last_of(latest.number - keep + 1, latest)
+            return oldest_retained.document if oldest_retained else documents[0]
 
         def unnamed(paths: pa.Array, documents: Sequence[int]) -> pa.Array:
             paths = paths.filter(pc.starts_with(paths, f"{self._folder}/"))
             # A manifest that a concurrent `expire` has just deleted names no files.
-            left = [manifest for manifest in map(self._there, documents) if manifest is not None]
-            oldest.extend(manifest.number for manifest in left[:1])
-            named = {path for manifest in left for path in manifest.state.paths()}
+            remaining = [manifest for manifest in map(self._there, documents) if manifest is not None]
+            oldest.extend(manifest.number for manifest in remaining[:1])
+            named = {path for manifest in remaining for path in manifest.state.paths()}
             return without(paths, pa.array(sorted(named), pa.string()))
 
         removed = expire(self._documents, first, unnamed, grace)
@@ -117,10 +117,10 @@ class Manifests:
         low, high = number, latest.document - (latest.number - number)
         while low < high:
             middle = (low + high + 1) // 2
-            found = self._there(middle)
-            low, high = (middle, high) if found is None or found.number <= number else (low, middle - 1)
-        found = self._there(low)
-        return found if found is not None and found.number == number else None
+            manifest = self._there(middle)
+            low, high = (middle, high) if manifest is None or manifest.number <= number else (low, middle - 1)
+        manifest = self._there(low)
+        return manifest if manifest is not None and manifest.number == number else None
 
     def _there(self, document: int) -> Manifest | None:
         """Return a manifest, or None if it has expired."""

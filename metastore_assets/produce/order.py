@@ -47,12 +47,12 @@ class Order:
         # The bound is a frame, not a tuple: Python has no timestamps with nanoseconds.
         result = pl.lit(inclusive)
         for column, descending in reversed(list(zip(self.columns, self.descending, strict=True))):
-            own, value = pl.col(column), bound[column]
+            expression, value = pl.col(column), bound[column]
             if value.dtype.is_temporal():
                 # Compare the stored integers: Polars has no literals for years beyond 9999.
-                own, value = own.to_physical(), value.to_physical()
-            equal = own.eq_missing(pl.lit(value).first())
-            result = _less(own, value, descending) | (equal & result)
+                expression, value = expression.to_physical(), value.to_physical()
+            equal = expression.eq_missing(pl.lit(value).first())
+            result = _less(expression, value, descending) | (equal & result)
         return result
 
     def least(self, keys: pl.DataFrame) -> pl.DataFrame:
@@ -81,7 +81,7 @@ class Order:
         """Return the rows whose key is in `keys`, in their order."""
         return self._join(frame, keys[:, list(self.columns)], "semi")
 
-    def places(self, frame: pl.DataFrame, keys: pl.DataFrame) -> npt.NDArray[np.int64]:
+    def positions(self, frame: pl.DataFrame, keys: pl.DataFrame) -> npt.NDArray[np.int64]:
         """Return the row numbers of the rows whose key is in `keys`, ascending."""
         numbered = frame[:, list(self.columns)].with_row_index("_row")
         return self.semi(numbered, keys)["_row"].cast(pl.Int64).to_numpy()
@@ -107,8 +107,8 @@ class Order:
         tagged = [first.select(*self.columns, number), keys.select(*self.columns, no_number)]
         ordered = self.sort(pl.concat([*tagged, last.select(*self.columns, number)]))
         ends = ordered.with_columns(_seen=pl.col("_range").is_null().cum_sum()).filter(pl.col("_range").is_not_null())
-        seen = ends.sort("_range", maintain_order=True)["_seen"].to_list()
-        return [after - before for before, after in zip(seen[::2], seen[1::2], strict=True)]
+        counted = ends.sort("_range", maintain_order=True)["_seen"].to_list()
+        return [after - before for before, after in zip(counted[::2], counted[1::2], strict=True)]
 
     def numbers(self, column: pl.Series) -> npt.NDArray[Any] | None:
         """Return the first column as integers; None unless it is ascending, stored as integers, and without nulls."""

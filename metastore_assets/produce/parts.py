@@ -126,11 +126,11 @@ def part_rows(parts: Sequence[Part]) -> int:
 def part_bounds(storage: ObjectStore, run_schema: RunSchema, parts: Sequence[Part]) -> pl.DataFrame:
     """Return a sample of keys, spread evenly over the rows of the parts."""
     step = 1000
-    found = [
+    samples = [
         run_bounds(storage, part) if isinstance(part, Run) else part.select(run_schema.group.columns).gather_every(step)
         for part in parts
     ]
-    return pl.concat([run_schema.empty_keys, *found])
+    return pl.concat([run_schema.empty_keys, *samples])
 
 
 def joined(

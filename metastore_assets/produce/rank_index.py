@@ -41,8 +41,8 @@ class Blocks:
                 self._kept[name] = frame_of(file.read_row_group(number, columns=self.run_schema.schema.names))
             self._bytes += int(self._kept[name].estimated_size())
             while self._bytes > _BLOCK_BYTES and len(self._kept) > 1:
-                _, former = self._kept.popitem(last=False)
-                self._bytes -= int(former.estimated_size())
+                _, previous = self._kept.popitem(last=False)
+                self._bytes -= int(previous.estimated_size())
         self._kept.move_to_end(name)
         return self._kept[name]
 
@@ -53,7 +53,7 @@ class RankIndex:
     def __init__(self, blocks: Blocks, runs: Sequence[Run], amount: str) -> None:
         self._blocks = blocks
         self._amount = amount
-        place = blocks.run_schema.counted.index(amount)
+        edge_count = blocks.run_schema.counted.index(amount)
         footers = [(run, footer_of(blocks.storage, run.path)) for run in runs]
         self._groups = [(run, number) for run, footer in footers for number in range(footer.first.height)]
         ends = [part for end in ("first", "last") for part in (getattr(footer, end) for _, footer in footers)]
@@ -64,24 +64,26 @@ class RankIndex:
         """The distinct first and last keys of all row groups, ascending."""
         edge_of = ordered.sort("_end")["_edge"].to_numpy().astype(np.int64)
         self._first, self._last = np.split(edge_of, 2)
-        sums = np.array([own[place] for _, footer in footers for own in footer.sums], np.int64)
+        sums = np.array(
+            [row_group_sums[edge_count] for _, footer in footers for row_group_sums in footer.sums], np.int64
+        )
         ended = np.zeros(self.edges.height + 1, np.int64)
         np.add.at(ended, self._last + 1, sums)
-        self._whole: npt.NDArray[np.int64] = np.cumsum(ended)
+        self._cumulative: npt.NDArray[np.int64] = np.cumsum(ended)
         """By number of edges: the sum of the row groups that end within so many edges."""
 
     def about(self, edges: slice) -> npt.NDArray[np.int64]:
         """Return a lower estimate of the sum before each of some edges: the row groups that end before it."""
-        return self._whole[edges]
+        return self._cumulative[edges]
 
-    def place(self, bound: pl.DataFrame, order: Order, *, inclusive: bool = False) -> int:
+    def count_edges(self, bound: pl.DataFrame, order: Order, *, inclusive: bool = False) -> int:
         """Count the edges before a one-row bound in an order, including an equal edge if `inclusive`."""
         return int(self.edges.select(order.before(bound, inclusive=inclusive).sum()).item())
 
     def before(self, bound: pl.DataFrame, order: Order, *, inclusive: bool = False) -> int:
         """Return the sum of all rows before a bound (or equal to it if `inclusive`), modulo 2**64."""
-        place = self.place(bound, order, inclusive=inclusive)
-        return self._sum(place, bound, order, inclusive)
+        edge_count = self.count_edges(bound, order, inclusive=inclusive)
+        return self._sum(edge_count, bound, order, inclusive)
 
     def before_edge(self, number: int) -> int:
         """Return the sum of all rows before an edge, modulo 2**64."""
@@ -91,13 +93,13 @@ class RankIndex:
         """Return the row groups with rows between an edge and the next one; −1 means before the first edge."""
         return self._read((self._first <= number) & (self._last >= number))
 
-    def _sum(self, place: int, bound: pl.DataFrame, order: Order, inclusive: bool) -> int:
-        found = int(self._whole[place])
-        frames = self._read((self._first < place) & (self._last >= place))
+    def _sum(self, edge_count: int, bound: pl.DataFrame, order: Order, inclusive: bool) -> int:
+        total = int(self._cumulative[edge_count])
+        frames = self._read((self._first < edge_count) & (self._last >= edge_count))
         if frames:
             rows = pl.concat(frames, rechunk=False)
-            found += int(rows.filter(order.before(bound, inclusive=inclusive))[self._amount].sum())
-        return wrapped(found)
+            total += int(rows.filter(order.before(bound, inclusive=inclusive))[self._amount].sum())
+        return wrapped(total)
 
     def _read(self, chosen: npt.NDArray[np.bool_]) -> list[pl.DataFrame]:
         return [self._blocks.read(*self._groups[at]) for at in np.flatnonzero(chosen)]

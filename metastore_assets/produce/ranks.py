@@ -75,16 +75,20 @@ class Ranks:
         start, stop = self._bounds(self._one(prefix, self._prefix))
         if not 0 <= rank < stop - start:
             raise IndexError(f"there is no rank {rank}: ranks go from 0 up to {stop - start}, and not with it")
-        rows = self._found(start + rank).with_columns(pl.col(RANK) - start)
+        rows = self._row_at(start + rank).with_columns(pl.col(RANK) - start)
         return table_of(rows, self._dataset.run_schema.schema.append(pa.field(RANK, pa.int64())))
 
-    def _found(self, wanted: int) -> pl.DataFrame:
+    def _row_at(self, wanted: int) -> pl.DataFrame:
         """Return the row at an absolute rank."""
         shard = self._shard_of(wanted)
-        own, index = self._dataset.state.ranges()[shard], self._index(shard)
+        shard_range, index = self._dataset.state.ranges()[shard], self._index(shard)
         # The edges in the shard, preceded by the one where the shard starts.
-        first = 0 if own.after is None else index.place(own.after, self._order, inclusive=True)
-        stop = index.edges.height if own.until is None else index.place(own.until, self._order, inclusive=True)
+        first = 0 if shard_range.after is None else index.count_edges(shard_range.after, self._order, inclusive=True)
+        stop = (
+            index.edges.height
+            if shard_range.until is None
+            else index.count_edges(shard_range.until, self._order, inclusive=True)
+        )
         start = self._sum_of_shards(shard)
         # Negative amounts of single runs can make the partial sums decrease.
         about = np.maximum.accumulate(index.about(slice(first, stop)))
@@ -93,10 +97,10 @@ class Ranks:
             (first - 1, stop - 1),
             first - 1 + int(np.searchsorted(about, wanted - start, "right")),
         )
-        after = index.edges[edge] if edge >= first else own.after
+        after = index.edges[edge] if edge >= first else shard_range.after
         so_far = 0 if after is None else self._before(after, self._order, inclusive=edge < first)
         # Other row groups may contain more rows of the next edge's key.
-        until = index.edges[edge + 1] if edge + 1 < stop else own.until
+        until = index.edges[edge + 1] if edge + 1 < stop else shard_range.until
         frames = index.rows_behind(edge)
         if after is not None:
             frames = [rows.filter(~self._order.before(after, inclusive=edge < first)) for rows in frames]

@@ -92,8 +92,8 @@ def empty_frame(schema: pa.Schema) -> pl.DataFrame:
 
 def with_nulls(frame: pl.DataFrame, empty: pl.DataFrame) -> pl.DataFrame:
     """Return the frame with the columns of `empty`; columns that the frame lacks are null."""
-    lacking = [pl.lit(None, empty.schema[name]).alias(name) for name in empty.columns if name not in frame.columns]
-    return frame.with_columns(lacking)[:, empty.columns]
+    missing = [pl.lit(None, empty.schema[name]).alias(name) for name in empty.columns if name not in frame.columns]
+    return frame.with_columns(missing)[:, empty.columns]
 
 
 def table_of(frame: pl.DataFrame, schema: pa.Schema) -> pa.Table:

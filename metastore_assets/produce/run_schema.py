@@ -11,7 +11,7 @@ import pyarrow as pa
 from metastore_assets.produce.order import Order
 from metastore_assets.produce.rows import FEW, Rows, empty_frame, source_columns
 
-GONE = "_gone"
+TOMBSTONE = "_gone"
 """Column of a run that marks a tombstone: the unit has no rows any more. Its value columns are null."""
 
 
@@ -50,7 +50,7 @@ class RunSchema:
     @cached_property
     def file_schema(self) -> pa.Schema:
         """The columns of the files."""
-        return self.schema.append(pa.field(GONE, pa.bool_(), nullable=False)) if self.replaces else self.schema
+        return self.schema.append(pa.field(TOMBSTONE, pa.bool_(), nullable=False)) if self.replaces else self.schema
 
     @property
     def replaces(self) -> bool:
@@ -70,13 +70,13 @@ class RunSchema:
         texts share prefixes, and adjacent floats their first bytes.
         """
         types = {name: self.schema.field(name).type for name in self.order.columns}
-        found = {name: "DELTA_BINARY_PACKED" for name, type_ in types.items() if _is_integral(type_)}
+        encodings = {name: "DELTA_BINARY_PACKED" for name, type_ in types.items() if _is_integral(type_)}
         for last in [name for name in types if self.schema.field(name).metadata != FEW][-1:]:
             if pa.types.is_floating(types[last]):
-                found[last] = "BYTE_STREAM_SPLIT"
+                encodings[last] = "BYTE_STREAM_SPLIT"
             elif _is_text(types[last]):
-                found[last] = "DELTA_BYTE_ARRAY"
-        return found
+                encodings[last] = "DELTA_BYTE_ARRAY"
+        return encodings
 
     @cached_property
     def empty(self) -> pl.DataFrame:
@@ -95,7 +95,7 @@ def root_schema(rows: Rows) -> RunSchema:
 
 
 def content_schema(rows: Rows, source: pa.Schema) -> RunSchema:
-    """Return the schema of a stage's content: (target key, source key, value), by target key, source key and position."""
+    """Return the schema of a stage's content: (target key, source key, value), sorted by both keys and position."""
     fields = source_fields(source)
     order = rows.order + Order.of([field.name for field in fields])
     schema = pa.schema([*rows.key, *fields, *rows.value])
@@ -103,7 +103,7 @@ def content_schema(rows: Rows, source: pa.Schema) -> RunSchema:
 
 
 def mapping_schema(rows: Rows, source: pa.Schema) -> RunSchema:
-    """Return the schema of key-mappings: (source key, target key), by both. A unit is all target keys of a source key."""
+    """Return the schema of key-mappings (source key, target key). A unit is all target keys of a source key."""
     fields = source_fields(source)
     order = Order.of([field.name for field in fields]) + rows.order
     return RunSchema(pa.schema([*fields, *rows.key]), order, len(fields), len(fields))
@@ -122,8 +122,10 @@ def source_fields(source: pa.Schema) -> list[pa.Field]:
 
 def _is_text(type_: pa.DataType) -> bool:
     """Return whether Parquet stores a type as byte arrays."""
-    own = pa.types
-    return any(matches(type_) for matches in (own.is_string, own.is_large_string, own.is_binary, own.is_large_binary))
+    types = pa.types
+    return any(
+        matches(type_) for matches in (types.is_string, types.is_large_string, types.is_binary, types.is_large_binary)
+    )
 
 
 def _is_integral(type_: pa.DataType) -> bool:

@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 from metastore_assets.errors import CorruptionError
 from metastore_assets.produce.order import Order
 from metastore_assets.produce.rows import CHANGE, frame_of, table_of
-from metastore_assets.produce.run_schema import GONE, RunSchema
+from metastore_assets.produce.run_schema import TOMBSTONE, RunSchema
 from metastore_assets.produce.streams import Stream
 from metastore_assets.produce.updates import CHANGES
 from metastore_assets.store.json_fields import parse_json
@@ -44,7 +44,7 @@ class Run:
     level: int
     """0 for a run that a step wrote; a merged run is one level above the highest of its inputs."""
     rows: int
-    gone: int
+    tombstones: int
     """Number of tombstone rows."""
     sums: tuple[int, ...] = ()
     """For a run of sums: the sum of each int64 amount over all rows, modulo 2**64."""
@@ -84,7 +84,7 @@ class RunWriter:
     def __init__(self, storage: ObjectStore, folder: str, run_schema: RunSchema, row_group_rows: int) -> None:
         self.path = f"{folder}/{uuid.uuid4().hex}.parquet"
         self.rows = 0
-        self.gone = 0
+        self.tombstones = 0
         self._run_schema = run_schema
         self._row_group_rows = row_group_rows
         self._context = storage.parquet_writer(self.path, run_schema.file_schema, encodings=run_schema.encodings)
@@ -112,14 +112,14 @@ class RunWriter:
 
     def write(self, frame: pl.DataFrame) -> None:
         """Append rows in file order. Rows without the tombstone column are not tombstones."""
-        if self._run_schema.replaces and GONE not in frame.columns:
-            frame = frame.with_columns(pl.lit(False).alias(GONE))
+        if self._run_schema.replaces and TOMBSTONE not in frame.columns:
+            frame = frame.with_columns(pl.lit(False).alias(TOMBSTONE))
         frame = frame[:, self._run_schema.file_schema.names]
         self.rows += frame.height
-        self.gone += int(frame[GONE].sum()) if self._run_schema.replaces else 0
+        self.tombstones += int(frame[TOMBSTONE].sum()) if self._run_schema.replaces else 0
         if self._changes:
             counts = Counter(frame[CHANGE].to_list())
-            self._changes = [own + counts[name] for own, name in zip(self._changes, CHANGES, strict=True)]
+            self._changes = [count + counts[name] for count, name in zip(self._changes, CHANGES, strict=True)]
         self._waiting.append(frame)
         self._waiting_rows += frame.height
         if self._waiting_rows >= self._row_group_rows:
@@ -132,7 +132,7 @@ class RunWriter:
     def run(self, level: int) -> Run:
         """Return the manifest entry of the file, after it was closed."""
         sums = tuple(wrapped(sum(one)) for one in zip(*self._sums, strict=True))
-        return Run(self.path, level, self.rows, self.gone, sums, tuple(self._changes))
+        return Run(self.path, level, self.rows, self.tombstones, sums, tuple(self._changes))
 
     def _flush(self) -> None:
         if not self._waiting:
@@ -179,7 +179,7 @@ def _read(
 
 
 def _portions(wanted: Sequence[tuple[int, bool]], metadata: pq.FileMetaData) -> Iterator[Sequence[tuple[int, bool]]]:
-    """Yield the row groups to read at once: first a single one, for readers of the first rows, then increasingly many."""
+    """Yield the row groups to read at once: one first, for readers of the first rows, then increasingly many."""
     start, size = 0, 1
     while start < len(wanted):
         stop = start + 1
@@ -194,12 +194,12 @@ def _portions(wanted: Sequence[tuple[int, bool]], metadata: pq.FileMetaData) -> 
 
 def stored_columns(run: Run, names: list[str]) -> list[str]:
     """Return the columns to read: a run without tombstones needs no tombstone column."""
-    return names if run.gone else [name for name in names if name != GONE]
+    return names if run.tombstones else [name for name in names if name != TOMBSTONE]
 
 
 def completed(frame: pl.DataFrame, names: list[str]) -> pl.DataFrame:
     """Add the tombstone column if it was not read."""
-    return frame if frame.width == len(names) else frame.with_columns(pl.lit(False).alias(GONE))[:, names]
+    return frame if frame.width == len(names) else frame.with_columns(pl.lit(False).alias(TOMBSTONE))[:, names]
 
 
 def run_bounds(storage: ObjectStore, run: Run) -> pl.DataFrame:
@@ -231,8 +231,8 @@ class Footer:
     @cached_property
     def sums(self) -> list[list[int]]:
         """The sum of each int64 amount per row group, modulo 2**64."""
-        found: list[list[int]] = parse_json(self._text(_SUMS))
-        return found
+        sums: list[list[int]] = parse_json(self._text(_SUMS))
+        return sums
 
     def _text(self, name: str) -> str:
         return str(self.metadata.metadata[name.encode()].decode())

@@ -38,17 +38,17 @@ order."""
 
 
 class Preserve(Protocol):
-    """A hook that carries values over from former rows of the same target key, such as a surrogate key."""
+    """A hook that carries values over from previous rows of the same target key, such as a surrogate key."""
 
-    def __call__(self, rows: pa.Table, former: pa.Table, known: pa.Array, novel: pa.Array) -> pa.Table:
+    def __call__(self, rows: pa.Table, previous: pa.Table, has_previous: pa.Array, novel: pa.Array) -> pa.Table:
         """Return the rows of target key and value columns with the preserved columns filled in.
 
         Args:
             rows: New rows: target key and value columns.
-            former: A table aligned with `rows`. Where `known` is true, it holds another row of the same target key.
-                That is a row of the last version, even if that row is being deleted. For the second and later rows of a
-                new target key it is the first row, as this hook returned it.
-            known: Boolean array: whether `former` has a row.
+            previous: A table aligned with `rows`. Where `has_previous` is true, it holds another row of the same target
+                key. That is a row of the last version, even if that row is being deleted. For the second and later rows
+                of a new target key it is the first row, as this hook returned it.
+            has_previous: Boolean array: whether `previous` has a row.
             novel: Int64 array: an unused number for the first row of each new target key.
         """
 
@@ -79,12 +79,12 @@ class SurrogateKey:
         if not pa.types.is_integer(type_):
             raise GraphError(f"stage {stage!r}: its surrogate key {name!r} is declared {type_}; make it int64")
 
-    def __call__(self, rows: pa.Table, former: pa.Table, known: pa.Array, novel: pa.Array) -> pa.Table:
+    def __call__(self, rows: pa.Table, previous: pa.Table, has_previous: pa.Array, novel: pa.Array) -> pa.Table:
         import pyarrow.compute as pc
 
-        ids = pc.if_else(known, former[self.column], novel)
-        place = rows.schema.get_field_index(self.column)
-        return rows.set_column(place, rows.schema.field(place), ids.cast(rows.schema.field(place).type))
+        ids = pc.if_else(has_previous, previous[self.column], novel)
+        index = rows.schema.get_field_index(self.column)
+        return rows.set_column(index, rows.schema.field(index), ids.cast(rows.schema.field(index).type))
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ class Delta:
     """Key and value columns, or a function that returns them. Each stage that the root feeds calls the function in its
     tasks. The function must return the same rows every time, and must be picklable if the runner uses other
     processes."""
-    gone: bool = False
+    removed: bool = False
     """Whether the rows are removed."""
     count: int | None = None
     """Approximate number of rows that the function returns; it decides how work is divided. Not needed for a table."""

@@ -63,7 +63,7 @@ def grouped(steps: Iterable[list[pl.DataFrame]], order: Order, most: int) -> Ite
     frames = next(following, None)
     split: pl.DataFrame | None = None
     while frames is not None:
-        ahead = next(following, None)
+        next_frames = next(following, None)
         if split is not None:
             part, frames = _cut(frames, order, split, inclusive=True)
             if _rows(part):
@@ -71,7 +71,7 @@ def grouped(steps: Iterable[list[pl.DataFrame]], order: Order, most: int) -> Ite
             if _rows(frames):
                 split = None
         if _rows(frames):
-            if ahead is None:
+            if next_frames is None:
                 yield Piece(frames)
                 return
             last = order.sort(pl.concat([frame[-1:][list(order.columns)] for frame in frames]))[-1:]
@@ -82,8 +82,8 @@ def grouped(steps: Iterable[list[pl.DataFrame]], order: Order, most: int) -> Ite
                 yield Piece(frames, split=True)
                 split = last
             else:
-                ahead = [pl.concat(pair) for pair in zip(frames, ahead, strict=True)]
-        frames = ahead
+                next_frames = [pl.concat(pair) for pair in zip(frames, next_frames, strict=True)]
+        frames = next_frames
 
 
 def _cut(

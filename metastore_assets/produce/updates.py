@@ -15,7 +15,7 @@ from metastore_assets.produce.run_schema import RunSchema
 
 CHANGES = ADD, UPDATE, DELETE = "add", "update", "delete"
 BEFORE = "_before"
-"""Prefix of a sum stage's update column `_before_<amount>`, the former total; null if there was none."""
+"""Prefix of a sum stage's update column `_before_<amount>`, the previous total; null if there was none."""
 
 External: TypeAlias = "pa.Table | pa.RecordBatch | Iterable[pa.RecordBatch]"
 """An update as a source provides it: `_change`, key columns, value columns."""
@@ -40,8 +40,8 @@ def checked(root: str, rows: Rows, update: External, *, sort: bool) -> Iterator[
         canonical(frame_of(table), rows.key.names) for table in typed_tables(root, schema, update)
     )
     if sort:
-        whole = list(frames)
-        frames = iter([rows.order.sort(pl.concat(whole))] if whole else [])
+        unsorted = list(frames)
+        frames = iter([rows.order.sort(pl.concat(unsorted))] if unsorted else [])
     last: pl.DataFrame | None = None
     for frame in frames:
         if frame.height:
@@ -83,10 +83,10 @@ def _check(root: str, rows: Rows, frame: pl.DataFrame) -> None:
         )
     if not rows.order.is_sorted(frame):
         keys = frame.select(rows.key.names)
-        place = next(row for row in range(1, keys.height) if not rows.order.is_sorted(keys[row - 1 : row + 1]))
+        row = next(row for row in range(1, keys.height) if not rows.order.is_sorted(keys[row - 1 : row + 1]))
         raise UpdateError(
-            f"the update of {root!r} is not sorted: the key {key_text(keys[place])} follows "
-            f"{key_text(keys[place - 1])}; sort it, or pass sort=True"
+            f"the update of {root!r} is not sorted: the key {key_text(keys[row])} follows "
+            f"{key_text(keys[row - 1])}; sort it, or pass sort=True"
         )
     deletes = (pl.col(CHANGE) == DELETE) | (pl.col(CHANGE).shift(1) == DELETE)
     mixed = frame.filter(~rows.order.changes() & deletes)

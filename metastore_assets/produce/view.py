@@ -69,7 +69,7 @@ class View:
 
     def content(self, stage: str) -> pa.Table:
         """Return all rows (target key, source key, value), by target key, source key and position."""
-        return _whole(self.content_batches(stage), self._typed(stage).content.schema)
+        return _concat(self.content_batches(stage), self._typed(stage).content.schema)
 
     def content_batches(self, stage: str) -> Iterator[pa.RecordBatch]:
         """Yield the content in batches. A target key with up to a million rows is not split."""
@@ -87,11 +87,11 @@ class View:
                     yield from table_of(frame, typed.content.schema).combine_chunks().to_batches()
 
     def mappings(self, stage: str) -> pa.Table:
-        """Return the set of (source key, target key), by both. Raises GraphError for roots and sums, which have none."""
+        """Return the pairs (source key, target key), sorted. Raises GraphError for roots and sums, which have none."""
         run_schema = self._typed(stage).mappings
         if run_schema is None:
             raise GraphError(f"{stage!r} is a root or a sum: it has no key-mappings")
-        return _whole(self._batches(stage, run_schema, "mappings"), run_schema.schema)
+        return _concat(self._batches(stage, run_schema, "mappings"), run_schema.schema)
 
     def update(self, stage: str) -> pa.Table:
         """Return the changes since the version before: `_change`, key and value columns, by key.
@@ -100,7 +100,7 @@ class View:
         added key says `add`, all other rows say `update`.
         """
         schema = self._update_schema(stage).schema
-        return _whole(self.update_batches(stage), schema)
+        return _concat(self.update_batches(stage), schema)
 
     def update_batches(self, stage: str) -> Iterator[pa.RecordBatch]:
         """Yield the update in batches."""
@@ -109,8 +109,8 @@ class View:
         state = self._state.stages.get(stage)
         if state is not None and state.loaded:
             for batch in self._batches(stage, self._typed(stage).content, "content"):
-                added = frame_of(pa.Table.from_batches([batch])).with_columns(pl.lit(ADD).alias(CHANGE))
-                yield from table_of(with_nulls(added, run_schema.empty), run_schema.schema).to_batches()
+                sum_changes = frame_of(pa.Table.from_batches([batch])).with_columns(pl.lit(ADD).alias(CHANGE))
+                yield from table_of(with_nulls(sum_changes, run_schema.empty), run_schema.schema).to_batches()
         for run in state.update if state else ():
             with self._there():
                 for frame in read_run(self._storage, run, run_schema).frames:
@@ -143,8 +143,8 @@ class View:
         wanted = typed.rows.order.distinct(typed.rows.order.sort(wanted))
         with self._there():
             frames = [dataset.lookup(wanted) for dataset in self._dataset(stage, typed.content, "content")]
-        whole = pl.concat([typed.content.empty.select(typed.content.schema.names), *frames])
-        return table_of(whole, typed.rows.schema)
+        rows = pl.concat([typed.content.empty.select(typed.content.schema.names), *frames])
+        return table_of(rows, typed.rows.schema)
 
     def beginning(self, stage: str, prefixes: pa.Table) -> pa.Table:
         """Return key and value columns of a sum stage's keys that start with one of some prefixes.
@@ -176,15 +176,15 @@ class View:
         """Return the files of content and key-mappings."""
         self._typed(stage)
         state = self._state.stages.get(stage)
-        found: list[RunInfo] = []
-        for name, own in (("content", state.content), ("mappings", state.mappings)) if state else ():
-            if own is not None:
-                shards = [(number, run) for number, shard in enumerate(own.shards) for run in shard.runs]
-                everywhere = [(None, run) for run in own.level0]
-                found += [
+        infos: list[RunInfo] = []
+        for name, dataset_state in (("content", state.content), ("mappings", state.mappings)) if state else ():
+            if dataset_state is not None:
+                shards = [(number, run) for number, shard in enumerate(dataset_state.shards) for run in shard.runs]
+                everywhere = [(None, run) for run in dataset_state.level0]
+                infos += [
                     RunInfo(name, number, run.level, run.rows, run.path) for number, run in (*shards, *everywhere)
                 ]
-        return found
+        return infos
 
     def _typed(self, stage: str) -> Typed:
         if stage not in self._graph:
@@ -207,8 +207,8 @@ class View:
         """Return the dataset in a list, which is empty if the stage has no state yet."""
         self._check_form(stage)
         state: StageState | None = self._state.stages.get(stage)
-        own: State | None = getattr(state, name) if state else None
-        return [] if own is None else [Dataset(self._storage, run_schema, own)]
+        dataset_state: State | None = getattr(state, name) if state else None
+        return [] if dataset_state is None else [Dataset(self._storage, run_schema, dataset_state)]
 
     def _check_form(self, stage: str) -> None:
         state = self._state.stages.get(stage)
@@ -246,10 +246,10 @@ class View:
             if newest.document == self._manifest.document:
                 raise
             raise VersionNotFoundError(
-                f"{self._text()} has been compacted since it was opened, and its former "
+                f"{self._text()} has been compacted since it was opened, and its previous "
                 f"files have been expired: open it anew ({error})"
             ) from error
 
 
-def _whole(batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
+def _concat(batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
     return pa.Table.from_batches(batches, schema)

@@ -183,7 +183,7 @@ class Pair:
     def accept(self, step: Step, edits: Mapping[str, Mapping[Key, list[Value] | None]]) -> None:
         """The version was published."""
         self.sources = oracle.applied(self.sources, edits)
-        self.former, self.state = self.state, step.state
+        self.previous, self.state = self.state, step.state
         self.number += 1
 
     def check_calls(self, step: Step) -> None:
@@ -207,13 +207,13 @@ class Pair:
                 continue
             update = seen.update(node.name)
             assert update == step.updates[node.name], f"update of {node.name}"
-            check_update(self.graph, node.name, self.former.groups[node.name], state.groups[node.name], update)
+            check_update(self.graph, node.name, self.previous.groups[node.name], state.groups[node.name], update)
             if isinstance(node, StageNode) and node.numbered:
-                self.check_ids(node, self.former.groups[node.name], state.groups[node.name])
+                self.check_ids(node, self.previous.groups[node.name], state.groups[node.name])
             if isinstance(node, SumNode):
-                former = self.former.groups[node.name]
+                previous = self.previous.groups[node.name]
                 none = oracle.plain((None,) * len(self.graph.rows(node.name)[1]))
-                assert seen.before(node.name) == [former.get(key, [none])[0] for _, key, _ in update]
+                assert seen.before(node.name) == [previous.get(key, [none])[0] for _, key, _ in update]
 
     def check_ids(self, node: StageNode, before: Groups, after: Groups) -> None:
         """The laws of surrogate keys, whatever the oracle says of them."""

@@ -93,11 +93,15 @@ def pieces(whole: pa.Table) -> list[pa.RecordBatch]:
     return whole.to_batches(max_chunksize=2)
 
 
-def delta(kind: str, amounts: Amounts, random: Random, *, gone: bool) -> Delta:
+def delta(kind: str, amounts: Amounts, random: Random, *, removed: bool) -> Delta:
     """Rows in any order, a key in several; as a table, or read when they are wanted."""
     rows = _as_given(amounts, random)
     whole = table(kind, rows)
-    return Delta(whole, gone) if random.random() < 0.5 else Delta(partial(pieces, whole), gone, count=len(rows))
+    return (
+        Delta(whole, removed)
+        if random.random() < 0.5
+        else Delta(partial(pieces, whole), removed, count=len(rows))
+    )
 
 
 def _as_given(amounts: Amounts, random: Random) -> list[tuple[int, int, int]]:
@@ -126,15 +130,15 @@ class Lists:
         self.counts: Amounts = Counter()
 
     def step(self, came: Amounts, went: Amounts, random: Random) -> None:
-        former = self.counts
-        self.counts = former + came
+        previous = self.counts
+        self.counts = previous + came
         self.counts.subtract(went)
         self.counts = +self.counts
-        deltas = [delta(self.kind, came, random, gone=False), delta(self.kind, went, random, gone=True)]
+        deltas = [delta(self.kind, came, random, removed=False), delta(self.kind, went, random, removed=True)]
         self.state = self.flow.step(self.state, {"lists": deltas})
         # What a version of the caller's own holds.
         self.state = FlowState.from_json(json.loads(json.dumps(self.state.to_json())))
-        self.check_update(former)
+        self.check_update(previous)
 
     def rows(self, stage: str, *columns: str) -> list[tuple[Any, ...]]:
         """What a stage holds, with numbers in place of values."""
@@ -150,13 +154,13 @@ class Lists:
         facts = sorted(Counter((column, count) for column, _, count in counted).items())
         assert self.rows("facts", "column", "frequency", "values") == [(*key, number) for key, number in facts]
 
-    def check_update(self, former: Amounts) -> None:
+    def check_update(self, previous: Amounts) -> None:
         """The update of the values is the difference, typed."""
         update = self.flow.view(self.state).update("values")
         found = self._plain(update, ("column", "value", "_change", "frequency", "_before_frequency"))
         expected = []
-        for key in sorted(former.keys() | self.counts.keys()):
-            before, now = former.get(key), self.counts.get(key)
+        for key in sorted(previous.keys() | self.counts.keys()):
+            before, now = previous.get(key), self.counts.get(key)
             if before != now:
                 change = "add" if before is None else "delete" if now is None else "update"
                 expected.append((*key, change, now, before))

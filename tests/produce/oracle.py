@@ -140,7 +140,7 @@ def applied(
     return after
 
 
-def evaluate(nodes: Sequence[Node], sources: Mapping[str, Groups], former: State | None = None) -> State:
+def evaluate(nodes: Sequence[Node], sources: Mapping[str, Groups], previous: State | None = None) -> State:
     """The state that sources give, after another one. Nodes come after their feeders."""
     state = State()
     for node in nodes:
@@ -149,7 +149,7 @@ def evaluate(nodes: Sequence[Node], sources: Mapping[str, Groups], former: State
             state.groups[node.name] = groups
             state.content[node.name] = [(key, None, value) for key, values in groups.items() for value in values]
         elif isinstance(node, Produced):
-            _evaluate_stage(node, state, former or State())
+            _evaluate_stage(node, state, previous or State())
         else:
             _evaluate_sum(node, state)
     return state
@@ -160,17 +160,17 @@ def inputs(node: Produced, groups: Mapping[str, Groups], key: Key) -> list[list[
     return [[value for feeder in port for value in groups[feeder].get(key, [])] for port in node.ports]
 
 
-def _evaluate_stage(node: Produced, state: State, former: State) -> None:
+def _evaluate_stage(node: Produced, state: State, previous: State) -> None:
     keys = ordered({key for feeder in node.feeders for key in state.groups[feeder]})
     rows: list[tuple[Key, Key, Value]] = []
     for key in keys:
         outputs = node.function(key, *(iter(values) for values in inputs(node, state.groups, key)))
         rows += [(one(target), key, one(value)) for target, value in outputs]
     if node.numbered is not None:
-        ids = _ids(node, {row[0] for row in rows}, state, former)
+        ids = _ids(node, {row[0] for row in rows}, state, previous)
         rows = [(target, key, _with(value, node.numbered, ids[target])) for target, key, value in rows]
     if node.founded is not None:
-        founders = _founders(node, rows, state, former)
+        founders = _founders(node, rows, state, previous)
         rows = [(target, key, _with(value, node.founded[0], founders[target])) for target, key, value in rows]
     groups: Groups = {target: [] for target in ordered({row[0] for row in rows}, node.descending)}
     by_target: dict[Key, list[tuple[Key, Key, Value]]] = {target: [] for target in groups}
@@ -187,10 +187,10 @@ def _evaluate_stage(node: Produced, state: State, former: State) -> None:
     ]
 
 
-def _ids(node: Produced, live: set[Key], state: State, former: State) -> dict[Key, int]:
+def _ids(node: Produced, live: set[Key], state: State, previous: State) -> dict[Key, int]:
     """Those of the state before; and for new target keys, in their order, the next numbers that were never given."""
-    ids, last = {}, former.counters.get(node.name, 0)
-    known = former.ids.get(node.name, {})
+    ids, last = {}, previous.counters.get(node.name, 0)
+    known = previous.ids.get(node.name, {})
     for target in ordered(live, node.descending):
         if target not in known:
             last += 1
@@ -199,10 +199,10 @@ def _ids(node: Produced, live: set[Key], state: State, former: State) -> dict[Ke
     return ids
 
 
-def _founders(node: Produced, rows: Sequence[tuple[Key, Key, Value]], state: State, former: State) -> dict[Key, Any]:
+def _founders(node: Produced, rows: Sequence[tuple[Key, Key, Value]], state: State, previous: State) -> dict[Key, Any]:
     """Those of the state before; and of new target keys what their first row has, in the order of source keys."""
     assert node.founded is not None
-    known, found = former.founders.get(node.name, {}), {}
+    known, found = previous.founders.get(node.name, {}), {}
     for target, _, value in rows:
         if target not in found:
             found[target] = known[target] if target in known else parts(value)[node.founded[1]]

@@ -52,7 +52,7 @@ class Plan:
         """Storage that holds so many commits, beside its oracle."""
         pair = Pair(store, self.case.graph, settings=self.case.settings)
         pair.number, pair.state = commits, self.states[commits]
-        pair.former = self.states[max(0, commits - 1)]
+        pair.previous = self.states[max(0, commits - 1)]
         for commit in self.commits[:commits]:
             pair.sources = oracle.applied(pair.sources, commit.edits)
         return pair

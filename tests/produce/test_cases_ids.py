@@ -204,8 +204,8 @@ def test_what_a_hook_is_given(store: ObjectStore, settings: Settings) -> None:
     """Each written row once, beside an example or a number; the number once for each new key, in their order."""
     given: list[tuple[str, int, int | None, int | None]] = []
 
-    def hook(rows: pa.Table, former: pa.Table, known: pa.Array, novel: pa.Array) -> pa.Table:
-        columns_ = (rows["name"], rows["owner"], former["owner"], known, novel)
+    def hook(rows: pa.Table, previous: pa.Table, known: pa.Array, novel: pa.Array) -> pa.Table:
+        columns_ = (rows["name"], rows["owner"], previous["owner"], known, novel)
         for name, owner, example, has, number in zip(*(column.to_pylist() for column in columns_), strict=True):
             assert has == (number is None)
             given.append((name, owner, example if has else None, number))

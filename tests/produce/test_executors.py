@@ -84,9 +84,9 @@ def _squared(key: int, left: Sequence[str], right: Sequence[str]) -> Iterator[tu
     return ((letter, (key - 100, None)) for word in left for _ in word for other in right for letter in other)
 
 
-def _first_seen(rows: pa.Table, former: pa.Table, known: pa.Array, novel: pa.Array) -> pa.Table:
+def _first_seen(rows: pa.Table, previous: pa.Table, known: pa.Array, novel: pa.Array) -> pa.Table:
     """Of a letter the `x` that its first row had."""
-    return rows.set_column(2, "first", pc.if_else(known, former["first"], rows["x"]))
+    return rows.set_column(2, "first", pc.if_else(known, previous["first"], rows["x"]))
 
 
 def _commits() -> list[pa.Table]:

@@ -35,7 +35,7 @@ def finish(drawn: Plan, pair: Pair, commit: Commit) -> None:
     """Publish a commit after a kill; everything is as if there had been none."""
     assert pair.flow.advance(dict(commit.tables), versions=commit.versions) == commit.number
     step = copy.copy(drawn.steps[commit.number - 1])
-    pair.former = drawn.states[commit.number - 1]
+    pair.previous = drawn.states[commit.number - 1]
     pair.state, pair.number = step.state, commit.number
     pair.verify(step)
     again = pair.flow.advance(dict(commit.tables), versions=commit.versions)

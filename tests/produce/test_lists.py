@@ -63,7 +63,7 @@ def _history(folder: Path, kind: str, choice: str, seed: int, steps: int) -> Non
     random, lists = Random(seed), Lists(ObjectStore(str(folder)), kind, CHOICES[choice])
     for _ in range(steps):
         if random.random() < 0.3:
-            lists.state = lists.flow.compacted(lists.state, full=random.random() < 0.5)
+            lists.state = lists.flow.compact_state(lists.state, full=random.random() < 0.5)
             lists.check()
         if random.random() < 0.3:
             _load(lists, random)
@@ -136,7 +136,7 @@ def test_a_state_is_published_by_whoever_names_it(store: ObjectStore) -> None:
     assert base.paths() <= files() <= named
     assert all(path.startswith("lists/") for path in files())
     with pytest.raises(CorruptionError, match=r"'values': the totals of the key .* more was taken away"):
-        lists.flow.step(base, {"lists": [Delta(table("string", [(0, 0, 10**6)]), gone=True)]})
+        lists.flow.step(base, {"lists": [Delta(table("string", [(0, 0, 10**6)]), removed=True)]})
     assert files() <= named
     with pytest.raises(VersionNotFoundError, match=r"this state of .* has been expired"):
         lists.flow.view(lists.state).update("values")
@@ -208,9 +208,9 @@ def test_what_was_not_kept_cannot_be_built_from(store: ObjectStore) -> None:
     flow = Dataflow(store, nodes("int64"))
     state = flow.step(FlowState(), {"lists": [Delta(table("int64", [(1, 2, 3), (1, 3, 1)]))]})
     with pytest.raises(StageChangedError, match=r"'values' cannot be built anew from 'lists'.*load it"):
-        flow.rebuilt(state, "values")
-    assert flow.view(flow.rebuilt(state, "lists")).groups("facts").num_rows == 0
-    assert flow.view(flow.rebuilt(state, "facts")).groups("facts").equals(flow.view(state).groups("facts"))
+        flow.rebuild_state(state, "values")
+    assert flow.view(flow.rebuild_state(state, "lists")).groups("facts").num_rows == 0
+    assert flow.view(flow.rebuild_state(state, "facts")).groups("facts").equals(flow.view(state).groups("facts"))
     with pytest.raises(GraphError, match="nothing of it is kept"):
         flow.view(state).content("lists")
     with pytest.raises(UpdateError, match="its update is a list of `Delta`"):
@@ -232,8 +232,8 @@ def test_sums_of_deltas_and_of_rows(store: ObjectStore) -> None:
     given = {"d": [Delta(pa.table({"k": [1, 2], "n": [5, 5]}))]}
     state = flow.step(FlowState(), {**given, "r": pa.table({"_change": ["add"], "k": [1], "n": [1]})})
     assert flow.view(state).groups("s").to_pylist() == [{"k": 1, "n": 6, "rows": 2}, {"k": 2, "n": 5, "rows": 1}]
-    gone = {"d": [Delta(pa.table({"k": [2, 1], "n": [5, 5]}), gone=True)]}
-    state = flow.step(state, {**gone, "r": pa.table({"_change": ["update"], "k": [1], "n": [3]})})
+    removed = {"d": [Delta(pa.table({"k": [2, 1], "n": [5, 5]}), removed=True)]}
+    state = flow.step(state, {**removed, "r": pa.table({"_change": ["update"], "k": [1], "n": [3]})})
     assert flow.view(state).groups("s").to_pylist() == [{"k": 1, "n": 3, "rows": 1}]
 
 

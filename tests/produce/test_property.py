@@ -45,8 +45,8 @@ def _look_up(case: Case, pair: Pair) -> None:
     """Groups of some keys, live ones and others."""
     node = case.random.choice(case.graph.nodes)
     live = list(pair.state.groups[node.name])
-    gone = [key for key in pair.former.groups[node.name] if key not in pair.state.groups[node.name]]
-    keys = case.random.sample(live, min(2, len(live))) + gone[:1]
+    removed_keys = [key for key in pair.previous.groups[node.name] if key not in pair.state.groups[node.name]]
+    keys = case.random.sample(live, min(2, len(live))) + removed_keys[:1]
     keys = oracle.ordered(keys, [name in case.graph.rows(node.name)[2] for name in case.graph.rows(node.name)[0].names])
     assert pair.seen().groups(node.name, keys) == {
         key: pair.state.groups[node.name][key] for key in keys if key in live

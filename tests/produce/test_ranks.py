@@ -52,9 +52,9 @@ def test_ranks_in_many_runs(store: ObjectStore, seed: int) -> None:
         came = Counter(
             {(draw.choice("abc"), draw.randrange(60)): draw.randint(1, 9) for _ in range(draw.randint(0, 40))}
         )
-        gone = draw.sample(sorted(held), min(len(held), draw.randint(0, 30))) if step else []
-        went = Counter({key: draw.randint(1, held[key]) for key in gone})
-        state = flow.step(state, {"lists": [Delta(rows(came)), Delta(rows(went), gone=True)]})
+        removed_keys = draw.sample(sorted(held), min(len(held), draw.randint(0, 30))) if step else []
+        went = Counter({key: draw.randint(1, held[key]) for key in removed_keys})
+        state = flow.step(state, {"lists": [Delta(rows(came)), Delta(rows(went), removed=True)]})
         held += came
         held -= went
         if step % 3 == 2:

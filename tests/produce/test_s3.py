@@ -213,15 +213,15 @@ def test_a_reader_keeps_its_version_until_it_is_expired(pair: Pair, s3_options: 
     """Versions and compactions change nothing for it; then an error says that it is gone, or memory has what it was."""
     pair.advance({"orders": [U(1, ("a", 2)), U(2, ("b", 1))], "prices": [U(1, 3), U(2, 10)]})
     view = pair.seen().view
-    former = everything(view)
-    assert all(table.num_rows for tables in former.values() for table in tables)
+    previous = everything(view)
+    assert all(table.num_rows for tables in previous.values() for table in tables)
     for seed in range(4, 8):
         pair.advance(drawn(Random(seed)))
         pair.compact(full=True)
-        assert everything(view) == former
+        assert everything(view) == previous
     pair.expire(keep=1)
     for name in NAMES:
-        for ask, told in ((view.content, former[name][0]), (view.update, former[name][2])):
+        for ask, told in ((view.content, previous[name][0]), (view.update, previous[name][2])):
             with suppress(VersionNotFoundError):
                 assert ask(name) == told
     another = Dataflow(ObjectStore(pair.store.uri(), s3_options), pair.graph.declaration(), settings=LAZY)

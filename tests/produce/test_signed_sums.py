@@ -13,7 +13,7 @@ from metastore_assets.errors import CorruptionError, UpdateError
 from metastore_assets.produce import Dataflow, Root, Rows, Settings, SumStage
 from metastore_assets.produce.rows import frame_of
 from metastore_assets.produce.run_schema import sum_schema
-from metastore_assets.produce.summing import add_amounts
+from metastore_assets.produce.sums import add_amounts
 from metastore_assets.store.objects import ObjectStore
 from tests.produce.cases import A, V, X
 from tests.produce.harness import SMALL, D, Pair, U
@@ -116,10 +116,10 @@ def test_without_it_below_zero_is_corruption_that_tells_of_it(store: ObjectStore
 def test_a_count_below_zero_is_corruption_all_the_same() -> None:
     rows = Rows(columns(account="string"), columns(amount="int64", bookings="int64"))
     run_schema = sum_schema(rows, unsigned=("bookings",))
-    former = pa.table({"account": ["a"], "amount": [5], "bookings": [1]})
+    previous = pa.table({"account": ["a"], "amount": [5], "bookings": [1]})
     changes = pa.table({"account": ["a"], "amount": [-9], "bookings": [-2]})
     with pytest.raises(CorruptionError, match=r"'s'.*'a'.*amount = -4, bookings = -1.*rebuild the stage$"):
-        add_amounts("s", run_schema, frame_of(changes), frame_of(former))
+        add_amounts("s", run_schema, frame_of(changes), frame_of(previous))
 
 
 def test_stages_behind_balances(store: ObjectStore, settings: Settings) -> None:

@@ -70,9 +70,9 @@ def compact(versions: VersionStore, table: TableConfig) -> Compacted:
 def _compacted(store: ObjectStore, lists: Lists) -> Lists:
     printed, flow, prints = lists.printed, lists.flow, lists.printed.flow
     if lists.columns:
-        flow = lists.dataflow(store).compacted(flow, full=True)
+        flow = lists.dataflow(store).compact_state(flow, full=True)
     if printed.columns:
-        prints = printed_flow(store, set(printed.columns.values())).compacted(prints, full=True)
+        prints = printed_flow(store, set(printed.columns.values())).compact_state(prints, full=True)
     return replace(lists, flow=flow, printed=replace(printed, flow=prints))
 
 

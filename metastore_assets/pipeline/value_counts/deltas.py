@@ -28,7 +28,7 @@ class Listing:
 
 
 def deltas(
-    store: ObjectStore, profiles: Sequence[Listing], columns: Mapping[str, str], rows: int, *, gone: bool
+    store: ObjectStore, profiles: Sequence[Listing], columns: Mapping[str, str], rows: int, *, removed: bool
 ) -> dict[str, list[Delta]]:
     """By type class, what the lists of some columns in some profiles, of so many rows in all, come to: by partition
     where the profiles say which.
@@ -41,12 +41,16 @@ def deltas(
     by_class = {name: tuple(sorted(own for own, cls in columns.items() if cls == name)) for name in names}
     few = _few(store, profiles, by_class)
     if few is not None:
-        return {name: [Delta(table, gone=gone)] for name, table in few.items() if table.num_rows}
+        return {name: [Delta(table, removed=removed)] for name, table in few.items() if table.num_rows}
     lots = [tuple(profiles[at : at + _PROFILES_PER_DELTA]) for at in range(0, len(profiles), _PROFILES_PER_DELTA)]
     # No column has more values than rows.
     return {
         name: [
-            Delta(_Lists(store, lot, own, name), gone=gone, count=max(1, rows * len(own) * len(lot) // len(profiles)))
+            Delta(
+                _Lists(store, lot, own, name),
+                removed=removed,
+                count=max(1, rows * len(own) * len(lot) // len(profiles)),
+            )
             for lot in lots
         ]
         for name, own in by_class.items()

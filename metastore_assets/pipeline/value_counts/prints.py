@@ -186,8 +186,8 @@ class TablePrints:
                     table = pa.Table.from_batches([batch]).filter(pc.equal(batch["column"], field_id))
                     if not table.num_rows:
                         break
-                    deltas.setdefault(PRINT_DELTAS, []).append(Delta(table, gone=True))
-                listed = [Delta(table, gone=True) for table in reader.rows(field_id, name)]
+                    deltas.setdefault(PRINT_DELTAS, []).append(Delta(table, removed=True))
+                listed = [Delta(table, removed=True) for table in reader.rows(field_id, name)]
                 deltas.setdefault(delta_name(name), []).extend(listed)
         if not deltas:
             return counts, base.flow
@@ -258,7 +258,7 @@ def _add(deltas: dict[str, list[Delta]], root: str, rows: pa.Table) -> None:
         if chosen.any():
             own = rows.filter(pa.array(chosen))
             own = own.set_column(own.num_columns - 1, own.schema.field("frequency"), pa.array(np.abs(counts[chosen])))
-            deltas.setdefault(root, []).append(Delta(own, gone=gone))
+            deltas.setdefault(root, []).append(Delta(own, removed=gone))
 
 
 def _batches(tables: Iterator[pa.Table] | Sequence[pa.Table]) -> Iterator[pa.RecordBatch]:

@@ -219,14 +219,14 @@ class TableLists:
         gone = {field_id: name for field_id, name in before.items() if field_id not in stay}
         made: dict[str, list[Delta]] = {}
         for found in (
-            deltas(self._store, came, stay, changed, gone=False),
-            deltas(self._store, went, stay, changed, gone=True),
-            deltas(self._store, whole, new, self._rows, gone=False),
+            deltas(self._store, came, stay, changed, removed=False),
+            deltas(self._store, went, stay, changed, removed=True),
+            deltas(self._store, whole, new, self._rows, removed=False),
         ):
             for name, own in found.items():
                 made.setdefault(name, []).extend(own)
         for field_id, name in gone.items():
-            made.setdefault(name, []).append(Delta(held(field_id, name), gone=True))
+            made.setdefault(name, []).append(Delta(held(field_id, name), removed=True))
         return made
 
     def _all_by_partition(self, flow: Dataflow, whole: Sequence[ProfileFiles]) -> Mapping[str, Sequence[Run]]:

@@ -36,11 +36,11 @@ class Port(Sequence[Any]):
         return self._stop - self._start
 
     def __iter__(self) -> Iterator[Any]:
-        place, stop = self._start, self._stop
-        while place < stop:
-            piece, first = self._around(place)
-            yield from piece[place - first :]
-            place = first + len(piece)
+        row, stop = self._start, self._stop
+        while row < stop:
+            piece, first = self._around(row)
+            yield from piece[row - first :]
+            row = first + len(piece)
 
     def __next__(self) -> Any:
         if self._start == self._stop:
@@ -52,17 +52,17 @@ class Port(Sequence[Any]):
     def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
             return [self[number] for number in range(*index.indices(len(self)))]
-        place = range(self._start, self._stop)[index]
-        piece, first = self._around(place)
-        return piece[place - first]
+        row = range(self._start, self._stop)[index]
+        piece, first = self._around(row)
+        return piece[row - first]
 
     def __repr__(self) -> str:
         return f"{self[:10]}" if len(self) <= 10 else f"{self[:10]} and {len(self) - 10} more"
 
-    def _around(self, place: int) -> tuple[list[Any], int]:
+    def _around(self, row: int) -> tuple[list[Any], int]:
         """Return the piece that contains a row, and the row number where the piece starts."""
-        if not self._piece_start <= place < self._piece_stop:
-            first = place - (place - self._start) % _PIECE
+        if not self._piece_start <= row < self._piece_stop:
+            first = row - (row - self._start) % _PIECE
             self._piece_start, self._piece_stop = first, min(first + _PIECE, self._stop)
             self._piece = _plain_rows(self._values.slice(first, self._piece_stop - first))
         return self._piece, self._piece_start
@@ -187,11 +187,11 @@ def _exact(values: list[Any], type_: pa.DataType) -> pa.Array:
     array = pa.array(values, type_)
     kinds: Any = (object,) if pa.types.is_integer(type_) else (date, time, timedelta)
     if pa.types.is_integer(type_) or pa.types.is_temporal(type_):
-        for given, stored in zip(values, array.to_pylist(), strict=True):
-            if given is not None and isinstance(given, kinds) and given != stored:
-                raise ValueError(f"{given!r} would become {stored!r} in a column of type {type_}")
+        for value, stored in zip(values, array.to_pylist(), strict=True):
+            if value is not None and isinstance(value, kinds) and value != stored:
+                raise ValueError(f"{value!r} would become {stored!r} in a column of type {type_}")
     elif pa.types.is_floating(type_):
-        for given, stored in zip(values, array.to_pylist(), strict=True):
-            if given is not None and isinf(stored) and not isinf(given):
-                raise ValueError(f"{given!r} is too large for a column of type {type_}")
+        for value, stored in zip(values, array.to_pylist(), strict=True):
+            if value is not None and isinf(stored) and not isinf(value):
+                raise ValueError(f"{value!r} is too large for a column of type {type_}")
     return array

@@ -1,6 +1,6 @@
 """Sum stages: the amounts that changed rows add or remove, and the resulting totals.
 
-A total is a sum in a commutative group: the former contribution of a source key is subtracted and its current
+A total is a sum in a commutative group: the previous contribution of a source key is subtracted and its current
 contribution is added. Nothing else is read. A key whose totals are all zero does not exist. The negation of every
 amount and total must fit its type, so that everything that was added can be removed.
 """
@@ -34,8 +34,8 @@ _MOST_DIGITS = 10**38 - 1
 class Step:
     """The result of applying instructions to some target keys."""
 
-    former: pl.DataFrame
-    """The former rows of the keys in `content`."""
+    previous: pl.DataFrame
+    """The previous rows of the keys in `content`."""
     run: pl.DataFrame
     """Effective instructions, as rows of a run."""
     content: pl.DataFrame
@@ -61,32 +61,32 @@ def changed_amounts(task: SumTask) -> list[Part]:
     chunks = KeyChunks(changed_keys(task.feeders, task.key_range), task.spool.settings.batch_rows)
     for keys in chunks:
         rows = 0
-        found = [run_schema.empty]
+        frames = [run_schema.empty]
         for feeder in task.feeders:
             for values, sign in _signed(feeder, keys):
                 rows += values.height
-                found.append(_amounts(task.stage, values, sign))
-        chunks.told(keys.height, rows)
-        sorter.add(added(task.stage.name, pl.concat(found), run_schema))
+                frames.append(_amounts(task.stage, values, sign))
+        chunks.record(keys.height, rows)
+        sorter.add(sum_changes(task.stage.name, pl.concat(frames), run_schema))
     return sorter.parts()
 
 
-def told_amounts(stage: Typed, feeders: Sequence[Feeder], updates: Sequence[pl.DataFrame]) -> pl.DataFrame:
-    """Return the amounts to add, from updates of feeders that are sums: such updates contain former and current totals."""
-    found = [stage.content.empty]
+def updated_amounts(stage: Typed, feeders: Sequence[Feeder], updates: Sequence[pl.DataFrame]) -> pl.DataFrame:
+    """Return the amounts to add. The updates of feeders that are sums contain previous and current totals."""
+    frames = [stage.content.empty]
     for feeder, update in zip(feeders, updates, strict=True):
-        found += [_amounts(stage, values, sign) for values, sign in _was_and_is(feeder, update)]
-    return added(stage.name, pl.concat(found), stage.content)
+        frames += [_amounts(stage, values, sign) for values, sign in _was_and_is(feeder, update)]
+    return sum_changes(stage.name, pl.concat(frames), stage.content)
 
 
 def all_amounts(stage: Typed, contents: Sequence[pl.DataFrame]) -> pl.DataFrame:
     """Return the totals of all rows of feeders."""
     assert isinstance(stage.node, SumStage)
     assert stage.input is not None
-    found = [_amounts(stage, values, 1) for values in contents]
-    if len(found) == 1 and set(stage.input.key.names) <= set(stage.node.key):
-        return _lasting(found[0], stage.content)  # No two rows share a key.
-    return added(stage.name, pl.concat(found), stage.content)
+    frames = [_amounts(stage, values, 1) for values in contents]
+    if len(frames) == 1 and set(stage.input.key.names) <= set(stage.node.key):
+        return _drop_zeros(frames[0], stage.content)  # No two rows share a key.
+    return sum_changes(stage.name, pl.concat(frames), stage.content)
 
 
 @dataclass(frozen=True)
@@ -106,12 +106,12 @@ def delta_amounts(task: DeltaTask) -> list[Part]:
     rows = 0
     for delta in task.deltas:
         for frame in _delta_rows(stage, delta):
-            waiting.append(_amounts(stage, frame, -1 if delta.gone else 1))
+            waiting.append(_amounts(stage, frame, -1 if delta.removed else 1))
             rows += frame.height
             if rows >= task.spool.settings.batch_rows:
-                sorter.add(added(stage.name, pl.concat(waiting), run_schema))
+                sorter.add(sum_changes(stage.name, pl.concat(waiting), run_schema))
                 waiting, rows = [run_schema.empty], 0
-    sorter.add(added(stage.name, pl.concat(waiting), run_schema))
+    sorter.add(sum_changes(stage.name, pl.concat(waiting), run_schema))
     return sorter.parts()
 
 
@@ -127,8 +127,8 @@ def _delta_rows(stage: Typed, delta: Delta) -> Iterator[pl.DataFrame]:
 
 
 def _signed(feeder: Feeder, keys: pl.DataFrame) -> Sequence[tuple[pl.DataFrame, int]]:
-    """Return a feeder's current rows of some keys with positive sign, and its former rows with negative sign."""
-    if feeder.whole:
+    """Return a feeder's current rows of some keys with positive sign, and its previous rows with negative sign."""
+    if feeder.is_full:
         return [(feeder.values(keys), 1)]
     news = feeder.news(keys)
     if feeder.sums:
@@ -138,7 +138,7 @@ def _signed(feeder: Feeder, keys: pl.DataFrame) -> Sequence[tuple[pl.DataFrame, 
 
 
 def _was_and_is(feeder: Feeder, news: pl.DataFrame) -> Sequence[tuple[pl.DataFrame, int]]:
-    """Return the current and the former rows in the update of a sum."""
+    """Return the current and the previous rows in the update of a sum."""
     now = news.filter(pl.col(CHANGE) != DELETE)[:, feeder.rows.schema.names]
     was = news.filter(pl.col(CHANGE) != ADD).with_columns(
         pl.col(f"{BEFORE}_{name}").alias(name) for name in feeder.rows.value.names
@@ -170,20 +170,20 @@ def _amounts(stage: Typed, values: pl.DataFrame, sign: int) -> pl.DataFrame:
         keyed = canonical(values.select(*node.key, *amounts) if values.height else run_schema.empty, node.key)
     except pl.exceptions.InvalidOperationError as error:
         raise _too_wide(stage.name, run_schema) from error
-    return _narrowed(stage.name, keyed, run_schema)
+    return _cast_amounts(stage.name, keyed, run_schema)
 
 
 def add_amounts(
-    stage: str, run_schema: RunSchema, changes: pl.DataFrame, former: pl.DataFrame, *, told: bool = True
+    stage: str, run_schema: RunSchema, changes: pl.DataFrame, previous: pl.DataFrame, *, is_followed: bool = True
 ) -> Step:
     """Add changes to totals, with an update if `is_followed`.
 
     Raises CorruptionError if an unsigned total becomes negative.
     """
-    content = added(stage, pl.concat([former, changes]), run_schema) if former.height else changes
+    content = sum_changes(stage, pl.concat([previous, changes]), run_schema) if previous.height else changes
     _check_totals(stage, run_schema, content)
-    update = _update(run_schema, changes, former) if told else changes.clear()
-    return Step(former, changes, content, update)
+    update = _update(run_schema, changes, previous) if is_followed else changes.clear()
+    return Step(previous, changes, content, update)
 
 
 def _check_totals(stage: str, run_schema: RunSchema, content: pl.DataFrame) -> None:
@@ -199,7 +199,7 @@ def _check_totals(stage: str, run_schema: RunSchema, content: pl.DataFrame) -> N
         )
 
 
-def added(stage: str, frame: pl.DataFrame, run_schema: RunSchema) -> pl.DataFrame:
+def sum_changes(stage: str, frame: pl.DataFrame, run_schema: RunSchema) -> pl.DataFrame:
     """Return one row per key, sorted, with the exact sums of its amounts; keys whose sums are all zero are dropped."""
     schema = run_schema.empty.schema
     amounts = [
@@ -212,17 +212,17 @@ def added(stage: str, frame: pl.DataFrame, run_schema: RunSchema) -> pl.DataFram
         if schema[name].is_decimal()
     ]
     total = frame.group_by(run_schema.group.columns, maintain_order=True).agg(*amounts, *estimates)
-    return _lasting(_narrowed(stage, total, run_schema), run_schema)
+    return _drop_zeros(_cast_amounts(stage, total, run_schema), run_schema)
 
 
-def _lasting(totals: pl.DataFrame, run_schema: RunSchema) -> pl.DataFrame:
+def _drop_zeros(totals: pl.DataFrame, run_schema: RunSchema) -> pl.DataFrame:
     """Return totals of distinct keys, sorted, without those that are all zero."""
     if not all((totals[name] != 0).all() for name in run_schema.amounts):
         totals = totals.filter(pl.any_horizontal(pl.col(name) != 0 for name in run_schema.amounts))
     return run_schema.order.sort(totals)
 
 
-def _narrowed(stage: str, frame: pl.DataFrame, run_schema: RunSchema) -> pl.DataFrame:
+def _cast_amounts(stage: str, frame: pl.DataFrame, run_schema: RunSchema) -> pl.DataFrame:
     """Cast rows to the types of the totals. Raises UpdateError if an amount or its negation does not fit."""
     beyond = []
     for name in run_schema.amounts:
@@ -244,9 +244,9 @@ def _narrowed(stage: str, frame: pl.DataFrame, run_schema: RunSchema) -> pl.Data
     # Cast column by column, because casting a frame builds a query.
     return pl.DataFrame(
         [
-            own if own.dtype == types[name] else own.cast(types[name])
+            column if column.dtype == types[name] else column.cast(types[name])
             for name in run_schema.schema.names
-            for own in [frame[name]]
+            for column in [frame[name]]
         ]
     )
 
@@ -259,18 +259,18 @@ def _too_wide(stage: str, run_schema: RunSchema) -> UpdateError:
     )
 
 
-def _update(run_schema: RunSchema, changes: pl.DataFrame, former: pl.DataFrame) -> pl.DataFrame:
-    """Return the update of the changed keys, with current and former totals."""
+def _update(run_schema: RunSchema, changes: pl.DataFrame, previous: pl.DataFrame) -> pl.DataFrame:
+    """Return the update of the changed keys, with current and previous totals."""
     before = {name: f"{BEFORE}_{name}" for name in run_schema.amounts}
-    rows = run_schema.group.beside(changes, former.rename(before))
+    rows = run_schema.group.beside(changes, previous.rename(before))
     now = {name: pl.col(name) + pl.col(was).fill_null(0) for name, was in before.items()}
-    is_gone = pl.all_horizontal(total == 0 for total in now.values())
+    is_deleted = pl.all_horizontal(total == 0 for total in now.values())
     change = (
         pl.when(pl.col(before[run_schema.amounts[0]]).is_null())
         .then(pl.lit(ADD))
-        .when(is_gone)
+        .when(is_deleted)
         .then(pl.lit(DELETE))
         .otherwise(pl.lit(UPDATE))
     )
-    totals = [pl.when(~is_gone).then(total).alias(name) for name, total in now.items()]
+    totals = [pl.when(~is_deleted).then(total).alias(name) for name, total in now.items()]
     return rows.select(change.alias(CHANGE), *run_schema.group.columns, *totals, *before.values())

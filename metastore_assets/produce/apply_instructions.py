@@ -7,14 +7,14 @@ from dataclasses import dataclass, replace
 
 import polars as pl
 
+from metastore_assets.produce.cogroup import ApplyTask, cogroup_instructions, is_root
 from metastore_assets.produce.compaction import Pieces, write_pieces
-from metastore_assets.produce.crowded import CrowdedKey, carried_out
-from metastore_assets.produce.meeting import ApplyTask, is_root, meetings
+from metastore_assets.produce.hot_keys import HotKey, apply_to_units
 from metastore_assets.produce.parts import Part, Sink, part_rows
-from metastore_assets.produce.preserving import novel_keys, preserved
+from metastore_assets.produce.preserve import apply_preserve, novel_keys
 from metastore_assets.produce.rows import CHANGE, Rows
-from metastore_assets.produce.run_schema import GONE, RunSchema
-from metastore_assets.produce.summing import Step, add_amounts, added
+from metastore_assets.produce.run_schema import TOMBSTONE, RunSchema
+from metastore_assets.produce.sums import Step, add_amounts, sum_changes
 from metastore_assets.produce.updates import ADD, DELETE, UPDATE, update_schema
 
 
@@ -29,18 +29,18 @@ class Applied:
     """Runs of the range, if it was rewritten."""
     novel: int
     """Number of new target keys that received a number."""
-    former: pl.DataFrame | None
-    """The former rows of the updated target keys, if they were read and are few."""
+    previous: pl.DataFrame | None
+    """The previous rows of the updated target keys, if they were read and are few."""
 
 
 def apply(task: ApplyTask) -> Applied:
     """Apply the instructions of a key range."""
     run_schema, spool = task.dataset.run_schema, task.spool
     updates = run_schema if task.rows is None else update_schema(task.rows, sums=bool(run_schema.amounts))
-    tally = _Tally(spool.settings.buffer_rows if _reads_former(task) else None)
+    tally = _Tally(spool.settings.buffer_rows if _reads_previous(task) else None)
     pieces: Pieces = []
     with Sink(spool, updates) as update, Sink(spool, run_schema) as run:
-        steps = _told(task, update, tally)
+        steps = _report_steps(task, update, tally)
         if task.bulk:
             rows = task.dataset.state.rows + part_rows(task.parts)
             contents = (step.content for step in steps if step.content.height)
@@ -48,51 +48,51 @@ def apply(task: ApplyTask) -> Applied:
         else:
             for step in steps:
                 run.add(step.run)
-    return Applied(update.parts, run.parts, pieces, tally.novel, tally.former())
+    return Applied(update.parts, run.parts, pieces, tally.novel, tally.previous())
 
 
 def count_novel(task: ApplyTask) -> int:
     """Count the numbers that a key range will assign to new keys."""
     assert task.rows is not None
     novel = 0
-    crowded: pl.DataFrame | None = None
-    for met in meetings(task):
-        if met.crowded is None:
-            novel += novel_keys(task.rows, met.instructions.filter(~pl.col(GONE)), met.former).height
-        elif met.crowded is not crowded:
-            crowded = met.crowded
-            novel += CrowdedKey(task, crowded).is_novel
+    hot_key: pl.DataFrame | None = None
+    for cogroup in cogroup_instructions(task):
+        if cogroup.hot_key is None:
+            novel += novel_keys(task.rows, cogroup.instructions.filter(~pl.col(TOMBSTONE)), cogroup.previous).height
+        elif cogroup.hot_key is not hot_key:
+            hot_key = cogroup.hot_key
+            novel += HotKey(task, hot_key).is_novel
     return novel
 
 
 class _Tally:
-    """Totals over the steps of a range: the number of new keys, and the former rows while they are few."""
+    """Totals over the steps of a range: the number of new keys, and the previous rows while they are few."""
 
     def __init__(self, limit: int | None) -> None:
-        """Collect at most `limit` former rows; None collects none."""
+        """Collect at most `limit` previous rows; None collects none."""
         self.novel = 0
         self._limit = limit
-        self._former: list[pl.DataFrame] = []
+        self._previous: list[pl.DataFrame] = []
 
     def add(self, step: Step) -> None:
         """Add one step."""
         self.novel += step.novel
         if self._limit is not None:
-            self._former.append(step.former)
-            if sum(frame.height for frame in self._former) > self._limit:
-                self._limit, self._former = None, []
+            self._previous.append(step.previous)
+            if sum(frame.height for frame in self._previous) > self._limit:
+                self._limit, self._previous = None, []
 
-    def former(self) -> pl.DataFrame | None:
-        """Return the former rows, or None if they were not collected."""
-        return pl.concat(self._former) if self._former else None
+    def previous(self) -> pl.DataFrame | None:
+        """Return the previous rows, or None if they were not collected."""
+        return pl.concat(self._previous) if self._previous else None
 
 
-def _reads_former(task: ApplyTask) -> bool:
-    """Return whether the former rows of the updated target keys are read, and only those, to be passed on in memory."""
+def _reads_previous(task: ApplyTask) -> bool:
+    """Return whether exactly the previous rows of the updated keys are read, to be passed on in memory."""
     return task.rows is not None and task.spool.in_memory and not task.bulk and not is_root(task.dataset.run_schema)
 
 
-def _told(task: ApplyTask, update: Sink, tally: _Tally) -> Iterator[Step]:
+def _report_steps(task: ApplyTask, update: Sink, tally: _Tally) -> Iterator[Step]:
     """Yield the steps after writing their part of the update and counting them."""
     for step in _steps(task):
         tally.add(step)
@@ -104,48 +104,50 @@ def _told(task: ApplyTask, update: Sink, tally: _Tally) -> Iterator[Step]:
 def _steps(task: ApplyTask) -> Iterator[Step]:
     """Yield one step for each group of target keys."""
     numbered = task.counter
-    crowd: CrowdedKey | None = None
-    for met in meetings(task):
+    crowd: HotKey | None = None
+    for cogroup in cogroup_instructions(task):
         now = replace(task, counter=numbered)
         if task.dataset.run_schema.amounts:
             run_schema = task.dataset.run_schema
-            changes = added(task.stage, met.instructions, run_schema)
-            step = add_amounts(task.stage, run_schema, changes, met.former, told=task.is_followed)
-        elif met.crowded is None:
-            step = _replaced(now, met.instructions, met.former)
+            changes = sum_changes(task.stage, cogroup.instructions, run_schema)
+            step = add_amounts(task.stage, run_schema, changes, cogroup.previous, is_followed=task.is_followed)
+        elif cogroup.hot_key is None:
+            step = _replaced(now, cogroup.instructions, cogroup.previous)
         else:
-            if crowd is None or crowd.key is not met.crowded:
-                crowd = CrowdedKey(now, met.crowded)
-            step = crowd.step(met.instructions, met.former)
+            if crowd is None or crowd.key is not cogroup.hot_key:
+                crowd = HotKey(now, cogroup.hot_key)
+            step = crowd.step(cogroup.instructions, cogroup.previous)
         numbered += step.novel
         yield step
 
 
-def _replaced(task: ApplyTask, instructions: pl.DataFrame, former: pl.DataFrame) -> Step:
+def _replaced(task: ApplyTask, instructions: pl.DataFrame, previous: pl.DataFrame) -> Step:
     run_schema = task.dataset.run_schema
-    written = instructions.filter(~pl.col(GONE))
+    written = instructions.filter(~pl.col(TOMBSTONE))
     novel = 0
     if task.preserve is not None and task.rows is not None:
-        written, novel = preserved(task.preserve, task.stage, task.rows, written, former, task.counter)
-    run, content = carried_out(task, instructions, written, former)
+        written, novel = apply_preserve(task.preserve, task.stage, task.rows, written, previous, task.counter)
+    run, content = apply_to_units(task, instructions, written, previous)
     update = (
-        _update(task.rows, run_schema, instructions, former, content, task.suppress) if task.rows else former.clear()
+        _update(task.rows, run_schema, instructions, previous, content, task.suppress)
+        if task.rows
+        else previous.clear()
     )
-    return Step(former, run, content, update, novel)
+    return Step(previous, run, content, update, novel)
 
 
 def _update(
     rows: Rows,
     run_schema: RunSchema,
     instructions: pl.DataFrame,
-    former: pl.DataFrame,
+    previous: pl.DataFrame,
     content: pl.DataFrame,
     suppress: bool,
 ) -> pl.DataFrame:
     """Return the update rows (delete, add or update) of target keys whose rows are all known."""
     group = run_schema.group
     touched = group.distinct(instructions)
-    before, now = group.semi(former, touched), group.semi(content, touched)
+    before, now = group.semi(previous, touched), group.semi(content, touched)
     if suppress:
         unchanged = _unchanged(rows, before, now)
         before, now = group.anti(before, unchanged), group.anti(now, unchanged)

@@ -18,9 +18,9 @@ from metastore_assets.produce.graph import Typed
 from metastore_assets.produce.inputs import Feeder, KeyChunks, changed_keys, distinct_feeders
 from metastore_assets.produce.order import canonical
 from metastore_assets.produce.parts import Part, Sorter, Spool
-from metastore_assets.produce.perkey import KeyFailure, batches_of
+from metastore_assets.produce.per_key import KeyFailure, batches_of
 from metastore_assets.produce.rows import SOURCE, frame_of, source_columns, table_of, with_nulls
-from metastore_assets.produce.run_schema import GONE
+from metastore_assets.produce.run_schema import TOMBSTONE
 from metastore_assets.produce.runs import KeyRange
 from metastore_assets.produce.stages import Batch, PerBatch, Stage
 from metastore_assets.produce.updates import key_text
@@ -61,14 +61,14 @@ def produce(task: ProduceTask) -> Instructions:
     chunks = KeyChunks(changed_keys(distinct_feeders(task.ports), task.key_range), task.spool.settings.batch_rows)
     for keys in chunks:
         ports = [_port_values(port, keys) for port in task.ports]
-        chunks.told(keys.height, sum(port.height for port in ports))
+        chunks.record(keys.height, sum(port.height for port in ports))
         outputs = _outputs(task, function, keys, ports)
-        former = _former(task, keys)
-        new = outputs.select(former.columns).unique(maintain_order=True)
+        previous = _previous(task, keys)
+        new = outputs.select(previous.columns).unique(maintain_order=True)
         pairs = task.stage.mappings.order
-        left = pairs.anti(former, new)
-        content.add(_content(task, outputs, left))
-        mappings.add(_mappings(task, new, left, pairs.anti(new, former)))
+        removed_pairs = pairs.anti(previous, new)
+        content.add(_content(task, outputs, removed_pairs))
+        mappings.add(_mappings(task, new, removed_pairs, pairs.anti(new, previous)))
     return Instructions(content.parts(), mappings.parts())
 
 
@@ -76,8 +76,8 @@ def _port_values(port: Sequence[Feeder], keys: pl.DataFrame) -> pl.DataFrame:
     """Return `_source` and the value columns of one port, sorted by `_source`, feeder after feeder."""
     rows = port[0].rows
     numbered = keys.with_row_index(SOURCE).cast({SOURCE: pl.Int64})
-    found = [feeder.values(keys).with_columns(pl.lit(place).alias(_PORT)) for place, feeder in enumerate(port)]
-    joined = rows.order.beside(pl.concat(found), numbered)
+    frames = [feeder.values(keys).with_columns(pl.lit(number).alias(_PORT)) for number, feeder in enumerate(port)]
+    joined = rows.order.beside(pl.concat(frames), numbered)
     return joined.sort(SOURCE, _PORT, maintain_order=True).select(SOURCE, *rows.value.names)
 
 
@@ -116,12 +116,12 @@ def _call(
     """Call the function on the source keys from `start` to `stop` (exclusive)."""
     if start == stop:
         return _empty_outputs(task)
-    own = [
+    batch_ports = [
         port.filter(pl.col(SOURCE).is_between(start, stop - 1)).with_columns(pl.col(SOURCE) - start) for port in ports
     ]
     batch = Batch(
         table_of(keys[start:stop], task.stage.source),
-        tuple(table_of(port, _port_schema(feeders)) for port, feeders in zip(own, task.ports, strict=True)),
+        tuple(table_of(port, _port_schema(feeders)) for port, feeders in zip(batch_ports, task.ports, strict=True)),
     )
     name = task.stage.name
     try:
@@ -180,25 +180,27 @@ def _compare(task: ProduceTask, keys: pl.DataFrame, once: pl.DataFrame, twice: p
             )
 
 
-def _former(task: ProduceTask, keys: pl.DataFrame) -> pl.DataFrame:
-    """Return the former (source key, target key) pairs of some source keys."""
+def _previous(task: ProduceTask, keys: pl.DataFrame) -> pl.DataFrame:
+    """Return the previous (source key, target key) pairs of some source keys."""
     sources = keys.rename(dict(zip(keys.columns, source_columns(keys.columns), strict=True)))
     return task.mappings.lookup(sources)
 
 
-def _content(task: ProduceTask, outputs: pl.DataFrame, left: pl.DataFrame) -> pl.DataFrame:
+def _content(task: ProduceTask, outputs: pl.DataFrame, removed_pairs: pl.DataFrame) -> pl.DataFrame:
     """Return replacing rows, and tombstones for pairs that no longer exist."""
     names = task.stage.content.file_schema.names
-    written = outputs.with_columns(pl.lit(False).alias(GONE))[:, names]
-    gone = left.with_columns(pl.lit(True).alias(GONE))
-    return pl.concat([written, with_nulls(gone, task.stage.content.empty)])
+    written = outputs.with_columns(pl.lit(False).alias(TOMBSTONE))[:, names]
+    tombstones = removed_pairs.with_columns(pl.lit(True).alias(TOMBSTONE))
+    return pl.concat([written, with_nulls(tombstones, task.stage.content.empty)])
 
 
-def _mappings(task: ProduceTask, new: pl.DataFrame, left: pl.DataFrame, come: pl.DataFrame) -> pl.DataFrame:
+def _mappings(
+    task: ProduceTask, new: pl.DataFrame, removed_pairs: pl.DataFrame, added_pairs: pl.DataFrame
+) -> pl.DataFrame:
     """Return the sets of target keys that changed."""
     assert task.stage.mappings is not None
     sources = task.stage.mappings.unit
-    changed = pl.concat([left, come]).select(sources.columns).unique()
-    sets = sources.semi(new, changed).with_columns(pl.lit(False).alias(GONE))
-    gone = sources.anti(changed, new).with_columns(pl.lit(True).alias(GONE))
-    return pl.concat([sets, with_nulls(gone, task.stage.mappings.empty)])
+    changed = pl.concat([removed_pairs, added_pairs]).select(sources.columns).unique()
+    sets = sources.semi(new, changed).with_columns(pl.lit(False).alias(TOMBSTONE))
+    tombstones = sources.anti(changed, new).with_columns(pl.lit(True).alias(TOMBSTONE))
+    return pl.concat([sets, with_nulls(tombstones, task.stage.mappings.empty)])

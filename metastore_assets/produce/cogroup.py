@@ -12,7 +12,7 @@ from metastore_assets.produce.dataset import Dataset
 from metastore_assets.produce.inputs import KeyChunks
 from metastore_assets.produce.parts import Part, Spool, joined
 from metastore_assets.produce.rows import Rows, with_nulls
-from metastore_assets.produce.run_schema import GONE, RunSchema
+from metastore_assets.produce.run_schema import TOMBSTONE, RunSchema
 from metastore_assets.produce.runs import KeyRange
 from metastore_assets.produce.stages import Preserve
 from metastore_assets.produce.streams import Stream, aligned, grouped
@@ -42,23 +42,23 @@ class ApplyTask:
 
 
 @dataclass(frozen=True)
-class Met:
+class Cogroup:
     """Instructions together with the current rows of their target keys."""
 
     instructions: pl.DataFrame
-    former: pl.DataFrame
-    crowded: pl.DataFrame | None = None
+    previous: pl.DataFrame
+    hot_key: pl.DataFrame | None = None
     """The hot key of the rows, if they are only a part of that key's rows."""
 
 
-def meetings(task: ApplyTask) -> Iterator[Met]:
+def cogroup_instructions(task: ApplyTask) -> Iterator[Cogroup]:
     """Yield the instructions joined with the current rows of their target keys; in bulk, with all rows of the range."""
     dataset, run_schema = task.dataset, task.dataset.run_schema
     frames = joined(dataset.storage, run_schema, task.parts, task.key_range)
     if task.rows is None and not task.bulk:
         # Key-mappings have no update, so their current rows are not needed.
-        empty = run_schema.empty.drop(GONE, strict=False)
-        yield from (Met(frame, empty) for frame in frames)
+        empty = run_schema.empty.drop(TOMBSTONE, strict=False)
+        yield from (Cogroup(frame, empty) for frame in frames)
         return
     if task.bulk:
         streams = [Stream(frames, run_schema.empty), dataset.scan(task.key_range)]
@@ -66,56 +66,60 @@ def meetings(task: ApplyTask) -> Iterator[Met]:
     else:
         steps = ([frame] for frame in frames)
     split: pl.DataFrame | None = None
-    crowded = dataset.crowded(_most(task)) if not task.bulk and _has_crowds(run_schema) else run_schema.empty_keys
-    for piece in grouped(steps, run_schema.group, _most(task)):
+    hot_keys = (
+        dataset.find_hot_keys(_row_limit(task))
+        if not task.bulk and _has_several_sources(run_schema)
+        else run_schema.empty_keys
+    )
+    for piece in grouped(steps, run_schema.group, _row_limit(task)):
         if not piece.split:
             split = None
-            yield from [Met(*piece.frames)] if task.bulk else _looked_up(task, piece.frames[0], crowded)
+            yield from [Cogroup(*piece.frames)] if task.bulk else _looked_up(task, piece.frames[0], hot_keys)
             continue
         key = next(frame for frame in piece.frames if frame.height)[:1].select(run_schema.group.columns)
         if split is None or not key.equals(split, null_equal=True):
             # Read the complete hot key here; its further pieces are skipped.
             split = key
-            yield from _of_crowded(task, key)
+            yield from _cogroup_hot_key(task, key)
 
 
-def _looked_up(task: ApplyTask, frame: pl.DataFrame, crowded: pl.DataFrame) -> Iterator[Met]:
+def _looked_up(task: ApplyTask, frame: pl.DataFrame, hot_keys: pl.DataFrame) -> Iterator[Cogroup]:
     """Yield the instructions of whole target keys, joined with the rows that are looked up for them."""
     group = task.dataset.run_schema.group
-    own = group.semi(crowded, frame) if crowded.height else crowded
+    batch_keys = group.semi(hot_keys, frame) if hot_keys.height else hot_keys
     begin = 0
-    for number in range(own.height):
-        key = own[number]
+    for number in range(batch_keys.height):
+        key = batch_keys[number]
         start, stop = (frame.select(group.before(key, inclusive=bound).sum()).item() for bound in (False, True))
         yield from _in_chunks(task, frame[begin:start])
-        yield from _of_crowded(task, key)
+        yield from _cogroup_hot_key(task, key)
         begin = stop
     yield from _in_chunks(task, frame[begin:])
 
 
-def _in_chunks(task: ApplyTask, frame: pl.DataFrame) -> Iterator[Met]:
+def _in_chunks(task: ApplyTask, frame: pl.DataFrame) -> Iterator[Cogroup]:
     """Join instructions of keys with few rows, in chunks of keys that bound the rows in memory."""
     dataset, run_schema = task.dataset, task.dataset.run_schema
-    empty = run_schema.empty.drop(GONE, strict=False)
+    empty = run_schema.empty.drop(TOMBSTONE, strict=False)
     columns = run_schema.group.columns if is_root(run_schema) else run_schema.schema.names
     starts = np.flatnonzero(frame.select(run_schema.group.changes()).to_series().to_numpy())
     ends = np.append(starts[1:], frame.height)
     chunks = KeyChunks(frame[starts][list(run_schema.group.columns)], task.spool.settings.buffer_rows)
     done = 0
     for keys in chunks:
-        former = with_nulls(dataset.lookup(keys, task.key_range, columns), empty)
-        chunks.told(keys.height, former.height)
-        yield Met(frame[starts[done] : ends[done + keys.height - 1]], former)
+        previous = with_nulls(dataset.lookup(keys, task.key_range, columns), empty)
+        chunks.record(keys.height, previous.height)
+        yield Cogroup(frame[starts[done] : ends[done + keys.height - 1]], previous)
         done += keys.height
 
 
-def _of_crowded(task: ApplyTask, key: pl.DataFrame) -> Iterator[Met]:
+def _cogroup_hot_key(task: ApplyTask, key: pl.DataFrame) -> Iterator[Cogroup]:
     """Join the instructions of one target key with its rows, a few source keys at a time."""
-    for instructions, former in both(task, key):
-        yield Met(instructions, former, key)
+    for instructions, previous in cogroup_hot_key(task, key):
+        yield Cogroup(instructions, previous, key)
 
 
-def both(task: ApplyTask, key: pl.DataFrame) -> Iterator[list[pl.DataFrame]]:
+def cogroup_hot_key(task: ApplyTask, key: pl.DataFrame) -> Iterator[list[pl.DataFrame]]:
     """Yield instructions and rows of one target key, in steps of some source keys."""
     dataset, run_schema = task.dataset, task.dataset.run_schema
     alone = KeyRange(key, key, closed=True)
@@ -123,16 +127,16 @@ def both(task: ApplyTask, key: pl.DataFrame) -> Iterator[list[pl.DataFrame]]:
     return aligned([Stream(instructions, run_schema.empty), dataset.scan(alone)], run_schema.unit)
 
 
-def _has_crowds(run_schema: RunSchema) -> bool:
+def _has_several_sources(run_schema: RunSchema) -> bool:
     """Return whether several source keys may contribute rows to one key."""
     return run_schema.unit != run_schema.group
 
 
-def _most(task: ApplyTask) -> int:
+def _row_limit(task: ApplyTask) -> int:
     """Return how many rows of one key are read at a time; unlimited if one source key provides all of them."""
-    return task.spool.settings.buffer_rows if _has_crowds(task.dataset.run_schema) else _NO_LIMIT
+    return task.spool.settings.buffer_rows if _has_several_sources(task.dataset.run_schema) else _NO_LIMIT
 
 
 def is_root(run_schema: RunSchema) -> bool:
-    """Return whether all rows of a key are replaced together, so that only the existence of former rows matters."""
+    """Return whether all rows of a key are replaced together, so that only the existence of previous rows matters."""
     return run_schema.replaces and run_schema.order == run_schema.group

@@ -8,17 +8,17 @@ from itertools import accumulate
 
 import polars as pl
 
-from metastore_assets.produce.applying import Applied, apply, count_novel
-from metastore_assets.produce.compaction import Work, assembled, compacted, write_pieces
+from metastore_assets.produce.apply_instructions import Applied, apply, count_novel
+from metastore_assets.produce.cogroup import ApplyTask
+from metastore_assets.produce.compaction import Work, assemble_state, compact_dataset, write_pieces
 from metastore_assets.produce.dataset import Dataset, State
 from metastore_assets.produce.environment import Environment
 from metastore_assets.produce.inputs import even_ranges
-from metastore_assets.produce.meeting import ApplyTask
 from metastore_assets.produce.parts import Part, Sink, Spool, part_bounds, part_rows, scan_part
 from metastore_assets.produce.rows import Rows
 from metastore_assets.produce.runs import EVERYTHING, KeyRange, Run, RunWriter, run_bounds
 from metastore_assets.produce.stages import Preserve
-from metastore_assets.produce.summing import add_amounts, added
+from metastore_assets.produce.sums import add_amounts, sum_changes
 from metastore_assets.produce.updates import update_schema
 from metastore_assets.tasks.runner import TaskRunner
 
@@ -62,11 +62,11 @@ class DatasetStep:
         ranges = [EVERYTHING] if single else self._ranges(parts, rows, bulk=bulk)
         tasks = self._tasks(parts, ranges, runner, bulk=bulk)
         done = runner.map(apply, tasks)
-        if len(done) == 1 and done[0].former is not None:
-            self.env.replaced[self.stage] = done[0].former
+        if len(done) == 1 and done[0].previous is not None:
+            self.env.replaced[self.stage] = done[0].previous
         update = self._written(done)
         new = self._rewritten(tasks, done) if bulk else self._extended(done)
-        return DatasetResult(self._tidied(new, runner), update, sum(one.novel for one in done))
+        return DatasetResult(self._compact_affordable(new, runner), update, sum(one.novel for one in done))
 
     def _run_at_once(self, frames: Sequence[pl.DataFrame]) -> DatasetResult:
         """Apply a small sum in a few operations; merging it piece by piece would take hundreds."""
@@ -74,16 +74,16 @@ class DatasetStep:
         names = run_schema.schema.names
         changes = frames[0][names]
         if len(frames) > 1:
-            changes = added(self.stage, pl.concat([frame[:, names] for frame in frames]), run_schema)
-        former = pl.concat([run_schema.empty[:, names], *self.dataset.scan().frames])
-        step = add_amounts(self.stage, run_schema, changes, former, told=self.is_followed)
+            changes = sum_changes(self.stage, pl.concat([frame[:, names] for frame in frames]), run_schema)
+        previous = pl.concat([run_schema.empty[:, names], *self.dataset.scan().frames])
+        step = add_amounts(self.stage, run_schema, changes, previous, is_followed=self.is_followed)
         if not changes.height:
             return DatasetResult(self.dataset.state)
         self.env.contents[self.stage] = step.content
         content = [step.content] if step.content.height else []
         pieces = write_pieces(env.storage, env.folder, run_schema, env.settings, step.content.height, content)
         update = self._written([Applied([step.update], [], pieces, 0, None)])
-        return DatasetResult(assembled(self.dataset.state, [(pieces, EVERYTHING)]), update)
+        return DatasetResult(assemble_state(self.dataset.state, [(pieces, EVERYTHING)]), update)
 
     def _tasks(self, parts: list[Part], ranges: list[KeyRange], runner: TaskRunner, *, bulk: bool) -> list[ApplyTask]:
         """Return one task per range. Each task knows how many numbers the tasks before it assign."""
@@ -93,7 +93,7 @@ class DatasetStep:
                 rows=self.rows,
                 dataset=self.dataset,
                 parts=tuple(parts),
-                key_range=own,
+                key_range=key_range,
                 spool=self.spool,
                 bulk=bulk,
                 suppress=self.suppress,
@@ -101,7 +101,7 @@ class DatasetStep:
                 counter=self.counter,
                 is_followed=self.is_followed,
             )
-            for own in ranges
+            for key_range in ranges
         ]
         if self.preserve is None or len(tasks) == 1:
             return tasks
@@ -111,7 +111,7 @@ class DatasetStep:
     def _rewritten(self, tasks: Sequence[ApplyTask], done: Sequence[Applied]) -> State:
         """Return the state after rewriting all ranges."""
         pieces = [(one.pieces, task.key_range) for task, one in zip(tasks, done, strict=True)]
-        return assembled(self.dataset.state, pieces)
+        return assemble_state(self.dataset.state, pieces)
 
     def _extended(self, done: Sequence[Applied]) -> State:
         """Return the state with one more run at level 0."""
@@ -120,13 +120,13 @@ class DatasetStep:
         credit = state.credit + self.env.settings.inline_budget * sum(run.rows for run in level0)
         return replace(state, level0=(*state.level0, *level0), credit=credit)
 
-    def _tidied(self, new: State, runner: TaskRunner) -> State:
+    def _compact_affordable(self, new: State, runner: TaskRunner) -> State:
         """Return the state after the merges that the credit allows. Files that no state references become scratch."""
         work = Work(runner, self.env.folder, self.env.settings)
-        tidy = compacted(replace(self.dataset, state=new), work, unlimited=False)
+        compacted_state = compact_dataset(replace(self.dataset, state=new), work, unlimited=False)
         written = {run.path for run in new.runs()} - {run.path for run in self.dataset.state.runs()}
-        self.env.scratch.extend(written - {run.path for run in tidy.runs()})
-        return tidy
+        self.env.scratch.extend(written - {run.path for run in compacted_state.runs()})
+        return compacted_state
 
     def _ranges(self, parts: Sequence[Part], rows: int, *, bulk: bool) -> list[KeyRange]:
         state, run_schema, settings = self.dataset.state, self.dataset.run_schema, self.env.settings
@@ -164,14 +164,14 @@ class DatasetStep:
                 if isinstance(part, Run):
                     self.env.scratch.append(part.path)
                 for frame in scan_part(storage, run_schema, part).frames:
-                    for number, own in enumerate(self.dataset.state.split(frame, run_schema.group)):
-                        if own.height:
+                    for number, key_range in enumerate(self.dataset.state.split(frame, run_schema.group)):
+                        if key_range.height:
                             if number != shard:
                                 writer.end_group()
-                            writer.write(own)
+                            writer.write(key_range)
                             shard = number
         return [writer.run(0)]
 
 
 def flat(parts: Sequence[Sequence[Part]]) -> list[Part]:
-    return [part for own in parts for part in own]
+    return [part for key_range in parts for part in key_range]

@@ -10,22 +10,22 @@ from itertools import chain
 import polars as pl
 
 from metastore_assets.errors import StageChangedError
-from metastore_assets.produce.compaction import Work, compacted, rewritten
+from metastore_assets.produce.compaction import Work, compact_dataset, rewrite_dataset
 from metastore_assets.produce.dataset import Dataset, State
 from metastore_assets.produce.environment import Environment
 from metastore_assets.produce.graph import Typed
+from metastore_assets.produce.node_step import empty_state, step_root, step_stage
 from metastore_assets.produce.parts import Part
 from metastore_assets.produce.rows import CHANGE
-from metastore_assets.produce.run_schema import GONE, RunSchema
+from metastore_assets.produce.run_schema import TOMBSTONE, RunSchema
 from metastore_assets.produce.runs import RunWriter
 from metastore_assets.produce.stages import Delta, DeltaRoot, Root
 from metastore_assets.produce.state import FlowState, StageState
-from metastore_assets.produce.stepping import empty_state, step_root, step_stage
 from metastore_assets.produce.updates import DELETE, External, checked
 
 
 @dataclass(frozen=True)
-class Given:
+class StepInput:
     """The external input of one step."""
 
     updates: Mapping[str, Part] = field(default_factory=dict)
@@ -37,13 +37,13 @@ class Given:
     loaded: Mapping[str, State] = field(default_factory=dict)
     """Content that replaces a node's content."""
 
-    def beyond(self, applied: Mapping[str, int]) -> Given:
+    def beyond(self, applied: Mapping[str, int]) -> StepInput:
         """Return the part of the input that is newer than the `applied` source versions."""
 
         def is_new(name: str) -> bool:
             return name not in self.sources or self.sources[name] > applied.get(name, self.sources[name] - 1)
 
-        return Given(
+        return StepInput(
             {name: update for name, update in self.updates.items() if is_new(name)},
             {name: deltas for name, deltas in self.deltas.items() if is_new(name)},
             {name: version for name, version in self.sources.items() if is_new(name)},
@@ -56,54 +56,56 @@ class Given:
         return not (self.updates or self.deltas or self.sources or self.loaded)
 
 
-def stepped(
-    env: Environment, graph: Mapping[str, Typed], base: FlowState, given: Given, rebuilt: AbstractSet[str]
+def step_flow(
+    env: Environment, graph: Mapping[str, Typed], base: FlowState, step_input: StepInput, rebuilt: AbstractSet[str]
 ) -> FlowState:
     """Return the state that follows `base`. After an error, the finished files become scratch."""
-    check_declared(graph, base, rebuilt | given.loaded.keys(), env.storage.uri())
-    env = replace(env, deltas=given.deltas)
-    former = {name: base.stages.get(name, empty_state(typed)) for name, typed in graph.items()}
+    check_declared(graph, base, rebuilt | step_input.loaded.keys(), env.storage.uri())
+    env = replace(env, deltas=step_input.deltas)
+    previous = {name: base.stages.get(name, empty_state(typed)) for name, typed in graph.items()}
     for name in rebuilt:
         # Numbers continue, so that a published id never gets another meaning.
-        former[name] = replace(empty_state(graph[name]), counter=former[name].counter)
+        previous[name] = replace(empty_state(graph[name]), counter=previous[name].counter)
     now: dict[str, StageState] = {}
     try:
         for name, typed in graph.items():
-            whole = name in rebuilt or (bool(base.stages) and name not in base.stages)
-            if name in given.loaded:
+            rebuild = name in rebuilt or (bool(base.stages) and name not in base.stages)
+            if name in step_input.loaded:
                 fresh = empty_state(typed)
-                now[name] = replace(fresh, content=given.loaded[name], reset=True, loaded=True)
+                now[name] = replace(fresh, content=step_input.loaded[name], reset=True, loaded=True)
             elif isinstance(typed.node, Root | DeltaRoot):
-                now[name] = replace(former[name], update=(), reset=whole, loaded=False)
-                if name in given.updates:
-                    now[name] = step_root(env, typed, now[name], given.updates[name])
+                now[name] = replace(previous[name], update=(), reset=rebuild, loaded=False)
+                if name in step_input.updates:
+                    now[name] = step_root(env, typed, now[name], step_input.updates[name])
             else:
-                if whole:
-                    _check_kept(graph, typed, base, rebuilt)
-                before = replace(former[name], loaded=False)
-                now[name] = step_stage(env, typed, graph, before, former, now, whole=whole)
+                if rebuild:
+                    _check_stored(graph, typed, base, rebuilt)
+                before = replace(previous[name], loaded=False)
+                now[name] = step_stage(env, typed, graph, before, previous, now, is_full=rebuild)
     except BaseException:
-        given_runs = {run.path for state in given.loaded.values() for run in state.runs()}
-        env.scratch.extend({path for state in now.values() for path in state.paths()} - base.paths() - given_runs)
+        loaded_runs = {run.path for state in step_input.loaded.values() for run in state.runs()}
+        env.scratch.extend({path for state in now.values() for path in state.paths()} - base.paths() - loaded_runs)
         raise
     # A root that is no longer in the graph is forgotten completely: its source's rows are not stored any more.
-    kept = {name: version for name, version in base.sources.items() if name in graph and name not in rebuilt}
-    return FlowState(now, {**kept, **given.sources})
+    retained_sources = {
+        name: version for name, version in base.sources.items() if name in graph and name not in rebuilt
+    }
+    return FlowState(now, {**retained_sources, **step_input.sources})
 
 
 def fed_by(graph: Mapping[str, Typed], names: AbstractSet[str]) -> set[str]:
     """Return some nodes and all nodes that they feed."""
-    found = set(names)
+    fed = set(names)
     for name, typed in graph.items():
-        if found & set(typed.feeders):
-            found.add(name)
-    return found
+        if fed & set(typed.feeders):
+            fed.add(name)
+    return fed
 
 
-def received(env: Environment, typed: Typed, update: External, *, sort: bool) -> Part:
+def receive_update(env: Environment, typed: Typed, update: External, *, sort: bool) -> Part:
     """Return a validated update of a root as instructions: in memory, or as a file if they are many."""
     frames = (
-        frame.with_columns((pl.col(CHANGE) == DELETE).alias(GONE))[:, typed.content.file_schema.names]
+        frame.with_columns((pl.col(CHANGE) == DELETE).alias(TOMBSTONE))[:, typed.content.file_schema.names]
         for frame in checked(typed.name, typed.rows, update, sort=sort)
     )
     first = [typed.content.empty]
@@ -122,17 +124,17 @@ def received(env: Environment, typed: Typed, update: External, *, sort: bool) ->
     return writer.run(0)
 
 
-def tidied(env: Environment, graph: Mapping[str, Typed], base: FlowState, *, full: bool) -> FlowState:
+def compact_state(env: Environment, graph: Mapping[str, Typed], base: FlowState, *, full: bool) -> FlowState:
     """Return a state with the same rows after all due merges; `full` leaves one run per shard."""
     check_declared(graph, base, frozenset(), env.storage.uri())
     work = Work(env.runner, env.folder, env.settings)
 
     def merged(run_schema: RunSchema, state: State) -> State:
         dataset = Dataset(env.storage, run_schema, state)
-        tidy = not state.level0 and all(len(shard.runs) <= 1 for shard in state.shards)
+        is_compact = not state.level0 and all(len(shard.runs) <= 1 for shard in state.shards)
         if full:
-            return state if tidy else rewritten(dataset, work)
-        return compacted(dataset, work, unlimited=True)
+            return state if is_compact else rewrite_dataset(dataset, work)
+        return compact_dataset(dataset, work, unlimited=True)
 
     stages = dict(base.stages)
     for name in base.stages.keys() & graph.keys():
@@ -154,7 +156,7 @@ def check_declared(graph: Mapping[str, Typed], base: FlowState, rebuilt: Abstrac
             )
 
 
-def _check_kept(graph: Mapping[str, Typed], stage: Typed, base: FlowState, rebuilt: AbstractSet[str]) -> None:
+def _check_stored(graph: Mapping[str, Typed], stage: Typed, base: FlowState, rebuilt: AbstractSet[str]) -> None:
     """Raise StageChangedError if the input that a stage must be rebuilt from was never stored."""
     lost: Sequence[str] = [
         name

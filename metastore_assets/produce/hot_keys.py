@@ -6,17 +6,17 @@ from collections.abc import Iterable
 
 import polars as pl
 
-from metastore_assets.produce.meeting import ApplyTask, both
+from metastore_assets.produce.cogroup import ApplyTask, cogroup_hot_key
 from metastore_assets.produce.parts import joined
-from metastore_assets.produce.preserving import preserved
+from metastore_assets.produce.preserve import apply_preserve
 from metastore_assets.produce.rows import CHANGE, with_nulls
-from metastore_assets.produce.run_schema import GONE
+from metastore_assets.produce.run_schema import TOMBSTONE
 from metastore_assets.produce.runs import KeyRange
-from metastore_assets.produce.summing import Step
+from metastore_assets.produce.sums import Step
 from metastore_assets.produce.updates import ADD, DELETE, UPDATE
 
 
-class CrowdedKey:
+class HotKey:
     """A target key with more rows than fit in memory, processed a few source keys at a time.
 
     The first rows of the update depend on all rows of the key. So these facts are computed first, in a pass of their
@@ -29,9 +29,9 @@ class CrowdedKey:
         self.key = key
         dataset = task.dataset
         alone = KeyRange(key, key, closed=True)
-        given = joined(dataset.storage, dataset.run_schema, task.parts, alone)
-        self._touched = any(frame.height for frame in given)
-        self._told = False
+        instructions_of_key = joined(dataset.storage, dataset.run_schema, task.parts, alone)
+        self._touched = any(frame.height for frame in instructions_of_key)
+        self._rows_reported = False
         self._example = _example(task, dataset.scan(alone).frames)
         self._was = self._example.height > 0
         self._will_be, self._suppressed = self._foreseen()
@@ -41,45 +41,45 @@ class CrowdedKey:
         """Whether the key is new and needs a number."""
         return self._will_be and not self._was
 
-    def step(self, instructions: pl.DataFrame, former: pl.DataFrame) -> Step:
+    def step(self, instructions: pl.DataFrame, previous: pl.DataFrame) -> Step:
         """Process the next source keys."""
         task = self._task
         assert task.rows is not None
-        run, content, self._example, novel = self._next(instructions, former, self._example)
+        run, content, self._example, novel = self._next(instructions, previous, self._example)
         columns = [CHANGE, *task.rows.schema.names]
         if not self._touched or self._suppressed:
             update = content[:0].with_columns(pl.lit(None, pl.String).alias(CHANGE))
         elif self._will_be:
-            first = (pl.int_range(pl.len()) == 0) & pl.lit(not self._was and not self._told)
+            first = (pl.int_range(pl.len()) == 0) & pl.lit(not self._was and not self._rows_reported)
             update = content.with_columns(pl.when(first).then(pl.lit(ADD)).otherwise(pl.lit(UPDATE)).alias(CHANGE))
-            self._told = self._told or content.height > 0
+            self._rows_reported = self._rows_reported or content.height > 0
         else:
-            deleted = self.key if self._was and not self._told else self.key.clear()
+            deleted = self.key if self._was and not self._rows_reported else self.key.clear()
             update = with_nulls(deleted, content.clear()).with_columns(pl.lit(DELETE).alias(CHANGE))
-            self._told = True
-        return Step(former, run, content, update.select(columns), novel)
+            self._rows_reported = True
+        return Step(previous, run, content, update.select(columns), novel)
 
     def _next(
-        self, instructions: pl.DataFrame, former: pl.DataFrame, example: pl.DataFrame
+        self, instructions: pl.DataFrame, previous: pl.DataFrame, example: pl.DataFrame
     ) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame, int]:
         """Return the run, the content, the example row for later steps, and how many numbers were assigned."""
         task = self._task
-        written = instructions.filter(~pl.col(GONE))
+        written = instructions.filter(~pl.col(TOMBSTONE))
         novel = 0
         if task.preserve is not None and task.rows is not None and written.height:
-            written, novel = preserved(task.preserve, task.stage, task.rows, written, example, task.counter)
+            written, novel = apply_preserve(task.preserve, task.stage, task.rows, written, example, task.counter)
             example = example if example.height else written[:1]
-        return *carried_out(task, instructions, written, former), example, novel
+        return *apply_to_units(task, instructions, written, previous), example, novel
 
     def _foreseen(self) -> tuple[bool, bool]:
         """Return whether the key will have rows, and whether its update is suppressed."""
         same = _Comparison(self._task) if self._task.suppress else None
         will_be, example = False, self._example
-        for instructions, former in both(self._task, self.key):
-            _, content, example, _ = self._next(instructions, former, example)
+        for instructions, previous in cogroup_hot_key(self._task, self.key):
+            _, content, example, _ = self._next(instructions, previous, example)
             will_be = will_be or content.height > 0
             if same is not None:
-                same.add(former, content)
+                same.add(previous, content)
             if will_be and (same is None or same.differ):
                 break
         return will_be, same is not None and not same.differ and same.is_even
@@ -115,16 +115,16 @@ def _example(task: ApplyTask, frames: Iterable[pl.DataFrame]) -> pl.DataFrame:
     return next((with_nulls(frame[:1], empty) for frame in frames if frame.height), empty)
 
 
-def carried_out(
-    task: ApplyTask, instructions: pl.DataFrame, written: pl.DataFrame, former: pl.DataFrame
+def apply_to_units(
+    task: ApplyTask, instructions: pl.DataFrame, written: pl.DataFrame, previous: pl.DataFrame
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Return the rows of the run and the new content of some units. `written` holds the final new rows."""
     run_schema = task.dataset.run_schema
-    gone = instructions.filter(pl.col(GONE))
+    tombstones = instructions.filter(pl.col(TOMBSTONE))
     if task.rows is not None:
         # Deleting a unit that does not exist needs no tombstone.
-        gone = run_schema.unit.semi(gone, former)
-    kept = run_schema.unit.anti(former, instructions)
-    content = run_schema.order.sort(pl.concat([kept, written.drop(GONE)]))
-    run = run_schema.order.sort(pl.concat([written, gone])) if gone.height else written
+        tombstones = run_schema.unit.semi(tombstones, previous)
+    unchanged_rows = run_schema.unit.anti(previous, instructions)
+    content = run_schema.order.sort(pl.concat([unchanged_rows, written.drop(TOMBSTONE)]))
+    run = run_schema.order.sort(pl.concat([written, tombstones])) if tombstones.height else written
     return run, content
