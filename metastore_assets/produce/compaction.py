@@ -15,8 +15,8 @@ from typing import Protocol
 import polars as pl
 
 from metastore_assets.produce.dataset import Dataset, Shard, State, merged
-from metastore_assets.produce.runner import TaskRunner
 from metastore_assets.produce.run_schema import TOMBSTONE, RunSchema
+from metastore_assets.produce.runner import TaskRunner
 from metastore_assets.produce.runs import KeyRange, Run, RunWriter, read_run
 from metastore_assets.produce.settings import Settings
 from metastore_assets.store.objects import ObjectStore
@@ -30,7 +30,7 @@ _TOMBSTONE_WEIGHT = 4
 
 @dataclass(frozen=True)
 class Work:
-    """The executor, folder and settings that merges use."""
+    """The runner, folder and settings that merges use."""
 
     runner: TaskRunner
     folder: str

@@ -10,12 +10,12 @@ from typing import TypeAlias
 from metastore_assets.errors import GraphError, UpdateError, VersionConflictError
 from metastore_assets.produce.dataset import State
 from metastore_assets.produce.environment import Environment
-from metastore_assets.produce.runner import TaskRunner, InProcessRunner
 from metastore_assets.produce.flow_step import StepInput, compact_state, fed_by, receive_update, step_flow
 from metastore_assets.produce.graph import Typed, typed_graph
 from metastore_assets.produce.loading import Loader
 from metastore_assets.produce.manifest import DATA, Manifest, Manifests
 from metastore_assets.produce.parts import Part
+from metastore_assets.produce.runner import InProcessRunner, TaskRunner
 from metastore_assets.produce.runs import Run
 from metastore_assets.produce.settings import Settings
 from metastore_assets.produce.stages import Delta, DeltaRoot, Node, Root
@@ -58,7 +58,7 @@ class Dataflow:
         Args:
             storage: Where the files are stored.
             nodes: The declaration, or the result of `typed_graph`, which several dataflows can share.
-            executor: Runs the tasks; by default they run in this process.
+            runner: Runs the tasks; by default they run in this process.
             settings: Sizes that decide how work is divided.
             check: Call every Produce function twice, and raise ProduceError if the results differ.
             folder: Folder for all files, used by this dataflow only. States name files relative to `storage`.

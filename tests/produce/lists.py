@@ -97,11 +97,7 @@ def delta(kind: str, amounts: Amounts, random: Random, *, removed: bool) -> Delt
     """Rows in any order, a key in several; as a table, or read when they are wanted."""
     rows = _as_given(amounts, random)
     whole = table(kind, rows)
-    return (
-        Delta(whole, removed)
-        if random.random() < 0.5
-        else Delta(partial(pieces, whole), removed, count=len(rows))
-    )
+    return Delta(whole, removed) if random.random() < 0.5 else Delta(partial(pieces, whole), removed, count=len(rows))
 
 
 def _as_given(amounts: Amounts, random: Random) -> list[tuple[int, int, int]]:
