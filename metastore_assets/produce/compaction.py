@@ -16,7 +16,6 @@ import polars as pl
 
 from metastore_assets.produce.dataset import Dataset, Shard, State, merged
 from metastore_assets.produce.run_schema import TOMBSTONE, RunSchema
-from metastore_assets.produce.runner import TaskRunner
 from metastore_assets.produce.runs import KeyRange, Run, RunWriter, read_run
 from metastore_assets.produce.settings import Settings
 from metastore_assets.store.objects import ObjectStore

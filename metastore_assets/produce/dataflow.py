@@ -15,7 +15,6 @@ from metastore_assets.produce.graph import Typed, typed_graph
 from metastore_assets.produce.loading import Loader
 from metastore_assets.produce.manifest import DATA, Manifest, Manifests
 from metastore_assets.produce.parts import Part
-from metastore_assets.produce.runner import InProcessRunner, TaskRunner
 from metastore_assets.produce.runs import Run
 from metastore_assets.produce.settings import Settings
 from metastore_assets.produce.stages import Delta, DeltaRoot, Node, Root
