@@ -28,7 +28,7 @@ from metastore_assets.config import TableConfig
 from metastore_assets.formats.base import Fragment, Snapshot
 from metastore_assets.pipeline.merging import merges
 from metastore_assets.pipeline.merging.tree import Branch, key_position, merge_tree
-from metastore_assets.pipeline.plan import Plan, content_id, make_plan, members_id, partition_content_id
+from metastore_assets.pipeline.plan import Plan, PlanInputs, content_id, make_plan, members_id, partition_content_id
 from metastore_assets.pipeline.profile_spec import ProfileSpec, table_profile_spec
 from metastore_assets.store import objects
 from metastore_assets.store.backend import Backend, Input
@@ -106,7 +106,7 @@ def _plan(base: Version | None, fragments: list[Fragment], spec: ProfileSpec, sc
     snapshot = Snapshot("delta", str(len(ordered)), None, schema, ("day",), ordered)
     stored = base.fragments if base else ()
     specs = {**(base.specs if base else {}), spec.id: spec.column_specs}
-    return make_plan("table", base, snapshot, spec, stored=stored, specs=specs)
+    return make_plan(PlanInputs("table", base, snapshot, spec, stored, specs=specs))
 
 
 def _version(plan: Plan, spec: ProfileSpec) -> Version:

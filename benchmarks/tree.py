@@ -49,7 +49,7 @@ def run() -> list[Row]:
     folder = Path(tempfile.mkdtemp(prefix="metastore-bench-"))
     store = ObjectStore(str(folder))
     spec, leaf, node = _profiles(store, columns)
-    children = tuple(merges.Child(f"part={at}", leaf, spec.id, as_wanted=True) for at in range(partitions))
+    children = tuple(merges.Child(f"part={at}", leaf, spec.id, matches_spec=True) for at in range(partitions))
     group = merges.Group("*", "table", children, is_merged_on=False)
     tree = merge_tree([(key_position(child.key), child) for child in children], merges.FAN_IN)
     path = _path(store, tree, children[0], node)

@@ -18,7 +18,7 @@ from metastore_assets.config.emr import EmrServerlessConfig, job_folder, job_spa
 from metastore_assets.config.variables import VariableResolver, required_variables
 from metastore_assets.emr.request import REQUEST, SCRIPT, Answer, Request, own_version, told_config
 from metastore_assets.errors import ConfigError, MetastoreError
-from metastore_assets.pipeline.hidden_key import KEY_VARIABLE
+from metastore_assets.pipeline.hidden_values import KEY_VARIABLE
 from metastore_assets.resources.configuration import Configuration
 from metastore_assets.resources.s3 import s3_options
 from metastore_assets.spark.default_settings import normalize_settings

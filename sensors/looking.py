@@ -8,7 +8,7 @@ from metastore_assets.checks.table_checks import missing_table_reason
 from metastore_assets.config import MetastoreConfig, TableConfig
 from metastore_assets.errors import MetastoreError, TableNotFoundError
 from metastore_assets.formats import HistoryChange, MetadataCache, SnapshotReference, TableFormat, open_table_format
-from metastore_assets.pipeline.hidden_key import with_hidden_key
+from metastore_assets.pipeline.hidden_values import with_hidden_key
 from metastore_assets.resources.configuration import Configuration
 from metastore_assets.store.backend import ObjectInfo
 from metastore_assets.store.manifest import Version

@@ -23,8 +23,8 @@ from metastore_assets.config.emr import EMR_SERVERLESS
 from metastore_assets.errors import MetastoreError, PartitionNotFoundError
 from metastore_assets.formats import MetadataCache, open_table_format
 from metastore_assets.metastore import Metastore
+from metastore_assets.pipeline.outcome import format_result, log_progress
 from metastore_assets.pipeline.refresh import is_current, refresh
-from metastore_assets.pipeline.telling import format_result, log_progress
 from metastore_assets.resources.configuration import Configuration
 from metastore_assets.spark.runner import SizedRunner
 from metastore_assets.store.versions import VersionStore, versions_of

@@ -19,6 +19,7 @@ from metastore_assets.cli.values_page import (
     print_where,
 )
 from metastore_assets.cli.verdicts_page import print_checked, print_verified
+from metastore_assets.pipeline.stages import stages_to_text
 from metastore_assets.report import text
 
 _PLAIN_BINS = 20
@@ -213,6 +214,8 @@ class TerminalOutput:
             name,
             f" version {plan['version']} of snapshot {_short(plan['snapshot'])} would read {reading}: {_changes(plan)}",
         )
+        for line in stages_to_text(plan.get("stages", ()), with_rules=every):
+            self._page.line(Styled(f"  {line}", "dim"))
         self._retyped(plan)
         for column, outputs in plan.get("read_again", {}).items():
             reading = ", ".join(f"{output} of {text.plural(n, 'fragment')}" for output, n in outputs.items())

@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping
 from metastore_assets.emr.request import REQUEST, Answer, Request, own_version
 from metastore_assets.errors import ConfigError, MetastoreError
 from metastore_assets.messages import remember_secret, without_secrets
-from metastore_assets.pipeline.hidden_key import KEY_VARIABLE
+from metastore_assets.pipeline.hidden_values import KEY_VARIABLE
+from metastore_assets.pipeline.outcome import format_result, log_progress
 from metastore_assets.pipeline.refresh import refresh
-from metastore_assets.pipeline.telling import format_result, log_progress
 from metastore_assets.spark.session import get_submitted_session
 
 

@@ -1,16 +1,15 @@
-"""What `frequencies: auto` means for a column: listed, or estimated; and how one that is `repeated` is kept: by lists,
-or by fingerprints. CardinalityMode once, from how many distinct values there are among how many, and changed only with
-hysteresis.
+"""Policies that depend on the values: whether `auto` enumerates a column, and whether `repeated` fingerprints it.
 
-A column is estimated with more than FREQUENCY_LIMIT distinct values, or when more than half of more than
-NEAR_UNIQUE_FROM values are distinct. It is listed again only when there are at most half as many distinct values, and
-they repeat four times on average (or are few). So a table that hovers about a threshold stays what it is. Fingerprints
-are for columns that hardly repeat, however many values they have: the same thresholds but for FREQUENCY_LIMIT.
+Both are decided from the numbers of distinct values and of values. A column is estimated with more than
+FREQUENCY_LIMIT distinct values, or when more than half of more than NEAR_UNIQUE_FROM values are distinct. It is
+enumerated again only when it has at most half as many distinct values, and they occur four times on average (or are
+few). So a table near a threshold does not change with each commit. Fingerprints are for columns whose values hardly
+repeat, however many there are: the same thresholds without FREQUENCY_LIMIT.
 
-Distinct values are counted by merged sketches, which are functions of the sets of values: whoever publishes the same
-fragments after the same version decides the same. Turning to *estimated* takes effect at once, for that needs no
-reading; turning to *listed* with the next commit, for its plan has to say what is read again. Fingerprints likewise:
-they follow from lists.
+Distinct values are counted by merged sketches, which are functions of the sets of values: two processes that publish
+the same fragments after the same version decide the same. Estimating takes effect at once, because it needs no
+reading. Enumerating takes effect with the next commit, because its plan has to say what is read again. Fingerprinting
+takes effect at once: fingerprints are derived from value counts.
 """
 
 from __future__ import annotations
@@ -24,18 +23,18 @@ import pyarrow as pa
 
 from metastore_assets.config import FREQUENCY_LIMIT, NEAR_UNIQUE_FROM, CardinalityMode, ResolvedPolicy, TableConfig
 from metastore_assets.pipeline.cardinality import (
-    AT_ONCE,
-    NOTHING,
+    PROFILES_PER_TASK,
+    UNKNOWN,
     CardinalityEstimate,
     estimate_cardinality,
+    merge_estimates,
     table_cardinality,
-    together,
     with_sketch,
 )
 from metastore_assets.pipeline.column_spec import parse_column_spec
-from metastore_assets.pipeline.engine import Engine
-from metastore_assets.pipeline.plan import Plan, holds
-from metastore_assets.pipeline.profile_spec import ProfileSpec, SpecCompatibility, table_profile_spec
+from metastore_assets.pipeline.context import RefreshContext
+from metastore_assets.pipeline.plan import Plan, Target, undecided_columns
+from metastore_assets.pipeline.profile_spec import ProfileSpec, table_profile_spec
 from metastore_assets.pipeline.profiles.states_reader import StatesReader
 from metastore_assets.pipeline.profiles.stored import read_counts
 from metastore_assets.store.manifest import Decision, FragmentEntry, ProfileFiles, Version
@@ -43,15 +42,13 @@ from metastore_assets.store.objects import ObjectStore
 from metastore_assets.values.types import type_class
 
 _OVERESTIMATE = 1.1
-"""By how much a sketch overestimates distinct values at most, and more: see `distinct`."""
-
-
-_HELD_AS = {"estimated": "estimated", "fingerprinted": "prints"}
-"""What signatures call what is decided."""
+"""A sketch overestimates distinct values at most by this factor: see `distinct`."""
+_STORED_STATES = {"estimated": "estimated", "fingerprinted": "prints"}
+"""The state of a column in its `ColumnSpec`, by how its policy is resolved."""
 
 
 def why_estimated(distinct: int, values: int) -> str | None:
-    """Why a column with so many distinct values is estimated; None when it is not."""
+    """Return why a column with this many distinct values is estimated; None if it is not."""
     if distinct > FREQUENCY_LIMIT:
         return f"about {distinct:,} distinct values, more than {FREQUENCY_LIMIT:,}"
     if values > NEAR_UNIQUE_FROM and 2 * distinct > values:
@@ -59,204 +56,227 @@ def why_estimated(distinct: int, values: int) -> str | None:
     return None
 
 
-def why_listed(distinct: int, values: int) -> str | None:
-    """Why a column that was estimated is listed again; None when it is not."""
+def why_enumerated(distinct: int, values: int) -> str | None:
+    """Return why a column that was estimated is enumerated again; None if it is not."""
     if 2 * distinct <= FREQUENCY_LIMIT and (2 * values <= NEAR_UNIQUE_FROM or 4 * distinct <= values):
-        return f"about {distinct:,} distinct values among {values:,}: few enough to be listed"
+        return f"about {distinct:,} distinct values among {values:,}: few enough to be enumerated"
     return None
 
 
 def why_fingerprinted(distinct: int, values: int) -> str | None:
-    """Why a repeated column with so many distinct values is kept by fingerprints; None when it is not."""
+    """Return why a `repeated` column with this many distinct values is fingerprinted; None if it is not."""
     if values > NEAR_UNIQUE_FROM and 2 * distinct > values:
         return f"about {distinct:,} of {values:,} values are distinct: few of them can occur twice"
     return None
 
 
 def why_not_fingerprinted(distinct: int, values: int) -> str | None:
-    """Why a column that was kept by fingerprints is listed; None when it is not."""
+    """Return why a column that was fingerprinted is enumerated; None if it is not."""
     if 2 * values <= NEAR_UNIQUE_FROM or 4 * distinct <= values:
-        return f"about {distinct:,} distinct values among {values:,}: they repeat, so that lists are shorter"
+        return f"about {distinct:,} distinct values among {values:,}: they repeat, so that value counts are shorter"
     return None
 
 
-def _why_not_listed(policy: ResolvedPolicy, own: CardinalityEstimate) -> str | None:
+def _why_not_enumerated(policy: ResolvedPolicy, estimate: CardinalityEstimate) -> str | None:
     why = why_fingerprinted if policy.frequencies == "repeated" else why_estimated
-    return why(own.distinct, own.values)
+    return why(estimate.distinct, estimate.values)
 
 
-def _otherwise(policy: ResolvedPolicy) -> CardinalityMode:
-    """What a column is that is not listed."""
+def _alternative(policy: ResolvedPolicy) -> CardinalityMode:
+    """Return how a policy is resolved for a column that is not enumerated."""
     return "fingerprinted" if policy.frequencies == "repeated" else "estimated"
 
 
 def recorded_resolutions(version: Version, table: TableConfig) -> dict[str, CardinalityMode]:
-    """What a version has decided, by field id of the columns whose policy is open: what it does not name is listed."""
+    """Return how a version resolved the undecided columns, by field id. Columns without a record are enumerated."""
     leaves = table_profile_spec(version.schema, table).unresolved
     return {leaf: version.decisions[leaf].frequencies if leaf in version.decisions else "enumerated" for leaf in leaves}
 
 
 def planned_resolutions(
-    base: Version, schema: pa.Schema, table: TableConfig, store: ObjectStore, *, moved_on: bool
+    base: Version, schema: pa.Schema, table: TableConfig, store: ObjectStore, *, has_new_snapshot: bool
 ) -> dict[str, CardinalityMode]:
-    """What `auto` means in the version after `base`, as far as is known before anything is read.
+    """Resolve the undecided columns, as far as the published version allows it, before anything is read.
 
-    `moved_on`: whether the table has changed since, so that it may be decided anew.
+    Args:
+        base: The published version.
+        schema: The schema of the snapshot.
+        table: The configured policies.
+        store: The table's folder.
+        has_new_snapshot: Whether the table has changed since `base`. Else columns are not enumerated again.
+
+    Returns:
+        How the policy of each column is resolved, by field id. Columns that `base` does not have are left out.
     """
-    held = [parse_column_spec(text) for text in base.specs[base.spec_id].values()]
-    states = {leaf: own.state(leaf) for own in held if own is not None for leaf in own.values}
+    column_specs = [parse_column_spec(text) for text in base.specs[base.spec_id].values()]
+    states = {leaf: spec.state(leaf) for spec in column_specs if spec is not None for leaf in spec.values}
     resolved: dict[str, CardinalityMode] = {}
-    told: dict[str, CardinalityEstimate] | None = None
+    estimates: dict[str, CardinalityEstimate] | None = None
     spec = table_profile_spec(schema, table)
     policies = {leaf.field_id: policy for leaf, policy in spec.leaves}
     for leaf in spec.unresolved:
         policy, state, decision = policies[leaf], states.get(leaf), base.decisions.get(leaf)
         if state == "enumerated":
             resolved[leaf] = "enumerated"
-        elif state == _HELD_AS[_otherwise(policy)] and decision is not None:
-            why = why_not_fingerprinted if policy.frequencies == "repeated" else why_listed
-            again = moved_on and why(decision.distinct, decision.values) is not None
-            resolved[leaf] = "enumerated" if again else _otherwise(policy)
+        elif state == _STORED_STATES[_alternative(policy)] and decision is not None:
+            why = why_not_fingerprinted if policy.frequencies == "repeated" else why_enumerated
+            enumerate_again = has_new_snapshot and why(decision.distinct, decision.values) is not None
+            resolved[leaf] = "enumerated" if enumerate_again else _alternative(policy)
         elif state is not None:
-            # The policy was another: what is known of the table decides what has to be read.
-            told = table_cardinality(store, base.files) if told is None else told
-            resolved[leaf] = _otherwise(policy) if _why_not_listed(policy, told.get(leaf, NOTHING)) else "enumerated"
+            # The base has the column under another policy. The table's statistics decide what has to be read.
+            estimates = table_cardinality(store, base.files) if estimates is None else estimates
+            is_enumerated = _why_not_enumerated(policy, estimates.get(leaf, UNKNOWN)) is None
+            resolved[leaf] = "enumerated" if is_enumerated else _alternative(policy)
     return resolved
 
 
-def resolve_auto_policies(
-    engine: Engine,
-    store: ObjectStore,
-    table: TableConfig,
-    plan: Plan,
-    fragments: Mapping[str, FragmentEntry],
-) -> Plan:
-    """The plan with all decided that was open, now that each of its fragments (by id) has a profile."""
-    open_ = {leaf.field_id for leaf, policy in plan.spec.leaves if policy.is_enumerated} & plan.spec.open
-    open_ &= plan.spec.valued
-    if not open_:
-        return plan
-    before = table_cardinality(store, plan.base.files) if plan.base is not None else {}
-    added = set(plan.added)
-    entries = [fragments[own] for own in plan.added]
-    doubtful = _doubtful(store, plan.spec, open_, before, entries) if len(entries) <= AT_ONCE else open_
-    came = estimate_cardinality(engine, store, doubtful, entries) if doubtful else {}
-    read = [fragments[own.id] for own in plan.to_profile if own.id not in added]
-    again: dict[str, CardinalityEstimate] | None = None
+def resolve_auto_policies(context: RefreshContext, plan: Plan, fragments: Mapping[str, FragmentEntry]) -> Target:
+    """Return the plan's target with the policies of all undecided columns resolved.
+
+    Args:
+        context: The table, its store and engine.
+        plan: The plan.
+        fragments: The profiles of all fragments of the snapshot, by id.
+
+    Raises:
+        CorruptionError: A stored profile is damaged.
+    """
+    engine, store, spec = context.engine, context.objects, plan.spec
+    undecided = undecided_columns(spec)
+    if not undecided:
+        return plan.target
+    estimates_before = table_cardinality(store, plan.base.files) if plan.base is not None else {}
+    added_ids = set(plan.added)
+    added = [fragments[id_] for id_ in plan.added]
+    needing_sketches = (
+        _needs_sketch(store, spec, undecided, estimates_before, added) if len(added) <= PROFILES_PER_TASK else undecided
+    )
+    added_estimates = estimate_cardinality(engine, store, needing_sketches, added) if needing_sketches else {}
+    read_again = [fragments[fragment.id] for fragment in plan.to_profile if fragment.id not in added_ids]
+    read_again_estimates: dict[str, CardinalityEstimate] | None = None
     resolved: dict[str, CardinalityMode] = {}
-    for leaf, policy in plan.spec.leaves:
-        if leaf.field_id not in open_:
-            if leaf.field_id in plan.spec.open and not policy.is_enumerated:
-                resolved[leaf.field_id] = _otherwise(policy)
+    for leaf, policy in spec.leaves:
+        if leaf.field_id not in undecided:
+            if leaf.field_id in spec.open and not policy.is_enumerated:
+                resolved[leaf.field_id] = _alternative(policy)
             continue
-        if leaf.field_id not in doubtful:
+        if leaf.field_id not in needing_sketches:
             resolved[leaf.field_id] = "enumerated"
             continue
-        base, new = before.get(leaf.field_id, NOTHING), came.get(leaf.field_id, NOTHING)
-        if base.type_class is None or base.type_class != type_class(leaf.type).name:
-            # A column that the published version does not know: what was read again for its sake counts as well.
-            again = estimate_cardinality(engine, store, open_, read) if again is None else again
-            new, base = together([new, again.get(leaf.field_id, NOTHING)]), NOTHING
-        both = replace(base, distinct=base.distinct + new.distinct, values=base.values + new.values)
-        if not plan.removed and base.values and _why_not_listed(policy, both):
-            # Perhaps: both may have the same values.
+        before, new = estimates_before.get(leaf.field_id, UNKNOWN), added_estimates.get(leaf.field_id, UNKNOWN)
+        if before.type_class is None or before.type_class != type_class(leaf.type).name:
+            # The published version does not have the column: fragments that are read again for it count as well.
+            if read_again_estimates is None:
+                read_again_estimates = estimate_cardinality(engine, store, undecided, read_again)
+            new, before = merge_estimates([new, read_again_estimates.get(leaf.field_id, UNKNOWN)]), UNKNOWN
+        upper = replace(before, distinct=before.distinct + new.distinct, values=before.values + new.values)
+        if not plan.removed and before.values and _why_not_enumerated(policy, upper):
+            # The same values may be in both: only a sketch of the published values tells.
             assert plan.base is not None
-            base = with_sketch(store, plan.base, leaf.field_id, base)
-        unlisted = _is_unlisted(policy, base, new, bool(plan.removed))
-        resolved[leaf.field_id] = _otherwise(policy) if unlisted else "enumerated"
-    if all(_is_decided(policy, resolved.get(leaf.field_id)) for leaf, policy in plan.spec.leaves):
-        return plan
-    spec = table_profile_spec(plan.snapshot.schema, table, resolved)
-    return _under(plan, spec, fragments)
+            before = with_sketch(store, plan.base, leaf.field_id, before)
+        is_enumerated = _is_enumerated(policy, before, new, has_removed=bool(plan.removed))
+        resolved[leaf.field_id] = "enumerated" if is_enumerated else _alternative(policy)
+    if all(_is_resolved_as(policy, resolved.get(leaf.field_id)) for leaf, policy in spec.leaves):
+        return plan.target
+    return plan.target.with_spec(table_profile_spec(plan.snapshot.schema, context.table, resolved), fragments)
 
 
-def record(store: ObjectStore, plan: Plan, files: ProfileFiles) -> dict[str, Decision]:
-    """The decisions of the version that a settled plan leads to, from its table's statistics."""
-    before = plan.base.decisions if plan.base else {}
-    told: dict[str, CardinalityEstimate] | None = None
+def record_decisions(store: ObjectStore, target: Target, files: ProfileFiles) -> dict[str, Decision]:
+    """Return the decisions to record in a version, by field id, from the statistics of its table.
+
+    Args:
+        store: The table's folder.
+        target: The version, with all policies resolved.
+        files: The table's profile.
+    """
+    before = target.base.decisions if target.base else {}
+    estimates: dict[str, CardinalityEstimate] | None = None
     decisions: dict[str, Decision] = {}
-    for leaf, policy in plan.spec.leaves:
-        old = before.get(leaf.field_id)
-        if leaf.field_id not in plan.spec.open or (policy.is_enumerated and old is None):
+    for leaf, policy in target.spec.leaves:
+        previous = before.get(leaf.field_id)
+        if leaf.field_id not in target.spec.open or (policy.is_enumerated and previous is None):
             continue
-        told = table_cardinality(store, files) if told is None else told
-        own = told.get(leaf.field_id, NOTHING)
-        numbers = f"about {own.distinct:,} distinct values among {own.values:,}"
-        state: CardinalityMode
+        estimates = table_cardinality(store, files) if estimates is None else estimates
+        estimate = estimates.get(leaf.field_id, UNKNOWN)
+        numbers = f"about {estimate.distinct:,} distinct values among {estimate.values:,}"
+        mode: CardinalityMode
         if policy.is_enumerated:
-            why_again = why_not_fingerprinted if policy.frequencies == "repeated" else why_listed
-            state, reason = "enumerated", why_again(own.distinct, own.values) or numbers
+            why_again = why_not_fingerprinted if policy.frequencies == "repeated" else why_enumerated
+            mode, reason = "enumerated", why_again(estimate.distinct, estimate.values) or numbers
         else:
-            state = _otherwise(policy)
-            reason = _why_not_listed(policy, own) or f"{numbers}, and those of a single file hardly repeat"
-        if old is not None and old.frequencies == state:
-            decisions[leaf.field_id] = replace(old, distinct=own.distinct, values=own.values)
+            mode = _alternative(policy)
+            reason = (
+                _why_not_enumerated(policy, estimate) or f"{numbers}, and the values of a single file hardly repeat"
+            )
+        if previous is not None and previous.frequencies == mode:
+            decisions[leaf.field_id] = replace(previous, distinct=estimate.distinct, values=estimate.values)
         else:
-            decisions[leaf.field_id] = Decision(state, reason, plan.number, own.distinct, own.values)
+            decisions[leaf.field_id] = Decision(mode, reason, target.number, estimate.distinct, estimate.values)
     return decisions
 
 
-def _is_decided(policy: ResolvedPolicy, what: CardinalityMode | None) -> bool:
-    """Whether a policy is as it was decided, or there is nothing to decide."""
-    return what is None or (not policy.is_undecided and policy.is_enumerated == (what == "enumerated"))
+def _is_resolved_as(policy: ResolvedPolicy, mode: CardinalityMode | None) -> bool:
+    """Return whether a policy is resolved in this mode already, or there is nothing to resolve."""
+    return mode is None or (not policy.is_undecided and policy.is_enumerated == (mode == "enumerated"))
 
 
-def _under(plan: Plan, spec: ProfileSpec, fragments: Mapping[str, FragmentEntry]) -> Plan:
-    """The plan with another profile spec: partitions stay only where they are what that one wants."""
-    if spec.id == plan.spec.id:
-        return plan
-    specs = {**plan.specs, spec.id: spec.column_specs}
-    known = SpecCompatibility(specs, spec)
-    partitions = tuple(
-        part
-        if part.reused is None or holds(known, part.reused, [fragments[own] for own in part.fragments])
-        else replace(part, reused=None)
-        for part in plan.partitions
-    )
-    return replace(plan, spec=spec, specs=specs, partitions=partitions)
-
-
-def _doubtful(
+def _needs_sketch(
     store: ObjectStore,
     spec: ProfileSpec,
-    open_: Set[str],
-    before: Mapping[str, CardinalityEstimate],
-    entries: Sequence[FragmentEntry],
+    undecided: Set[str],
+    estimates: Mapping[str, CardinalityEstimate],
+    added: Sequence[FragmentEntry],
 ) -> set[str]:
-    """Those of the open columns for which it takes sketches to tell whether they stay listed.
+    """Return the undecided columns that only sketches can resolve.
 
-    For the others it does not: they are listed even if no value of any fragment that came is one of another or was
-    there before, and though sketches overestimate.
+    The others are enumerated even if no value of an added fragment occurs in another one or in the published version,
+    and although sketches overestimate.
+
+    Args:
+        store: The table's folder.
+        spec: The planned profile spec.
+        undecided: Field ids of the undecided columns.
+        estimates: Estimates of the published version, by field id.
+        added: The profiles of the added fragments.
     """
-    most: Counter[str] = Counter()
+    max_distinct: Counter[str] = Counter()
     values: Counter[str] = Counter()
-    doubtful = {field_id for entry in entries for field_id in entry.unlisted if field_id in open_}
-    with StatesReader(store) as opened:
-        for entry in entries:
-            for field_id, (_, count, distinct) in read_counts(opened, entry.files).items():
+    columns = {field_id for entry in added for field_id in entry.unlisted if field_id in undecided}
+    with StatesReader(store) as reader:
+        for entry in added:
+            for field_id, (_, count, distinct) in read_counts(reader, entry.files).items():
                 values[field_id] += count
-                most[field_id] += 0 if distinct is None else math.ceil(_OVERESTIMATE * distinct)
-                if count and distinct is None and field_id in open_:
-                    doubtful.add(field_id)
+                max_distinct[field_id] += 0 if distinct is None else math.ceil(_OVERESTIMATE * distinct)
+                if count and distinct is None and field_id in undecided:
+                    columns.add(field_id)
     for leaf, policy in spec.leaves:
-        if leaf.field_id in open_:
-            base = before.get(leaf.field_id, NOTHING)
-            both = replace(
-                base, distinct=base.distinct + most[leaf.field_id], values=base.values + values[leaf.field_id]
+        if leaf.field_id in undecided:
+            before = estimates.get(leaf.field_id, UNKNOWN)
+            upper = replace(
+                before,
+                distinct=before.distinct + max_distinct[leaf.field_id],
+                values=before.values + values[leaf.field_id],
             )
-            is_other = base.type_class is None or base.type_class != type_class(leaf.type).name
-            if is_other or not base.values or _why_not_listed(policy, base) or _why_not_listed(policy, both):
-                doubtful.add(leaf.field_id)
-    return doubtful
+            has_other_type = before.type_class is None or before.type_class != type_class(leaf.type).name
+            if (
+                has_other_type
+                or not before.values
+                or _why_not_enumerated(policy, before)
+                or _why_not_enumerated(policy, upper)
+            ):
+                columns.add(leaf.field_id)
+    return columns
 
 
-def _is_unlisted(policy: ResolvedPolicy, base: CardinalityEstimate, came: CardinalityEstimate, some_went: bool) -> bool:
-    if came.unlisted:
-        return True
-    if not some_went:
-        both = together([base, came]) if base.values else came
-        return _why_not_listed(policy, both) is not None
-    # What went cannot be taken out of a sketch. Sure is what came, and what the published version held; what both
-    # amount to now, the next commit will know.
-    too_many = policy.frequencies != "repeated" and came.distinct > FREQUENCY_LIMIT
-    return too_many or _why_not_listed(policy, base) is not None
+def _is_enumerated(
+    policy: ResolvedPolicy, before: CardinalityEstimate, added: CardinalityEstimate, *, has_removed: bool
+) -> bool:
+    """Return whether a column is enumerated, by the estimates of the published version and of the added fragments."""
+    if added.unlisted:
+        return False
+    if not has_removed:
+        return _why_not_enumerated(policy, merge_estimates([before, added]) if before.values else added) is None
+    # Removed values cannot be subtracted from a sketch. Only the added fragments and the published version are certain.
+    # The next commit knows what both amount to.
+    has_too_many = policy.frequencies != "repeated" and added.distinct > FREQUENCY_LIMIT
+    return not has_too_many and _why_not_enumerated(policy, before) is None

@@ -11,11 +11,12 @@ from metastore_assets.config import MetastoreConfig, TableConfig
 from metastore_assets.errors import PartitionNotFoundError, VersionNotFoundError
 from metastore_assets.formats import open_table_format
 from metastore_assets.pipeline.backfill_plan import BackfillPlan, Choice, Chunk, expected_seconds, make_backfill_plan
+from metastore_assets.pipeline.context import RefreshContext
 from metastore_assets.pipeline.engine import Engine
-from metastore_assets.pipeline.hidden_key import with_hidden_key
+from metastore_assets.pipeline.hidden_values import with_hidden_key
 from metastore_assets.pipeline.outcome import Progress
-from metastore_assets.pipeline.plan import Plan
-from metastore_assets.pipeline.planning import attempt_of, current_plan, memory_of
+from metastore_assets.pipeline.plan import Plan, RefreshRequest
+from metastore_assets.pipeline.planning import AttemptProfiles, current_plan, metadata_cache
 from metastore_assets.pipeline.profiling import profile_all, profile_error
 from metastore_assets.pipeline.refresh import plan_refresh, refresh
 from metastore_assets.spark.runner import SizedRunner
@@ -191,13 +192,14 @@ def _kept(
     progress: Callable[[Progress], None],
 ) -> Done:
     """Read what is not stored of the partitions, and keep it for whoever publishes."""
-    versions, table = versions_of(config, table.name), with_hidden_key(config, table, make=True)
+    versions, table = versions_of(config, table.name), with_hidden_key(config, table, create=True)
     progress(Progress(table.name, "plan"))
-    table_format = open_table_format(table, memory_of(versions, full=False), SizedRunner(spark))
-    plan = current_plan(versions, table_format, table, (), full=False, partitions=(), made={})
-    wanted = set(chunk.keys)
-    plan = replace(plan, to_profile=tuple(own for own in plan.to_profile if own.partition_key in wanted))
-    profiled = profile_all(Engine.of_refresh(config, table, spark), versions, table, plan, progress)
+    table_format = open_table_format(table, metadata_cache(versions, full=False), SizedRunner(spark))
+    plan = current_plan(versions, table_format, table)
+    keys = set(chunk.keys)
+    plan = replace(plan, to_profile=tuple(fragment for fragment in plan.to_profile if fragment.partition_key in keys))
+    context = RefreshContext(Engine.of_refresh(config, table, spark), versions, table, progress)
+    profiled = profile_all(context, plan)
     if profiled.failures:
         raise profile_error(table, profiled.failures, len(profiled.entries))
     versions.save_pending(profiled.unsaved)
@@ -207,8 +209,7 @@ def _kept(
 def _without_kept(made: BackfillPlan, plan: Plan, versions: VersionStore, efforts: Sequence[Effort]) -> BackfillPlan:
     """The plan without what an interrupted attempt at its first chunk has read and kept."""
     first = made.chunks[0]
-    attempt = attempt_of(versions, full=False, partitions=first.again)
-    kept = {entry.id for entry in versions.pending(attempt)} if attempt else set()
+    kept = {entry.id for entry in AttemptProfiles.resume(versions, RefreshRequest(partitions=first.again)).entries}
     again = set(first.again)
     read = [own for own in plan.snapshot.fragments if own.partition_key in again and own.id in kept]
     left = replace(first, fragments=first.fragments - len(read), bytes=first.bytes - sum(own.bytes for own in read))

@@ -1,4 +1,4 @@
-"""How many distinct values are among how many, as far as profiles tell: it decides whether columns are listed."""
+"""Numbers of values and of distinct values of columns, which decide whether columns are enumerated."""
 
 from __future__ import annotations
 
@@ -16,91 +16,116 @@ from metastore_assets.store.objects import ObjectStore
 from metastore_assets.value_counts import ListReader, read_lists
 from metastore_assets.values.types import class_named
 
-AT_ONCE = 16
-"""Profiles that are looked at by one task."""
+PROFILES_PER_TASK = 16
 
 
 @dataclass(frozen=True)
 class CardinalityEstimate:
-    """What decides, of one column over some fragments."""
+    """The numbers of values and of distinct values of one column in some fragments."""
 
     type_class: str | None
+    """Name of the class of the values; None if there are none."""
     values: int
     distinct: int
-    """About how many distinct values there are."""
+    """Estimated number of distinct values."""
     sketch: bytes | None = None
-    """Of the distinct values, where it was read."""
+    """Sketch of the distinct values, if it was read."""
     unlisted: bool = False
-    """Whether the values of one of the fragments were not worth listing."""
+    """Whether a fragment was profiled without value counts, because its values hardly repeat."""
 
 
-NOTHING = CardinalityEstimate(None, 0, 0)
+UNKNOWN = CardinalityEstimate(None, 0, 0)
 
 
 def estimate_cardinality(
-    engine: Engine, store: ObjectStore, leaves: Set[str], entries: Sequence[FragmentEntry]
+    engine: Engine, store: ObjectStore, leaves: Set[str], fragments: Sequence[FragmentEntry]
 ) -> dict[str, CardinalityEstimate]:
-    """By field id of some columns, what the profiles of some fragments say together, with a sketch."""
-    look = partial(_look, store, frozenset(leaves))
-    entries = sorted(entries, key=lambda entry: entry.files.states)  # who shares a file is looked at together
-    lots = [entries[start : start + AT_ONCE] for start in range(0, len(entries), AT_ONCE)]
-    return _merged(engine.merge(look, lots, [len(leaves) * len(lot) for lot in lots]))
+    """Merge the sketches of some fragments.
+
+    Args:
+        engine: The engine that reads the profiles.
+        store: The table's folder.
+        leaves: Field ids of the columns.
+        fragments: The profiles to read.
+
+    Returns:
+        The estimate of each column, with its sketch, by field id.
+    """
+    read = partial(_read_estimates, store, frozenset(leaves))
+    entries = sorted(fragments, key=lambda entry: entry.files.states)  # Profiles of one file are read by one task.
+    tasks = [entries[start : start + PROFILES_PER_TASK] for start in range(0, len(entries), PROFILES_PER_TASK)]
+    return _merge_by_column(engine.merge(read, tasks, [len(leaves) * len(task) for task in tasks]))
 
 
-def _look(
-    store: ObjectStore, leaves: frozenset[str], entries: Sequence[FragmentEntry]
+def _read_estimates(
+    store: ObjectStore, leaves: frozenset[str], fragments: Sequence[FragmentEntry]
 ) -> dict[str, CardinalityEstimate]:
-    """What the profiles of some fragments say. Runs in a worker process."""
-    found = []
-    with StatesReader(store) as opened:
-        for entry in entries:
-            read = _read(opened, entry.files, leaves)
-            found.append({leaf: replace(own, unlisted=leaf in entry.unlisted) for leaf, own in read.items()})
-    return _merged(found)
+    """Read and merge the estimates of some fragments. Runs in a worker process."""
+    estimates = []
+    with StatesReader(store) as reader:
+        for entry in fragments:
+            sketches = read_sketches(reader, entry.files, leaves)
+            estimates.append(
+                {
+                    leaf: CardinalityEstimate(
+                        type_class,
+                        values,
+                        0 if sketch is None else estimate_distinct(sketch),
+                        sketch,
+                        unlisted=leaf in entry.unlisted,
+                    )
+                    for leaf, (type_class, values, sketch) in sketches.items()
+                }
+            )
+    return _merge_by_column(estimates)
 
 
-def _read(opened: StatesReader, files: ProfileFiles, leaves: frozenset[str]) -> dict[str, CardinalityEstimate]:
-    return {
-        leaf: CardinalityEstimate(cls, values, 0 if sketch is None else estimate_distinct(sketch), sketch)
-        for leaf, (cls, values, sketch) in read_sketches(opened, files, leaves).items()
-    }
+def _merge_by_column(parts: Iterable[Mapping[str, CardinalityEstimate]]) -> dict[str, CardinalityEstimate]:
+    by_column: dict[str, list[CardinalityEstimate]] = {}
+    for part in parts:
+        for leaf, estimate in part.items():
+            by_column.setdefault(leaf, []).append(estimate)
+    return {leaf: merge_estimates(estimates) for leaf, estimates in by_column.items()}
 
 
-def _merged(found: Iterable[Mapping[str, CardinalityEstimate]]) -> dict[str, CardinalityEstimate]:
-    by_leaf: dict[str, list[CardinalityEstimate]] = {}
-    for one in found:
-        for leaf, own in one.items():
-            by_leaf.setdefault(leaf, []).append(own)
-    return {leaf: together(own) for leaf, own in by_leaf.items()}
-
-
-def together(parts: Sequence[CardinalityEstimate]) -> CardinalityEstimate:
-    """The evidence of several, by their sketches."""
-    sketches = [part.sketch for part in parts if part.sketch is not None]
+def merge_estimates(estimates: Sequence[CardinalityEstimate]) -> CardinalityEstimate:
+    """Merge estimates of one column by their sketches. Estimates without a sketch add no distinct values."""
+    sketches = [estimate.sketch for estimate in estimates if estimate.sketch is not None]
     sketch = merge_distinct_sketches(sketches) if sketches else None
     return CardinalityEstimate(
-        next((part.type_class for part in parts if part.type_class is not None), None),
-        sum(part.values for part in parts),
+        next((estimate.type_class for estimate in estimates if estimate.type_class is not None), None),
+        sum(estimate.values for estimate in estimates),
         0 if sketch is None else estimate_distinct(sketch),
         sketch,
-        any(part.unlisted for part in parts),
+        any(estimate.unlisted for estimate in estimates),
     )
 
 
-def with_sketch(store: ObjectStore, base: Version, field_id: str, told: CardinalityEstimate) -> CardinalityEstimate:
-    """What the table's list of a column tells, where it has one."""
+def with_sketch(store: ObjectStore, base: Version, field_id: str, estimate: CardinalityEstimate) -> CardinalityEstimate:
+    """Return an estimate with the sketch of the table's value counts, if the column is enumerated.
+
+    Args:
+        store: The table's folder.
+        base: The published version.
+        field_id: The column.
+        estimate: The column's estimate from the table's statistics.
+    """
     lists = read_lists(store, base.lists)
     if field_id not in lists.columns:
-        return told
-    name = lists.columns[field_id]
-    values = ListReader(store, lists).frequencies(field_id, name).values
-    sketch = distinct_sketch(hash_values(values, class_named(name))[0])
-    return replace(told, distinct=estimate_distinct(sketch), sketch=sketch)
+        return estimate
+    class_name = lists.columns[field_id]
+    values = ListReader(store, lists).frequencies(field_id, class_name).values
+    sketch = distinct_sketch(hash_values(values, class_named(class_name))[0])
+    return replace(estimate, distinct=estimate_distinct(sketch), sketch=sketch)
 
 
 def table_cardinality(store: ObjectStore, files: ProfileFiles) -> dict[str, CardinalityEstimate]:
-    """What the statistics of a table say, by field id, without sketches."""
+    """Return the estimates in a table's statistics, by field id, without sketches.
+
+    Raises:
+        CorruptionError: The statistics are damaged.
+    """
     with sound(store, files.statistics):
         table = store.read_parquet(files.statistics, COUNTS)
         rows = zip(*(table[name].to_pylist() for name in COUNTS), strict=True)
-        return {field_id: CardinalityEstimate(cls, values, distinct or 0) for field_id, cls, values, distinct in rows}
+        return {field_id: CardinalityEstimate(name, values, distinct or 0) for field_id, name, values, distinct in rows}

@@ -5,7 +5,7 @@ A fragment that has a partition to itself gets files of its own, for those are t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -23,7 +23,6 @@ from metastore_assets.errors import (
     UnsupportedTypeError,
 )
 from metastore_assets.formats.base import Fragment, FragmentReader
-from metastore_assets.pipeline.bundles import weight
 from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.profile_spec import ProfileSpec, field_identity
 from metastore_assets.pipeline.profiles.files import ProfileWriter
@@ -40,6 +39,8 @@ from metastore_assets.store.objects import ObjectStore
 from metastore_assets.tasks.runner import limit_arrow_threads
 from metastore_assets.values.leaf_columns import schema_leaves
 
+_OPEN_COST = 256 << 10
+"""Cost of opening a file, in bytes that are read in the same time."""
 _DAMAGE = (*CORRUPTION_ERRORS, pl.exceptions.PolarsError, pl.exceptions.PanicException)
 
 
@@ -76,6 +77,11 @@ Bundle: TypeAlias = Sequence[Fragment]
 Results: TypeAlias = list[FragmentEntry | FragmentFailure]
 
 
+def read_cost(fragments: Iterable[Fragment]) -> float:
+    """Return the cost of reading fragments, in bytes."""
+    return float(sum(fragment.bytes + _OPEN_COST for fragment in fragments))
+
+
 class FragmentProfiler:
     """Profiles fragments on Spark, or in a child process where they are few and small."""
 
@@ -107,7 +113,7 @@ class FragmentProfiler:
             partial(_profile_with_one_thread, self._context),
             bundles,
             paths=[bundle[0].path for bundle in bundles],
-            costs=list(map(weight, bundles)),
+            costs=list(map(read_cost, bundles)),
         )
         results: Results = []
         crashed = []

@@ -1,46 +1,52 @@
-"""What is told of a refresh: how far it is, and what it did."""
+"""The progress and the result of a refresh, and how a log shows them."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 
-from metastore_assets.pipeline.plan import Plan, TypeChange
+from metastore_assets.pipeline.plan import TypeChange
+from metastore_assets.pipeline.stages import Stage
 from metastore_assets.storage.io_counters import IoCounter, IoCounts
 from metastore_assets.store.manifest import Effort, Version
 from metastore_assets.value_counts import ListChanges
 
 STEPS = ("plan", "profile", "decide", "reduce", "lists", "publish")
-"""What a refresh does one after the other; `lists` is done within `reduce`, and counted apart."""
+"""The steps of a refresh whose reads and writes are counted. `lists` runs within `reduce` and is counted separately."""
+_SECONDS_BETWEEN_LOGS = 10.0
 
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a refresh is. `stage` is one of plan, profile, reduce, publish; counts are of what `unit` says.
+    """The progress of a refresh.
 
-    Once all partitions are reduced, `reduce` goes on with the table.
+    After all partitions are merged, the stage `reduce` goes on with the table.
     """
 
     table: str
     stage: str
+    """`plan`, `profile`, `reduce` or `publish`."""
     done: int = 0
+    """Number of units that are finished."""
     total: int = 0
+    """Number of units of the stage."""
     unit: str = ""
+    """`fragments` or `partitions`."""
     running: int = 0
-    """How many the Spark job that runs now is for; they are done when it ends."""
+    """Number of units of the Spark job that runs now."""
     rows: int = 0
-    """Of the table, read so far."""
+    """Number of rows of the table that were read."""
     bytes: int = 0
-    """Stored size of the fragments that were read so far, of `total_bytes`."""
+    """Stored size of the fragments that were read, of `total_bytes`."""
     total_bytes: int = 0
     part: str = ""
-    """Which part of a larger work this is, for people: `2 of 5`."""
+    """Which part of a larger task this is: `2 of 5`."""
 
 
 @dataclass(frozen=True)
 class RefreshResult:
-    """What a refresh did."""
+    """The result of a refresh."""
 
     table: str
     version: int
@@ -52,25 +58,27 @@ class RefreshResult:
     fragments_removed: int
     fragments_kept: int
     fragments_profiled: int
-    """Fragments that were read; added ones whose profile was still stored are not."""
+    """Fragments that were read. Added fragments whose profile was stored are not read."""
     partitions_changed: tuple[str, ...]
-    """Keys of the partitions computed anew, added ones included."""
+    """Keys of the partitions whose profile was merged, added ones included."""
     partitions_removed: tuple[str, ...]
     partitions_total: int
     seconds: float
     dropped_columns: tuple[str, ...] = ()
-    """Columns that a policy named when the version was made, and that the table no longer has."""
+    """Columns that a policy names and that the table no longer has."""
     type_changes: tuple[TypeChange, ...] = ()
-    """Columns that are of another type than in the version before."""
+    """Columns whose type differs from that in the version before."""
     lists: ListChanges | None = field(default_factory=ListChanges)
-    """What changed in the lists of the table's values; None where they were made anew, and that is not known."""
+    """Changes of the table's value counts; None if they were rebuilt, so that changes are not known."""
     effort: Effort | None = None
-    """What the version took; None where none was published."""
+    """The cost of the version; None if none was published."""
     steps: Mapping[str, IoCounts] = field(default_factory=dict)
-    """What each of the `STEPS` read and wrote, of the table's files and of the Metastore's, in whichever process."""
+    """By step, reads and writes of the table's and the Metastore's files, in all processes."""
+    stages: tuple[Stage, ...] = ()
+    """The stages that ran: those of the plan, in its order."""
 
     def to_json(self) -> dict[str, object]:
-        """The shape of `refresh --json`."""
+        """Return the answer of `refresh --json`."""
         return {
             "table": self.table,
             "version": self.version,
@@ -97,38 +105,52 @@ class RefreshResult:
         }
 
 
-def nothing_to_do(latest: Version, profiled: int, started: float, meter: IoCounter) -> RefreshResult:
-    """Where the newest version is current. `started` is a time of the monotonic clock; `meter` counted the steps."""
+def up_to_date_result(latest: Version, profiled: int, started: float, counter: IoCounter) -> RefreshResult:
+    """Return the result of a refresh that published nothing.
+
+    Args:
+        latest: The newest version, which is up to date.
+        profiled: Number of fragments that were read.
+        started: Time of the monotonic clock when the refresh started.
+        counter: The counter of reads and writes.
+    """
     return RefreshResult(
         latest.table, latest.number, latest.snapshot, False, 0, 0, latest.fragment_count, profiled, (), (),
-        len(latest.partitions), time.monotonic() - started, latest.dropped_columns, steps=_steps(meter),
+        len(latest.partitions), time.monotonic() - started, latest.dropped_columns, steps=counts_by_step(counter),
     )  # fmt: skip
 
 
-def result_of(
-    plan: Plan, new: Version, lists: ListChanges | None, profiled: int, started: float, meter: IoCounter
-) -> RefreshResult:
-    """Where a version was published."""
-    return RefreshResult(
-        table=plan.table,
-        version=new.number,
-        snapshot=new.snapshot,
-        published=True,
-        fragments_added=len(plan.added),
-        fragments_removed=len(plan.removed),
-        fragments_kept=plan.kept,
-        fragments_profiled=profiled,
-        partitions_changed=plan.changed_partitions,
-        partitions_removed=plan.removed_partitions,
-        partitions_total=len(plan.partitions),
-        seconds=time.monotonic() - started,
-        dropped_columns=new.dropped_columns,
-        effort=new.effort,
-        type_changes=plan.type_changes,
-        lists=lists,
-        steps=_steps(meter),
+def counts_by_step(counter: IoCounter) -> dict[str, IoCounts]:
+    """Return the reads and writes of each of the `STEPS`."""
+    return {name: counter.counts(name) for name in STEPS}
+
+
+def log_progress(log: Callable[[str], object]) -> Callable[[Progress], None]:
+    """Return a function that logs progress: each stage once, and then at most every ten seconds.
+
+    Each line is a row in Dagster's database.
+    """
+    stage, logged = "", 0.0
+
+    def report(progress: Progress) -> None:
+        nonlocal stage, logged
+        now = time.monotonic()
+        if progress.stage == stage and now - logged < _SECONDS_BETWEEN_LOGS:
+            return
+        stage, logged = progress.stage, now
+        counted = f": {progress.done} of {progress.total} {progress.unit}" if progress.total else ""
+        log(f"{stage}{counted}")
+
+    return report
+
+
+def format_result(result: RefreshResult) -> str:
+    """Return the result of a refresh in one line."""
+    if not result.published:
+        return f"version {result.version} is current: snapshot {result.snapshot}"
+    return (
+        f"version {result.version} of snapshot {result.snapshot}: {result.fragments_added} fragments added, "
+        f"{result.fragments_removed} removed, {result.fragments_kept} kept; {len(result.partitions_changed)} of "
+        f"{result.partitions_total} partitions computed, {len(result.partitions_removed)} removed; "
+        f"{result.seconds:.1f} s"
     )
-
-
-def _steps(meter: IoCounter) -> dict[str, IoCounts]:
-    return {name: meter.counts(name) for name in STEPS}

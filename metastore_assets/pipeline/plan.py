@@ -1,4 +1,4 @@
-"""What a refresh has to do: a pure function of the last published version and the table's snapshot."""
+"""The plan of a refresh: a pure function of the last published version and the table's snapshot."""
 
 from __future__ import annotations
 
@@ -11,7 +11,59 @@ from metastore_assets.expressions.partition_patterns import match_partitions
 from metastore_assets.formats.base import Fragment, Snapshot
 from metastore_assets.pipeline.column_spec import digest
 from metastore_assets.pipeline.profile_spec import ProfileSpec, ProfileSpecs, SpecCompatibility, field_identity
+from metastore_assets.pipeline.stages import (
+    CompactSegments,
+    DropValueCounts,
+    MergePartitions,
+    MergeTable,
+    ProfileFragments,
+    Publish,
+    ResolveAutoPolicies,
+    SaveProfiles,
+    SkipRewrites,
+    Stage,
+    UpdateValueCounts,
+    WriteIndexes,
+    stages_to_json,
+)
 from metastore_assets.store.manifest import FragmentEntry, PartitionEntry, Version
+
+
+@dataclass(frozen=True)
+class RefreshRequest:
+    """The fragments that a refresh reads again although their profiles are stored."""
+
+    full: bool = False
+    """Whether all fragments are read again."""
+    partitions: tuple[str, ...] = ()
+    """Keys or patterns of partitions whose fragments are read again, see `match_partitions`."""
+
+    @property
+    def forces_reading(self) -> bool:
+        """Whether fragments are read again although their profiles are stored."""
+        return self.full or bool(self.partitions)
+
+
+@dataclass(frozen=True)
+class PlanInputs:
+    """The state that a plan is computed from."""
+
+    table: str
+    base: Version | None
+    """The last published version."""
+    snapshot: Snapshot
+    spec: ProfileSpec
+    """The wanted profile spec, resolved as far as it is without profiling."""
+    stored: Sequence[FragmentEntry] = ()
+    """Stored profiles: of the published version, of removed fragments, and of attempts that did not publish."""
+    attempt_profiles: Sequence[FragmentEntry] = ()
+    """Profiles that attempts with the same request have made, which are used even if fragments are to be read again."""
+    specs: ProfileSpecs = field(default_factory=dict)
+    """By id, the specs that stored profiles were made under."""
+    number: int | None = None
+    """Number of the next version, if it does not follow `base` because the published version is damaged."""
+    dropped_columns: tuple[str, ...] = ()
+    """Columns that a policy names and the table does not have, but had in an earlier version."""
 
 
 @dataclass(frozen=True)
@@ -22,74 +74,143 @@ class PartitionPlan:
     fragments: tuple[str, ...]
     """Fragment ids, sorted."""
     reused: PartitionEntry | None
-    """The published partition that stays as it is, or None when it has to be computed."""
+    """The published partition that is reused, or None if its profile has to be merged."""
 
 
 @dataclass(frozen=True)
 class TypeChange:
-    """A column that is of another type than in the published version."""
+    """A column whose type differs from that in the published version."""
 
     column: str
     before: pa.DataType
     now: pa.DataType
     reason: str | None
-    """What in which file is not of the type before, where the files' contents decide."""
+    """The content that is not of the type before, and its file, for formats that infer types from file contents."""
 
     def to_json(self) -> dict[str, object]:
-        """One of the `type_changes` of a refresh or its plan."""
+        """Return one of the `type_changes` of a refresh or its plan."""
         return {"column": self.column, "before": str(self.before), "now": str(self.now), "reason": self.reason}
 
 
 @dataclass(frozen=True)
-class Plan:
-    """The steps from the published version to the next one. Nothing is done by making it."""
+class Target:
+    """The partitions and the profile spec of the next version.
 
-    table: str
+    The plan has the target as it is known before profiling. Two stages resolve the rest: `ResolveAutoPolicies` (the
+    spec, and with it which partitions are reused) and `SkipRewrites` (more partitions are reused).
+    """
+
     number: int
-    """The version that this plan leads to."""
     base: Version | None
     snapshot: Snapshot
     spec: ProfileSpec
+    specs: ProfileSpecs
+    """By id, the specs of all stored profiles, and of those that the plan makes."""
+    partitions: tuple[PartitionPlan, ...]
+    """Every partition of the snapshot, sorted by key."""
+
+    @property
+    def changed_partitions(self) -> tuple[str, ...]:
+        """Keys of the partitions whose profile has to be merged."""
+        return tuple(partition.key for partition in self.partitions if partition.reused is None)
+
+    @property
+    def needs_partition_value_counts(self) -> bool:
+        """Whether the base is one partition, whose value counts are those of the table, and there are several now."""
+        base = self.base
+        return base is not None and base.lists is not None and len(base.partitions) == 1 and len(self.partitions) > 1
+
+    def with_spec(self, spec: ProfileSpec, fragments: Mapping[str, FragmentEntry]) -> Target:
+        """Return the target under another spec, which reuses only partitions that equal what it wants.
+
+        Args:
+            spec: The profile spec.
+            fragments: The profiles of all fragments of the snapshot, by id.
+        """
+        if spec.id == self.spec.id:
+            return self
+        specs = {**self.specs, spec.id: spec.column_specs}
+        compatibility = SpecCompatibility(specs, spec)
+        partitions = tuple(
+            partition
+            if partition.reused is None
+            or is_current_partition(compatibility, partition.reused, [fragments[id_] for id_ in partition.fragments])
+            else replace(partition, reused=None)
+            for partition in self.partitions
+        )
+        return replace(self, spec=spec, specs=specs, partitions=partitions)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The stages from the published version to the next one, and the state that they start from."""
+
+    table: str
+    target: Target
+    """What the next version consists of, as it is known before profiling."""
+    stages: tuple[Stage, ...]
     to_profile: tuple[Fragment, ...]
-    """Fragments that must be read. Everything else is merged from what is stored."""
+    """Fragments that are read. Everything else is merged from stored profiles."""
     reused: Mapping[str, FragmentEntry]
     """Stored profiles by fragment id."""
     added: tuple[str, ...]
-    """Ids of fragments of the snapshot that the published version did not have."""
+    """Ids of fragments of the snapshot that are not in the published version."""
     removed: tuple[FragmentEntry, ...]
-    """Fragments of the published version that the snapshot does not have."""
-    kept: int
+    """Fragments of the published version that are not in the snapshot."""
+    unchanged: int
     """Number of fragments in both."""
-    partitions: tuple[PartitionPlan, ...]
-    """Every partition of the snapshot, sorted by key."""
     removed_partitions: tuple[str, ...]
     type_changes: tuple[TypeChange, ...] = ()
-    """Of columns that are in both schemas; their values are read again."""
-    specs: ProfileSpecs = field(default_factory=dict)
-    """What the stored profiles hold, and what those will that are made for the plan."""
+    """Columns of both schemas whose type changed; their values are read again."""
     read_again: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-    """By column, for the sake of which outputs how many known fragments are read again: what is stored lacks these."""
+    """By column and output: the number of profiled fragments that are read again, because the profile lacks it."""
     dropped_columns: tuple[str, ...] = ()
     """Columns that a policy names and the table does not have, but had in an earlier version."""
 
     @property
-    def may_read_again(self) -> dict[str, int]:
-        """By column that is kept by fingerprints: of how many fragments, that stay, values may be read again.
+    def number(self) -> int:
+        """The number of the version that the plan publishes."""
+        return self.target.number
 
-        It is read in those that hold a value which comes to occur twice: which these are, what comes decides.
-        """
-        printed = [leaf.path for leaf, policy in self.spec.leaves if policy.is_fingerprinted]
-        read = {fragment.id for fragment in self.to_profile}
-        stay = sum(entry.id not in read for entry in self.reused.values())
-        return dict.fromkeys(printed, stay) if stay and (self.added or self.removed) else {}
+    @property
+    def base(self) -> Version | None:
+        """The version that the plan starts from; None before the first."""
+        return self.target.base
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """The snapshot that the plan describes."""
+        return self.target.snapshot
+
+    @property
+    def spec(self) -> ProfileSpec:
+        """The profile spec, resolved as far as it is without profiling."""
+        return self.target.spec
+
+    @property
+    def partitions(self) -> tuple[PartitionPlan, ...]:
+        """Every partition of the snapshot, sorted by key."""
+        return self.target.partitions
 
     @property
     def changed_partitions(self) -> tuple[str, ...]:
-        """Keys of the partitions that have to be computed."""
-        return tuple(partition.key for partition in self.partitions if partition.reused is None)
+        """Keys of the partitions that have to be merged, by what is known before profiling."""
+        return self.target.changed_partitions
+
+    @property
+    def may_read_again(self) -> dict[str, int]:
+        """By fingerprinted column, the number of unchanged fragments whose values may be read again.
+
+        Fragments are read again if they hold a value that occurs twice now. The values of the added and removed
+        fragments decide which these are.
+        """
+        fingerprinted = [leaf.path for leaf, policy in self.spec.leaves if policy.is_fingerprinted]
+        profiled = {fragment.id for fragment in self.to_profile}
+        unchanged = sum(entry.id not in profiled for entry in self.reused.values())
+        return dict.fromkeys(fingerprinted, unchanged) if unchanged and (self.added or self.removed) else {}
 
     def to_json(self) -> dict[str, object]:
-        """The shape of `refresh --dry-run --json`."""
+        """Return the answer of `refresh --dry-run --json`."""
         return {
             "table": self.table,
             "version": self.number,
@@ -98,7 +219,7 @@ class Plan:
             "fragments": {
                 "added": len(self.added),
                 "removed": len(self.removed),
-                "kept": self.kept,
+                "kept": self.unchanged,
                 "profiled": len(self.to_profile),
             },
             "partitions": {
@@ -112,71 +233,144 @@ class Plan:
             "read_again": {column: dict(outputs) for column, outputs in self.read_again.items()},
             "may_read_again": self.may_read_again,
             "bytes_to_read": self.snapshot.bytes_read + sum(fragment.bytes for fragment in self.to_profile),
+            "stages": stages_to_json(self.stages),
         }
 
 
-def make_plan(
-    table: str,
-    base: Version | None,
-    snapshot: Snapshot,
-    spec: ProfileSpec,
-    *,
-    stored: Iterable[FragmentEntry] = (),
-    fresh: Iterable[FragmentEntry] = (),
-    specs: ProfileSpecs | None = None,
-    full: bool = False,
-    partitions: Collection[str] = (),
-    number: int | None = None,
-) -> Plan:
+def make_plan(inputs: PlanInputs, request: RefreshRequest | None = None) -> Plan:
     """Compare a snapshot with the last published version.
 
-    `stored` are the profiles there are: of the published version, of fragments that left the table earlier, and of
-    attempts that did not publish; `specs` tells by profile spec id what each of them holds. With `full` every fragment
-    is read again; `partitions` names partitions, by key or pattern (see `match_partitions`), whose fragments are read
-    again whatever is stored. But none is that has a profile among the `fresh` ones: those were made for the same
-    request, by a plan that could not be carried out.
-
-    `number` is that of the version to publish where it does not follow `base`: when what is published is damaged.
-
-    Raises PartitionNotFoundError when `partitions` names one that the snapshot does not have, and says what is near.
+    Raises:
+        PartitionNotFoundError: The request names a partition that the snapshot does not have.
     """
-    known = SpecCompatibility(specs or {}, spec)
-    stored = list(stored)
-    by_key: dict[str, list[Fragment]] = {}
+    request = request or RefreshRequest()
+    base, snapshot, spec = inputs.base, inputs.snapshot, inputs.spec
+    compatibility = SpecCompatibility(inputs.specs, spec)
+    fragments_by_partition: dict[str, list[Fragment]] = {}
     for fragment in snapshot.fragments:
-        by_key.setdefault(fragment.partition_key, []).append(fragment)
-    named = match_partitions(table, partitions, by_key)
-    forced = set(by_key) if full else named
-    done = _usable(fresh, known, snapshot, set())
-    reused = {**done, **_usable(stored, known, snapshot, forced)}
+        fragments_by_partition.setdefault(fragment.partition_key, []).append(fragment)
+    requested = match_partitions(inputs.table, request.partitions, fragments_by_partition)
+    forced = set(fragments_by_partition) if request.full else requested
+    attempt_profiles = _usable_profiles(inputs.attempt_profiles, compatibility, snapshot, ())
+    reused = {**attempt_profiles, **_usable_profiles(inputs.stored, compatibility, snapshot, forced)}
     to_profile = tuple(fragment for fragment in snapshot.fragments if fragment.id not in reused)
     published = {entry.id: entry for entry in base.fragments if entry.retired is None} if base else {}
     current = {fragment.id for fragment in snapshot.fragments}
-    before = {entry.key: entry for entry in base.partitions} if base else {}
-    again = {fragment.partition_key for fragment in to_profile} | forced
-    plans = []
-    for key in sorted(by_key):
-        ids = tuple(sorted(fragment.id for fragment in by_key[key]))
-        entry = before.get(key)
-        same = entry is not None and key not in again and holds(known, entry, [reused[own] for own in ids])
-        plans.append(PartitionPlan(key, ids, entry if same else None))
-    return Plan(
-        table=table,
-        number=number or (base.number + 1 if base else 1),
+    target = Target(
+        number=inputs.number or (base.number + 1 if base else 1),
         base=base,
         snapshot=snapshot,
         spec=spec,
+        specs={**compatibility.specs, spec.id: spec.column_specs},
+        partitions=tuple(
+            PartitionPlan(key, tuple(sorted(fragment.id for fragment in fragments_by_partition[key])), None)
+            for key in sorted(fragments_by_partition)
+        ),
+    )
+    merged_again = {fragment.partition_key for fragment in to_profile} | forced
+    target = _reuse_partitions(target, compatibility, reused, merged_again)
+    return Plan(
+        table=inputs.table,
+        target=target,
+        stages=_stages(target, request, to_profile, len(reused)),
         to_profile=to_profile,
         reused=reused,
         added=tuple(fragment.id for fragment in snapshot.fragments if fragment.id not in published),
-        removed=tuple(entry for key, entry in published.items() if key not in current),
-        kept=len(current & set(published)),
-        partitions=tuple(plans),
-        removed_partitions=tuple(sorted(set(before) - set(by_key))),
+        removed=tuple(entry for id_, entry in published.items() if id_ not in current),
+        unchanged=len(current & set(published)),
+        removed_partitions=tuple(
+            sorted({entry.key for entry in base.partitions} - set(fragments_by_partition)) if base else ()
+        ),
         type_changes=_type_changes(base.schema, snapshot) if base else (),
-        specs={**known.specs, spec.id: spec.column_specs},
-        read_again=_read_again(known, stored, {fragment.id for fragment in to_profile}),
+        read_again=_read_again(compatibility, inputs.stored, {fragment.id for fragment in to_profile}),
+        dropped_columns=inputs.dropped_columns,
     )
+
+
+def _reuse_partitions(
+    target: Target,
+    compatibility: SpecCompatibility,
+    profiles: Mapping[str, FragmentEntry],
+    merged_again: Collection[str],
+) -> Target:
+    """Return the target with the published partitions that need no merge. `merged_again`: keys that need one."""
+    published = {entry.key: entry for entry in target.base.partitions} if target.base else {}
+    partitions = []
+    for partition in target.partitions:
+        entry = published.get(partition.key)
+        is_reused = (
+            entry is not None
+            and partition.key not in merged_again
+            and is_current_partition(compatibility, entry, [profiles[id_] for id_ in partition.fragments])
+            and (entry.files.frequencies or not target.needs_partition_value_counts)
+        )
+        partitions.append(replace(partition, reused=entry if is_reused else None))
+    return replace(target, partitions=tuple(partitions))
+
+
+def _stages(target: Target, request: RefreshRequest, to_profile: Sequence[Fragment], reused: int) -> tuple[Stage, ...]:
+    """Return the stages of a plan, in the order in which they run."""
+    spec, valued = target.spec, target.spec.valued
+    undecided = undecided_columns(spec)
+    auto_columns = tuple(leaf.path for leaf, _ in spec.leaves if leaf.field_id in undecided)
+    counted = tuple(
+        leaf.path
+        for leaf, policy in spec.leaves
+        if leaf.field_id in valued and (policy.is_enumerated or policy.is_fingerprinted)
+    )
+    filtered = tuple(leaf.path for leaf, policy in spec.leaves if policy.has_value_filter and leaf.field_id in valued)
+    rewritten = () if request.forces_reading else rewritten_partitions(target, {fragment.id for fragment in to_profile})
+    stages: list[Stage] = []
+    if to_profile:
+        stages.append(ProfileFragments(len(to_profile), sum(fragment.bytes for fragment in to_profile), reused))
+    if auto_columns:
+        stages += [ResolveAutoPolicies(auto_columns), DropValueCounts(auto_columns)]
+    if to_profile:
+        stages.append(SaveProfiles(len(to_profile)))
+    if rewritten:
+        stages.append(SkipRewrites(rewritten))
+    changed_by = tuple(stage.name for stage in stages if isinstance(stage, ResolveAutoPolicies | SkipRewrites))
+    return (
+        *stages,
+        MergePartitions(target.changed_partitions, len(target.partitions), changed_by),
+        MergeTable(),
+        UpdateValueCounts(counted),
+        CompactSegments(),
+        WriteIndexes(filtered),
+        Publish(target.number, target.base.number if target.base else 0),
+    )
+
+
+def undecided_columns(spec: ProfileSpec) -> frozenset[str]:
+    """Return the field ids of the columns whose policy leaves open whether values are enumerated, and that are now."""
+    enumerated = {leaf.field_id for leaf, policy in spec.leaves if policy.is_enumerated}
+    return frozenset(enumerated & spec.open & spec.valued)
+
+
+def rewritten_partitions(target: Target, profiled: Collection[str]) -> tuple[str, ...]:
+    """Return the keys of changed partitions whose fragments may hold the same rows as before.
+
+    Args:
+        target: The next version, as far as it is known.
+        profiled: Ids of the fragments that are read. A partition is left out if unchanged fragments are among them.
+    """
+    base = target.base
+    if base is None:
+        return ()
+    published = {
+        entry.key for entry in base.partitions if entry.files.frequencies or not target.needs_partition_value_counts
+    }
+    fragments_before: dict[str, set[str]] = {}
+    for entry in base.fragments:
+        if entry.retired is None:
+            fragments_before.setdefault(entry.partition_key, set()).add(entry.id)
+    keys = []
+    for partition in target.partitions:
+        if partition.key in published:
+            before, now = fragments_before.get(partition.key, set()), set(partition.fragments)
+            if now - before and before - now and not any(id_ in profiled for id_ in before & now):
+                keys.append(partition.key)
+    return tuple(keys)
 
 
 def _type_changes(before: pa.Schema, snapshot: Snapshot) -> tuple[TypeChange, ...]:
@@ -190,63 +384,70 @@ def _type_changes(before: pa.Schema, snapshot: Snapshot) -> tuple[TypeChange, ..
 
 
 def members_id(fragments: Iterable[str]) -> str:
-    """Digest of which fragments a partition consists of."""
+    """Return a digest of the ids of the fragments of a partition."""
     return digest(sorted(fragments))
 
 
 def partition_content_id(spec_id: str, fragments: Iterable[str]) -> str:
-    """Digest of what determines a partition's profile: the profile spec that it was made under, and its fragments."""
+    """Return a digest of what determines a partition's profile: its profile spec and its fragments."""
     return digest([spec_id, *sorted(fragments)])
 
 
 def content_id(spec: ProfileSpec, partitions: Iterable[PartitionEntry]) -> str:
-    """Digest of everything a version's numbers depend on."""
+    """Return a digest of everything that a version's numbers depend on."""
     return digest([spec.id, *(f"{partition.key}:{partition.content_id}" for partition in partitions)])
 
 
-def holds(known: SpecCompatibility, entry: PartitionEntry, fragments: Sequence[FragmentEntry]) -> bool:
-    """Return whether a published partition profile equals a new merge of these fragments under the wanted spec."""
+def is_current_partition(
+    compatibility: SpecCompatibility, entry: PartitionEntry, fragments: Sequence[FragmentEntry]
+) -> bool:
+    """Return whether a published partition equals a new merge of these fragments under the wanted spec."""
     if entry.members != members_id(fragment.id for fragment in fragments):
         return False
-    # A partition of one fragment may be that fragment's profile, which lists what its profile spec leaves open.
+    # The profile of a partition of one fragment may be that fragment's profile, which may not be enumerated.
     unlisted = fragments[0].unlisted if len(fragments) == 1 and fragments[0].files == entry.files else ()
-    if not known.equals(entry.spec_id, unlisted):
+    if not compatibility.equals(entry.spec_id, unlisted):
         return False
-    missing = known.missing_columns(entry.spec_id)
+    missing = compatibility.missing_columns(entry.spec_id)
     if not missing:
         return True
-    if known.has_user_defined(missing):
-        return False  # which have a value of no rows, too
-    # What the partition's profile does not have must be null in all its rows.
+    if compatibility.has_user_defined(missing):
+        return False  # A user-defined statistic has a value for no rows, too.
+    # Columns that the partition's profile lacks must be null in all of its rows.
     return all(
-        missing <= known.missing_columns(fragment.spec_id) and not missing & set(fragment.unprofiled)
+        missing <= compatibility.missing_columns(fragment.spec_id) and not missing & set(fragment.unprofiled)
         for fragment in fragments
     )
 
 
-def _read_again(known: SpecCompatibility, stored: Iterable[FragmentEntry], read: set[str]) -> dict[str, dict[str, int]]:
-    names = {leaf.field_id: leaf.path for leaf, _ in known.wanted.leaves}
-    found: dict[str, dict[str, int]] = {}
-    for entry in {entry.id: entry for entry in stored if entry.id in read}.values():
-        for leaf, output in known.missing_outputs(entry.spec_id, entry.unlisted):
-            own = found.setdefault(names.get(leaf, leaf), {})
-            own[output] = own.get(output, 0) + 1
-    return found
+def _read_again(
+    compatibility: SpecCompatibility, stored: Iterable[FragmentEntry], profiled: set[str]
+) -> dict[str, dict[str, int]]:
+    paths = {leaf.field_id: leaf.path for leaf, _ in compatibility.wanted.leaves}
+    counts: dict[str, dict[str, int]] = {}
+    for entry in {entry.id: entry for entry in stored if entry.id in profiled}.values():
+        for leaf, output in compatibility.missing_outputs(entry.spec_id, entry.unlisted):
+            by_output = counts.setdefault(paths.get(leaf, leaf), {})
+            by_output[output] = by_output.get(output, 0) + 1
+    return counts
 
 
-def _usable(
-    stored: Iterable[FragmentEntry], known: SpecCompatibility, snapshot: Snapshot, again: set[str]
+def _usable_profiles(
+    profiles: Iterable[FragmentEntry], compatibility: SpecCompatibility, snapshot: Snapshot, forced: Collection[str]
 ) -> dict[str, FragmentEntry]:
-    """The stored profiles that hold every column of the profile spec, with key and path as the snapshot has them."""
-    wanted = {fragment.id: fragment for fragment in snapshot.fragments if fragment.partition_key not in again}
+    """Return by fragment id the profiles that satisfy the wanted spec, with the snapshot's partition key and path.
+
+    Fragments of the partitions in `forced` are read again, so their profiles are left out.
+    """
+    fragments = {fragment.id: fragment for fragment in snapshot.fragments if fragment.partition_key not in forced}
     usable: dict[str, FragmentEntry] = {}
-    for entry in stored:
-        fragment = wanted.get(entry.id)
-        if fragment is None or entry.id in usable or not known.satisfies(entry.spec_id, entry.unlisted):
+    for entry in profiles:
+        fragment = fragments.get(entry.id)
+        if fragment is None or entry.id in usable or not compatibility.satisfies(entry.spec_id, entry.unlisted):
             continue
         # A column is all null in fragments that were written without it, and must be read from the others.
-        missing = known.missing_columns(entry.spec_id)
-        if not missing & known.wanted.defaulted and not missing & set(entry.unprofiled):
+        missing = compatibility.missing_columns(entry.spec_id)
+        if not missing & compatibility.wanted.defaulted and not missing & set(entry.unprofiled):
             if (entry.partition_key, entry.path, entry.retired) != (fragment.partition_key, fragment.path, None):
                 entry = replace(entry, partition_key=fragment.partition_key, path=fragment.path, retired=None)
             usable[entry.id] = entry

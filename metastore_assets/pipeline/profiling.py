@@ -1,16 +1,17 @@
-"""The fragments of a plan, profiled some at a time; what is finished is kept, whatever becomes of the others."""
+"""Profiling the fragments of a plan, some at a time. Finished profiles are saved, whatever happens to the others."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 
 from metastore_assets.config import TableConfig
 from metastore_assets.errors import ProfileError
-from metastore_assets.pipeline.bundles import bundles
-from metastore_assets.pipeline.engine import Engine
-from metastore_assets.pipeline.fragments import FragmentFailure, FragmentProfiler, ProfileContext
+from metastore_assets.formats.base import Fragment
+from metastore_assets.pipeline.context import RefreshContext
+from metastore_assets.pipeline.fragments import FragmentFailure, FragmentProfiler, ProfileContext, read_cost
+from metastore_assets.pipeline.merging.tree import key_position
 from metastore_assets.pipeline.outcome import Progress
 from metastore_assets.pipeline.plan import Plan
 from metastore_assets.pipeline.profiles.states_writer import has_fingerprints, has_value_filters
@@ -18,94 +19,135 @@ from metastore_assets.store.manifest import FragmentEntry
 from metastore_assets.store.versions import VersionStore
 
 _BUNDLES_PER_SLOT = 8
-"""Of one Spark job per parallel slot; between jobs, finished profiles are saved and progress is told."""
+"""Bundles of one Spark job per parallel slot. Between jobs, finished profiles are saved and progress is reported."""
 _TASKS_PER_SLOT = 4
-"""Bundles per slot that there are at least, where there is work for so many."""
+"""Least number of bundles per slot, if there are that many fragments."""
+_MAX_BUNDLE_COST = 32 << 20
+_MIN_BUNDLE_COST = 4 << 20
+"""Bounds of the read cost, in bytes, at which a bundle ends, so that each slot has work."""
+_MAX_ROWS = 1 << 14
+"""Most rows of the states file of a bundle: number of fragments times number of columns."""
 
 
 @dataclass
 class Profiled:
-    """What profiling came to."""
+    """The new profiles of fragments, and the fragments that could not be profiled."""
 
     entries: list[FragmentEntry] = field(default_factory=list)
     failures: list[FragmentFailure] = field(default_factory=list)
     unsaved: list[FragmentEntry] = field(default_factory=list)
-    """The last entries, those of one job: nobody else knows of them yet."""
+    """The entries of the last job, which no pending file references yet."""
     attempt: str = ""
-    """The name that what is saved is to be known by, if any."""
+    """Name of the attempt that the entries are saved under, if any."""
+
+    def save_unsaved(self, versions: VersionStore) -> None:
+        """Save entries that are not saved yet, so that the next attempt need not read them again."""
+        versions.save_pending(self.unsaved, self.attempt)
+        self.unsaved = []
+
+    def save_rewritten(self, versions: VersionStore, fragments: Mapping[str, FragmentEntry]) -> None:
+        """Save the unsaved entries as they are now, and remove the files that they replaced.
+
+        Args:
+            versions: The store of the table.
+            fragments: The current entries, by fragment id.
+        """
+        current = [fragments[entry.id] for entry in self.unsaved]
+        versions.save_pending(current, self.attempt)
+        written = {path for entry in self.unsaved for path in entry.files.paths()}
+        self.entries, self.unsaved = [fragments[entry.id] for entry in self.entries], []
+        # No version and no pending file references the replaced files, so they need not wait for `expire`.
+        versions.objects.delete(sorted(written - {path for entry in current for path in entry.files.paths()}))
 
 
-def profile_all(
-    engine: Engine,
-    versions: VersionStore,
-    table: TableConfig,
-    plan: Plan,
-    progress: Callable[[Progress], None],
-    attempt: str = "",
-) -> Profiled:
-    """Profile what the plan says, and save what is finished but for the last job: a crash loses one of them.
+def profile_all(context: RefreshContext, plan: Plan, attempt: str = "") -> Profiled:
+    """Profile the fragments of a plan.
 
-    Where a fragment fails, all is saved. What is saved is of the attempt of that name, if it has one.
+    Profiles are saved after each job except the last one: a crash loses the profiles of one job. If a fragment fails,
+    all others are saved.
+
+    Args:
+        context: The table, its store and engine.
+        plan: The plan.
+        attempt: Name of the attempt that profiles are saved under, if any.
     """
     done = Profiled(attempt=attempt)
     if not plan.to_profile:
         return done
-    # Files for people have no place for fingerprints of values, nor for filters.
+    engine, versions = context.engine, context.versions
+    # A profile in files of its own has no column for fingerprints, nor for value filters.
     is_packed = has_fingerprints(plan.spec) or has_value_filters(plan.spec)
-    ones = [] if is_packed else [part for part in plan.partitions if len(part.fragments) == 1]
-    alone = {partition.fragments[0] for partition in ones}
-    alone &= {fragment.id for fragment in plan.to_profile}
-    context = ProfileContext(versions.objects, table, plan.snapshot.schema, plan.spec, frozenset(alone))
-    profiler = FragmentProfiler(engine, context)
+    single = () if is_packed else [part.fragments[0] for part in plan.partitions if len(part.fragments) == 1]
+    alone = frozenset(single) & {fragment.id for fragment in plan.to_profile}
+    profile_context = ProfileContext(versions.objects, context.table, plan.snapshot.schema, plan.spec, alone)
+    profiler = FragmentProfiler(engine, profile_context)
     total = len(plan.to_profile)
-    here = engine.reads_here(plan.to_profile)
-    slots = 1 if here else engine.slots()
-    tasks = bundles(plan.to_profile, alone, len(plan.spec.leaves), 1 if here else _TASKS_PER_SLOT * slots)
-    size = len(tasks) if here else _BUNDLES_PER_SLOT * slots
-    begun = rows = read = 0
+    is_local = engine.reads_here(plan.to_profile)
+    slots = 1 if is_local else engine.slots()
+    tasks = bundle_fragments(plan.to_profile, alone, len(plan.spec.leaves), 1 if is_local else _TASKS_PER_SLOT * slots)
+    tasks_per_job = len(tasks) if is_local else _BUNDLES_PER_SLOT * slots
+    started = rows = bytes_read = 0
     total_bytes = sum(fragment.bytes for fragment in plan.to_profile)
-    for start in range(0, len(tasks), size):
-        lot = tasks[start : start + size]
+    table = context.table.name
+    for start in range(0, len(tasks), tasks_per_job):
+        job = tasks[start : start + tasks_per_job]
         versions.save_pending(done.unsaved, attempt)
-        count = sum(map(len, lot))
-        progress(Progress(table.name, "profile", begun, total, "fragments", count, rows, read, total_bytes))
-        done.unsaved, failed = profiler.profile(lot)
+        count = sum(map(len, job))
+        context.progress(Progress(table, "profile", started, total, "fragments", count, rows, bytes_read, total_bytes))
+        done.unsaved, failures = profiler.profile(job)
         done.entries += done.unsaved
-        done.failures += failed
-        begun += count
+        done.failures += failures
+        started += count
         rows += sum(entry.row_count for entry in done.unsaved)
-        read += sum(fragment.bytes for bundle in lot for fragment in bundle)
+        bytes_read += sum(fragment.bytes for bundle in job for fragment in bundle)
     if done.failures:
-        versions.save_pending(done.unsaved, attempt)
-        done.unsaved = []
-    progress(Progress(table.name, "profile", total, total, "fragments", 0, rows, read, total_bytes))
+        done.save_unsaved(versions)
+    context.progress(Progress(table, "profile", total, total, "fragments", 0, rows, bytes_read, total_bytes))
     return done
 
 
-@contextmanager
-def saving(versions: VersionStore, profiled: Profiled) -> Iterator[None]:
-    """Save what is not saved yet when the block raises, so that the next attempt need not read it again."""
-    try:
-        yield
-    except BaseException:
-        versions.save_pending(profiled.unsaved, profiled.attempt)
-        raise
+def bundle_fragments(
+    fragments: Sequence[Fragment], alone: Collection[str], columns: int, tasks: int = 1
+) -> list[tuple[Fragment, ...]]:
+    """Group fragments into bundles, each of which one task profiles into one file.
 
+    A bundle holds small fragments of one partition. Neighbours in the tree that merges a partition are neighbours in
+    its bundles.
 
-def save_as(versions: VersionStore, profiled: Profiled, fragments: Mapping[str, FragmentEntry]) -> None:
-    """Save what is not saved yet as it is now, by id, and remove the files that it was in before."""
-    now = [fragments[entry.id] for entry in profiled.unsaved]
-    versions.save_pending(now, profiled.attempt)
-    # No version and no pending file names them: they need not wait for `expire`.
-    named = {path for entry in now for path in entry.files.paths()}
-    versions.objects.delete(sorted({path for own in profiled.unsaved for path in own.files.paths()} - named))
-    profiled.entries = [fragments[entry.id] for entry in profiled.entries]
-    profiled.unsaved = []
+    Args:
+        fragments: The fragments.
+        alone: Ids of fragments that are the only one of their partition: each is a bundle.
+        columns: Number of columns that are profiled.
+        tasks: Least number of bundles, roughly, if there are that many fragments.
+    """
+    max_cost = min(_MAX_BUNDLE_COST, max(_MIN_BUNDLE_COST, read_cost(fragments) / max(1, tasks)))
+    bundles: list[tuple[Fragment, ...]] = []
+    ordered = sorted(fragments, key=lambda fragment: (fragment.partition_key, key_position(fragment.id)))
+    for _, partition in groupby(ordered, key=lambda fragment: fragment.partition_key):
+        bundle: list[Fragment] = []
+        for fragment in partition:
+            if fragment.id in alone:
+                bundles.append((fragment,))
+                continue
+            is_full = read_cost([*bundle, fragment]) > max_cost or (len(bundle) + 1) * columns > _MAX_ROWS
+            if bundle and is_full:
+                bundles.append(tuple(bundle))
+                bundle = []
+            bundle.append(fragment)
+        if bundle:
+            bundles.append(tuple(bundle))
+    return bundles
 
 
 def profile_error(table: TableConfig, failures: Sequence[FragmentFailure], finished: int) -> ProfileError:
-    """The error that says which fragments could not be profiled, and why."""
-    shown = "; ".join(f"partition {f.partition_key!r}: {f.message}" for f in failures[:5])
+    """Return the error that says which fragments could not be profiled, and why.
+
+    Args:
+        table: The table.
+        failures: The fragments that failed.
+        finished: Number of fragments that were profiled.
+    """
+    shown = "; ".join(f"partition {failure.partition_key!r}: {failure.message}" for failure in failures[:5])
     more = f"; and {len(failures) - 5} more" if len(failures) > 5 else ""
     return ProfileError(
         f"table {table.name!r}: {len(failures)} of {len(failures) + finished} fragments could not be profiled: {shown}"
@@ -113,11 +155,15 @@ def profile_error(table: TableConfig, failures: Sequence[FragmentFailure], finis
     )
 
 
-def failure_advice(unsupported: Sequence[bool]) -> str:
-    """Return what to do about files that could not be read. `unsupported` says of each that it is not damaged."""
-    if all(unsupported):
+def failure_advice(is_unsupported: Sequence[bool]) -> str:
+    """Return what to do about files that could not be read.
+
+    Args:
+        is_unsupported: For each file, whether its content is not supported, as opposed to damaged.
+    """
+    if all(is_unsupported):
         return "Nothing is damaged: do not remove these files. Their content is not supported, as said above"
-    if any(unsupported):
+    if any(is_unsupported):
         return (
             "Mend or remove the damaged files and try again; do not remove those of which the message says that their "
             "content is not supported"

@@ -18,7 +18,7 @@ from metastore_assets.pipeline.column_spec import parse_column_spec
 from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.index import table_index
 from metastore_assets.pipeline.membership import table_membership
-from metastore_assets.pipeline.merging.compaction import compact_segments
+from metastore_assets.pipeline.merging.compaction import COMPACT_ALL, SegmentEntries, compact_segments
 from metastore_assets.pipeline.partition_files import table_partition_files
 from metastore_assets.store.backfills import FOLDER as BACKFILLS
 from metastore_assets.store.document import stored_entries
@@ -136,9 +136,9 @@ def _publish_without_former(
                 f"table {versions.table!r} has no version {before} or later that could stay: {there}"
             )
         live = [entry for entry in latest.fragments if entry.retired is None]
-        fragments, nodes = compact_segments(
-            engine, versions.objects, len(latest.schema), live, list(latest.nodes), least_share=1, most_waste=0
-        )
+        entries = SegmentEntries(live, list(latest.nodes))
+        entries = compact_segments(engine, versions.objects, len(latest.schema), entries, COMPACT_ALL)
+        fragments, nodes = entries.fragments, entries.nodes
         lists = write_lists(versions.objects, rewritten(versions.objects, read_lists(versions.objects, latest.lists)))
         index = table_index(engine, versions.objects, len(latest.schema), None, fragments)
         by_column = table_partition_files(engine, versions.objects, len(latest.schema), None, list(latest.partitions))

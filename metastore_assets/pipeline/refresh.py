@@ -1,68 +1,67 @@
-"""Bring the Metastore of one table up to its current snapshot: plan, profile, reduce, publish."""
+"""Refreshing the Metastore of one table: plan, execute the plan's stages, and plan again if the plan is outdated."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
-from datetime import timedelta
-from functools import partial
 from typing import TYPE_CHECKING
 
 from metastore_assets.config import MetastoreConfig, TableConfig
 from metastore_assets.errors import (
     CorruptionError,
-    FragmentError,
     MetastoreError,
     ObjectNotFoundError,
-    ProfileError,
-    StoreError,
     TableNotFoundError,
     VersionConflictError,
-    VersionNotFoundError,
     WorkerEndedError,
 )
 from metastore_assets.formats import MetadataCache, open_table_format
-from metastore_assets.history import keep_history
-from metastore_assets.pipeline.assemble import next_version
-from metastore_assets.pipeline.auto_policies import resolve_auto_policies
+from metastore_assets.formats.base import TableFormat
+from metastore_assets.pipeline.context import RefreshContext, ignore_progress
 from metastore_assets.pipeline.engine import Engine
-from metastore_assets.pipeline.hidden_key import with_hidden_key
-from metastore_assets.pipeline.merging.compaction import drop_value_counts
-from metastore_assets.pipeline.outcome import Progress, RefreshResult, nothing_to_do, result_of
-from metastore_assets.pipeline.place import table_location
-from metastore_assets.pipeline.plan import Plan
-from metastore_assets.pipeline.planning import attempt_of, current_plan, is_up_to_date, memory_of
-from metastore_assets.pipeline.profiling import failure_advice, profile_all, profile_error, save_as, saving
-from metastore_assets.pipeline.skip_rewrites import skip_rewrites
+from metastore_assets.pipeline.execution import Execution, UnreadableFragmentsError, execute
+from metastore_assets.pipeline.hidden_values import with_hidden_key
+from metastore_assets.pipeline.outcome import Progress, RefreshResult, counts_by_step, up_to_date_result
+from metastore_assets.pipeline.plan import Plan, RefreshRequest
+from metastore_assets.pipeline.planning import AttemptProfiles, current_plan, is_up_to_date, metadata_cache
 from metastore_assets.spark.runner import SizedRunner
 from metastore_assets.storage.io_counters import count_io, io_step
-from metastore_assets.store.manifest import Effort, Version
+from metastore_assets.store.manifest import Version
 from metastore_assets.store.versions import VersionStore, versions_of
-from metastore_assets.value_counts import list_changes
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _ATTEMPTS = 5
-_GRACE = timedelta(days=1)
-"""How long a version stays after it was replaced: longer than any reader of it."""
 
 
 def plan_refresh(
     config: MetastoreConfig, table: TableConfig, *, full: bool = False, partitions: Collection[str] = ()
 ) -> Plan:
-    """What `refresh` would do now, without doing it. Reads metadata only."""
+    """Return the plan that `refresh` would execute now. Reads metadata only.
+
+    Args:
+        config: The configuration.
+        table: The table.
+        full: Whether every fragment is read again.
+        partitions: Keys or patterns of partitions whose fragments are read again.
+    """
+    request = RefreshRequest(full, tuple(partitions))
     versions, table = versions_of(config, table.name), with_hidden_key(config, table)
-    table_format = open_table_format(table, memory_of(versions, full=full))
-    attempt = attempt_of(versions, full=full, partitions=partitions)
-    fresh = versions.pending(attempt) if attempt else ()
-    return current_plan(versions, table_format, table, fresh, full=full, partitions=partitions, made={})
+    table_format = open_table_format(table, metadata_cache(versions, full=full))
+    return current_plan(versions, table_format, table, request, AttemptProfiles.resume(versions, request))
 
 
 def is_current(config: MetastoreConfig, table: TableConfig, version: Version) -> bool:
-    """Whether a version describes the table's current snapshot under the configured policies."""
+    """Return whether a version describes the table's current snapshot under the configured policies.
+
+    Args:
+        config: The configuration.
+        table: The table.
+        version: A version of the table.
+    """
     table_format = open_table_format(table, MetadataCache(lambda: version.memory))
     return is_up_to_date(table_format, with_hidden_key(config, table), version)
 
@@ -74,170 +73,168 @@ def refresh(
     *,
     full: bool = False,
     partitions: Collection[str] = (),
-    progress: Callable[[Progress], None] = lambda progress: None,
+    progress: Callable[[Progress], None] = ignore_progress,
 ) -> RefreshResult:
-    """Publish a version for the table's current snapshot, reading only fragments without a stored profile.
+    """Publish a version for the table's current snapshot. Reads only fragments without a stored profile.
 
-    An unchanged table is left alone. Spark is asked for when there is something that `config.engine` leaves to it.
-    `full` reads every fragment again; `partitions` names partitions, by key or pattern, whose fragments are read again
-    in any case, but for what an interrupted refresh with the same request and the same newest version has finished.
-    Safe beside other refreshes of the same table: who loses the race to publish plans again, and reads nothing twice.
+    Nothing is published for a table that has not changed. A refresh may run beside other refreshes of the same table:
+    one that loses the race to publish plans again, and reads nothing twice.
 
-    Raises ProfileError when fragments cannot be read: the last version stands, and the profiles that were finished
-    are kept for the next attempt.
+    Args:
+        config: The configuration.
+        table: The table.
+        spark: Starts Spark. Called only if there is work that `config.engine` leaves to Spark.
+        full: Whether every fragment is read again.
+        partitions: Keys or patterns of partitions whose fragments are read again. Fragments that an interrupted refresh
+            with the same request has read since the newest version are not read again.
+        progress: Called with the progress.
+
+    Raises:
+        ProfileError: Fragments cannot be read. The last version stays, and finished profiles are saved for the next
+            attempt.
     """
     started = time.monotonic()
-    versions = versions_of(config, table.name)
-    attempt = attempt_of(versions, full=full, partitions=partitions)
-    fresh = versions.pending(attempt) if attempt else []
-    finished = len(fresh)
-    purged = versions.known_purge
-    written: set[str] = set()
-    engine = Engine.of_refresh(config, table, spark)
-    made: dict[str, Mapping[str, str]] = {}
+    refreshing = _Refresh(config, table, RefreshRequest(full, tuple(partitions)))
     progress(Progress(table.name, "plan"))
-    with (
-        count_io() as meter,
-        _telling_what_stands(versions),
-        _without_damaged(versions, attempt),
-        _telling_of_a_purge(versions),
-    ):
-        with io_step("plan"):
-            table = with_hidden_key(config, table, make=True)
-            cache = memory_of(versions, full=full)
-            table_format = open_table_format(table, cache, SizedRunner(spark))
+    with count_io() as counter, _explain_errors(refreshing.versions, refreshing.attempt.name):
+        refreshing.open(spark, progress)
         for _ in range(_ATTEMPTS):
-            with io_step("plan"):
-                if (fresh or written) and versions.purged() != purged:
-                    # A purge removed what was written before it.
-                    versions.abandon({*written, *(path for entry in fresh for path in entry.files.paths())})
-                    fresh, finished, written, made = [], 0, set(), {}
-                if not full and not partitions:
-                    latest = versions.latest()
-                    if latest is not None and is_up_to_date(table_format, table, latest):
-                        return nothing_to_do(latest, len(fresh) - finished, started, meter)
-                progress(Progress(table.name, "plan"))
-                plan = current_plan(versions, table_format, table, fresh, full=full, partitions=partitions, made=made)
-                former, purged = purged, versions.known_purge
-                if fresh and purged != former:
-                    continue
-            made[plan.spec.id] = plan.spec.column_specs
-            with io_step("profile"):
-                profiled = profile_all(engine, versions, table, plan, progress, attempt)
-            if failures := profiled.failures:
-                fresh += profiled.entries
-                if any(failure.missing for failure in failures) and table_format.current() != plan.snapshot.reference:
-                    continue  # The table moved on while it was read; what is done already is kept.
-                raise profile_error(table, failures, len(profiled.entries))
-            fragments = {**plan.reused, **{entry.id: entry for entry in profiled.entries}}
-            with io_step("decide"), _telling_what_is_missing(table):
-                with saving(versions, profiled):
-                    asked, plan = plan.spec, resolve_auto_policies(engine, versions.objects, table, plan, fragments)
-                    fragments = drop_value_counts(engine, versions.objects, asked, plan.spec, fragments)
-                save_as(versions, profiled, fragments)
-                fresh += profiled.entries
-                if not full and not partitions:
-                    plan = skip_rewrites(engine, versions.objects, plan, fragments)
-            changed = len(plan.changed_partitions)
-            progress(Progress(table.name, "reduce", 0, changed, "partitions", changed))
-            then_the_table = partial(progress, Progress(table.name, "reduce", changed, changed, "partitions"))
             try:
-                with io_step("reduce"), _telling_what_is_missing(table):
-                    new = next_version(
-                        engine,
-                        versions.objects,
-                        plan,
-                        fragments,
-                        config.keep_versions,
-                        then_the_table=then_the_table,
-                        memory=cache.entries,
-                    )
-            except FragmentError as error:
-                # What fingerprints stand for is read in the table's files, which may be gone by now.
-                if error.missing and table_format.current() != plan.snapshot.reference:
-                    continue
-                raise ProfileError(
-                    f"table {table.name!r}: {error}: values that occur twice could not be read there. "
-                    f"{failure_advice([error.unsupported])}"
-                ) from error
-            with io_step("lists"):  # before the former version may go
-                lists = list_changes(versions.objects, plan.base.lists if plan.base else None, new.lists)
-            progress(Progress(table.name, "publish"))
-            read = fresh[finished:]
-            effort = Effort(len(read), sum(entry.bytes for entry in read), time.monotonic() - started)
-            new = replace(new, effort=effort, place=table_location(table, new.format))
-            with io_step("publish"):
-                try:
-                    versions.publish(new, plan.base)
-                except VersionConflictError:
-                    versions.discard(new, plan.base)
-                    written.update(new.paths())
-                    continue
-                versions.clear_pending()
-                with suppress(StoreError):  # what this leaves, the next refresh removes, or `expire`, which tells why
-                    outdated = keep_history(versions, plan.base, new, config.keep_versions, _GRACE)
-                    versions.drop_outdated(outdated + config.keep_versions, config.keep_versions, _GRACE)
-            return result_of(plan, new, lists, len(read), started, meter)
+                with io_step("plan"):
+                    plan = refreshing.plan()
+                if isinstance(plan, Version):
+                    profiled = len(refreshing.attempt.new_entries)
+                    return up_to_date_result(plan, profiled, started, counter)
+                execution = execute(refreshing.context, plan, refreshing.attempt, started, refreshing.cache.entries)
+            except (_PurgedError, VersionConflictError, UnreadableFragmentsError) as error:
+                refreshing.check_outdated(error)
+            else:
+                return replace(_result(execution), seconds=time.monotonic() - started, steps=counts_by_step(counter))
     raise MetastoreError(
-        f"table {table.name!r} changed during each of {_ATTEMPTS} attempts to refresh it; what was profiled is kept, "
+        f"table {table.name!r} changed during each of {_ATTEMPTS} attempts to refresh it; finished profiles are saved: "
         "run the refresh again"
     )
 
 
+class _PurgedError(MetastoreError):
+    """A purge removed files while the plan was made."""
+
+
+class _Refresh:
+    """The attempts of one refresh."""
+
+    context: RefreshContext
+    cache: MetadataCache
+    _format: TableFormat
+    _plan: Plan
+
+    def __init__(self, config: MetastoreConfig, table: TableConfig, request: RefreshRequest) -> None:
+        self._config = config
+        self._table = table
+        self._request = request
+        self.versions = versions_of(config, table.name)
+        self.attempt = AttemptProfiles.resume(self.versions, request)
+        self._purged = self.versions.known_purge
+
+    def open(self, spark: Callable[[], SparkSession], progress: Callable[[Progress], None]) -> None:
+        """Open the table, and prepare the context of the stages."""
+        engine = Engine.of_refresh(self._config, self._table, spark)
+        with io_step("plan"):
+            table = with_hidden_key(self._config, self._table, create=True)
+            self.cache = metadata_cache(self.versions, full=self._request.full)
+            self._format = open_table_format(table, self.cache, SizedRunner(spark))
+        self.context = RefreshContext(engine, self.versions, table, progress, self._config.keep_versions)
+
+    def plan(self) -> Plan | Version:
+        """Return the plan for the current snapshot, or the newest version if it is up to date.
+
+        Raises:
+            _PurgedError: A purge removed profiles of this refresh while the plan was made.
+        """
+        versions, attempt, context = self.versions, self.attempt, self.context
+        if attempt.paths and versions.purged() != self._purged:
+            versions.abandon(attempt.paths)  # A purge removes everything that was written before it.
+            attempt.clear()
+        if not self._request.forces_reading:
+            latest = versions.latest()
+            if latest is not None and is_up_to_date(self._format, context.table, latest):
+                return latest
+        context.progress(Progress(context.table.name, "plan"))
+        self._plan = current_plan(versions, self._format, context.table, self._request, attempt)
+        purged_before, self._purged = self._purged, versions.known_purge
+        if attempt.entries and self._purged != purged_before:
+            raise _PurgedError(f"table {context.table.name!r} was purged")
+        attempt.specs[self._plan.spec.id] = self._plan.spec.column_specs
+        return self._plan
+
+    def check_outdated(self, error: MetastoreError) -> None:
+        """Return if an attempt failed because its plan is outdated, so that another one is made. Else raise the error.
+
+        A plan is outdated if another publisher was first, after a purge, and if a file is missing because the table
+        has changed since.
+        """
+        if isinstance(error, UnreadableFragmentsError):
+            has_changed = error.is_missing and self._format.current() != self._plan.snapshot.reference
+            if not has_changed:
+                raise error.reported from error.__cause__
+
+
+def _result(execution: Execution) -> RefreshResult:
+    """Return the result of a refresh that published a version, without its duration and its reads and writes."""
+    plan, version = execution.plan, execution.version
+    assert version is not None
+    return RefreshResult(
+        table=plan.table,
+        version=version.number,
+        snapshot=version.snapshot,
+        published=True,
+        fragments_added=len(plan.added),
+        fragments_removed=len(plan.removed),
+        fragments_kept=plan.unchanged,
+        fragments_profiled=len(execution.attempt.new_entries),
+        partitions_changed=execution.target.changed_partitions,
+        partitions_removed=plan.removed_partitions,
+        partitions_total=len(plan.partitions),
+        seconds=0.0,
+        dropped_columns=version.dropped_columns,
+        effort=version.effort,
+        type_changes=plan.type_changes,
+        lists=execution.value_count_changes,
+        stages=tuple(execution.executed),
+    )
+
+
 @contextmanager
-def _telling_of_a_purge(versions: VersionStore) -> Iterator[None]:
-    """Where files that a refresh needs are gone because of a purge, say that instead of what is missing."""
+def _explain_errors(versions: VersionStore, attempt: str) -> Iterator[None]:
+    """Report what errors of the Metastore's files and of a missing table mean for the refresh.
+
+    After an error that a damaged profile may have caused, the next attempt does not use the saved profiles.
+    """
+    table = versions.table
     try:
         yield
     except (CorruptionError, ObjectNotFoundError) as error:
-        former = versions.known_purge
-        if former is None or versions.purged() == former:
-            raise
-        raise MetastoreError(
-            f"table {versions.table!r} was purged while it was refreshed, which removed what the refresh had written: "
-            "run the refresh again"
-        ) from error
-
-
-@contextmanager
-def _without_damaged(versions: VersionStore, attempt: str) -> Iterator[None]:
-    """What an attempt kept is not what the next one goes on with, where it may be that which is damaged."""
-    try:
-        yield
-    except (CorruptionError, WorkerEndedError):
-        if attempt:
+        purged_before = versions.known_purge
+        if purged_before is not None and versions.purged() != purged_before:
+            raise MetastoreError(
+                f"table {table!r} was purged while it was refreshed, which removed what the refresh had written: "
+                "run the refresh again"
+            ) from error
+        if attempt and isinstance(error, CorruptionError):
             versions.clear_pending()
         raise
-
-
-@contextmanager
-def _telling_what_stands(versions: VersionStore) -> Iterator[None]:
-    """Where there is no table any more, say what becomes of its last version."""
-    try:
-        yield
     except WorkerEndedError as error:
+        if attempt:
+            versions.clear_pending()
         raise WorkerEndedError(
-            f"table {versions.table!r}: {error}. The last version stands; if that repeats, a stored profile may be "
-            f"damaged: `metastore refresh {versions.table} --full` reads everything again"
+            f"table {table!r}: {error}. The last version stands; if that repeats, a stored profile may be "
+            f"damaged: `metastore refresh {table} --full` reads everything again"
         ) from error
     except TableNotFoundError as error:
         newest = versions.newest()
         if not newest:
             raise
         raise TableNotFoundError(
-            f"{error}; version {newest} of table {versions.table!r} stays readable, but is of a table that is "
+            f"{error}; version {newest} of table {table!r} stays readable, but is of a table that is "
             "gone: bring its files back, or take it out of the configuration"
-        ) from error
-
-
-@contextmanager
-def _telling_what_is_missing(table: TableConfig) -> Iterator[None]:
-    """Where only stored state is read: what the last version names must be there."""
-    try:
-        yield
-    except (ObjectNotFoundError, VersionNotFoundError) as error:
-        cause = error.__cause__ if isinstance(error.__cause__, ObjectNotFoundError) else error
-        raise CorruptionError(
-            f"table {table.name!r}: {cause}, though the last version names it; that version stands as it is, and "
-            f"`metastore refresh {table.name} --full` reads everything again"
         ) from error

@@ -1,8 +1,8 @@
-"""Recognising commits that move rows and change none: a compaction, a clustering, a rewrite of files.
+"""Content-preserving rewrites: commits that move rows between files and change none, such as a compaction.
 
-Numbers of a partition depend on the multiset of each column's values, of which the profiles keep a fingerprint. Where
-what came and what went have the same ones, the published partition stays, with its files and its content id, and so
-does everything that is made from it.
+The numbers of a partition depend on the multiset of each column's values. Profiles store a hash of each multiset. If
+the added and the removed fragments have equal hashes, the published partition is reused with its files and content id,
+and so is everything that was merged from it.
 """
 
 from __future__ import annotations
@@ -11,16 +11,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from metastore_assets.pipeline.engine import Engine
-from metastore_assets.pipeline.plan import PartitionPlan, Plan, holds, members_id
+from metastore_assets.pipeline.context import RefreshContext
+from metastore_assets.pipeline.plan import PartitionPlan, Target, is_current_partition, members_id
 from metastore_assets.pipeline.profile_spec import ProfileSpec, SpecCompatibility
 from metastore_assets.pipeline.profiles.states_reader import StatesReader
 from metastore_assets.pipeline.profiles.stored_states import read_states
+from metastore_assets.pipeline.stages import SkipRewrites
 from metastore_assets.statistics.merge import merge_states
 from metastore_assets.store.manifest import FragmentEntry, PartitionEntry, ProfileFiles
 from metastore_assets.store.objects import ObjectStore
 
-_DECIDING = (
+_COMPARED = (
     "field_id",
     "type_class",
     "value_count",
@@ -31,88 +32,94 @@ _DECIDING = (
     "total_length",
     "reason",
 )
-"""What two sets of rows must agree on to be told alike. Of columns of a class the fingerprint decides; of lists and
-maps, and of types that are not profiled, these are all that is known, and they merge exactly."""
+"""Statistics that are equal for equal multisets of rows. The multiset hash decides for columns with a type class.
+Lists, maps and unsupported types have none; the other statistics are all that their profiles hold, and merge exactly.
+"""
 
 
 @dataclass(frozen=True)
-class _Move:
-    """What a commit did to one partition."""
+class _Rewrite:
+    """The profiles of the fragments that a commit added to one partition, and of those it removed."""
 
-    key: str
-    came: tuple[ProfileFiles, ...]
-    went: tuple[ProfileFiles, ...]
+    partition_key: str
+    added: tuple[ProfileFiles, ...]
+    removed: tuple[ProfileFiles, ...]
 
 
-def skip_rewrites(engine: Engine, store: ObjectStore, plan: Plan, fragments: Mapping[str, FragmentEntry]) -> Plan:
-    """The settled plan, in which partitions stay whose rows were only moved. `fragments`: all profiles, by id.
+def skip_rewrites(
+    context: RefreshContext, stage: SkipRewrites, target: Target, fragments: Mapping[str, FragmentEntry]
+) -> Target:
+    """Return the target with the published partitions reused whose rows were only moved between files.
 
-    Only profiles of what came and went are read, and only where both have equally many rows. Raises CorruptionError.
+    Reads profiles of added and removed fragments only, and only where both have the same number of rows.
+
+    Args:
+        context: The table, its store and engine.
+        stage: The partitions to compare.
+        target: The next version under the resolved profile spec.
+        fragments: The profiles of all fragments of the snapshot, by id.
+
+    Raises:
+        CorruptionError: A stored profile is damaged.
     """
-    if plan.base is None:
-        return plan
-    known = SpecCompatibility(plan.specs, plan.spec)
-    published = {entry.key: entry for entry in plan.base.partitions}
-    before: dict[str, list[FragmentEntry]] = {}
-    for entry in plan.base.fragments:
+    assert target.base is not None
+    compatibility = SpecCompatibility(target.specs, target.spec)
+    published = {entry.key: entry for entry in target.base.partitions}
+    fragments_before: dict[str, list[FragmentEntry]] = {}
+    for entry in target.base.fragments:
         if entry.retired is None:
-            before.setdefault(entry.partition_key, []).append(entry)
-    read = {fragment.id for fragment in plan.to_profile}
-    moves = []
-    for partition in plan.partitions:
-        if partition.reused is None and partition.key in published:
-            own = [fragments[id_] for id_ in partition.fragments]
-            move = _move(known, published[partition.key], before.get(partition.key, []), own, read)
-            moves += [move] if move is not None else []
-    columns = len(plan.spec.leaves)
-    weights = [columns * (len(move.came) + len(move.went)) for move in moves]
-    same = {key for key, is_same in engine.merge(partial(_compare, store, plan.spec), moves, weights) if is_same}
-    if not same:
-        return plan
+            fragments_before.setdefault(entry.partition_key, []).append(entry)
+    candidates = set(stage.partitions)
+    rewrites = []
+    for partition in target.partitions:
+        if partition.key in candidates and partition.reused is None:
+            before = fragments_before.get(partition.key, [])
+            if is_current_partition(compatibility, published[partition.key], before):
+                rewrites += _rewrite(partition.key, before, [fragments[id_] for id_ in partition.fragments])
+    columns = len(target.spec.leaves)
+    weights = [columns * (len(rewrite.added) + len(rewrite.removed)) for rewrite in rewrites]
+    compare = partial(_has_same_rows, context.objects, target.spec)
+    unchanged = {key for key, is_same in context.engine.merge(compare, rewrites, weights) if is_same}
+    if not unchanged:
+        return target
     partitions = tuple(
-        _kept(partition, published[partition.key], fragments) if partition.key in same else partition
-        for partition in plan.partitions
+        _reuse(partition, published[partition.key], fragments) if partition.key in unchanged else partition
+        for partition in target.partitions
     )
-    return replace(plan, partitions=partitions)
+    return replace(target, partitions=partitions)
 
 
-def _move(
-    known: SpecCompatibility,
-    entry: PartitionEntry,
-    before: Sequence[FragmentEntry],
-    now: Sequence[FragmentEntry],
-    read: set[str],
-) -> _Move | None:
-    """What came and went, where it may be the same rows; None where it cannot, or has to be computed anew anyway."""
-    was, is_ = {own.id for own in before}, {own.id for own in now}
-    came = [own for own in now if own.id not in was]
-    went = [own for own in before if own.id not in is_]
-    if not came or not went or _rows(came) != _rows(went) or was & is_ & read or not holds(known, entry, before):
-        return None
-    return _Move(entry.key, tuple(own.files for own in came), tuple(own.files for own in went))
+def _rewrite(key: str, before: Sequence[FragmentEntry], now: Sequence[FragmentEntry]) -> list[_Rewrite]:
+    """Return the rewrite of a partition, or nothing if the number of rows changed."""
+    ids_before, ids_now = {entry.id for entry in before}, {entry.id for entry in now}
+    added = [entry for entry in now if entry.id not in ids_before]
+    removed = [entry for entry in before if entry.id not in ids_now]
+    if not added or not removed or _row_count(added) != _row_count(removed):
+        return []
+    return [_Rewrite(key, tuple(entry.files for entry in added), tuple(entry.files for entry in removed))]
 
 
-def _rows(entries: Iterable[FragmentEntry]) -> int:
+def _row_count(entries: Iterable[FragmentEntry]) -> int:
     return sum(entry.row_count for entry in entries)
 
 
-def _compare(store: ObjectStore, spec: ProfileSpec, move: _Move) -> tuple[str, bool]:
-    """The partition's key, and whether its rows are the same as before. May run in a worker process."""
+def _has_same_rows(store: ObjectStore, spec: ProfileSpec, rewrite: _Rewrite) -> tuple[str, bool]:
+    """Return the partition's key, and whether its rows are the same as before. May run in a worker process."""
     paths = [leaf.path for leaf, _ in spec.leaves]
-    with StatesReader(store) as opened:
-        came, went = (
-            merge_states([read_states(opened, files, spec)[1] for files in side], paths).select(_DECIDING)
-            for side in (move.came, move.went)
+    with StatesReader(store) as reader:
+        added, removed = (
+            merge_states([read_states(reader, files, spec)[1] for files in side], paths).select(_COMPARED)
+            for side in (rewrite.added, rewrite.removed)
         )
-    return move.key, bool(came.equals(went))
+    return rewrite.partition_key, bool(added.equals(removed))
 
 
-def _kept(partition: PartitionPlan, entry: PartitionEntry, fragments: Mapping[str, FragmentEntry]) -> PartitionPlan:
-    own = [fragments[id_] for id_ in partition.fragments]
-    moved = replace(
+def _reuse(partition: PartitionPlan, entry: PartitionEntry, fragments: Mapping[str, FragmentEntry]) -> PartitionPlan:
+    entries = [fragments[id_] for id_ in partition.fragments]
+    reused = replace(
         entry,
         members=members_id(partition.fragments),
-        bytes=sum(each.bytes for each in own),
-        fragments=len(own),
+        bytes=sum(each.bytes for each in entries),
+        fragments=len(entries),
     )
-    return replace(partition, reused=moved)
+    return replace(partition, reused=reused)

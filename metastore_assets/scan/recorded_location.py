@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from metastore_assets.config import TableConfig
 from metastore_assets.errors import ConfigError, CorruptionError
 from metastore_assets.messages import redacted
-from metastore_assets.pipeline.place import RECORDED_FIELDS
+from metastore_assets.pipeline.table_location import RECORDED_FIELDS
 from metastore_assets.storage.location import Location
 from metastore_assets.storage.location_policy import StorageAddress
 from metastore_assets.store.manifest import Version

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from metastore_assets.config import FREQUENCY_LIMIT, NEAR_UNIQUE_FROM, MetastoreConfig, TableConfig
 from metastore_assets.errors import NotStoredError
 from metastore_assets.metastore import Metastore
-from metastore_assets.pipeline.auto_policies import why_estimated, why_listed
+from metastore_assets.pipeline.auto_policies import why_enumerated, why_estimated
 from metastore_assets.pipeline.merging import reduce
 from metastore_assets.pipeline.outcome import RefreshResult
 from metastore_assets.pipeline.refresh import plan_refresh, refresh
@@ -35,7 +35,7 @@ def test_no_small_change_undoes_a_decision(walk: list[tuple[int, int]], estimate
     """What is estimated is listed again only below half of what made it so, and never both at once."""
     for distinct, repeats in walk:
         values = distinct * repeats
-        if why_listed(distinct, values) is not None:
+        if why_enumerated(distinct, values) is not None:
             assert why_estimated(distinct, values) is None
             assert why_estimated(2 * distinct, 2 * values) is None
             estimated = False

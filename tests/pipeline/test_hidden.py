@@ -17,7 +17,7 @@ from pydantic import SecretStr
 from metastore_assets.config import MetastoreConfig, TableConfig
 from metastore_assets.errors import ConfigError, CorruptionError, NotStoredError, ProfileError
 from metastore_assets.metastore import Metastore
-from metastore_assets.pipeline.hidden_key import KEY_FILE, KEY_VARIABLE
+from metastore_assets.pipeline.hidden_values import KEY_FILE, KEY_VARIABLE
 from metastore_assets.pipeline.refresh import is_current, plan_refresh, refresh
 from metastore_assets.pipeline.verifying.verify import verify
 from metastore_assets.store.objects import ObjectStore

@@ -12,7 +12,15 @@ from metastore_assets.errors import PartitionNotFoundError
 from metastore_assets.formats.base import FIELD_ID, Fragment, Snapshot, TypeReason
 from metastore_assets.formats.schema_casting import set_default
 from metastore_assets.pipeline import column_spec as column_specs
-from metastore_assets.pipeline.plan import PartitionPlan, Plan, make_plan, members_id, partition_content_id
+from metastore_assets.pipeline.plan import (
+    PartitionPlan,
+    Plan,
+    PlanInputs,
+    RefreshRequest,
+    make_plan,
+    members_id,
+    partition_content_id,
+)
 from metastore_assets.pipeline.profile_spec import ProfileSpec, table_profile_spec
 from metastore_assets.store.manifest import FragmentEntry, PartitionEntry, ProfileFiles, Version
 
@@ -61,7 +69,7 @@ def published(plan: Plan, *gone: FragmentEntry, unprofiled: tuple[str, ...] = ()
         files=ProfileFiles("s", "h", ()),
         code_version="0",
         spec_id=plan.spec.id,
-        specs=plan.specs,
+        specs=plan.target.specs,
         fragments=[*fragments, *gone],
         partitions=partitions,
     )
@@ -71,7 +79,8 @@ def plan(base: Version | None, now: Snapshot, table: TableConfig = TABLE, **how:
     resolved = how.pop("decided", {})
     spec = table_profile_spec(now.schema, table, resolved)
     specs = {**(base.specs if base else {}), spec.id: spec.column_specs}
-    return make_plan("t", base, now, spec, stored=base.fragments if base else (), specs=specs, **how)
+    request = RefreshRequest(how.pop("full", False), tuple(how.pop("partitions", ())))
+    return make_plan(PlanInputs("t", base, now, spec, base.fragments if base else (), specs=specs, **how), request)
 
 
 def ids(plan: Plan) -> list[str]:
@@ -81,14 +90,14 @@ def ids(plan: Plan) -> list[str]:
 def test_first_plan_reads_everything() -> None:
     first = plan(None, snapshot(fragment("a", "k=1"), fragment("b", "k=2")))
     assert (first.number, ids(first), first.changed_partitions) == (1, ["a", "b"], ("k=1", "k=2"))
-    assert (len(first.added), len(first.removed), first.kept) == (2, 0, 0)
+    assert (len(first.added), len(first.removed), first.unchanged) == (2, 0, 0)
 
 
 def test_unchanged_fragments_are_not_read_and_their_partitions_stay() -> None:
     base = published(plan(None, snapshot(fragment("a", "k=1"), fragment("b", "k=2"))))
     second = plan(base, snapshot(fragment("a", "k=1"), fragment("b", "k=2"), fragment("c", "k=2"), identity="2"))
     assert (second.number, ids(second), second.changed_partitions) == (2, ["c"], ("k=2",))
-    assert (second.added, second.removed, second.kept) == (("c",), (), 2)
+    assert (second.added, second.removed, second.unchanged) == (("c",), (), 2)
     assert second.partitions[0].reused == base.partitions[0]
 
 
@@ -117,13 +126,13 @@ def test_profiles_of_an_attempt_that_did_not_publish_are_used() -> None:
     now = snapshot(fragment("a"), fragment("b"))
     spec = table_profile_spec(SCHEMA, TABLE)
     stored = [entry(fragment("a"), spec)]
-    assert ids(make_plan("t", None, now, spec, stored=stored, specs={spec.id: spec.column_specs})) == ["b"]
+    assert ids(make_plan(PlanInputs("t", None, now, spec, stored, specs={spec.id: spec.column_specs}))) == ["b"]
 
 
 def test_a_profile_of_an_unknown_profile_spec_is_not_used() -> None:
     spec = table_profile_spec(SCHEMA, TABLE)
     stored = [entry(fragment("a"), spec)]
-    assert ids(make_plan("t", None, snapshot(fragment("a")), spec, stored=stored, specs={})) == ["a"]
+    assert ids(make_plan(PlanInputs("t", None, snapshot(fragment("a")), spec, stored))) == ["a"]
 
 
 def with_id(name: str, identity: str, kind: pa.DataType) -> pa.Field:
@@ -276,7 +285,7 @@ def test_a_full_plan_made_again_takes_what_was_just_read() -> None:
     now = snapshot(fragment("a", "k=1"), fragment("b", "k=2"))
     base = published(plan(None, now))
     fresh = entry(fragment("a", "k=1"), table_profile_spec(SCHEMA, TABLE))
-    again = plan(base, now, full=True, fresh=[fresh])
+    again = plan(base, now, full=True, attempt_profiles=[fresh])
     assert (ids(again), again.changed_partitions) == (["b"], ("k=1", "k=2"))
     assert again.reused["a"] == fresh
 

@@ -20,12 +20,12 @@ from metastore_assets.config import MetastoreConfig
 from metastore_assets.errors import ProfileError
 from metastore_assets.formats.base import Fragment
 from metastore_assets.pipeline import auto_policies as decisions
-from metastore_assets.pipeline import bundles as bundling
-from metastore_assets.pipeline import refresh as refreshing
-from metastore_assets.pipeline.bundles import bundles, weight
+from metastore_assets.pipeline import execution, profiling
+from metastore_assets.pipeline.fragments import read_cost
 from metastore_assets.pipeline.merging import merges
-from metastore_assets.pipeline.merging.compaction import _sparse
+from metastore_assets.pipeline.merging.compaction import COMPACT_ALL, DEFAULT_LIMITS, _sparse_files
 from metastore_assets.pipeline.outcome import RefreshResult
+from metastore_assets.pipeline.profiling import bundle_fragments
 from metastore_assets.pipeline.refresh import refresh
 from metastore_assets.store.manifest import NodeEntry, ProfileFiles, Version
 from metastore_assets.store.objects import ObjectStore
@@ -44,18 +44,18 @@ def test_bundles(drawn: list[tuple[str, int]], columns: int, tasks: int, draw: r
     source: Any = None
     fragments = [Fragment(f"{at:x}", key, f"{at}", size, 1, source) for at, (key, size) in enumerate(drawn)]
     alone = {own.id for own in fragments if draw.random() < 0.1}
-    found = bundles(fragments, alone, columns, tasks)
+    found = bundle_fragments(fragments, alone, columns, tasks)
     assert Counter(own.id for bundle in found for own in bundle) == Counter(own.id for own in fragments)
     for bundle in found:
         assert len({own.partition_key for own in bundle}) == 1
         assert len(bundle) == 1 or not alone & {own.id for own in bundle}
-        assert len(bundle) == 1 or (weight(bundle) <= 32 << 20 and len(bundle) * columns <= 1 << 14)
+        assert len(bundle) == 1 or (read_cost(bundle) <= 32 << 20 and len(bundle) * columns <= 1 << 14)
     # Two bundles of a partition, one after the other, would be too large as one.
     together = [own for own in found if own[0].id not in alone]
     for one, other in pairwise(together):
         if one[0].partition_key == other[0].partition_key:
-            most = max(4 << 20, min(32 << 20, weight(fragments) / tasks))
-            assert weight([*one, other[0]]) > most or (len(one) + 1) * columns > 1 << 14
+            most = max(4 << 20, min(32 << 20, read_cost(fragments) / tasks))
+            assert read_cost([*one, other[0]]) > most or (len(one) + 1) * columns > 1 << 14
 
 
 def no_spark() -> SparkSession:
@@ -118,8 +118,8 @@ def assert_sound(versions: VersionStore) -> None:
 @pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(2, 30))])
 def test_histories(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     """Incremental equals from scratch; dropping versions and expiring at once removes nothing named, and all else."""
-    monkeypatch.setattr(refreshing, "_GRACE", timedelta(0))
-    monkeypatch.setattr(bundling, "_MOST_WEIGHT", 5 << 19)
+    monkeypatch.setattr(execution, "_GRACE", timedelta(0))
+    monkeypatch.setattr(profiling, "_MAX_BUNDLE_COST", 5 << 19)
     monkeypatch.setattr(merges, "FAN_IN", 3)
     lake = SmallFiles(tmp_path, random.Random(seed))
     for _ in range(10):
@@ -178,8 +178,9 @@ def test_what_is_gathered(drawn: list[tuple[str, int, int]], purging: bool) -> N
         for at, (group, written, left) in enumerate(files)
         for section in range(left)
     ]
-    share, waste = (1, 0) if purging else (0.5, 0.25)
-    tasks = _sparse("nodes", entries, lambda entry: entry.id[0], share, waste)
+    limits = COMPACT_ALL if purging else DEFAULT_LIMITS
+    share, waste = limits.min_used_share, limits.max_waste
+    tasks = _sparse_files("nodes", entries, lambda entry: entry.id[0], limits)
     expected = set[str]()
     for group in "ab":
         shared = [(at, written, left) for at, (own, written, left) in enumerate(files) if own == group and written > 1]

@@ -260,7 +260,7 @@ def test_a_worker_that_is_killed(spark: SparkSession, tmp_path: Path, times: int
     for number in range(6):
         good(tmp_path / "lake" / f"{number}.orc", number)
     plan = plan_refresh(config, config.tables[0])
-    context = ProfileContext(ObjectStore(config.root).child("t"), config.tables[0], plan.snapshot.schema, plan.layout)
+    context = ProfileContext(ObjectStore(config.root).child("t"), config.tables[0], plan.snapshot.schema, plan.spec)
     marks = tmp_path / "marks"
     marks.mkdir()
     first, *others = plan.snapshot.fragments

@@ -14,8 +14,8 @@ from metastore_assets.config import MetastoreConfig, TableConfig
 from metastore_assets.errors import ConfigError, NotStoredError, ObjectNotFoundError
 from metastore_assets.lookup import Table
 from metastore_assets.metastore import open_table
-from metastore_assets.pipeline.place import table_location
 from metastore_assets.pipeline.refresh import refresh
+from metastore_assets.pipeline.table_location import table_location
 
 
 def no_spark() -> Any:

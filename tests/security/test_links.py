@@ -67,7 +67,7 @@ def refreshed(config: MetastoreConfig, lake: Path, number: int) -> None:
 def test_a_forged_list_makes_no_refresh_delete_other_files(
     tmp_path: Path, victim: Path, monkeypatch: pytest.MonkeyPatch, path: str
 ) -> None:
-    monkeypatch.setattr("metastore_assets.pipeline.refresh._GRACE", timedelta(days=-1))
+    monkeypatch.setattr("metastore_assets.pipeline.execution._GRACE", timedelta(days=-1))
     (tmp_path / "lake").mkdir()
     own = TableConfig(name="t", uri=str(tmp_path / "lake"))
     config = MetastoreConfig(root=str(tmp_path / "root"), tables=[own], engine="auto", keep_versions=1)

@@ -19,6 +19,7 @@ from metastore_assets.cli.commands import cli
 from metastore_assets.config import MetastoreConfig, TableConfig
 from metastore_assets.errors import MetastoreError
 from metastore_assets.metastore import Metastore
+from metastore_assets.pipeline import execution
 from metastore_assets.pipeline import refresh as refreshing
 from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.purge import Purged
@@ -121,18 +122,18 @@ def test_the_command_says_what_it_does_not_reach(tmp_path: Path, own: MetastoreC
 def at(monkeypatch: pytest.MonkeyPatch, place: str, then: Callable[[], Any]) -> None:
     """Do something once, right before a step of a refresh."""
     todo = [then]
-    owner, name = (VersionStore, place) if hasattr(VersionStore, place) else (refreshing, place)
-    step = getattr(owner, name)
+    owner = next(owner for owner in (VersionStore, refreshing, execution) if hasattr(owner, place))
+    step = getattr(owner, place)
 
     def before(*given: Any, **named: Any) -> Any:
         if todo:
             todo.pop()()
         return step(*given, **named)
 
-    monkeypatch.setattr(owner, name, before)
+    monkeypatch.setattr(owner, place, before)
 
 
-PLACES = ["current_plan", "profile_all", "settled", "next_version", "publish", "save_pending"]
+PLACES = ["current_plan", "profile_all", "resolve_auto_policies", "VersionBuilder", "publish", "save_pending"]
 
 
 @pytest.mark.parametrize(

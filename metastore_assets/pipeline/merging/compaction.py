@@ -1,6 +1,6 @@
-"""Writing sections of files of states anew: where most of their neighbours are of no use any more, or their lists are.
+"""Rewriting multi-profile files: to drop unused profiles, or value counts that are not wanted any more.
 
-A section keeps its name when it moves, so nothing that was merged from it changes.
+A profile keeps its name when it moves to another file, so nothing that was merged from it changes.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from metastore_assets.config import ResolvedPolicy
+from metastore_assets.pipeline.context import RefreshContext
 from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.merging.merges import node_group
 from metastore_assets.pipeline.profile_spec import ProfileSpec
@@ -48,90 +49,133 @@ from metastore_assets.values.types import type_text
 
 Entry = TypeVar("Entry", FragmentEntry, NodeEntry)
 
-_SECTIONS = 128
-"""Most sections of a file that gathers what is left of others."""
-_WORTHLESS_LIST = 32
-"""A list of no more values stays when the column is estimated: it is smaller than what would follow from it."""
+_MAX_SECTIONS = 128
+"""Most profiles of a file that compaction writes."""
+_FEW_VALUES = 32
+"""Value counts of at most this many values stay when a column is estimated: its sketches would be larger."""
+
+
+@dataclass(frozen=True)
+class SegmentEntries:
+    """The entries of a version whose profiles may share files."""
+
+    fragments: Sequence[FragmentEntry]
+    nodes: Sequence[NodeEntry]
+
+
+@dataclass(frozen=True)
+class CompactionLimits:
+    """When multi-profile files are compacted."""
+
+    min_used_share: float
+    """Share of profiles in use below which a file is compacted."""
+    max_waste: float
+    """Most unused profiles that sparse files of a group may have, per profile of the group that is in use."""
+
+
+DEFAULT_LIMITS = CompactionLimits(0.5, 0.25)
+COMPACT_ALL = CompactionLimits(1, 0)
+"""Compacts every file with an unused profile."""
 
 
 @dataclass(frozen=True)
 class _Task:
-    """Sections that become one file."""
+    """Profiles that are copied to one file."""
 
     folder: str
     files: tuple[ProfileFiles, ...]
-    """Where they are; all of one partition, or nodes of one group."""
-    turned: Mapping[str, tuple[LeafColumn, ResolvedPolicy]] = field(default_factory=dict)
-    """By field id, columns whose lists are left out."""
+    """The profiles: of one partition, or nodes of one group."""
+    dropped: Mapping[str, tuple[LeafColumn, ResolvedPolicy]] = field(default_factory=dict)
+    """By field id, the columns whose value counts are dropped."""
 
 
 @dataclass(frozen=True)
-class _Outcome:
+class _Result:
+    """The profiles that a task copied."""
+
     files: tuple[ProfileFiles, ...]
-    """Where they are now."""
     unlisted: Mapping[str, tuple[str, ...]]
-    """By name of the section, field ids of the columns whose lists were left out."""
+    """By name of the profile, field ids of the columns whose value counts were dropped."""
 
 
 def compact_segments(
     engine: Engine,
     store: ObjectStore,
     columns: int,
-    fragments: Sequence[FragmentEntry],
-    nodes: Sequence[NodeEntry],
-    least_share: float = 0.5,
-    most_waste: float = 0.25,
-) -> tuple[list[FragmentEntry], list[NodeEntry]]:
-    """All entries of the next version, of which those lie elsewhere whose file has less than that share of its sections
-    left: once such files of a group (a partition, or the nodes of one merge) have more than `most_waste` of what is in
-    use of no use, as otherwise every commit would write anew what little the last ones left.
+    entries: SegmentEntries,
+    limits: CompactionLimits = DEFAULT_LIMITS,
+) -> SegmentEntries:
+    """Copy profiles out of multi-profile files that are mostly unused.
 
-    So files take at most a little over twice the room of what is in use. Raises CorruptionError.
+    Files below `min_used_share` are compacted once those of a group (a partition, or the nodes of one merge) waste more
+    than `max_waste` of what the group uses. Else each commit would copy what the last ones left. So files take at most
+    a little over twice the space of what is in use.
+
+    Args:
+        engine: The engine that copies.
+        store: The table's folder.
+        columns: Number of columns of the table, as an estimate of the work.
+        entries: The entries of a version.
+        limits: When files are compacted.
+
+    Returns:
+        The entries, of which some are in other files.
+
+    Raises:
+        CorruptionError: A multi-profile file is damaged.
     """
     tasks = [
-        *_sparse("fragments", fragments, lambda entry: entry.partition_key, least_share, most_waste),
-        *_sparse("nodes", nodes, lambda entry: node_group(entry.id), least_share, most_waste),
+        *_sparse_files("fragments", entries.fragments, lambda entry: entry.partition_key, limits),
+        *_sparse_files("nodes", entries.nodes, lambda entry: node_group(entry.id), limits),
     ]
     if not tasks:
-        return list(fragments), list(nodes)
-    outcomes = engine.merge(partial(_rewrite, store), tasks, [columns * len(task.files) for task in tasks])
-    moved = {files.name: files for outcome in outcomes for files in outcome.files}
-    return _moved(fragments, moved), _moved(nodes, moved)
+        return entries
+    results = engine.merge(partial(_rewrite, store), tasks, [columns * len(task.files) for task in tasks])
+    moved = {files.name: files for result in results for files in result.files}
+    return SegmentEntries(_replace_files(entries.fragments, moved), _replace_files(entries.nodes, moved))
 
 
 def drop_value_counts(
-    engine: Engine, store: ObjectStore, asked: ProfileSpec, decided: ProfileSpec, fragments: Mapping[str, FragmentEntry]
+    context: RefreshContext, before: ProfileSpec, resolved: ProfileSpec, fragments: Mapping[str, FragmentEntry]
 ) -> dict[str, FragmentEntry]:
-    """The fragments, by id, without the lists of the columns that it was just decided to estimate, or to keep
-    fingerprints of.
+    """Remove the value counts of columns that are estimated or fingerprinted from now on from fragment profiles.
 
-    `asked` is the spec before that, `decided` the one after. Lists are what takes most room of small fragments, of
-    which only the whole table shows that their values hardly repeat. Fingerprints follow from lists: where the former
-    profile spec had decided for these, they stay. Raises CorruptionError.
+    Value counts take most of the space of small fragments, and only all fragments together show that values hardly
+    repeat. Fingerprints are derived from value counts: if `before` wanted fingerprints already, value counts stay.
+
+    Args:
+        context: The table, its store and engine.
+        before: The profile spec that the fragments were profiled under.
+        resolved: The profile spec with all policies resolved.
+        fragments: The profiles of all fragments, by id.
+
+    Raises:
+        CorruptionError: A profile is damaged.
     """
-    before = {leaf.field_id: policy for leaf, policy in asked.leaves}
-    turned = {
+    policies_before = {leaf.field_id: policy for leaf, policy in before.leaves}
+    dropped = {
         leaf.field_id: (leaf, policy)
-        for leaf, policy in decided.leaves
-        if (policy.frequencies == "estimated" and before[leaf.field_id].frequencies != "estimated")
-        or (policy.is_fingerprinted and before[leaf.field_id].is_undecided)
+        for leaf, policy in resolved.leaves
+        if (policy.frequencies == "estimated" and policies_before[leaf.field_id].frequencies != "estimated")
+        or (policy.is_fingerprinted and policies_before[leaf.field_id].is_undecided)
     }
-    by_path: dict[str, list[ProfileFiles]] = {}
-    settled: set[str] = set()
-    for entry in fragments.values() if turned else ():
-        if entry.files.is_packed and not turned.keys() <= set(entry.unlisted):
-            by_path.setdefault(entry.files.states, []).append(entry.files)
-            settled |= {entry.files.states} if entry.spec_id != asked.id else set()
-    estimated = {field_id: own for field_id, own in turned.items() if not own[1].is_fingerprinted}
+    files_by_path: dict[str, list[ProfileFiles]] = {}
+    other_specs: set[str] = set()
+    """Paths with a profile of another spec, whose value counts are not replaced by fingerprints."""
+    for entry in fragments.values() if dropped else ():
+        if entry.files.is_packed and not dropped.keys() <= set(entry.unlisted):
+            files_by_path.setdefault(entry.files.states, []).append(entry.files)
+            other_specs |= {entry.files.states} if entry.spec_id != before.id else set()
+    estimated = {field_id: column for field_id, column in dropped.items() if not column[1].is_fingerprinted}
     tasks = [
-        _Task("fragments", tuple(own), estimated if path in settled else turned)
-        for path, own in by_path.items()
-        if estimated or path not in settled
+        _Task("fragments", tuple(files), estimated if path in other_specs else dropped)
+        for path, files in files_by_path.items()
+        if estimated or path not in other_specs
     ]
-    weights = [len(decided.leaves) * len(task.files) for task in tasks]
-    outcomes = engine.merge(partial(_rewrite, store), tasks, weights)
-    moved = {files.name: files for outcome in outcomes for files in outcome.files}
-    unlisted = {name: leaves for outcome in outcomes for name, leaves in outcome.unlisted.items()}
+    weights = [len(resolved.leaves) * len(task.files) for task in tasks]
+    results = context.engine.merge(partial(_rewrite, context.objects), tasks, weights)
+    moved = {files.name: files for result in results for files in result.files}
+    unlisted = {name: leaves for result in results for name, leaves in result.unlisted.items()}
     return {
         id_: replace(
             entry,
@@ -144,114 +188,123 @@ def drop_value_counts(
     }
 
 
-def _sparse(
-    folder: str, entries: Sequence[Entry], group: Callable[[Entry], str], least_share: float, most_waste: float
+def _sparse_files(
+    folder: str, entries: Sequence[Entry], group_key: Callable[[Entry], str], limits: CompactionLimits
 ) -> Iterable[_Task]:
+    """Return the compactions of a kind of entries: `group_key` returns the group of an entry."""
     shared = [entry for entry in entries if entry.files.sections > 1]
-    left = Counter(entry.files.states for entry in shared)
-    found: dict[str, list[ProfileFiles]] = {}
-    in_use: Counter[str] = Counter()
+    used_sections = Counter(entry.files.states for entry in shared)
+    sparse: dict[str, list[ProfileFiles]] = {}
+    used_by_group: Counter[str] = Counter()
     for entry in shared:
-        in_use[group(entry)] += 1
-        if left[entry.files.states] < least_share * entry.files.sections:
-            found.setdefault(group(entry), []).append(entry.files)
-    for name, own in found.items():
-        wasted = sum(sections - left[path] for path, sections in {(files.states, files.sections) for files in own})
-        if wasted <= most_waste * in_use[name]:
+        used_by_group[group_key(entry)] += 1
+        if used_sections[entry.files.states] < limits.min_used_share * entry.files.sections:
+            sparse.setdefault(group_key(entry), []).append(entry.files)
+    for key, files in sparse.items():
+        paths = {(profile.states, profile.sections) for profile in files}
+        wasted = sum(sections - used_sections[path] for path, sections in paths)
+        if wasted <= limits.max_waste * used_by_group[key]:
             continue
-        own.sort(key=lambda files: files.states)
-        for start in range(0, len(own), _SECTIONS):
-            yield _Task(folder, tuple(own[start : start + _SECTIONS]))
+        files.sort(key=lambda profile: profile.states)
+        for start in range(0, len(files), _MAX_SECTIONS):
+            yield _Task(folder, tuple(files[start : start + _MAX_SECTIONS]))
 
 
-def _moved(entries: Sequence[Entry], moved: Mapping[str, ProfileFiles]) -> list[Entry]:
+def _replace_files(entries: Sequence[Entry], moved: Mapping[str, ProfileFiles]) -> list[Entry]:
     return [replace(entry, files=moved[entry.files.name]) if entry.files.name in moved else entry for entry in entries]
 
 
-def _rewrite(store: ObjectStore, task: _Task) -> _Outcome:
-    """Copy sections to a new file, without the lists of some columns. May run in a worker process."""
-    turned = task.turned
-    wanted: dict[str, set[str]] = {}
+def _rewrite(store: ObjectStore, task: _Task) -> _Result:
+    """Copy profiles to a new file, without the value counts of some columns. May run in a worker process."""
+    sections_by_path: dict[str, set[str]] = {}
     for files in task.files:
-        wanted.setdefault(files.states, set()).add(files.section)
+        sections_by_path.setdefault(files.states, set()).add(files.section)
     unlisted: dict[str, list[str]] = {files.name: [] for files in task.files}
-    with StatesReader(store) as opened:
-        schemas = [opened.schema(path) for path in wanted]
+    with StatesReader(store) as reader:
+        schemas = [reader.schema(path) for path in sections_by_path]
         union = merge_unions(schema.field("minimum").type for schema in schemas)
         lists = LISTS[0] in schemas[0].names
         prints = any(PRINTS[0] in schema.names for schema in schemas)
         filters = any(MEMBERSHIP in schema.names for schema in schemas)
         with StatesWriter(store, task.folder, union, lists=lists, prints=prints, filters=filters) as writer:
             for files in task.files:
-                writer.begin(0, files.name)  # each row tells the number of rows of its profile
-            for path, sections in wanted.items():
-                for table in opened.group_tables(path):
-                    own = table.filter(pc.is_in(table[SECTION[0]], pa.array(sorted(sections), pa.string())))
+                writer.begin(0, files.name)  # Each copied row has the row count of its profile.
+            for path, sections in sections_by_path.items():
+                for table in reader.group_tables(path):
+                    rows = table.filter(pc.is_in(table[SECTION[0]], pa.array(sorted(sections), pa.string())))
                     with sound(store, path):
-                        rows = _in_union(own.combine_chunks(), union)
-                        writer.add_rows(_without_lists(rows, turned, union, unlisted) if turned else rows)
-    return _Outcome(tuple(writer.files), {name: tuple(leaves) for name, leaves in unlisted.items()})
+                        rows = _cast_values(rows.combine_chunks(), union)
+                        writer.add_rows(_replace_lists(rows, task.dropped, union, unlisted) if task.dropped else rows)
+    return _Result(tuple(writer.files), {name: tuple(leaves) for name, leaves in unlisted.items()})
 
 
-def _in_union(table: pa.Table, union: pa.StructType) -> pa.Table:
+def _cast_values(table: pa.Table, union: pa.StructType) -> pa.Table:
+    """Return the rows with all values cast to a union that has more types."""
     for at, name in enumerate(table.column_names):
         if name in ("minimum", "maximum", "percentiles", LISTS[0]) and table.num_rows:
             values = table[name].chunk(0)
-            own = _lists_in_union(values, union) if name == LISTS[0] else cast_to_union(values, union)
-            table = table.set_column(at, name, own)
+            cast = _cast_lists(values, union) if name == LISTS[0] else cast_to_union(values, union)
+            table = table.set_column(at, name, cast)
     return table
 
 
-def _lists_in_union(lists: pa.ListArray, union: pa.StructType) -> pa.ListArray:
+def _cast_lists(lists: pa.ListArray, union: pa.StructType) -> pa.ListArray:
     if lists.type.value_type == union:
         return lists
-    missing = lists.is_null()
-    offsets = pc.add(lists.offsets, 0)  # a copy, for a mask goes with no slice of a buffer
-    return pa.ListArray.from_arrays(offsets, cast_to_union(lists.values, union), mask=missing)
+    offsets = pc.add(lists.offsets, 0)  # A copy: Arrow takes no mask with a slice of a buffer.
+    return pa.ListArray.from_arrays(offsets, cast_to_union(lists.values, union), mask=lists.is_null())
 
 
-def _without_lists(
+def _replace_lists(
     table: pa.Table,
-    turned: Mapping[str, tuple[LeafColumn, ResolvedPolicy]],
+    dropped: Mapping[str, tuple[LeafColumn, ResolvedPolicy]],
     union: pa.StructType,
     unlisted: Mapping[str, list[str]],
 ) -> pa.Table:
-    """The rows, of which those of some columns have states in place of lists; notes which in `unlisted`."""
-    made: list[tuple[ColumnStatistics, Histogram | None]] = []
+    """Return rows of states in which states replace the value counts of some columns.
+
+    Args:
+        table: The rows.
+        dropped: By field id, the columns and their policies.
+        union: The union of the values' types.
+        unlisted: The field ids of replaced value counts are appended here, by section.
+    """
+    replacements: list[tuple[ColumnStatistics, Histogram | None]] = []
     prints: list[FingerprintCounts | None] = []
     filters: list[bytes | None] = []
     order = list(range(table.num_rows))
     names = [*SECTION, "field_id", "frequencies", "type_class", "null_count", "distinct_sketch"]
     rows = zip(*(table[name].to_pylist() for name in names), strict=True)
     lengths = pc.list_value_length(table[LISTS[1]]).to_pylist()
-    marks: list[tuple[str, int]] = []
-    for at, (section, row_count, field_id, state, cls, null_count, sketch) in enumerate(rows):
-        if field_id not in turned or state != "enumerated" or (lengths[at] or 0) <= _WORTHLESS_LIST:
+    section_values: list[tuple[str, int]] = []
+    for at, (section, row_count, field_id, state, class_name, null_count, sketch) in enumerate(rows):
+        if field_id not in dropped or state != "enumerated" or (lengths[at] or 0) <= _FEW_VALUES:
             continue
-        leaf, policy = turned[field_id]
+        leaf, policy = dropped[field_id]
+        frequencies = list_at(table, at)
         if sketch is None:
-            row, histogram = profile_frequencies(leaf, policy, cls, null_count, list_at(table, at))
+            row, histogram = profile_frequencies(leaf, policy, class_name, null_count, frequencies)
         else:
-            one = table.select([*STATE_COLUMNS, *SKETCH_COLUMNS]).slice(at, 1).combine_chunks()
-            (row,) = read_state_rows(one, [(leaf.path, type_text(leaf.type))])
-            (histogram,) = decode_histograms(one)
-            row = replace(row, user_states=compute_states(policy, cls, list_at(table, at)))
+            stored = table.select([*STATE_COLUMNS, *SKETCH_COLUMNS]).slice(at, 1).combine_chunks()
+            (row,) = read_state_rows(stored, [(leaf.path, type_text(leaf.type))])
+            (histogram,) = decode_histograms(stored)
+            row = replace(row, user_states=compute_states(policy, class_name, frequencies))
         unlisted[section].append(field_id)
-        order[at] = table.num_rows + len(made)
-        made.append((restrict_to_policy(row, policy), histogram))
-        prints.append(fingerprint_frequencies(list_at(table, at)) if policy.is_fingerprinted else None)
-        filters.append(build_filter_of_frequencies(list_at(table, at)) if policy.has_value_filter else None)
-        marks.append((section, row_count))
-    if not made:
+        order[at] = table.num_rows + len(replacements)
+        replacements.append((restrict_to_policy(row, policy), histogram))
+        prints.append(fingerprint_frequencies(frequencies) if policy.is_fingerprinted else None)
+        filters.append(build_filter_of_frequencies(frequencies) if policy.has_value_filter else None)
+        section_values.append((section, row_count))
+    if not replacements:
         return table
-    own = build_states_table([row for row, _ in made], [histogram for _, histogram in made], union)
-    for at, (name, values) in enumerate(zip(SECTION, zip(*marks, strict=True), strict=True)):
-        own = own.add_column(at, name, pa.array(values))
+    states = build_states_table([row for row, _ in replacements], [histogram for _, histogram in replacements], union)
+    for at, (name, values) in enumerate(zip(SECTION, zip(*section_values, strict=True), strict=True)):
+        states = states.add_column(at, name, pa.array(values))
     for name in LISTS:
-        own = own.append_column(name, pa.nulls(len(made), table[name].type))
+        states = states.append_column(name, pa.nulls(len(replacements), table[name].type))
     if PRINTS[0] in table.column_names:
         for name, array in zip(PRINTS, print_arrays(prints), strict=True):
-            own = own.append_column(name, array)
+            states = states.append_column(name, array)
     if MEMBERSHIP in table.column_names:
-        own = own.append_column(MEMBERSHIP, pa.array(filters, pa.binary()))
-    return pa.concat_tables([table, own.cast(table.schema)]).take(pa.array(order, pa.int64())).combine_chunks()
+        states = states.append_column(MEMBERSHIP, pa.array(filters, pa.binary()))
+    return pa.concat_tables([table, states.cast(table.schema)]).take(pa.array(order, pa.int64())).combine_chunks()

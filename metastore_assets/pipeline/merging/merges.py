@@ -1,24 +1,26 @@
-"""Merging profiles along a tree: what has to be merged for a group, and doing it.
+"""Merging the profiles of a group along a tree: planning the merges, and running them.
 
-A node of the tree is named by what it merges, so the nodes that a commit did not touch are taken over from the
-published version.
+A node's id is a digest of its inputs, so nodes that a commit did not touch are reused from the published version.
 """
 
 from __future__ import annotations
 
 import hashlib
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 import pyarrow as pa
 
+from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.merging.tree import Branch, key_position, merge_tree
 from metastore_assets.pipeline.profile_spec import ProfileSpec, SpecCompatibility
 from metastore_assets.pipeline.profiles.files import write_states
 from metastore_assets.pipeline.profiles.states_reader import StatesReader
 from metastore_assets.pipeline.profiles.states_writer import StatesWriter, value_union
 from metastore_assets.pipeline.profiles.stored_states import read_together
+from metastore_assets.statistics.frequencies import FrequencySummary
 from metastore_assets.statistics.merge import merge_states
 from metastore_assets.statistics.profile import profile_all_null
 from metastore_assets.statistics.states import build_states_table
@@ -26,72 +28,97 @@ from metastore_assets.store.manifest import NodeEntry, ProfileFiles
 from metastore_assets.store.objects import ObjectStore
 
 FAN_IN = 6
-"""Most profiles that one merge reads. A branch splits into four; those of 4 to 7 children read the same after a commit,
-and 6 makes a quarter fewer nodes than 4, and a third of those of 2, which reads least."""
+"""Most profiles that one merge reads. A branch splits into four. With 4 to 7 children, a commit reads the same; 6 gives
+a quarter fewer nodes than 4, and a third of the nodes of 2, which reads least."""
 TABLE = "*"
-"""The key of the group that is the table's profile; the others are those of partitions."""
+"""Key of the group whose result is the table's profile. The keys of other groups are partition keys."""
 _SMALL_NODE = 1 << 20
-"""Bytes in memory up to which the states of a node share a file with others."""
+"""Most bytes in memory of the states of a node that shares a file with other nodes."""
+
+
+SummarizeValueCounts: TypeAlias = Callable[[Sequence[ProfileFiles], Mapping[int, int]], Mapping[int, FrequencySummary]]
+"""Given the profiles of a group, and by position of enumerated columns the approximate number of distinct values,
+returns by position a summary of the table's value counts."""
 
 
 @dataclass(frozen=True)
 class Child:
-    """One profile to be merged."""
+    """One profile that is merged into a group."""
 
     key: str
-    """What the profile describes: a fragment id or a partition key."""
+    """Fragment id or partition key."""
     files: ProfileFiles
     spec_id: str
-    """Under which the files were made: a key of `SpecCompatibility.specs`."""
-    as_wanted: bool
-    """Whether it is what is wanted, no more and no less: a single such child is the result, if it is not packed."""
+    """The profile spec of the files: a key of `SpecCompatibility.specs`."""
+    matches_spec: bool
+    """Whether the profile equals what the version's spec wants. Such a child needs no merge if it is the only one."""
     row_count: int = 0
 
 
 @dataclass(frozen=True)
 class PreviousResult:
-    """The published profile of the same group, whose columns are what is wanted."""
+    """The published profile of a group, whose columns equal what the version's spec wants."""
 
     files: ProfileFiles
-    without: frozenset[str]
-    """Identities of wanted columns that neither it nor any of its children has: their lists are empty."""
+    missing_columns: frozenset[str]
+    """Identities of wanted columns that neither the profile nor a child has, so that they have no values."""
     children: tuple[Child, ...]
 
 
 @dataclass(frozen=True)
 class Group:
-    """Profiles that become one profile."""
+    """Profiles that are merged into one."""
 
     key: str
     folder: str
-    """Folder of the result's files, below the table's."""
+    """Folder of the merged profile, below the table's folder."""
     children: tuple[Child, ...]
-    former: PreviousResult | None = None
+    previous: PreviousResult | None = None
     is_merged_on: bool = True
-    """Whether its profile will be merged further, and so needs its states."""
-    has_lists: bool = True
-    """Whether the profile has lists of its own; else they are the table's, which are kept apart."""
+    """Whether the merged profile is an input of other merges, so that its states are stored."""
+    has_value_counts: bool = True
+    """Whether value counts are stored with the profile. Else they are the table's, which are stored separately."""
 
 
 @dataclass(frozen=True)
 class Merge:
-    """One merge of the tree, of profiles and of what other merges result in: of a node, or of the group itself."""
+    """One merge of a tree, whose inputs are profiles and results of other merges."""
 
     group_key: str
     inputs: tuple[ProfileFiles | Merge, ...]
     group: Group | None = None
-    """Of the merge that is the last of its group."""
+    """The group, for the root of the tree."""
     number: int = 0
-    """Tells the tasks of a round apart."""
+    """Number of the task in its round."""
 
     @property
     def weight(self) -> int:
-        """Number of profiles that are read for it, those of the merges below included."""
+        """Number of profiles that the merge and the merges below it read."""
         return sum(part.weight if isinstance(part, Merge) else 1 for part in self.inputs)
 
 
+@dataclass(frozen=True)
+class MergeContext:
+    """The objects that every merge of one version needs."""
+
+    engine: Engine
+    store: ObjectStore
+    """The table's folder."""
+    compatibility: SpecCompatibility
+    """Compares the specs of stored profiles with the spec of the version."""
+    reusable_nodes: Mapping[str, NodeEntry]
+    """Nodes of the published version, by id."""
+    summarize_value_counts: SummarizeValueCounts
+    """Summarizes the table's value counts for groups that have none themselves."""
+
+    @property
+    def spec(self) -> ProfileSpec:
+        """The profile spec of the version."""
+        return self.compatibility.wanted
+
+
 class NodeFiles:
-    """Writes the nodes that one task makes. Small ones share a file."""
+    """Writes the nodes of one task. Small nodes share a file."""
 
     def __init__(self, store: ObjectStore, spec: ProfileSpec) -> None:
         self._store = store
@@ -100,7 +127,7 @@ class NodeFiles:
         self._small: list[tuple[str, str, int, pa.Table]] = []
 
     def add(self, id_: str, row_count: int, states: pa.Table) -> str:
-        """Take the states of a node; its profile's name."""
+        """Add the states of a node. Return the name of its profile."""
         if states.num_rows and states.nbytes <= _SMALL_NODE:
             self._small.append((id_, uuid.uuid4().hex[:16], row_count, states))
             return self._small[-1][1]
@@ -109,7 +136,7 @@ class NodeFiles:
         return files.name
 
     def finish(self) -> list[NodeEntry]:
-        """Write what is not written yet; all nodes."""
+        """Write the nodes that wait for a shared file. Return all nodes."""
         if self._small:
             with StatesWriter(self._store, "nodes", value_union(self._spec), lists=False) as writer:
                 for _, name, row_count, states in self._small:
@@ -121,62 +148,80 @@ class NodeFiles:
         return self._entries
 
 
-def planned_merge(
-    held: SpecCompatibility, group: Group, known: Mapping[str, NodeEntry], used: list[NodeEntry]
-) -> ProfileFiles | Merge:
-    """What is to be merged for a group. Known nodes that stand for branches go to `used`."""
+def plan_merge(context: MergeContext, group: Group, reused: list[NodeEntry]) -> ProfileFiles | Merge:
+    """Return the tree of merges of a group, in which reusable nodes replace branches.
 
-    def planned(branch: Branch[Child], whole: Group | None = None) -> tuple[ProfileFiles | Merge, frozenset[str]]:
-        """What is to be done for a branch, and the profile specs of the children below it."""
+    Args:
+        context: The version's merge context.
+        group: The group.
+        reused: The reusable nodes that were used are appended here.
+    """
+
+    def plan_branch(branch: Branch[Child], root: Group | None = None) -> tuple[ProfileFiles | Merge, frozenset[str]]:
+        """Return the merge of a branch, and the ids of the profile specs of the children below it."""
         parts = [
-            planned(part) if isinstance(part, Branch) else (part.files, frozenset([part.spec_id]))
+            plan_branch(part) if isinstance(part, Branch) else (part.files, frozenset([part.spec_id]))
             for part in branch.parts
         ]
         inputs = tuple(part for part, _ in parts)
-        below = frozenset(spec for _, own in parts for spec in own)
+        spec_ids = frozenset(spec_id for _, ids in parts for spec_id in ids)
         profiles = [part for part in inputs if isinstance(part, ProfileFiles)]
-        node = known.get(node_id(group.key, [part.name for part in profiles]))
-        if whole is None and len(profiles) == len(inputs) and node is not None and _still(held, node, below):
-            used.append(node)
-            return node.files, below
-        return Merge(group.key, inputs, whole), below
+        node = context.reusable_nodes.get(node_id(group.key, [part.name for part in profiles]))
+        if (
+            root is None
+            and len(profiles) == len(inputs)
+            and node is not None
+            and _is_reusable(context.compatibility, node, spec_ids)
+        ):
+            reused.append(node)
+            return node.files, spec_ids
+        return Merge(group.key, inputs, root), spec_ids
 
     children = [(key_position(child.key), child) for child in group.children]
-    return planned(merge_tree(children, FAN_IN), group)[0]
+    return plan_branch(merge_tree(children, FAN_IN), group)[0]
 
 
-def units(merge: Merge, limit: int) -> list[Merge]:
-    """The merges that one task each is for: as high up as inputs of that number allow."""
+def split_into_tasks(merge: Merge, max_inputs: int) -> list[Merge]:
+    """Return the largest merges of a tree that have at most `max_inputs` profiles below them."""
     parts = [part for part in merge.inputs if isinstance(part, Merge)]
-    if merge.weight <= limit or not parts:
+    if merge.weight <= max_inputs or not parts:
         return [merge]
-    return [unit for part in parts for unit in units(part, limit)]
+    return [task for part in parts for task in split_into_tasks(part, max_inputs)]
 
 
-def with_results(merge: ProfileFiles | Merge, outcome: Mapping[int, ProfileFiles]) -> ProfileFiles | Merge:
+def insert_results(merge: ProfileFiles | Merge, results: Mapping[int, ProfileFiles]) -> ProfileFiles | Merge:
+    """Return a tree of merges in which finished merges are replaced by their results, by `id()` of the merge."""
     if isinstance(merge, ProfileFiles):
         return merge
-    if id(merge) in outcome:
-        return outcome[id(merge)]
-    return replace(merge, inputs=tuple(with_results(part, outcome) for part in merge.inputs))
+    if id(merge) in results:
+        return results[id(merge)]
+    return replace(merge, inputs=tuple(insert_results(part, results) for part in merge.inputs))
 
 
-def _still(held: SpecCompatibility, node: NodeEntry, below: frozenset[str]) -> bool:
-    """Whether a node that was made under its spec, of profiles that were made under those below, is what is wanted:
-    columns that it does not have must be missing from all of them."""
-    missing = held.missing_columns(node.spec_id)
-    return held.equals(node.spec_id) and all(missing <= held.missing_columns(spec) for spec in below)
+def _is_reusable(compatibility: SpecCompatibility, node: NodeEntry, spec_ids: frozenset[str]) -> bool:
+    """Return whether a node equals a new merge of children with these specs.
+
+    Columns that the node does not have must be missing from all children.
+    """
+    missing = compatibility.missing_columns(node.spec_id)
+    return compatibility.equals(node.spec_id) and all(
+        missing <= compatibility.missing_columns(spec_id) for spec_id in spec_ids
+    )
 
 
 def node_id(group_key: str, members: Sequence[str]) -> str:
-    """What a node of a group is called that merges the profiles of those names."""
+    """Return the id of the node of a group that merges the profiles of these names."""
     return f"{group_key}:{hashlib.blake2b(chr(0).join(members).encode(), digest_size=16).hexdigest()}"
 
 
 def merged_states(
     opened: StatesReader, spec: ProfileSpec, merge: Merge, nodes: NodeFiles
 ) -> tuple[int, pa.Table, list[str]]:
-    """Row count and states of a merge, and the names of its inputs, of which those that are merges go to `nodes`."""
+    """Merge the states of a branch. Results of merges below it are added to `nodes`.
+
+    Returns:
+        The row count, the states, and the names of the inputs.
+    """
     profiles = [part for part in merge.inputs if isinstance(part, ProfileFiles)]
     row_count, read = read_together(opened, profiles, spec)
     stored = iter(read)
@@ -197,5 +242,5 @@ def merged_states(
 
 
 def node_group(node_id: str) -> str:
-    """The key of the group that a node is part of."""
+    """Return the key of the group of a node."""
     return node_id.rpartition(":")[0]

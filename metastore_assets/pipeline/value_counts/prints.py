@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from metastore_assets.pipeline.engine import Engine
-from metastore_assets.pipeline.plan import Plan
+from metastore_assets.pipeline.plan import Target
 from metastore_assets.pipeline.profile_spec import ProfileSpec
 from metastore_assets.pipeline.value_counts.print_changes import (
     Change,
@@ -87,16 +87,16 @@ class TablePrints:
         self,
         engine: Engine,
         store: ObjectStore,
-        plan: Plan,
+        target: Target,
         fragments: Mapping[str, FragmentEntry],
         came: Sequence[FragmentEntry],
         went: Sequence[FragmentEntry],
     ) -> None:
         self._engine = engine
         self._store = store
-        self._columns = printed_columns(plan.spec, plan.snapshot.schema)
-        rows = {fragment.id: fragment for fragment in plan.snapshot.fragments}
-        self._live = [Source(fragments[own], rows[own]) for part in plan.partitions for own in part.fragments]
+        self._columns = printed_columns(target.spec, target.snapshot.schema)
+        rows = {fragment.id: fragment for fragment in target.snapshot.fragments}
+        self._live = [Source(fragments[own], rows[own]) for part in target.partitions for own in part.fragments]
         names = {entry.files.name for entry in came}
         self._came = [own for own in self._live if own.entry.files.name in names]
         self._stayed = [own for own in self._live if own.entry.files.name not in names]

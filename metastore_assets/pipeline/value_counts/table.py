@@ -12,7 +12,7 @@ from functools import cached_property
 import pyarrow as pa
 
 from metastore_assets.pipeline.engine import Engine
-from metastore_assets.pipeline.plan import Plan
+from metastore_assets.pipeline.plan import Target
 from metastore_assets.pipeline.profile_spec import ProfileSpec
 from metastore_assets.pipeline.value_counts.building import build_lists
 from metastore_assets.pipeline.value_counts.by_partition import runs_by_partition
@@ -57,20 +57,22 @@ class _Changes:
 class TableLists:
     """The lists that one plan leads to. What is made is found once; nobody but a version that names it makes it be."""
 
-    def __init__(self, engine: Engine, store: ObjectStore, plan: Plan, fragments: Mapping[str, FragmentEntry]) -> None:
+    def __init__(
+        self, engine: Engine, store: ObjectStore, target: Target, fragments: Mapping[str, FragmentEntry]
+    ) -> None:
         self._engine = engine
         self._store = store
-        self._spec = plan.spec
-        self._wanted = listed_classes(plan.spec)
-        self._published = None if plan.base is None else plan.base.lists
-        self._schemas = (None if plan.base is None else plan.base.schema, plan.snapshot.schema)
+        self._spec = target.spec
+        self._wanted = listed_classes(target.spec)
+        self._published = None if target.base is None else target.base.lists
+        self._schemas = (None if target.base is None else target.base.schema, target.snapshot.schema)
         # A table of one partition holds all of its values there.
-        self._by_partition = _kept_by_partition(plan.spec, self._wanted) if len(plan.partitions) > 1 else {}
-        self._keys = [partition.key for partition in plan.partitions]
-        self._rows = sum(fragments[own].row_count for part in plan.partitions for own in part.fragments)
-        self._changes_by_partition = _changes(plan, fragments)
+        self._by_partition = _kept_by_partition(target.spec, self._wanted) if len(target.partitions) > 1 else {}
+        self._keys = [partition.key for partition in target.partitions]
+        self._rows = sum(fragments[own].row_count for part in target.partitions for own in part.fragments)
+        self._changes_by_partition = _changes(target, fragments)
         self._changes = self._changes_by_partition.of_the_table()
-        self._prints = TablePrints(engine, store, plan, fragments, self._changes.came, self._changes.went)
+        self._prints = TablePrints(engine, store, target, fragments, self._changes.came, self._changes.went)
         self._made: ListFiles | None = None
         self._now: Lists | None = None
 
@@ -273,17 +275,17 @@ def _cuts(spec: ProfileSpec, wanted: Collection[str]) -> dict[str, Cut]:
     }
 
 
-def _changes(plan: Plan, fragments: Mapping[str, FragmentEntry]) -> _Changes:
+def _changes(target: Target, fragments: Mapping[str, FragmentEntry]) -> _Changes:
     """The profiles that came to a partition, and those that went from one, where that may change a sum."""
-    same = {partition.key for partition in plan.partitions if partition.reused is not None}
+    same = {partition.key for partition in target.partitions if partition.reused is not None}
     before = {
         (entry.files.name, entry.partition_key): entry
-        for entry in (plan.base.fragments if plan.base else ())
+        for entry in (target.base.fragments if target.base else ())
         if entry.retired is None and entry.partition_key not in same
     }
     now = {
         (fragments[own].files.name, fragments[own].partition_key): fragments[own]
-        for partition in plan.partitions
+        for partition in target.partitions
         if partition.reused is None
         for own in partition.fragments
     }

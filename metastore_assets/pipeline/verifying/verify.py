@@ -14,13 +14,14 @@ from metastore_assets.errors import MetastoreError, VersionNotFoundError
 from metastore_assets.expressions.partition_patterns import match_partitions
 from metastore_assets.formats import MetadataCache, open_table_format
 from metastore_assets.formats.base import Fragment, Snapshot
-from metastore_assets.pipeline.assemble import next_version
 from metastore_assets.pipeline.auto_policies import recorded_resolutions
+from metastore_assets.pipeline.context import RefreshContext
 from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.fragments import FragmentFailure
-from metastore_assets.pipeline.hidden_key import with_hidden_key
+from metastore_assets.pipeline.hidden_values import with_hidden_key
+from metastore_assets.pipeline.next_version import build_version
 from metastore_assets.pipeline.outcome import Progress
-from metastore_assets.pipeline.plan import Plan, make_plan
+from metastore_assets.pipeline.plan import Plan, PlanInputs, make_plan
 from metastore_assets.pipeline.profile_spec import table_profile_spec
 from metastore_assets.pipeline.profiles.states_reader import StatesReader
 from metastore_assets.pipeline.profiling import profile_all
@@ -126,10 +127,11 @@ def verify(
         chosen, whole = random.sample(chosen, min(sample, len(chosen))), False
     if whole and (missing := tuple(missing_files(versions.objects, version))):
         return Verification(table.name, version.number, 0, 0, False, moved_on, missing, ())
-    plan = make_plan(table.name, None, replace(snapshot, fragments=tuple(chosen)), spec)
+    plan = make_plan(PlanInputs(table.name, None, replace(snapshot, fragments=tuple(chosen)), spec))
     with _scratch(versions.objects) as scratch:
         again = VersionStore(scratch, table.name)
-        profiled = profile_all(engine, again, table, plan, progress)
+        context = RefreshContext(engine, again, table, progress)
+        profiled = profile_all(context, plan)
         failures = profiled.failures
         fresh = {entry.id: entry for entry in profiled.entries}
         found = list(fragment_differences(versions.objects, again.objects, version, plan, fresh))
@@ -138,7 +140,7 @@ def verify(
         compared, anew = 0, None
         if sample is None and not failures:
             progress(Progress(table.name, "reduce", 0, len(kept), "partitions", len(kept)))
-            anew = next_version(engine, again.objects, plan, fresh, 1)
+            anew = build_version(context, plan.target, fresh)
             found += _merged_differences(versions.objects, again.objects, version, anew, plan, whole=whole)
             compared = len(anew.partitions)
         found += entry_differences(version, fresh, anew, whole=whole)

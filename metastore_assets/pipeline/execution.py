@@ -1,0 +1,262 @@
+"""Executing the stages of a plan."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from typing import Any
+
+from metastore_assets.config import TableConfig
+from metastore_assets.errors import (
+    CorruptionError,
+    FragmentError,
+    MetastoreError,
+    ObjectNotFoundError,
+    ProfileError,
+    StoreError,
+    VersionConflictError,
+    VersionNotFoundError,
+)
+from metastore_assets.history import keep_history
+from metastore_assets.pipeline.auto_policies import resolve_auto_policies
+from metastore_assets.pipeline.context import RefreshContext
+from metastore_assets.pipeline.merging.compaction import drop_value_counts
+from metastore_assets.pipeline.next_version import VersionBuilder
+from metastore_assets.pipeline.outcome import Progress
+from metastore_assets.pipeline.plan import Plan, Target
+from metastore_assets.pipeline.planning import AttemptProfiles
+from metastore_assets.pipeline.profiling import Profiled, failure_advice, profile_all, profile_error
+from metastore_assets.pipeline.skip_rewrites import skip_rewrites
+from metastore_assets.pipeline.stages import (
+    CompactSegments,
+    DropValueCounts,
+    MergePartitions,
+    MergeTable,
+    ProfileFragments,
+    Publish,
+    ResolveAutoPolicies,
+    SaveProfiles,
+    SkipRewrites,
+    Stage,
+    UpdateValueCounts,
+    WriteIndexes,
+)
+from metastore_assets.pipeline.table_location import table_location
+from metastore_assets.storage.io_counters import io_step
+from metastore_assets.store.manifest import Effort, FragmentEntry, Version
+from metastore_assets.value_counts import ListChanges, list_changes
+
+_GRACE = timedelta(days=1)
+"""How long a version stays after it was replaced: longer than any reader needs it."""
+
+
+class UnreadableFragmentsError(MetastoreError):
+    """Fragments that cannot be read."""
+
+    def __init__(self, reported: ProfileError, *, is_missing: bool) -> None:
+        """Keep the error to report.
+
+        Args:
+            reported: The error that says which fragments cannot be read, and why.
+            is_missing: Whether a file is missing, so that the table may have changed since the plan was made.
+        """
+        super().__init__(str(reported))
+        self.reported = reported
+        self.is_missing = is_missing
+
+
+@dataclass
+class Execution:
+    """The state that the stages of one plan share."""
+
+    context: RefreshContext
+    plan: Plan
+    attempt: AttemptProfiles
+    started: float
+    """Time of the monotonic clock when the refresh started."""
+    cached_metadata: Mapping[bytes, bytes]
+    """Metadata of the table's files, for planning the next version."""
+    target: Target
+    """The plan's target, with what the stages have resolved."""
+    fragments: dict[str, FragmentEntry]
+    """The profiles of the snapshot's fragments, by id."""
+    profiled: Profiled = field(default_factory=Profiled)
+    executed: list[Stage] = field(default_factory=list)
+    """The stages that are finished."""
+    value_count_changes: ListChanges | None = None
+    version: Version | None = None
+    """The version, once it is built."""
+    _builder: VersionBuilder | None = None
+
+    @property
+    def builder(self) -> VersionBuilder:
+        """The builder of the version, for the resolved target."""
+        if self._builder is None:
+            self._builder = VersionBuilder(self.context, self.target, self.fragments)
+        return self._builder
+
+    def clean_up(self) -> None:
+        """After a failure, save new profiles for the next attempt, and remove value counts that no version names."""
+        self.profiled.save_unsaved(self.context.versions)
+        if self._builder is not None and self.version is None:
+            self._builder.discard()
+
+
+def execute(
+    context: RefreshContext,
+    plan: Plan,
+    attempt: AttemptProfiles,
+    started: float,
+    cached_metadata: Mapping[bytes, bytes],
+) -> Execution:
+    """Run the stages of a plan in their order, and publish the version.
+
+    Args:
+        context: The table, its store and engine.
+        plan: The plan.
+        attempt: The profiles of this refresh's attempts; new profiles are added.
+        started: Time of the monotonic clock when the refresh started.
+        cached_metadata: Metadata of the table's files, for planning the next version.
+
+    Raises:
+        UnreadableFragmentsError: Fragments cannot be read.
+        VersionConflictError: Another publisher was first.
+        CorruptionError: A stored file is damaged or missing.
+    """
+    execution = Execution(context, plan, attempt, started, cached_metadata, plan.target, dict(plan.reused))
+    try:
+        for stage in plan.stages:
+            with io_step(stage.step), _explain_missing(context.table, stage):
+                _EXECUTORS[type(stage)](execution, stage)
+            execution.executed.append(stage)
+    except BaseException:
+        execution.clean_up()
+        raise
+    return execution
+
+
+def _profile_fragments(execution: Execution, stage: ProfileFragments) -> None:
+    context, attempt = execution.context, execution.attempt
+    profiled = execution.profiled = profile_all(context, execution.plan, attempt.name)
+    if profiled.failures:
+        attempt.entries += profiled.entries
+        raise UnreadableFragmentsError(
+            profile_error(context.table, profiled.failures, len(profiled.entries)),
+            is_missing=any(failure.missing for failure in profiled.failures),
+        )
+    execution.fragments |= {entry.id: entry for entry in profiled.entries}
+
+
+def _resolve_auto_policies(execution: Execution, stage: ResolveAutoPolicies) -> None:
+    execution.target = resolve_auto_policies(execution.context, execution.plan, execution.fragments)
+
+
+def _drop_value_counts(execution: Execution, stage: DropValueCounts) -> None:
+    execution.fragments = drop_value_counts(
+        execution.context, execution.plan.spec, execution.target.spec, execution.fragments
+    )
+
+
+def _save_profiles(execution: Execution, stage: SaveProfiles) -> None:
+    execution.profiled.save_rewritten(execution.context.versions, execution.fragments)
+    execution.attempt.entries += execution.profiled.entries
+
+
+def _skip_rewrites(execution: Execution, stage: SkipRewrites) -> None:
+    execution.target = skip_rewrites(execution.context, stage, execution.target, execution.fragments)
+
+
+def _merge_partitions(execution: Execution, stage: MergePartitions) -> None:
+    context, changed = execution.context, len(execution.target.changed_partitions)
+    context.progress(Progress(context.table.name, "reduce", 0, changed, "partitions", changed))
+    with _explain_unreadable_values(context.table):
+        execution.builder.merge_partitions()
+    context.progress(Progress(context.table.name, "reduce", changed, changed, "partitions"))
+
+
+def _merge_table(execution: Execution, stage: MergeTable) -> None:
+    with _explain_unreadable_values(execution.context.table):
+        execution.builder.merge_table()
+
+
+def _update_value_counts(execution: Execution, stage: UpdateValueCounts) -> None:
+    with _explain_unreadable_values(execution.context.table):
+        execution.builder.update_value_counts()
+
+
+def _compact_segments(execution: Execution, stage: CompactSegments) -> None:
+    execution.builder.compact_segments()
+
+
+def _write_indexes(execution: Execution, stage: WriteIndexes) -> None:
+    execution.builder.write_indexes()
+    execution.version = execution.builder.version(execution.cached_metadata, execution.plan.dropped_columns)
+
+
+def _publish(execution: Execution, stage: Publish) -> None:
+    context, base, version = execution.context, execution.plan.base, execution.version
+    assert version is not None
+    versions, keep = context.versions, context.keep_versions
+    with io_step("lists"):  # The files of the version before are there until the new one is published.
+        execution.value_count_changes = list_changes(context.objects, base.lists if base else None, version.lists)
+    context.progress(Progress(context.table.name, "publish"))
+    profiled = execution.attempt.new_entries
+    effort = Effort(len(profiled), sum(entry.bytes for entry in profiled), time.monotonic() - execution.started)
+    version = replace(version, effort=effort, place=table_location(context.table, version.format))
+    try:
+        versions.publish(version, base)
+    except VersionConflictError:
+        versions.discard(version, base)
+        execution.attempt.unpublished_paths.update(version.paths())
+        raise
+    execution.version = version
+    versions.clear_pending()
+    with suppress(StoreError):  # The next refresh, or `expire`, removes what stays, and reports the error.
+        outdated = keep_history(versions, base, version, keep, _GRACE)
+        versions.drop_outdated(outdated + keep, keep, _GRACE)
+
+
+_EXECUTORS: Mapping[type[Stage], Callable[[Execution, Any], None]] = {
+    ProfileFragments: _profile_fragments,
+    ResolveAutoPolicies: _resolve_auto_policies,
+    DropValueCounts: _drop_value_counts,
+    SaveProfiles: _save_profiles,
+    SkipRewrites: _skip_rewrites,
+    MergePartitions: _merge_partitions,
+    MergeTable: _merge_table,
+    UpdateValueCounts: _update_value_counts,
+    CompactSegments: _compact_segments,
+    WriteIndexes: _write_indexes,
+    Publish: _publish,
+}
+
+
+@contextmanager
+def _explain_missing(table: TableConfig, stage: Stage) -> Iterator[None]:
+    """Report files that the last version references and that are missing, and what to do."""
+    try:
+        yield
+    except (ObjectNotFoundError, VersionNotFoundError) as error:
+        if not stage.reads_stored_state:
+            raise
+        cause = error.__cause__ if isinstance(error.__cause__, ObjectNotFoundError) else error
+        raise CorruptionError(
+            f"table {table.name!r}: {cause}, though the last version names it; that version stands as it is, and "
+            f"`metastore refresh {table.name} --full` reads everything again"
+        ) from error
+
+
+@contextmanager
+def _explain_unreadable_values(table: TableConfig) -> Iterator[None]:
+    """Report files of the table that cannot be read for the values that fingerprints stand for."""
+    try:
+        yield
+    except FragmentError as error:
+        reported = ProfileError(
+            f"table {table.name!r}: {error}: values that occur twice could not be read there. "
+            f"{failure_advice([error.unsupported])}"
+        )
+        raise UnreadableFragmentsError(reported, is_missing=error.missing) from error

@@ -1,0 +1,142 @@
+"""Hidden columns: the key that their values are hashed with, and checks that nothing else of a table reveals them."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import secrets
+from collections.abc import Collection, Sequence
+
+import pyarrow as pa
+
+from metastore_assets.config import HIDDEN_KEY_MIN_LENGTH, MetastoreConfig, TableConfig
+from metastore_assets.errors import ConfigError, CorruptionError, ObjectExistsError, ObjectNotFoundError
+from metastore_assets.formats.base import DerivedColumn, Snapshot
+from metastore_assets.messages import join_names
+from metastore_assets.pipeline.profile_spec import ProfileSpec, field_identity
+from metastore_assets.store.objects import ObjectStore
+from metastore_assets.values.leaf_columns import LeafColumn, schema_leaves
+
+KEY_VARIABLE = "METASTORE_HIDDEN_KEY"
+KEY_FILE = "hidden-values.key"
+"""Path below the root of the generated key, which is used unless a key is configured."""
+_KEY = re.compile(rb"[0-9a-f]{64}\n")
+
+
+def with_hidden_key(config: MetastoreConfig, table: TableConfig, *, create: bool = False) -> TableConfig:
+    """Return the table with the key that the values of its hidden columns are hashed with, if it has such columns.
+
+    The key is `$METASTORE_HIDDEN_KEY`, else `hidden_key` of the configuration, else the content of `KEY_FILE`.
+
+    Args:
+        config: The configuration with the root.
+        table: The table.
+        create: Whether to write a new `KEY_FILE` if there is none. Else the returned key is one that nothing was hashed
+            with.
+
+    Raises:
+        ConfigError: The key is too short.
+        CorruptionError: `KEY_FILE` holds no key.
+        StoreError: `KEY_FILE` cannot be read or written.
+    """
+    if not table.hides_values:
+        return table
+    text = os.environ.get(KEY_VARIABLE) or (config.hidden_key.get_secret_value() if config.hidden_key else None)
+    if text is None:
+        return table.with_hidden_key(_stored_key(ObjectStore(config.root, config.storage_options), create=create))
+    if len(text) < HIDDEN_KEY_MIN_LENGTH:
+        raise ConfigError(
+            f"{KEY_VARIABLE} has {len(text)} characters: a key has at least {HIDDEN_KEY_MIN_LENGTH}, drawn at random"
+        )
+    return table.with_hidden_key(hashlib.blake2b(text.encode(), digest_size=32, person=b"metastore-hidden").digest())
+
+
+def _stored_key(root: ObjectStore, *, create: bool) -> bytes:
+    for _ in range(2):
+        try:
+            data = root.read(KEY_FILE)
+        except ObjectNotFoundError:
+            data = f"{secrets.token_hex(32)}\n".encode()
+            if create:
+                try:
+                    root.write(KEY_FILE, data, create=True, private=True)
+                except ObjectExistsError:
+                    continue  # Another refresh was first.
+        if not _KEY.fullmatch(data):
+            break
+        return bytes.fromhex(data.decode())
+    raise CorruptionError(
+        f"{root.uri(KEY_FILE)} holds no key. Restore the file; or remove it: the next refresh then creates another key "
+        "and reads all hidden columns again"
+    )
+
+
+def check_hidden_not_renamed(table: TableConfig, before: pa.Schema, now: pa.Schema, unknown: Collection[str]) -> None:
+    """Raise ConfigError if a hidden column was removed and a new column shows its values: it may have been renamed.
+
+    Args:
+        table: The table.
+        before: The schema of the published version.
+        now: The schema of the snapshot.
+        unknown: Columns that a policy names and the snapshot does not have.
+    """
+    paths_before = set(column_paths(before))
+    removed = [path for path in unknown if path in paths_before and table.columns[path].values == "hidden"]
+    new = [path for path in column_paths(now) if path not in paths_before and table.policy(path).values == "shown"]
+    if removed and new:
+        raise ConfigError(
+            f"table {table.name!r}: columns.{removed[0]} hides the values of a column that the table no longer has, "
+            f"and has new columns, which would show theirs: {join_names(new)}. If one of them is the same column under "
+            "another name, name the policy after it; else remove the policy from the configuration"
+        )
+
+
+def check_hidden_not_derived(table: TableConfig, spec: ProfileSpec, snapshot: Snapshot) -> None:
+    """Raise ConfigError if values of a hidden column are in partition keys or in a column that is shown."""
+    if not table.hides_values:
+        return
+    hidden = [leaf for leaf, policy in spec.leaves if policy.values == "hidden"]
+    derived_partitions = {column.name for column in snapshot.derived if column.is_partition_field}
+    partitioning = {field_identity(field) for field in snapshot.schema if field.name in snapshot.partition_columns}
+    for leaf in hidden:
+        is_partition = spec.owners[leaf.field_id] in partitioning or leaf.path in snapshot.partition_columns
+        if is_partition and leaf.path not in derived_partitions:
+            raise ConfigError(
+                f"table {table.name!r}: columns.{leaf.path} cannot be hidden: the table is partitioned by it, so that "
+                "its values are the keys of partitions, and in the names of the table's own files"
+            )
+    for column in snapshot.derived:
+        if not column.is_partition_field and column.name in {leaf.path for leaf in hidden}:
+            continue
+        if (source := _hidden_source(table, spec, hidden, column)) is None:
+            continue
+        raise ConfigError(
+            f"table {table.name!r}: columns.{source} cannot be hidden: the table is partitioned by {column.name!r} "
+            f"({column.transform}), which is computed from it, so that the keys of partitions reveal its values"
+            if column.is_partition_field
+            else f"table {table.name!r}: columns.{source} cannot be hidden alone: the column {column.name!r} "
+            f"({column.transform}) is computed from it: hide that too (columns.{column.name}.values: hidden)"
+        )
+
+
+def _hidden_source(
+    table: TableConfig, spec: ProfileSpec, hidden: Sequence[LeafColumn], derived: DerivedColumn
+) -> str | None:
+    """Return the path of a hidden column that another is, or may be, computed from; None if there is none."""
+    if not derived.sources:
+        return hidden[0].path if hidden else None
+    for identity, path in derived.sources:
+        sources = [leaf for leaf in hidden if identity in (leaf.field_id, spec.owners[leaf.field_id])]
+        if sources:
+            return sources[0].path
+        is_current = any(identity in (leaf.field_id, spec.owners[leaf.field_id]) for leaf, _ in spec.leaves)
+        # A column that the table no longer has goes by its last name.
+        if not is_current and table.policy(path).values == "hidden":
+            return path
+    return None
+
+
+def column_paths(schema: pa.Schema) -> list[str]:
+    """Return the paths of the leaf columns of a schema, in table order."""
+    return [leaf.path for leaves in schema_leaves(schema) for leaf in leaves]

@@ -1,0 +1,247 @@
+"""The stages of a refresh as data: what each does to which objects, and how they are rendered.
+
+A plan holds its stages. A dry run renders them, and a refresh executes the same objects. What a stage can only know
+after fragments are profiled is marked by its `rule`, which says how that is resolved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar
+
+_NAMES_SHOWN = 5
+"""Names of columns or partitions in a line of text; JSON has all of them."""
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One stage of a plan. Subclasses hold what planning knows of their work."""
+
+    name: ClassVar[str]
+    step: ClassVar[str]
+    """The step of `RefreshResult.steps` that counts what the stage reads and writes."""
+    rule: ClassVar[str] = ""
+    """What is resolved after profiling, and how; empty where planning knows all."""
+    reads_stored_state: ClassVar[bool] = False
+    """Whether the stage reads files that the last version references."""
+
+    def summary(self) -> str:
+        """Return what the stage does, in a few words."""
+        raise NotImplementedError
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the stage as it appears in `refresh --dry-run --json`."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        content = {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
+        return {
+            "stage": self.name,
+            "summary": self.summary(),
+            **content,
+            **({"rule": self.rule} if self.rule else {}),
+        }
+
+
+@dataclass(frozen=True)
+class ProfileFragments(Stage):
+    """Reads fragments without a usable stored profile, and writes one profile for each."""
+
+    name = "profile_fragments"
+    step = "profile"
+    fragments: int
+    bytes: int
+    """Stored size of the fragments."""
+    reused: int
+    """Fragments whose stored profile is used instead of reading them."""
+
+    def summary(self) -> str:
+        """Return what the stage does, in a few words."""
+        return f"{_count(self.fragments, 'fragment')}, {self.bytes:,} bytes; {self.reused:,} stored profiles are reused"
+
+
+@dataclass(frozen=True)
+class ResolveAutoPolicies(Stage):
+    """Decides for columns whose policy leaves it open whether their values are enumerated."""
+
+    name = "resolve_auto_policies"
+    step = "decide"
+    rule = (
+        "from the numbers of distinct values and of values: a column with too many distinct values, or whose values "
+        "hardly repeat, is estimated or fingerprinted; partitions that were merged under another policy are merged too"
+    )
+    reads_stored_state = True
+    columns: tuple[str, ...]
+
+    def summary(self) -> str:
+        """Return what the stage does, in a few words."""
+        return _names("column", self.columns)
+
+
+@dataclass(frozen=True)
+class DropValueCounts(Stage):
+    """Removes stored value counts of columns that are not enumerated any more from fragment profiles."""
+
+    name = "drop_value_counts"
+    step = "decide"
+    rule = "of the columns that resolve_auto_policies does not enumerate"
+    reads_stored_state = True
+    columns: tuple[str, ...]
+    """Columns whose value counts may be dropped."""
+
+    def summary(self) -> str:
+        """Return what the stage does, in a few words."""
+        return _names("column", self.columns)
+
+
+@dataclass(frozen=True)
+class SaveProfiles(Stage):
+    """Saves new fragment profiles, so that another attempt uses them if this one does not publish."""
+
+    name = "save_profiles"
+    step = "decide"
+    fragments: int
+
+    def summary(self) -> str:
+        """Return what the stage does, in a few words."""
+        return _count(self.fragments, "profile")
+
+
+@dataclass(frozen=True)
+class SkipRewrites(Stage):
+    """Keeps the published profile of partitions whose files were rewritten with the same rows."""
+
+    name = "skip_rewrites"
+    step = "decide"
+    rule = "partitions whose added and removed fragments have as many rows and the same multiset hash of each column"
+    reads_stored_state = True
+    partitions: tuple[str, ...]
+    """Partitions with both added and removed fragments."""
+
+    def summary(self) -> str:
+        """Return what the stage does, in a few words."""
+        return _names("partition", self.partitions)
+
+
+@dataclass(frozen=True)
+class MergePartitions(Stage):
+    """Merges fragment profiles into the profiles of partitions."""
+
+    name = "merge_partitions"
+    step = "reduce"
+    reads_stored_state = True
+    partitions: tuple[str, ...]
+    """Partitions whose published profile cannot be used, by what is known while planning."""
+    total: int
+    """Partitions of the snapshot."""
+    changed_by: tuple[str, ...] = ()
+    """Names of earlier stages that may add partitions (`resolve_auto_policies`) or remove some (`skip_rewrites`)."""
+
+    def summary(self) -> str:
+        """Return what the stage does, in a few words."""
+        changes = f", changed by {' and '.join(self.changed_by).replace('_', ' ')}" if self.changed_by else ""
+        return f"{_names('partition', self.partitions)} of {self.total:,}{changes}"
+
+
+@dataclass(frozen=True)
+class MergeTable(Stage):
+    """Merges partition profiles into the profile of the table."""
+
+    name = "merge_table"
+    step = "reduce"
+    rule = "only if the profile of a partition, or the profile spec, is not that of the version before"
+    reads_stored_state = True
+
+    def summary(self) -> str:
+        """Return what the stage does, in a few words."""
+        return "the profiles of all partitions"
+
+
+@dataclass(frozen=True)
+class UpdateValueCounts(Stage):
+    """Adds the value counts of added fragments to those of the table, and subtracts those of removed ones."""
+
+    name = "update_value_counts"
+    step = "reduce"
+    rule = "rebuilt from all fragments if half of the table's rows, or more, were added or removed"
+    reads_stored_state = True
+    columns: tuple[str, ...]
+    """Columns that are enumerated or fingerprinted; less by `resolve_auto_policies`."""
+
+    def summary(self) -> str:
+        """Return what the stage does, in a few words."""
+        return _names("column", self.columns)
+
+
+@dataclass(frozen=True)
+class CompactSegments(Stage):
+    """Copies profiles out of multi-profile files that are mostly unused."""
+
+    name = "compact_segments"
+    step = "reduce"
+    rule = "files of which less than half is in use, where they waste more than a quarter of what is in use"
+    reads_stored_state = True
+
+    def summary(self) -> str:
+        """Return what the stage does, in a few words."""
+        return "multi-profile files"
+
+
+@dataclass(frozen=True)
+class WriteIndexes(Stage):
+    """Updates the fragment index, the statistics of partitions by column, and the value filters."""
+
+    name = "write_indexes"
+    step = "reduce"
+    reads_stored_state = True
+    filtered_columns: tuple[str, ...]
+    """Columns with value filters."""
+
+    def summary(self) -> str:
+        """Return what the stage does, in a few words."""
+        filters = f", value filters of {_names('column', self.filtered_columns)}" if self.filtered_columns else ""
+        return f"fragments, partition statistics{filters}"
+
+
+@dataclass(frozen=True)
+class Publish(Stage):
+    """Publishes the version, and removes versions that expired."""
+
+    name = "publish"
+    step = "publish"
+    version: int
+    previous: int
+    """The version that it follows; 0 for none."""
+
+    def summary(self) -> str:
+        """Return what the stage does, in a few words."""
+        return f"version {self.version}" + (f", after version {self.previous}" if self.previous else "")
+
+
+def stages_to_json(stages: Sequence[Stage]) -> list[dict[str, Any]]:
+    """Return stages as they appear in `refresh --dry-run --json`."""
+    return [stage.to_json() for stage in stages]
+
+
+def stages_to_text(stages: Sequence[Mapping[str, Any]], *, with_rules: bool = False) -> list[str]:
+    """Return one line for each stage, in the order in which they run.
+
+    Args:
+        stages: The stages as `stages_to_json` returns them.
+        with_rules: Whether lines say how stages resolve what is not known while planning.
+    """
+    lines = [f"{at}. {stage['stage'].replace('_', ' ')}: {stage['summary']}" for at, stage in enumerate(stages, 1)]
+    if with_rules:
+        lines = [
+            f"{line} ({stage['rule']})" if "rule" in stage else line for line, stage in zip(lines, stages, strict=True)
+        ]
+    return lines
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def _names(noun: str, names: Sequence[str]) -> str:
+    shown = ", ".join(map(repr, names[:_NAMES_SHOWN]))
+    more = f" and {len(names) - _NAMES_SHOWN:,} more" if len(names) > _NAMES_SHOWN else ""
+    return _count(len(names), noun) + (f" ({shown}{more})" if names else "")

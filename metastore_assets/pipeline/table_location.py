@@ -1,0 +1,43 @@
+"""The location of a table as a version records it for its readers.
+
+A module by itself, because scans import it without the rest of the pipeline.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import urlsplit
+
+from metastore_assets.config import TableConfig
+
+_FIELDS = frozenset(
+    {"uri", "at", "partitions", "path_mapping", "allow", "restrict_to_table_root", "options", "declared"}
+)
+"""Configuration keys that decide which rows a table has. Storage options and catalog properties may be secrets."""
+RECORDED_FIELDS = (_FIELDS - {"declared"}) | {"schema", "format"}
+"""The keys of a recorded location."""
+
+
+def table_location(table: TableConfig, format: str) -> Mapping[str, Any] | None:
+    """Return the configuration keys without defaults that say where a table is and which of its rows are described.
+
+    Returns:
+        The keys and values as JSON; None if a location holds a password or a signature.
+    """
+    location = table.model_dump(mode="json", include=set(_FIELDS), exclude_defaults=True, by_alias=True)
+    location["uri"] = _absolute(table.uri)
+    locations = [location["uri"], *table.path_mapping, *table.path_mapping.values(), *table.allow]
+    return None if any(map(_has_secret, locations)) else {**location, "format": format}
+
+
+def _absolute(uri: str) -> str:
+    return uri if "://" in uri else os.path.abspath(os.path.expanduser(uri))
+
+
+def _has_secret(uri: str) -> bool:
+    if "://" not in uri:
+        return False
+    parts = urlsplit(uri)
+    return bool(parts.query) or parts.password is not None

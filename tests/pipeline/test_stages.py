@@ -1,0 +1,119 @@
+"""The stages that a dry run shows are the stages that a refresh runs, also where values decide what they do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from metastore_assets.config import MetastoreConfig
+from metastore_assets.pipeline import auto_policies
+from metastore_assets.pipeline.execution import _EXECUTORS
+from metastore_assets.pipeline.plan import Plan
+from metastore_assets.pipeline.refresh import plan_refresh, refresh
+from metastore_assets.pipeline.stages import (
+    MergePartitions,
+    ProfileFragments,
+    ResolveAutoPolicies,
+    SkipRewrites,
+    Stage,
+    stages_to_json,
+    stages_to_text,
+)
+from tests.pipeline.support import Lake, latest
+from tests.robustness.support import no_spark
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    lake = Lake(tmp_path)
+    for partition in (0, 0, 1):
+        lake.append(partition)
+    return lake
+
+
+def config_of(lake: Lake) -> MetastoreConfig:
+    return lake.config().model_copy(update={"engine": "auto"})
+
+
+def refresh_as_planned(config: MetastoreConfig, full: bool = False) -> Plan:
+    """Refresh, and check that the stages which ran are those of a dry run just before."""
+    table = config.tables[0]
+    plan = plan_refresh(config, table, full=full)
+    result = refresh(config, table, no_spark, full=full)
+    assert stages_to_json(result.stages) == plan.to_json()["stages"]
+    assert stages_to_text(stages_to_json(result.stages)) == stages_to_text(stages_to_json(plan.stages))
+    (merging,) = (stage for stage in plan.stages if isinstance(stage, MergePartitions))
+    if not merging.changed_by:
+        assert result.partitions_changed == merging.partitions
+    return plan
+
+
+def names(plan: Plan) -> list[str]:
+    return [stage.name for stage in plan.stages]
+
+
+def test_what_runs_is_what_a_dry_run_shows(lake: Lake) -> None:
+    config = config_of(lake)
+    first = refresh_as_planned(config)
+    assert names(first)[0] == "profile_fragments"
+    assert names(first)[-6:] == [
+        "merge_partitions", "merge_table", "update_value_counts", "compact_segments", "write_indexes", "publish",
+    ]  # fmt: skip
+    lake.append(1)
+    second = refresh_as_planned(config)
+    (reading,) = (stage for stage in second.stages if isinstance(stage, ProfileFragments))
+    assert (reading.fragments, reading.reused) == (1, 3)
+    assert len(refresh_as_planned(config, full=True).to_profile) == 4
+
+
+def test_auto_policies_are_marked_and_resolved_by_the_marked_stage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A column that turns out to be near-unique: the plan names it, and the stage that decides turns all partitions."""
+    monkeypatch.setattr(auto_policies, "NEAR_UNIQUE_FROM", 2000)
+    lake = Lake(tmp_path)
+    config = config_of(lake)
+    for number in range(12):
+        folder = lake.uri / f"part={number % 2}"
+        folder.mkdir(parents=True, exist_ok=True)
+        texts = [f"text {value * 7919 % 100_003:06}" for value in range(number * 200, (number + 1) * 200)]
+        pq.write_table(pa.table({"text": texts, "few": np.arange(200) % 10}), folder / f"{number}.parquet")
+        if number in (5, 7):
+            plan = refresh_as_planned(config)
+    plan = refresh_as_planned(config)
+    (resolving,) = (stage for stage in plan.stages if isinstance(stage, ResolveAutoPolicies))
+    assert {"text", "few"} <= set(resolving.columns)
+    assert "distinct values" in resolving.rule
+    (merging,) = (stage for stage in plan.stages if isinstance(stage, MergePartitions))
+    assert merging.changed_by == ("resolve_auto_policies",)
+    states = {decision.frequencies for decision in latest(config).decisions.values()}
+    assert states == {"estimated"}
+
+
+def test_a_rewrite_is_marked_and_skipped(lake: Lake) -> None:
+    """A compaction: the plan names the partition, and a refresh merges nothing."""
+    config = config_of(lake)
+    refresh_as_planned(config)
+    paths = sorted((lake.uri / "part=0").glob("*.parquet"))
+    table = pa.concat_tables([pq.read_table(path, partitioning=None) for path in paths])
+    for path in paths:
+        path.unlink()
+    pq.write_table(table, lake.uri / "part=0" / "compacted.parquet")
+    plan = plan_refresh(config, config.tables[0])
+    (skipping,) = (stage for stage in plan.stages if isinstance(stage, SkipRewrites))
+    assert skipping.partitions == plan.changed_partitions == ("part=0",)
+    result = refresh(config, config.tables[0], no_spark)
+    assert stages_to_json(result.stages) == plan.to_json()["stages"]
+    assert result.partitions_changed == ()
+
+
+def test_each_stage_has_one_executor_and_a_rendering() -> None:
+    stages = set(Stage.__subclasses__())
+    assert set(_EXECUTORS) == stages
+    assert len({stage.name for stage in stages}) == len(stages)
+    (line,) = stages_to_text(stages_to_json([SkipRewrites(("a=1",))]), with_rules=True)
+    assert line.startswith("1. skip rewrites: 1 partition ('a=1') (partitions whose")
