@@ -27,7 +27,6 @@ from metastore_assets.pipeline.plan import (
 )
 from metastore_assets.pipeline.profile_spec import SpecCompatibility, field_identity
 from metastore_assets.pipeline.value_counts.table import TableLists
-from metastore_assets.store.entry_files import EntryFiles
 from metastore_assets.store.manifest import (
     FragmentEntry,
     ListFiles,
@@ -38,6 +37,7 @@ from metastore_assets.store.manifest import (
     ProfileFiles,
     Version,
 )
+from metastore_assets.store.segments import SegmentFiles
 
 
 class VersionBuilder:
@@ -65,7 +65,7 @@ class VersionBuilder:
         self._entries = SegmentEntries((), ())
         self._table_files: ProfileFiles
         self._list_files: ListFiles | None = None
-        self._index: EntryFiles
+        self._index: SegmentFiles
         self._partition_files: PartitionFiles
         self._value_filters: MembershipFiles | None = None
 
