@@ -1,4 +1,4 @@
-"""Iceberg tables. Metadata and manifests are read here."""
+"""Iceberg tables, with our own reader of metadata files and manifests."""
 
 from __future__ import annotations
 

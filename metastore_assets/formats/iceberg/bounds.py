@@ -1,4 +1,4 @@
-"""What the manifests of an Iceberg table say of one column in one data file, as far as it can be relied on."""
+"""Bounds and counts of one column in one data file, from the manifests of an Iceberg table."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from metastore_assets.statistics.declaration import Guarantee
 
 _ABSENT: tuple[None, Guarantee] = (None, "absent")
 _FORMATS = {pa.int32(): ("<i",), pa.int64(): ("<q", "<i"), pa.float32(): ("<f",), pa.float64(): ("<d", "<f")}
-"""How numbers are stored; a file that is older than a wider type has the narrower one."""
+"""Binary formats of numbers. A file older than a type promotion stores the narrower type."""
 
 
 def fragment_bounds(path: tuple[pa.Field, ...], entry: FileEntry, *, has_deletes: bool) -> FragmentBounds:
-    """Null count, minimum and maximum of the column at the end of a path of fields, from `entry.statistics`.
+    """Return null count, minimum and maximum of the column at the end of a path of fields, from `entry.statistics`.
 
-    Counts are exact as long as no deletes apply. Writers may cut bounds short, and leave NaN out.
+    Counts are exact if no deletes apply. Writers may truncate bounds and ignore NaN.
     """
     statistics = entry.statistics
-    if statistics is None or not identity(path[-1]).isdecimal() or _is_doubtful(path, entry):
+    if statistics is None or not identity(path[-1]).isdecimal() or _is_uncertain(path, entry):
         return FragmentBounds()
     field_id, type_ = int(identity(path[-1])), path[-1].type
     nulls = _null_count(statistics, field_id, entry.record_count)
@@ -38,9 +38,11 @@ def fragment_bounds(path: tuple[pa.Field, ...], entry: FileEntry, *, has_deletes
     )
 
 
-def _is_doubtful(path: tuple[pa.Field, ...], entry: FileEntry) -> bool:
-    """Of what is below lists and maps, values are counted differently; of what is below structs, only Parquet counts
-    the rows of null structs."""
+def _is_uncertain(path: tuple[pa.Field, ...], entry: FileEntry) -> bool:
+    """Return whether writers count the values of a nested column differently.
+
+    Counts below lists and maps vary. Below structs only Parquet writers count the rows of null structs.
+    """
     above = path[:-1]
     return any(not pa.types.is_struct(field.type) for field in above) or (bool(above) and entry.format != "parquet")
 
@@ -53,7 +55,7 @@ def _null_count(statistics: Statistics, field_id: int, rows: int) -> int | None:
 
 
 def decoded(data: bytes | None, type_: pa.DataType) -> Constant | None:
-    """A bound in Iceberg's binary single-value form; None for what is not one of that type, and for NaN."""
+    """Decode a bound in Iceberg's binary single-value form; None if it does not fit the type, or is NaN."""
     if data is None:
         return None
     try:

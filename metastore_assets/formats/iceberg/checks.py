@@ -1,4 +1,4 @@
-"""What a metadata file of an Iceberg table has to be like before anything in it is used."""
+"""Validation of an Iceberg metadata file before anything in it is used."""
 
 from __future__ import annotations
 
@@ -13,9 +13,8 @@ _OPTIONAL_NUMBERS = ("current-schema-id", "default-spec-id")
 
 
 def check_metadata(raw: Mapping[str, Any]) -> None:
-    """Raise ValueError that names a key whose value is of another kind than it has to be, or that contradicts itself.
-
-    Keys that may be missing are looked at where they are there.
+    """Raise ValueError naming a key with a value of the wrong kind or with a contradiction. Optional keys may be
+    absent.
     """
     as_text(raw.get("location"), "location")
     as_integer(raw.get("last-updated-ms"), "last-updated-ms")
@@ -23,8 +22,8 @@ def check_metadata(raw: Mapping[str, Any]) -> None:
         if raw.get(key) is not None:
             as_integer(raw[key], key)
     _snapshot_id(raw, "current-snapshot-id", required=False)
-    own = raw.get("schemas") or [raw.get("schema")]
-    schemas = as_objects(own, "schemas")
+    schemas = raw.get("schemas") or [raw.get("schema")]
+    schemas = as_objects(schemas, "schemas")
     check_distinct((as_integer(schema.get("schema-id", 0), "schema-id") for schema in schemas), "schema-id")
     for schema in schemas:
         check_schema(schema)
@@ -39,7 +38,7 @@ def check_metadata(raw: Mapping[str, Any]) -> None:
 
 
 def check_schema(schema: Mapping[str, Any]) -> None:
-    """Raise ValueError for a schema whose fields are not told apart by number and by name, or that is beyond limits."""
+    """Raise ValueError for a schema with duplicate field ids or names, or beyond the limits."""
     ids: list[int] = []
     _check_fields(schema.get("fields"), ids, 1)
     check_distinct(ids, "the field id")
@@ -47,9 +46,9 @@ def check_schema(schema: Mapping[str, Any]) -> None:
 
 def _check_fields(fields: Any, ids: list[int], depth: int) -> None:
     check_limit(NESTING, depth, "types inside of each other in a schema")
-    own = as_objects(fields, "the fields of a schema")
-    check_distinct((as_text(field.get("name"), "the name of a field") for field in own), "a field named")
-    for field in own:
+    objects = as_objects(fields, "the fields of a schema")
+    check_distinct((as_text(field.get("name"), "the name of a field") for field in objects), "a field named")
+    for field in objects:
         _check_type(field.get("id"), field.get("type"), ids, depth)
 
 
@@ -67,8 +66,8 @@ def _check_type(field_id: Any, type_: Any, ids: list[int], depth: int) -> None:
 
 
 def _check_spec(fields: Any) -> None:
-    own = as_objects(fields, "the fields of a partition spec")
-    for field in own:
+    objects = as_objects(fields, "the fields of a partition spec")
+    for field in objects:
         as_text(field.get("name"), "the name of a partition field")
         as_text(field.get("transform"), "a transform")
         for key in ("field-id", "source-id"):
@@ -76,11 +75,11 @@ def _check_spec(fields: Any) -> None:
                 as_integer(field[key], key)
         for one in as_list(field.get("source-ids") or [], "source-ids"):
             as_integer(one, "source-ids")
-    check_distinct((field["name"] for field in own), "the partition field")
+    check_distinct((field["name"] for field in objects), "the partition field")
 
 
 def _snapshot_id(raw: Mapping[str, Any], key: str, *, required: bool = True) -> None:
-    # Some writers draw them from all numbers of 64 bits.
+    # Some writers draw ids from all 64-bit numbers.
     if required or raw.get(key) is not None:
         as_integer(raw.get(key), key, unsigned=True)
 

@@ -1,4 +1,4 @@
-"""Delete files of Iceberg tables, resolved to the positions of deleted rows in one data file."""
+"""Position delete files and deletion vectors of Iceberg tables, read as positions of deleted rows in one data file."""
 
 from __future__ import annotations
 
@@ -22,26 +22,31 @@ from metastore_assets.storage.location import Location
 Positions = npt.NDArray[np.uint64]
 
 _LEAST_VECTOR = 12
-"""Bytes of a length, a magic number and a checksum."""
+"""Size of a length, a magic number and a checksum, in bytes."""
 
 
 @dataclass(frozen=True)
 class PositionDeletes:
-    """A file of deleted positions, or a deletion vector."""
+    """A position delete file or a deletion vector."""
 
     location: Location
     path: str
     format: str
     record_count: int
     offset: int | None = None
-    """Of a deletion vector in its file, in bytes."""
+    """Offset of a deletion vector in its file, in bytes."""
     size: int | None = None
 
     def positions(self, data_path: str, row_count: int, *, exact: bool) -> Positions:
-        """Positions deleted of the data file of that recorded path and so many rows, in no order, some repeatedly.
+        """Return the deleted positions of a data file, in no order and possibly repeated.
 
-        Unless `exact`, paths that differ in scheme and authority name the same file. Raises ValueError, OSError or
-        ArrowException when what is stored cannot be read.
+        Args:
+            path: The recorded path of the data file.
+            rows: The number of rows of the data file.
+            exact: Compare complete paths. Otherwise paths that differ in scheme or authority name the same file.
+
+        Raises:
+            ValueError, OSError, ArrowException: If the file cannot be read.
         """
         if self.format == "puffin":
             return self._vector(row_count)
@@ -49,17 +54,17 @@ class PositionDeletes:
         try:
             names = [field.name for field in file.fields]
             paths, positions = (_column(file.read(names.index(name))) for name in ("file_path", "pos"))
-            found: list[Positions] = []
-            for own_paths, own_positions in aligned([paths, positions]):
-                part = pc.filter(own_positions, _names_file(own_paths, data_path, exact))
+            deleted: list[Positions] = []
+            for chunk_paths, chunk_positions in aligned([paths, positions]):
+                part = pc.filter(chunk_positions, _names_file(chunk_paths, data_path, exact))
                 if part.null_count:
                     raise ValueError("it has a row without a position")
                 if len(part):
-                    found.append(part.cast(pa.uint64()).to_numpy(zero_copy_only=False))
-                check_limit(DELETED_ROWS, sum(map(len, found)), "deleted rows of one data file")
+                    deleted.append(part.cast(pa.uint64()).to_numpy(zero_copy_only=False))
+                check_limit(DELETED_ROWS, sum(map(len, deleted)), "deleted rows of one data file")
         finally:
             file.close()
-        return np.concatenate(found) if found else np.empty(0, np.uint64)
+        return np.concatenate(deleted) if deleted else np.empty(0, np.uint64)
 
     def _vector(self, row_count: int) -> Positions:
         if self.offset is None or self.size is None or self.size < _LEAST_VECTOR:
@@ -77,9 +82,9 @@ class PositionDeletes:
 
 
 def aligned(columns: Sequence[Iterator[pa.Array]]) -> Iterator[tuple[pa.Array, ...]]:
-    """Columns that come in pieces of different lengths, in pieces of the same.
+    """Rechunk columns so that their chunks have the same lengths.
 
-    Raises ArrowInvalid unless all have the same number of rows.
+    Raises ArrowInvalid unless all columns have the same number of rows.
     """
     rest: list[pa.Array] = [_next(column) for column in columns]
     while length := min(map(len, rest)):
@@ -93,7 +98,7 @@ def aligned(columns: Sequence[Iterator[pa.Array]]) -> Iterator[tuple[pa.Array, .
 
 
 def _next(column: Iterator[pa.Array]) -> pa.Array:
-    """The next piece with rows; one without when there is none."""
+    """Return the next chunk with rows, or an empty one at the end."""
     return next((piece for piece in column if len(piece)), pa.nulls(0))
 
 
@@ -103,7 +108,7 @@ def _column(chunks: Iterator[pa.Array]) -> Iterator[pa.Array]:
 
 
 def _names_file(paths: pa.Array, data_path: str, exact: bool) -> pa.Array:
-    """Which of many paths are that of the data file. Few of them are distinct."""
+    """Return a mask of the paths that name the data file. Few of the paths are distinct."""
     wanted = data_path if exact else plain_path(data_path)
     encoded = paths.dictionary_encode()
     matches = [

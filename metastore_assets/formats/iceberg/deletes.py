@@ -1,4 +1,4 @@
-"""Which delete files apply to which data file of an Iceberg table, by its rules of sequence numbers and partitions."""
+"""Match delete files with data files by sequence numbers and partitions, as the Iceberg specification says."""
 
 from __future__ import annotations
 
@@ -17,31 +17,32 @@ _Partition = tuple[int, tuple[Any, ...]]
 
 @dataclass(frozen=True)
 class Deletes:
-    """What applies to one data file."""
+    """The delete files that apply to one data file."""
 
     files: tuple[FileEntry, ...] = ()
     digest: str = ""
-    """Changes whenever `files` do; empty without any."""
+    """Digest of `files`; empty if there are none."""
     exact_path: bool = False
-    """Rows are deleted by the recorded path only: another data file has the same one under another authority."""
+    """Whether only the complete recorded path identifies the data file, because another data file has the same path
+    under another authority."""
 
     def row_count(self, data: FileEntry) -> int | None:
-        """Live rows of the data file, None when the manifests do not tell."""
+        """Return the number of live rows of the data file, or None if the manifests do not determine it."""
         if not self.files:
             return data.record_count
-        # A vector says how many rows of one file it deletes; other delete files may repeat each other.
+        # A deletion vector states how many rows it deletes. Other delete files may repeat each other.
         only_vector = len(self.files) == 1 and self.files[0].format == "puffin"
-        left = data.record_count - self.files[0].record_count if only_vector else -1
-        return left if left >= 0 else None
+        remaining = data.record_count - self.files[0].record_count if only_vector else -1
+        return remaining if remaining >= 0 else None
 
 
 _NOTHING = Deletes()
 
 
 class DeleteIndex:
-    """The delete files of a snapshot, to be asked for each of its data files.
+    """An index of a snapshot's delete files.
 
-    `is_unpartitioned` tells it of a spec; equality deletes of such a spec apply in every partition.
+    `is_unpartitioned` tells whether a spec is unpartitioned; its equality deletes apply in every partition.
     """
 
     def __init__(
@@ -66,28 +67,28 @@ class DeleteIndex:
         self._shared: dict[tuple[_Partition, int], Deletes] = {}
 
     def of(self, data: FileEntry) -> Deletes:
-        """What applies to a data file. Raises ValueError when it has no sequence number to tell by."""
+        """Return the deletes of a data file. Raises ValueError if it has no sequence number."""
         if not (self._by_path or self._by_partition or self._everywhere):
             return _NOTHING
-        own = self._by_path.get(self._key(data.path), ())
-        if not own and not self._by_partition and not self._everywhere:
+        by_path = self._by_path.get(self._key(data.path), ())
+        if not by_path and not self._by_partition and not self._everywhere:
             return _NOTHING
         if data.sequence_number is None:
             raise ValueError(f"{data.path} has no sequence number in its manifest, and there are delete files")
-        own = [entry for entry in own if _applies(entry, data.sequence_number)]
+        by_path = [entry for entry in by_path if _applies(entry, data.sequence_number)]
         partition = data.spec_id, data.partition
         shared = self._shared.get((partition, data.sequence_number))
         if shared is None:
             shared = self._shared[partition, data.sequence_number] = self._of_partition(partition, data.sequence_number)
-        files = (*own, *shared.files)
-        if any(entry.format == "puffin" for entry in own):
-            # A vector holds all that was deleted by position before it.
-            vectors = [entry for entry in own if entry.format == "puffin"]
+        files = (*by_path, *shared.files)
+        if any(entry.format == "puffin" for entry in by_path):
+            # A deletion vector includes all earlier position deletes of its data file.
+            vectors = [entry for entry in by_path if entry.format == "puffin"]
             files = (*vectors, *(entry for entry in shared.files if entry.content == EQUALITY_DELETES))
             if len(vectors) > 1:
                 raise ValueError(f"{data.path} has {len(vectors)} deletion vectors, of which there may be one")
         exact = plain_path(data.path) in self._ambiguous
-        if not own and not exact:
+        if not by_path and not exact:
             return shared
         return Deletes(files, _digest(files), exact)
 
@@ -102,7 +103,7 @@ class DeleteIndex:
 
 
 def _applies(entry: FileEntry, sequence_number: int) -> bool:
-    """Whether a delete file is of rows that old. What is deleted by value may be added again by the same commit."""
+    """Return whether a delete file applies to rows of that age. Equality deletes spare rows of the same commit."""
     if entry.sequence_number is None:
         raise ValueError(f"the delete file {entry.path} has no sequence number in its manifest")
     if entry.content == EQUALITY_DELETES:
@@ -111,7 +112,7 @@ def _applies(entry: FileEntry, sequence_number: int) -> bool:
 
 
 def _target(entry: FileEntry, data_paths: Collection[str]) -> str | None:
-    """The only data file that positions are deleted of, where the manifest tells."""
+    """Return the only data file that a position delete file names, if the manifest says so."""
     if entry.referenced_data_file is not None:
         return entry.referenced_data_file
     if entry.statistics is None:
@@ -122,7 +123,7 @@ def _target(entry: FileEntry, data_paths: Collection[str]) -> str | None:
     if lower is None or lower != upper:
         return None
     path = lower.decode("utf-8", "replace")
-    # Bounds may be cut short: they are believed when they name a file there is.
+    # Bounds may be truncated. They are used only if they name an existing file.
     return path if plain_path(path) in data_paths else None
 
 

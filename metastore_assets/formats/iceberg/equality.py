@@ -1,4 +1,4 @@
-"""Equality deletes of Iceberg tables: which rows of a data file equal a deleted row, found in Arrow."""
+"""Equality deletes of Iceberg tables: find the rows of a data file that equal a deleted row, in Arrow."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from metastore_assets.formats.iceberg.delete_files import Positions, aligned
-from metastore_assets.formats.iceberg.kept_rows import KeptRows
+from metastore_assets.formats.iceberg.delete_row_cache import DeleteRowCache
 from metastore_assets.formats.iceberg.names import FallbackIds
 from metastore_assets.formats.readers.columns import open_columns
 from metastore_assets.formats.readers.reader import FileFragmentReader, explained
@@ -23,31 +23,35 @@ from metastore_assets.storage.location import Location
 
 Codes = npt.NDArray[np.int64]
 
-KEPT = KeptRows(DELETES_CACHE_BYTES)
-"""What this process has read: files of deletes are never written over."""
+DELETE_ROWS = DeleteRowCache(DELETES_CACHE_BYTES)
+"""The process-wide cache of delete files, which are immutable."""
 _WHAT = "bytes of rows by which rows are deleted"
 
 
 @dataclass(frozen=True)
 class EqualityDeletes:
-    """A file of rows: what equals one of them in the columns `keys` is deleted, null counting as equal to null."""
+    """An equality delete file: rows that equal one of its rows in the columns `keys` are deleted. Null equals null."""
 
     location: Location
     path: str
     format: str
     size: int
-    """In bytes as recorded."""
+    """Recorded size in bytes."""
     keys: tuple[pa.Field, ...]
-    """Top-level fields of the table that have the columns, each a struct of nothing but the next one down to a leaf."""
+    """Top-level fields of the table that contain the key columns; each is pruned to the path to one leaf."""
 
 
 def equal_rows(
     data: FileFragmentReader, path: str, deletes: Sequence[EqualityDeletes], fallback: FallbackIds
 ) -> Positions:
-    """Ascending positions of the rows of `data`, which has that path, that any of the files deletes.
+    """Return the ascending positions of the rows of `data` that any of the files deletes.
 
-    `data` must show all rows. Columns that the data file lacks are what readers make of them. Raises FragmentError
-    when a file cannot be read.
+    Args:
+        path: Path of the data file, for messages.
+        data: An open reader that shows all rows. Columns that the data file lacks are filled by the reader.
+
+    Raises:
+        FragmentError: If a file cannot be read.
     """
     by_keys: dict[tuple[pa.Field, ...], list[EqualityDeletes]] = {}
     for file in deletes:
@@ -58,7 +62,7 @@ def equal_rows(
         rows = []
         for file in files:
             with explained(path, "the equality deletes", file.location.full_path(file.path)):
-                rows.append(KEPT.get((file, fallback.digest), partial(_deleted_rows, file, fallback, size)))
+                rows.append(DELETE_ROWS.get((file, fallback.digest), partial(_deleted_rows, file, fallback, size)))
                 size += sum(column.nbytes for column in rows[-1])
                 check_limit(DELETE_FILE_BYTES, size, _WHAT)
         columns = [pa.concat_arrays([row[index] for row in rows]) for index in range(len(keys))]
@@ -71,7 +75,7 @@ def equal_rows(
 
 
 def _deleted_rows(file: EqualityDeletes, fallback: FallbackIds, size: int) -> list[pa.Array]:
-    """The columns by which a file deletes. `size` is the memory that those of other files take."""
+    """Return the key columns of a delete file. `size` is the memory that other delete files take."""
     columns = open_columns(file.format, file.location.open(file.path), rebases=False)
     try:
         full_path = file.location.full_path(file.path)
@@ -98,7 +102,7 @@ def _leaf_type(type_: pa.DataType) -> pa.DataType:
 
 
 def _leaves(reader: FileFragmentReader, key: pa.Field) -> Iterator[pa.Array]:
-    """The column that a key leads to. Below a null it is null."""
+    """Return the leaf column of a key. It is null below a null."""
     for chunk in reader.read(key):
         while pa.types.is_struct(chunk.type):
             chunk = pc.struct_field(chunk, [0])
@@ -106,11 +110,11 @@ def _leaves(reader: FileFragmentReader, key: pa.Field) -> Iterator[pa.Array]:
 
 
 def _comparable(array: pa.Array) -> pa.Array:
-    """Values that Arrow finds equal when, and only when, Iceberg does."""
+    """Return values that Arrow compares as equal exactly when Iceberg does."""
     if isinstance(array, pa.ExtensionArray):
         array = array.storage
     if pa.types.is_floating(array.type):
-        # Bit by bit, so that -0.0 is not 0.0; but whatever its bits, NaN is NaN.
+        # Compare bits, so that -0.0 differs from 0.0; all NaN values get the same bits.
         bits = pa.int32() if array.type.bit_width == 32 else pa.int64()
         nan = pa.scalar(float("nan"), array.type)
         return pc.if_else(pc.is_nan(array), nan, array).view(bits)
@@ -118,16 +122,16 @@ def _comparable(array: pa.Array) -> pa.Array:
 
 
 class _Rows:
-    """A set of rows, to be asked of many others whether they are in it."""
+    """A set of rows that tests many rows for membership."""
 
     def __init__(self, columns: Sequence[pa.Array]) -> None:
         self._values = [pc.unique(column) for column in columns]
-        # Of the codes of all columns up to one: those there are, ascending.
+        # The distinct codes of all columns up to one, ascending.
         self._known: list[Codes] = []
         self._codes(columns, np.ones(len(columns[0]), bool), self._learn)
 
     def contain(self, columns: Sequence[pa.Array]) -> npt.NDArray[np.bool_]:
-        """For each row whether it is in the set. `columns` have the types of those that the set was made of."""
+        """Return a mask of the rows that are in the set. `columns` must have the types of the set."""
         present = np.ones(len(columns[0]), bool)
         self._codes(columns, present, self._recall)
         return present
@@ -138,7 +142,9 @@ class _Rows:
         present: npt.NDArray[np.bool_],
         compress: Callable[[int, Codes, npt.NDArray[np.bool_]], Codes],
     ) -> None:
-        """Number the rows, column by column, such that equal rows get equal numbers; `present` loses what is new."""
+        """Number the rows column by column so that equal rows get equal numbers; unknown rows are removed from
+        `present`.
+        """
         codes = np.zeros(len(columns[0]), np.int64)
         for index, (column, values) in enumerate(zip(columns, self._values, strict=True)):
             found = pc.index_in(column, value_set=values)

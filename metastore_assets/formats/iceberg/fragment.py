@@ -1,4 +1,4 @@
-"""One data file of an Iceberg table with the delete files that apply to it, to be opened in any process."""
+"""One data file of an Iceberg table with its delete files, which any process can open."""
 
 from __future__ import annotations
 
@@ -21,27 +21,27 @@ from metastore_assets.storage.location import Location
 
 @dataclass(frozen=True)
 class IcebergFragmentSource:
-    """All that a worker needs to know of one data file."""
+    """Everything that a worker needs to read one data file."""
 
     location: Location
     path: str
     format: str
     recorded_path: str
-    """As manifests and delete files name it."""
+    """The path as manifests and delete files record it."""
     exact_path: bool
-    """Whether a delete file means this one only when it has that very path."""
+    """Whether a delete file must name this exact path."""
     constants: tuple[tuple[str, Constant], ...]
-    """Field id and value of columns that are the same in all rows, and may be missing in the file."""
+    """Field id and value of columns that are constant in the file and may be missing in it."""
     position_deletes: tuple[PositionDeletes, ...]
     equality_deletes: tuple[EqualityDeletes, ...]
     fallback: FallbackIds
 
     def stored_size(self) -> int:
-        """Return the size of the data file where it is stored, in bytes. Raises OSError or MetastoreError."""
+        """Return the stored size of the data file in bytes. Raises OSError or MetastoreError."""
         return self.location.stat(self.path).size
 
     def open(self) -> FileFragmentReader:
-        """Open the file and find out which of its rows are deleted. Raises FragmentError."""
+        """Open the file and find its deleted rows. Raises FragmentError."""
         full_path = self.location.full_path(self.path)
         with ExitStack() as stack:
             with explained(full_path):
@@ -58,23 +58,24 @@ class IcebergFragmentSource:
     ) -> FileFragmentReader:
         constants = dict(self.constants)
         if has_ids(columns.fields):
-            # What a file has itself counts; what was migrated from Hive has neither ids nor its partition's values.
+            # Columns in the file take precedence. Files migrated from Hive have neither ids nor their partition's
+            # values.
             stored = set(map(matcher.identity, columns.fields))
             constants = {key: value for key, value in constants.items() if key not in stored}
         return FileFragmentReader(columns, path=full_path, matcher=matcher, constants=constants, deleted=deleted)
 
     def _deleted(self, reader: FileFragmentReader, row_count: int, full_path: str) -> Positions | None:
-        found: list[Positions] = []
+        deleted: list[Positions] = []
         for deletes in self.position_deletes:
             what = "the deletion vector" if deletes.format == "puffin" else "the list of deleted rows"
             with explained(full_path, what, deletes.location.full_path(deletes.path)):
                 positions = deletes.positions(self.recorded_path, row_count, exact=self.exact_path)
                 check_within(positions, row_count)
-                found.append(positions)
+                deleted.append(positions)
         if self.equality_deletes:
             with explained(full_path):
-                found.append(equal_rows(reader, full_path, self.equality_deletes, self.fallback))
-        return _ascending(found) if found else None
+                deleted.append(equal_rows(reader, full_path, self.equality_deletes, self.fallback))
+        return _ascending(deleted) if deleted else None
 
 
 def _ascending(parts: Sequence[Positions]) -> Positions:

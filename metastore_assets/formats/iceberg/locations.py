@@ -1,4 +1,4 @@
-"""Where the files of an Iceberg table lie: recorded locations are absolute, and tables get moved and copied."""
+"""Locate the files of an Iceberg table. Recorded locations are absolute, and tables are moved and copied."""
 
 from __future__ import annotations
 
@@ -14,32 +14,33 @@ _AUTHORITY = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://([^/]+)/")
 
 
 def plain_path(recorded: str) -> str:
-    """What names the same file whichever of Hadoop's ways a writer spells it: no scheme, no authority, no `./`."""
+    """Normalize a path: without scheme, authority and `./`, as Hadoop's writers spell it in several ways."""
     return path_without_origin(recorded).removeprefix("./")
 
 
 @dataclass(frozen=True)
 class TableFiles:
-    """Finds recorded files, of which some may have moved."""
+    """Resolves recorded files of a table that may have moved."""
 
     location_policy: LocationPolicy
     folder: Location
-    """The table's folder as it was found: what holds `metadata/`."""
-    moved_roots: tuple[str, ...] = ()
-    """Recorded locations whose files lie in `folder` now."""
+    """The table's current folder, which contains `metadata/`."""
+    previous_roots: tuple[str, ...] = ()
+    """Recorded locations whose files are now in `folder`."""
 
     @property
     def name(self) -> str:
-        """Of the table, for messages."""
+        """The table's name, for messages."""
         return self.location_policy.name
 
     def locate(self, recorded: str) -> tuple[Location, str]:
-        """The location of a recorded file, and its path below. A given relocation wins over what is found out.
+        """Return the location of a recorded file, and its path below that location.
 
-        Raises TableFormatError for what the table does not reach, and for a relative path that nothing explains.
+        A configured path mapping wins over a detected move. Raises TableFormatError for a file outside of what the
+        table may read, and for a relative path that cannot be resolved.
         """
         if self.location_policy.path_mapping(recorded) == recorded:
-            for root in (*self.moved_roots, self.folder.uri):
+            for root in (*self.previous_roots, self.folder.uri):
                 if (path := _below(recorded, root)) is not None:
                     return self.location_policy.resolve_relative(self.folder, path)
         return self.location_policy.resolve(recorded)
@@ -48,11 +49,11 @@ class TableFiles:
 def table_files(
     location_policy: LocationPolicy, folder: Location, metadata: TableMetadata, snapshot: IcebergSnapshot | None
 ) -> TableFiles:
-    """The files of a table whose metadata file was found in a folder that may be another than the recorded location.
+    """Return the files of a table whose folder may differ from the recorded location.
 
-    A table that was moved or copied as a whole is read where it was found: when the folder holds the snapshot's
-    manifest list at its place below the recorded location, then all that was recorded there is in the folder. The
-    original is not read even if it still exists: a copy stays what it is when the original changes.
+    A table that was moved or copied as a whole is read in its current folder: if the folder holds the snapshot's
+    manifest list at its recorded relative path, all recorded files are expected there. The original is not read even if
+    it still exists, because it may change.
     """
     files = TableFiles(location_policy, folder)
     first = None if snapshot is None else snapshot.manifest_list or next(iter(snapshot.manifests), None)
@@ -60,17 +61,17 @@ def table_files(
         return files
     roots = {metadata.location.rstrip("/")}
     if (cut := first.rfind(f"/{METADATA}/")) > 0:
-        # Where the table lay when the snapshot was written: the recorded location may be newer, or spelt otherwise.
+        # The location when the snapshot was written. The recorded location may be newer, or spelled differently.
         roots.add(first[:cut])
-    moved = [root for root in roots if StorageAddress.of(root) != StorageAddress.of(folder.uri)]
-    found = [path for root in moved if (path := _below(first, root)) is not None]
-    if not found or not _exists(*location_policy.resolve_relative(folder, found[0])):
+    other_roots = [root for root in roots if StorageAddress.of(root) != StorageAddress.of(folder.uri)]
+    matching = [path for root in other_roots if (path := _below(first, root)) is not None]
+    if not matching or not _exists(*location_policy.resolve_relative(folder, matching[0])):
         return files
-    return TableFiles(location_policy, folder, tuple(sorted(moved, key=len, reverse=True)))
+    return TableFiles(location_policy, folder, tuple(sorted(other_roots, key=len, reverse=True)))
 
 
 def _below(recorded: str, root: str) -> str | None:
-    """The path of a file below a root, None when it is not there. Schemes do not count, nor a missing authority."""
+    """Return the path of a file below a root, or None. Schemes and missing authorities are ignored."""
     ours, theirs = _AUTHORITY.match(recorded), _AUTHORITY.match(f"{root}/")
     if ours and theirs and ours[1] != theirs[1]:
         return None

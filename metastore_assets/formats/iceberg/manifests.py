@@ -1,6 +1,6 @@
 """Manifest lists and manifests of an Iceberg table: the live data files and delete files of a snapshot.
 
-Read by the field ids of their Avro schemas. What Avro headers say beyond that is not needed: writers lose it.
+They are read by the field ids in their Avro schemas. Other Avro headers are not needed, because some writers omit them.
 """
 
 from __future__ import annotations
@@ -56,29 +56,29 @@ _VECTOR_FIELDS = ("referenced_data_file", "content_offset", "content_size_in_byt
 _MISSING = object()
 
 
-# Named tuples: there are many, and they come from another process.
+# Named tuples, because there are many and they come from another process.
 
 
 class Manifest(NamedTuple):
-    """One line of a manifest list."""
+    """An entry of a manifest list."""
 
     path: str
     spec_id: int | None
-    """None when neither the list nor the manifest says."""
+    """None if neither the list nor the manifest says."""
     content: int
     """0 for data files, 1 for delete files."""
     sequence_number: int
     partitions: tuple[tuple[bytes | None, bytes | None, bool], ...] | None
-    """Per partition field: lower bound, upper bound, and whether there is a null or NaN. None when not told."""
+    """Per partition field: lower bound, upper bound, and whether it has a null or NaN. None if not recorded."""
     is_encrypted: bool = False
     length: int | None = None
-    """In bytes; None when the list does not say."""
+    """Length in bytes; None if the list does not say."""
     snapshot_id: int | None = None
-    """Of the snapshot that added it, where the list says."""
+    """Id of the snapshot that added the manifest, if the list says."""
 
 
 class Statistics(NamedTuple):
-    """Of one data file, by field id."""
+    """Column statistics of one data file, by field id."""
 
     value_counts: Mapping[int, int]
     null_value_counts: Mapping[int, int]
@@ -87,11 +87,11 @@ class Statistics(NamedTuple):
 
 
 class FileEntry(NamedTuple):
-    """One live data file or delete file."""
+    """A live data file or delete file."""
 
     content: int
     path: str
-    """As it is recorded."""
+    """The recorded path."""
     format: str
     """`parquet`, `orc`, `avro` or `puffin`."""
     spec_id: int
@@ -99,7 +99,7 @@ class FileEntry(NamedTuple):
     """The raw value of each field of the spec: None, a number, text or bytes."""
     record_count: int
     size: int
-    """In bytes as recorded, which is not always true."""
+    """Recorded size in bytes, which may be wrong."""
     sequence_number: int | None
     is_encrypted: bool
     equality_ids: tuple[int, ...]
@@ -110,9 +110,9 @@ class FileEntry(NamedTuple):
 
 
 def read_manifest_list(location: Location, path: str) -> list[Manifest]:
-    """The manifests of a snapshot, in order. Runs in a child process.
+    """Return the manifests of a snapshot, in order. Runs in a child process.
 
-    Raises ValueError or ArrowInvalid for a list that is broken.
+    Raises ValueError or ArrowInvalid for a corrupt list.
     """
     manifests: list[Manifest] = []
     for record in records_by_id(location.read(path), _LIST_FIELDS):
@@ -125,8 +125,8 @@ def read_manifest_list(location: Location, path: str) -> list[Manifest]:
                 sequence_number=as_integer(record.get("sequence_number") or 0, "sequence_number"),
                 partitions=None if summaries is None else tuple(map(_summary, summaries)),
                 is_encrypted=bool(record.get("key_metadata")),
-                length=_known(record.get("manifest_length")),
-                snapshot_id=_known(record.get("added_snapshot_id")),
+                length=_integer_or_none(record.get("manifest_length")),
+                snapshot_id=_integer_or_none(record.get("added_snapshot_id")),
             )
         )
         check_limit(MANIFESTS, len(manifests), "manifests")
@@ -134,8 +134,8 @@ def read_manifest_list(location: Location, path: str) -> list[Manifest]:
     return manifests
 
 
-def _known(value: Any) -> int | None:
-    """A number that nothing but the manifest's identity depends on."""
+def _integer_or_none(value: Any) -> int | None:
+    """Return an integer that only identifies the manifest, or None if it is not one."""
     return value if isinstance(value, int) else None
 
 
@@ -147,11 +147,17 @@ def read_manifest(
     location: Location,
     path: str,
 ) -> list[FileEntry]:
-    """The live entries of a manifest. Runs in a child process.
+    """Return the live entries of a manifest. Runs in a child process.
 
-    `statistics` are only read on demand, because they are most of a manifest. Of positional delete files the bounds of
-    the paths always are, which tell what data file is meant. Other bounds of delete files are values of rows that
-    somebody wanted to be gone. Raises TableFormatError where the metadata file lacks its partition spec.
+    Args:
+        specs: Partition specs by id.
+        default_spec_id: The spec of a manifest that names none.
+        statistics: Whether to read column statistics, which are most of a manifest. The path bounds of position delete
+            files are always read, because they identify data files. Other bounds of delete files are never read: they
+            contain values that somebody deleted.
+
+    Raises:
+        TableFormatError: If the metadata file lacks the manifest's partition spec.
     """
     data = location.read(path)
     spec_id = _spec_id(data) if manifest.spec_id is None else manifest.spec_id
@@ -164,7 +170,7 @@ def read_manifest(
 
 
 def _spec_id(data: bytes) -> int | None:
-    """The id of the partition spec that the header of a manifest names."""
+    """Return the id of the partition spec in the header of a manifest."""
     text = avro_header(data).metadata.get("partition-spec-id")
     return None if text is None else int(text)
 
@@ -173,7 +179,7 @@ def _entries(
     data: bytes, manifest: Manifest, spec_id: int, spec: tuple[PartitionField, ...], statistics: bool
 ) -> Iterator[FileEntry]:
     with_statistics = statistics or manifest.content == 1
-    told = _statistics if statistics else _deleted_paths
+    read_statistics = _statistics if statistics else _deleted_paths
     names = _ENTRY_FIELDS | _FILE_FIELDS | (_STATISTICS_FIELDS if with_statistics else {})
     for record in records_by_id(data, names, spec):
         if record["status"] == _DELETED:
@@ -185,10 +191,10 @@ def _entries(
             )
         sequence_number = record.get("sequence_number")
         if sequence_number is None and (manifest.sequence_number == 0 or record["status"] == _ADDED):
-            # Inherited: the number is not known before the commit, the manifest is written before.
+            # Inherited: the manifest is written before the sequence number of its commit is known.
             sequence_number = manifest.sequence_number
         partition = _partition(file.get("partition") or {}, spec)
-        yield _entry(file, spec_id, partition, sequence_number, told(file) if with_statistics else None)
+        yield _entry(file, spec_id, partition, sequence_number, read_statistics(file) if with_statistics else None)
 
 
 def _entry(
@@ -198,7 +204,7 @@ def _entry(
     sequence_number: int | None,
     statistics: Statistics | None,
 ) -> FileEntry:
-    """Raises ValueError for a value of another kind than it has to be."""
+    """Return the entry of a file. Raises ValueError for a value of the wrong kind."""
     referenced, offset, size = map(file.get, _VECTOR_FIELDS)
     content = as_integer(file.get("content") or DATA, "content", minimum=DATA)
     if content > EQUALITY_DELETES:
@@ -222,7 +228,7 @@ def _entry(
 
 
 def _partition(record: Mapping[str, Any], spec: tuple[PartitionField, ...]) -> tuple[Any, ...]:
-    """The raw value of each field of a spec. Raises ValueError where there is none: null would be a guess."""
+    """Return the raw value of each field of a spec. Raises ValueError for a missing value: null would be a guess."""
     values = tuple(record.get(partition_name(index), _MISSING) for index in range(len(spec)))
     if _MISSING not in values:
         return values
@@ -233,7 +239,7 @@ def _partition(record: Mapping[str, Any], spec: tuple[PartitionField, ...]) -> t
 
 
 def _summary(record: Mapping[str, Any]) -> tuple[bytes | None, bytes | None, bool]:
-    # Whether there is a NaN, old writers do not tell; then there may be one.
+    # Old writers do not record whether there is a NaN, so there may be one.
     mixed = record.get("contains_null") is not False or record.get("contains_nan") is True
     return record.get("lower_bound"), record.get("upper_bound"), mixed
 
@@ -243,7 +249,7 @@ def _statistics(file: Mapping[str, Any]) -> Statistics:
 
 
 def _deleted_paths(file: Mapping[str, Any]) -> Statistics | None:
-    """The bounds of the paths in a positional delete file; None where there are none."""
+    """Return the bounds of the paths in a position delete file, or None."""
     if file.get("content") != POSITION_DELETES:
         return None
     lower, upper = (
@@ -254,5 +260,5 @@ def _deleted_paths(file: Mapping[str, Any]) -> Statistics | None:
 
 
 def _mapping(value: Any) -> Mapping[int, Any]:
-    """A map with keys other than text, which Avro has as an array of records."""
+    """Decode a map with keys other than text, which Avro stores as an array of records."""
     return {item["key"]: item["value"] for item in value or ()}

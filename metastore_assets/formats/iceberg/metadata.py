@@ -1,4 +1,4 @@
-"""What the metadata file of an Iceberg table says of schemas, specs and snapshots."""
+"""Schemas, partition specs and snapshots of an Iceberg metadata file."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ class PartitionField:
     name: str
     field_id: int
     source_id: int | None
-    """Field id of the column that the transform is of; None when it is of several, or of none that is told."""
+    """Field id of the source column; None if there are several or none."""
     transform: str
     """`identity`, `void`, `year`, `month`, `day`, `hour`, `bucket`, `truncate`, or `unknown`."""
     width: int | None = None
-    """Of `bucket`: how many buckets there are."""
+    """Number of buckets of a `bucket` transform."""
     source_ids: tuple[int, ...] = field(default=(), repr=False, compare=False)
-    """Field ids of all columns that the transform is of."""
+    """Field ids of all source columns."""
     written: str = field(default="", repr=False, compare=False)
-    """The transform as the table's metadata write it."""
+    """The transform as the metadata file spells it."""
 
 
 @dataclass(frozen=True)
@@ -48,20 +48,20 @@ class IcebergSnapshot:
     schema_id: int | None
     manifest_list: str | None
     manifests: tuple[str, ...]
-    """Paths of manifests, where they are in the metadata file itself (format version 1)."""
+    """Paths of manifests that the metadata file lists itself (format version 1)."""
     is_encrypted: bool
-    """Whether its manifest list is."""
+    """Whether the manifest list is encrypted."""
 
 
 @dataclass(frozen=True)
 class TableMetadata:
-    """What readers need of a metadata file."""
+    """The parts of a metadata file that readers need."""
 
     format_version: int
     location: str
     last_updated_ms: int
     schemas: Mapping[int, Mapping[str, Any]]
-    """The schemas there ever were (as far as they are kept), as JSON, by schema id."""
+    """All recorded schemas as JSON, by schema id."""
     current_schema_id: int
     specs: Mapping[int, tuple[PartitionField, ...]]
     default_spec_id: int
@@ -73,11 +73,11 @@ class TableMetadata:
     """(milliseconds, snapshot id) of each change of the current snapshot, oldest first."""
     properties: Mapping[str, str]
     uuid: str = ""
-    """What tells the table from another at the same place; empty where old writers do not say."""
+    """The table's UUID, which differs for a table recreated at the same place; empty if an old writer recorded none."""
 
 
 def read_metadata(location: Location, path: str) -> TableMetadata:
-    """Parse a metadata file. Raises TableFormatError when it is none, or of a format version without a reader."""
+    """Parse a metadata file. Raises TableFormatError if it is none, or has an unsupported format version."""
     full_path = location.full_path(path)
     raw = read_metadata_json(location, path)
     if "view-uuid" in raw or "current-version-id" in raw:
@@ -129,28 +129,28 @@ def _parse(raw: Mapping[str, Any], version: int) -> TableMetadata:
 def _spec(fields: Sequence[Mapping[str, Any]]) -> tuple[PartitionField, ...]:
     return tuple(
         PartitionField(
-            name=own["name"],
-            field_id=own.get("field-id", _FIRST_PARTITION_ID + index),
-            source_id=source_ids[0] if len(source_ids := _source_ids(own)) == 1 else None,
-            transform=(transform := _transform(own["transform"], len(source_ids))),
-            width=_width(own["transform"]) if transform == "bucket" else None,
+            name=field_json["name"],
+            field_id=field_json.get("field-id", _FIRST_PARTITION_ID + index),
+            source_id=source_ids[0] if len(source_ids := _source_ids(field_json)) == 1 else None,
+            transform=(transform := _transform(field_json["transform"], len(source_ids))),
+            width=_width(field_json["transform"]) if transform == "bucket" else None,
             source_ids=source_ids,
-            written=own["transform"],
+            written=field_json["transform"],
         )
-        for index, own in enumerate(fields)
+        for index, field_json in enumerate(fields)
     )
 
 
-def _source_ids(own: Mapping[str, Any]) -> tuple[int, ...]:
-    ids = own.get("source-ids") or [own.get("source-id")]
+def _source_ids(field_json: Mapping[str, Any]) -> tuple[int, ...]:
+    ids = field_json.get("source-ids") or [field_json.get("source-id")]
     return tuple(source for source in ids if source is not None)
 
 
 def _transform(name: str, sources: int) -> str:
-    """What is known of a transform. Any may be added to the specification: then readers do without."""
+    """Parse a transform. Readers ignore unknown ones, because the specification allows new transforms."""
     match = _TRANSFORM.fullmatch(name.strip())
     kind = "unknown" if match is None else (match[1] or match[2]).lower()
-    # Of the transforms of one column, those of several may have other results.
+    # A transform of several columns may have other results than the same transform of one column.
     return "unknown" if sources != 1 and kind not in ("void", "bucket") else kind
 
 

@@ -1,4 +1,4 @@
-"""Which metadata file of an Iceberg table counts."""
+"""Find the current metadata file of an Iceberg table."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ from metastore_assets.storage.listing import StoredFile
 from metastore_assets.storage.location import Location
 
 METADATA = "metadata"
-"""The folder of a table that holds its metadata files."""
+"""The folder of a table with its metadata files."""
 _NAME = re.compile(r"(?P<stem>.+?)(\.gz)?\.metadata\.json(\.gz)?")
 _MARKS = frozenset({"format-version", "table-uuid", "schema", "schemas"})
-"""Keys of which a metadata file has some beside its location."""
+"""A metadata file has some of these keys beside its location."""
 _NUMBER = re.compile(r"v(\d+)|(\d+)(?:-.*)?")
 _HINTS = ("version-hint.text", "version-hint.txt")
 _VERSIONED = ("v", "w")
-"""Between these sort the names `v1`, `v2`, … of tables without a catalog."""
+"""The names `v1`, `v2`, … of tables without a catalog sort between these two."""
 _PROBED = 10_000
-"""Names among which a metadata file is looked for: those that catalogs number come early among others."""
+"""Number of names that are searched for a metadata file; catalogs number theirs so that they sort early."""
 _TRIED = 3
-"""Files that are read to find out whether they are metadata files."""
+"""Number of files that are read to check whether they are metadata files."""
 
 
 def is_metadata_file(path: str) -> bool:
-    """Whether a path or URI names a metadata file rather than a table's folder."""
+    """Return whether a path or URI names a metadata file rather than a table's folder."""
     return _NAME.fullmatch(path.rpartition("/")[2]) is not None
 
 
 def holds_iceberg(location: Location) -> bool:
-    """Whether a location is a metadata file, or a folder with metadata files.
+    """Return whether a location is a metadata file, or a folder with metadata files.
 
-    Files are read only where their names are not as writers make them.
+    Only files with unusual names are read.
     """
     if is_metadata_file(location.uri):
         return True
@@ -45,19 +45,19 @@ def holds_iceberg(location: Location) -> bool:
 
 
 def holds_iceberg_metadata(location: Location) -> bool:
-    """Whether a folder has metadata files, as far as a few requests tell: what is named like them may be other JSON."""
+    """Return whether a folder seems to have metadata files, by a few requests. Other JSON may have similar names."""
     names = list(islice(location.names(METADATA), _PROBED))
     if len(names) == _PROBED:
         names += islice(location.names(METADATA, *_VERSIONED), _TRIED)
-    found = sorted(islice(filter(is_metadata_file, names), _TRIED), key=lambda name: _version(name) is None)
-    return any(_is_metadata(location, f"{METADATA}/{name}") for name in found)
+    candidates = sorted(islice(filter(is_metadata_file, names), _TRIED), key=lambda name: _version(name) is None)
+    return any(_is_metadata(location, f"{METADATA}/{name}") for name in candidates)
 
 
 def newest_metadata(folder: Location) -> StoredFile:
-    """The metadata file that counts of those in a table's folder, by its path below that.
+    """Return the current metadata file in a table's folder.
 
-    It is the one of the highest version. Of several (two writers without a catalog, or names without a number) it is
-    the one that the version hint names, else the one that was updated last. Raises TableNotFoundError without any.
+    It is the one of the highest version. Several files may qualify (two writers without a catalog, or names without a
+    number); then the version hint decides, or else the latest update time. Raises TableNotFoundError if there is none.
     """
     files = {file.path.rpartition("/")[2]: file for file in folder.files(METADATA)}
     names = [name for name in files if _NAME.fullmatch(name)]
@@ -74,7 +74,7 @@ def newest_metadata(folder: Location) -> StoredFile:
 
 
 def read_metadata_json(location: Location, path: str) -> Mapping[str, Any]:
-    """A metadata file as JSON. Raises TableNotFoundError, or TableFormatError when it is none."""
+    """Read a metadata file as JSON. Raises TableNotFoundError, or TableFormatError if it is none."""
     full_path = location.full_path(path)
     raw = _json(location, path)
     if not isinstance(raw, dict) or not isinstance(raw.get("location"), str):
@@ -115,7 +115,7 @@ def _is_metadata(location: Location, path: str) -> bool:
     try:
         raw = _json(location, path)
     except TableFormatError:
-        # Damaged: then its name decides.
+        # A corrupt candidate is compared by its name.
         return _version(path.rpartition("/")[2]) is not None
     except TableNotFoundError:
         return False

@@ -1,4 +1,4 @@
-"""Data files of Iceberg tables without field ids: which column is which, by the table's name mapping or by position."""
+"""Assign field ids to data files of Iceberg tables that have none, by the table's name mapping or by position."""
 
 from __future__ import annotations
 
@@ -21,49 +21,51 @@ _Tree = tuple["Node", ...]
 
 @dataclass(frozen=True)
 class Node:
-    """A field that files without ids may have."""
+    """A field of a name mapping."""
 
     names: tuple[str, ...]
-    """What it may be called; not asked for where fields go by position."""
+    """The field's possible names; unused if fields are matched by position."""
     id: int | None
     children: _Tree = ()
 
 
 @dataclass(frozen=True)
 class FallbackIds:
-    """Gives field ids to the columns of a file that has none."""
+    """Assigns field ids to the columns of a file that has none."""
 
     nodes: _Tree
     by_position: bool
 
     @cached_property
     def digest(self) -> str:
-        """What tells it from others."""
+        """A digest that identifies the assignment."""
         return hashlib.sha256(repr(self).encode()).hexdigest()[:32]
 
     @classmethod
     def of(cls, metadata: TableMetadata) -> FallbackIds:
-        """By the name mapping among the table's properties, else by position in the oldest schema that is known.
+        """Create the assignment from the table's name mapping, or else from positions in the oldest recorded schema.
 
-        A mapping that has a field's id in another place than the schemas was made for other ids (Hive's migration
-        numbers nested fields in another order than the table gets): it says nothing of this table.
+        A mapping that places a field id elsewhere than the schemas is ignored: it was written for other ids. Hive's
+        migration numbers nested fields differently from the table.
         """
-        places: dict[int | None, set[tuple[int | None, ...]]] = {}
-        for place in (place for schema in metadata.schemas.values() for place in _places(_struct(schema["fields"]))):
-            places.setdefault(place[-1], set()).add(place)
+        field_paths: dict[int | None, set[tuple[int | None, ...]]] = {}
+        for field_path in (
+            field_path for schema in metadata.schemas.values() for field_path in _field_paths(_struct(schema["fields"]))
+        ):
+            field_paths.setdefault(field_path[-1], set()).add(field_path)
         text = metadata.properties.get(NAME_MAPPING)
         if text:
             mapping = tuple(map(_mapped, json.loads(text)))
-            if all(_is_among(place, places.get(place[-1])) for place in _places(mapping)):
+            if all(_is_among(field_path, field_paths.get(field_path[-1])) for field_path in _field_paths(mapping)):
                 return cls(mapping, by_position=False)
         return cls(_positions(metadata.schemas[min(metadata.schemas)]["fields"]), by_position=True)
 
     def matcher(self, kind: str, fields: Sequence[pa.Field], *, positions: bool = True) -> FieldMatcher:
-        """Finds the fields of the table among those of a file of that kind.
+        """Return a matcher of the table's fields in a file of that kind.
 
-        Files that do not have all columns of a table say nothing by `positions`.
+        Files that lack columns of the table cannot be matched by `positions`.
         """
-        # By the specification; that of ORC has an attribute for it, which not all writers set.
+        # As specified. ORC has an attribute for this, which not all writers set.
         longs_are_times = kind == "orc"
         if has_ids(fields) or (self.by_position and not positions):
             return FieldMatcher(by_id=True, longs_are_times=longs_are_times)
@@ -75,7 +77,7 @@ class FallbackIds:
         return _NamedMatcher(dict(self._identified(fields, self.nodes)), top_level, longs_are_times)
 
     def _identified(self, fields: Sequence[pa.Field], nodes: _Tree) -> Iterator[tuple[str, str]]:
-        """The ids there are, with the names that the file has for them."""
+        """Return the ids with their names in the file."""
         for index, field in enumerate(fields):
             node = self._node(field, index, nodes)
             if node is not None:
@@ -90,7 +92,7 @@ class FallbackIds:
 
 
 class _NamedMatcher(FieldMatcher):
-    """Finds fields by the names that one file has for ids; `top_level` are the ids of its columns by name."""
+    """Matches fields by the names that one file has for ids; `top_level` are the ids of its columns by name."""
 
     def __init__(self, names: Mapping[str, str], top_level: Mapping[str, str], longs_are_times: bool) -> None:
         super().__init__(by_id=True, longs_are_times=longs_are_times)
@@ -113,12 +115,12 @@ class _NamedMatcher(FieldMatcher):
 
 
 def has_ids(fields: Sequence[pa.Field]) -> bool:
-    """Whether a file has field ids at all."""
+    """Return whether a file has any field ids."""
     return any(PARQUET_FIELD_ID in (field.metadata or {}) or has_ids(_below(field.type)) for field in fields)
 
 
 def _below(type_: pa.DataType) -> list[pa.Field]:
-    """The fields in a type, those of lists and maps under the names that name mappings have for them."""
+    """Return the child fields of a type, with the names that name mappings use inside lists and maps."""
     if isinstance(type_, pa.BaseExtensionType):
         return _below(type_.storage_type)
     if pa.types.is_struct(type_):
@@ -131,14 +133,14 @@ def _below(type_: pa.DataType) -> list[pa.Field]:
 
 
 def _mapped(entry: Mapping[str, Any]) -> Node:
-    """A node of a name mapping in JSON."""
+    """Decode a node of a name mapping."""
     return Node(tuple(entry["names"]), entry.get("field-id"), tuple(map(_mapped, entry.get("fields") or ())))
 
 
 def _positions(fields: Sequence[Mapping[str, Any]]) -> _Tree:
-    """The columns of a file by position: column number n has the id n, as Iceberg numbers a new table's columns.
+    """Assign ids by position: column number n has the id n, as Iceberg numbers the columns of a new table.
 
-    Inside of a column, too, fields are in the order of their ids.
+    Nested fields are also in the order of their ids.
     """
     by_id = {node.id: node for node in _struct(fields)}
     first = 0 if 0 in by_id else 1
@@ -160,18 +162,19 @@ def _type(type_: Any) -> _Tree:
     return tuple(Node((part,), type_[f"{part}-id"], _type(type_[part])) for part in parts)
 
 
-def _is_among(mapped: tuple[int | None, ...], places: set[tuple[int | None, ...]] | None) -> bool:
-    """Whether a mapping has a field where a schema has it; None in a mapping, and a field that is gone, fit any."""
-    return places is None or any(
-        len(place) == len(mapped) and all(own in (None, known) for own, known in zip(mapped, place, strict=True))
-        for place in places
+def _is_among(mapped: tuple[int | None, ...], field_paths: set[tuple[int | None, ...]] | None) -> bool:
+    """Return whether a mapping has a field where a schema has it. None in a mapping and dropped fields always match."""
+    return field_paths is None or any(
+        len(field_path) == len(mapped)
+        and all(mapped_id in (None, field_id) for mapped_id, field_id in zip(mapped, field_path, strict=True))
+        for field_path in field_paths
     )
 
 
-def _places(nodes: _Tree, above: tuple[int | None, ...] = ()) -> Iterator[tuple[int | None, ...]]:
-    """The ids from a column down to each field."""
+def _field_paths(nodes: _Tree, above: tuple[int | None, ...] = ()) -> Iterator[tuple[int | None, ...]]:
+    """Return the ids on the path from a column to each field."""
     for node in nodes:
-        place = (*above, node.id)
+        field_path = (*above, node.id)
         if node.id is not None:
-            yield place
-        yield from _places(node.children, place)
+            yield field_path
+        yield from _field_paths(node.children, field_path)

@@ -1,4 +1,4 @@
-"""Partitions of an Iceberg table: raw values of manifests as readable text, and as values of the rows."""
+"""Partitions of an Iceberg table: convert raw manifest values to text for keys and to values of rows."""
 
 from __future__ import annotations
 
@@ -22,46 +22,46 @@ from metastore_assets.iso8601 import date_text, timestamp_text
 
 _UNITS: Mapping[str, Any] = {"year": "Y", "month": "M", "day": "D", "hour": "h"}
 _TRANSFORM_TYPES = {"year": pa.int32(), "day": pa.date32(), "bucket": pa.int32()}
-"""Types of the values of transforms, as keys spell them. Months and hours are texts."""
+"""Types of transformed values, as keys spell them. Months and hours are texts."""
 _SUFFIXES = {"year": "-01-01", "month": "-01", "day": ""}
-"""What the text of a period's first day has beyond the text of the period."""
+"""Suffixes that complete the text of a period to the text of its first day."""
 _NAN = math.nan
-"""One object: it is not equal to itself, but tuples that hold it are."""
+"""A single NaN object: NaN does not equal itself, but tuples that hold the same object are equal."""
 _OF_SOURCE_TYPE = ("identity", "truncate")
-"""Transforms whose values are of the type of the column that they are of."""
+"""Transforms whose values have the type of the source column."""
 
 
 @dataclass(frozen=True)
 class Partition:
-    """The partition that a data file is in."""
+    """The partition of a data file."""
 
     key: str
     items: tuple[tuple[str, str | None], ...]
-    """(partition field, text) pairs of the key."""
+    """The (partition field, text) pairs of the key."""
     constants: tuple[tuple[str, Constant], ...]
-    """Field id and value of the top-level columns that are the same in all rows, by identity transforms."""
+    """Field id and value of top-level columns that identity transforms make constant."""
 
     @cached_property
     def constant_texts(self) -> tuple[tuple[str, str | None], ...]:
-        """The constants, in what tells them from others."""
+        """The constants as distinguishable texts."""
         return tuple((field_id, value_text(value)) for field_id, value in self.constants)
 
 
 class Partitions:
-    """The partitions under all specs of a table, each worked out once."""
+    """The partitions of all specs of a table, cached."""
 
     def __init__(self, table: str, metadata: TableMetadata, schema: Mapping[str, Any]) -> None:
         self.specs = metadata.specs
         self._default_spec_id = metadata.default_spec_id
         self._table = table
-        # The types of now first: a value of an older and narrower type is one of the type of now as well.
+        # Current types first: a value of an older, narrower type is also a value of the current type.
         newest_first = sorted(metadata.schemas.items(), reverse=True)
         schemas = [schema, *(older for _, older in newest_first)]
         self._sources: dict[int | None, tuple[str, Any]] = {}
         for path in (path for one in schemas for path in fields_by_id(one["fields"])):
             self._sources.setdefault(path[-1]["id"], (path[-1]["name"], path[-1]["type"]))
         self._paths: dict[int, tuple[str, str]] = {}
-        """Of the columns of all schemas, below structs too: field id and dotted path, as `LeafColumn` has them."""
+        """Field id and dotted path of the columns of all schemas, including fields of structs, as in `LeafColumn`."""
         for path in (path for one in schemas for path in fields_by_id(one["fields"])):
             own = ".".join(str(field["id"]) for field in path), ".".join(field["name"] for field in path)
             self._paths.setdefault(path[-1]["id"], own)
@@ -75,24 +75,26 @@ class Partitions:
         self._known: dict[tuple[int, tuple[Any, ...]], Partition] = {}
 
     def columns(self) -> tuple[str, ...]:
-        """The names of the partition fields of all specs: those of the default spec, then of the others."""
+        """Return the names of the partition fields: those of the default spec, then those of other specs."""
         order = sorted(self.specs, key=lambda spec_id: (spec_id != self._default_spec_id, spec_id))
         fields = [field for spec_id in order for field in self.specs[spec_id] if field.transform != "void"]
         return tuple(dict.fromkeys(field.name for field in fields))
 
     def types(self) -> tuple[tuple[str, pa.DataType], ...]:
-        """Name and type of the values of each partition field, as keys spell them.
+        """Return name and type of the values of each partition field, as keys spell them.
 
-        Days are dates, years and buckets integers. Months (`2024-01`) and hours (`2024-01-31-08`) are texts, and so is
-        what specs do not agree about, or nobody knows the type of.
+        Days are dates; years and buckets are integers. Months (`2024-01`) and hours (`2024-01-31-08`) are texts. A
+        field is also a text if specs disagree about its type or its type is unknown.
         """
-        found: dict[str, set[pa.DataType]] = {name: set() for name in self.columns()}
+        types_by_name: dict[str, set[pa.DataType]] = {name: set() for name in self.columns()}
         for field in (field for spec in self.specs.values() for field in spec if field.transform != "void"):
-            found[field.name].add(_TRANSFORM_TYPES.get(field.transform) or self._type(field) or pa.string())
-        return tuple((name, types.pop() if len(types) == 1 else pa.string()) for name, types in found.items())
+            types_by_name[field.name].add(_TRANSFORM_TYPES.get(field.transform) or self._type(field) or pa.string())
+        return tuple((name, types.pop() if len(types) == 1 else pa.string()) for name, types in types_by_name.items())
 
     def buckets(self) -> tuple[tuple[str, str, int], ...]:
-        """Name, id of the top-level column, and number of buckets of the fields that are that alone, in all specs."""
+        """Return name, id of the top-level column, and bucket count of the fields that are the same bucket in all
+        specs.
+        """
         fields: dict[str, set[PartitionField]] = {}
         for field in (field for spec in self.specs.values() for field in spec if field.transform != "void"):
             fields.setdefault(field.name, set()).add(replace(field, field_id=0))
@@ -103,7 +105,7 @@ class Partitions:
         )
 
     def derived(self, specs: Collection[int]) -> tuple[DerivedColumn, ...]:
-        """Return the partition fields of some specs, with the columns that they are computed from."""
+        """Return the partition fields of some specs, with their source columns."""
         fields = {field: None for spec_id in sorted(specs) for field in self.specs[spec_id]}
         return tuple(
             DerivedColumn(
@@ -117,28 +119,28 @@ class Partitions:
         )
 
     def is_unpartitioned(self, spec_id: int) -> bool:
-        """Whether all files of a spec are in one partition."""
+        """Return whether all files of a spec are in one partition."""
         return all(field.transform == "void" for field in self.specs[spec_id])
 
     def partition(self, spec_id: int, raw: tuple[Any, ...]) -> Partition:
-        """The partition with these raw values, one for each field of the spec."""
-        known = self._known.get((spec_id, raw))
-        if known is None:
-            known = self._known[spec_id, raw] = self._describe(self.specs[spec_id], raw)
-        return known
+        """Return the partition with these raw values, one for each field of the spec."""
+        partition = self._known.get((spec_id, raw))
+        if partition is None:
+            partition = self._known[spec_id, raw] = self._describe(self.specs[spec_id], raw)
+        return partition
 
     def normal(self, spec_id: int, raw: tuple[Any, ...]) -> tuple[Any, ...]:
-        """The raw values such that those of one partition are equal, whichever manifest they are from.
+        """Normalize raw values so that those of one partition are equal, whichever manifest they come from.
 
-        NaN is not, and of a decimal the number of bytes depends on the precision that the column had then.
+        NaN does not equal itself, and the byte length of a decimal depends on the column's precision at that time.
         """
         types = self._variable.get(spec_id)
         return raw if types is None else tuple(map(_normal, raw, types))
 
     def text(self, field: PartitionField, raw: Any) -> str | None:
-        """A raw value as in a partition key: `2024-01-01-08` for an hour, `3` for a bucket; None for null.
+        """Return a raw value as text of a partition key: `2024-01-01-08` for an hour, `3` for a bucket; None for null.
 
-        Of an unknown transform it is what the manifest holds: a number, a text, or bytes in hexadecimal digits.
+        For an unknown transform it is the stored value: a number, a text, or bytes as hexadecimal digits.
         """
         if raw is None:
             return None
@@ -147,11 +149,11 @@ class Partitions:
         return value_text(_typed(raw, self._type(field)))
 
     def bound_item(self, field: PartitionField, bound: bytes) -> tuple[str, str | None] | None:
-        """The pair of a partition key for a value that a manifest list has in binary form; None when in doubt."""
+        """Return the key pair of a binary value in a manifest list, or None if it is uncertain."""
         is_number = field.transform in _UNITS or field.transform == "bucket"
         type_ = pa.int32() if is_number else self._type(field)
         if type_ is None or pa.types.is_floating(type_):
-            return None  # Lists do not always tell of NaN.
+            return None  # Lists do not always record NaN.
         value = decoded(bound, type_)
         if value is None:
             return None
@@ -170,7 +172,7 @@ class Partitions:
         return Partition(encode_partition_key(items), items, constants)
 
     def _type(self, field: PartitionField) -> pa.DataType | None:
-        """The type of a field's values; None when it is that of what manifests hold, or nobody knows any more."""
+        """Return the type of a field's values; None if it is the stored type, or unknown."""
         if field.source_id not in self._sources or field.transform not in _OF_SOURCE_TYPE:
             return None
         name, type_ = self._sources[field.source_id]
@@ -178,7 +180,7 @@ class Partitions:
 
 
 def _period_text(number: int, transform: str) -> str:
-    """The beginning of the ISO 8601 text of a period so many of its kind after 1970."""
+    """Return the start of the ISO 8601 text of a period, given as its number of periods since 1970."""
     if transform == "hour":
         return timestamp_text(number * 3600, "s", "-").removesuffix(":00:00")
     first_day = np.datetime64(number, _UNITS[transform]).astype("datetime64[D]").astype(np.int64)
@@ -196,7 +198,7 @@ def _normal(raw: Any, type_: pa.DataType | None) -> Any:
 
 
 def _typed(raw: Any, type_: pa.DataType | None) -> Constant:
-    """A value of a manifest, in which dates and times are numbers and decimals bytes, as the type that it is of."""
+    """Convert a manifest value to its type. Manifests store dates and times as numbers and decimals as bytes."""
     if raw is None or type_ is None:
         return constant(raw, type_)
     if pa.types.is_decimal(type_):

@@ -1,4 +1,4 @@
-"""From a snapshot of an Iceberg table to its fragments: read manifests, and match delete files with data files."""
+"""Plan the fragments of an Iceberg snapshot: read manifests, and match delete files with data files."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from metastore_assets.formats.iceberg.delete_files import PositionDeletes
 from metastore_assets.formats.iceberg.deletes import DeleteIndex, Deletes
 from metastore_assets.formats.iceberg.equality import EqualityDeletes
 from metastore_assets.formats.iceberg.fragment import IcebergFragmentSource
-from metastore_assets.formats.iceberg.kept_manifests import KeptManifests
 from metastore_assets.formats.iceberg.locations import TableFiles
+from metastore_assets.formats.iceberg.manifest_cache import ManifestCache
 from metastore_assets.formats.iceberg.manifests import (
     DATA,
     EQUALITY_DELETES,
@@ -42,14 +42,14 @@ from metastore_assets.tasks.runner import with_arguments
 _References = tuple[tuple[PositionDeletes, ...], tuple[EqualityDeletes, ...]]
 
 _READ_AT_ONCE = 8
-"""Manifests fetched at a time: most of it is waiting for the store."""
+"""Number of manifests that are fetched at the same time, since most of the time is waiting."""
 _MANIFESTS = 64
-"""Manifests whose entries are asked for at once: not all of them may be of partitions that are meant."""
+"""Number of manifests that are requested together."""
 
 
 @dataclass(frozen=True)
 class Planned:
-    """A fragment, and what the manifests say of its data file and deletes."""
+    """A fragment, with the manifest entry of its data file."""
 
     fragment: Fragment
     entry: FileEntry
@@ -71,10 +71,10 @@ class Planner:
         self._metadata = metadata
         self._state = state
         self._fallback = FallbackIds.of(metadata)
-        self._kept = KeptManifests(cache, files.folder.uri, metadata)
+        self._kept = ManifestCache(cache, files.folder.uri, metadata)
         self.partitions = Partitions(files.name, metadata, state.schema)
         self.specs_in_use = {metadata.default_spec_id} & metadata.specs.keys()
-        """The spec that new files get, and once all fragments were planned those of the files that were read of."""
+        """The spec of new files; after planning also the specs of all files that were considered."""
         self._position_files: dict[tuple[str, int | None], PositionDeletes] = {}
         self._shared: dict[str, _References] = {}
         self._equality_files: dict[str, EqualityDeletes] = {}
@@ -87,7 +87,7 @@ class Planner:
         self._filter = partition_filter.bind(files.name, dict(self.partitions.types()))
 
     def fragments(self, *, statistics: bool = False) -> Iterator[Planned]:
-        """The fragments of the partitions that the filter leaves, in no order."""
+        """Yield the fragments of the partitions that pass the filter, in no order."""
         deletes: list[FileEntry] = []
         data: list[FileEntry] = []
         for entry in self._entries(statistics):
@@ -102,7 +102,7 @@ class Planner:
             yield Planned(fragment, entry, bool(applying.files))
 
     def _entries(self, statistics: bool) -> Iterator[FileEntry]:
-        manifests = [manifest for manifest in self._manifests() if self._may_keep(manifest)]
+        manifests = [manifest for manifest in self._manifests() if self._may_match(manifest)]
         for manifest in manifests:
             if manifest.is_encrypted:
                 raise TableFormatError(f"{self._files.name}: {manifest.path} is encrypted, which has no reader")
@@ -113,30 +113,30 @@ class Planner:
                     yield from self._wanted(metadata_result(outcome))
 
     def _read(self, manifests: Sequence[Manifest], statistics: bool) -> list[Any]:
-        """The entries of each manifest, or why they cannot be read. Those of known ones are without statistics."""
+        """Return the entries of each manifest, or the error of reading it. Cached entries have no statistics."""
         outcomes: list[Any] = [None if statistics else self._kept.get(manifest) for manifest in manifests]
-        new = [place for place, known in enumerate(outcomes) if known is None]
-        places = [self._files.locate(manifest.path) for manifest in manifests]
+        new = [index for index, outcome in enumerate(outcomes) if outcome is None]
+        locations = [self._files.locate(manifest.path) for manifest in manifests]
         read = partial(read_manifest, self.partitions.specs, self._metadata.default_spec_id, statistics)
-        found = IsolatedRunner(threads=_READ_AT_ONCE).outcomes(
+        results = IsolatedRunner(threads=_READ_AT_ONCE).outcomes(
             with_arguments(read),
-            [(manifests[place], *places[place]) for place in new],
-            paths=[places[place][0].full_path(places[place][1]) for place in new],
+            [(manifests[index], *locations[index]) for index in new],
+            paths=[locations[index][0].full_path(locations[index][1]) for index in new],
         )
-        for place, outcome in zip(new, found, strict=True):
-            outcomes[place] = outcome
+        for index, outcome in zip(new, results, strict=True):
+            outcomes[index] = outcome
             if not statistics and not isinstance(outcome, Exception):
-                self._kept.put(manifests[place], outcome)
+                self._kept.put(manifests[index], outcome)
         return outcomes
 
     def _wanted(self, entries: Iterable[FileEntry]) -> Iterator[FileEntry]:
-        """Those that the filter leaves."""
+        """Yield the entries that pass the filter."""
         for entry in entries:
             self.specs_in_use.add(entry.spec_id)
             partition = self.partitions.normal(entry.spec_id, entry.partition)
-            own = entry if partition is entry.partition else entry._replace(partition=partition)
-            if own.content != DATA or self._keeps(own):
-                yield own
+            normalized = entry if partition is entry.partition else entry._replace(partition=partition)
+            if normalized.content != DATA or self._keeps(normalized):
+                yield normalized
 
     def _manifests(self) -> list[Manifest]:
         snapshot = self._state.snapshot
@@ -150,8 +150,8 @@ class Planner:
                 return cast(list[Manifest], run_isolated(read_manifest_list, location.full_path(path), location, path))
         return [Manifest(path, None, 0, 0, None) for path in snapshot.manifests]
 
-    def _may_keep(self, manifest: Manifest) -> bool:
-        """Whether a manifest may hold anything that the filter leaves: not when all of it is in another partition."""
+    def _may_match(self, manifest: Manifest) -> bool:
+        """Return whether a manifest may contain entries that pass the filter."""
         spec = self.partitions.specs.get(manifest.spec_id) if manifest.spec_id is not None else None
         if not self._filter.patterns or manifest.content != 0 or not spec or manifest.partitions is None:
             return True
@@ -203,7 +203,7 @@ class Planner:
         )
 
     def _references(self, deletes: Deletes) -> _References:
-        """What a worker needs to know of the deletes: one value for all the data files that they apply to."""
+        """Return the deletes in the form that workers need, shared by all data files with the same deletes."""
         if deletes.digest not in self._shared:
             by_value = [file for file in deletes.files if file.content == EQUALITY_DELETES]
             by_position = [file for file in deletes.files if file.content != EQUALITY_DELETES]
@@ -232,7 +232,7 @@ class Planner:
         return self._equality_files[entry.path]
 
     def _key(self, entry: FileEntry, field_id: int) -> pa.Field:
-        """A column that rows are deleted by: of the schema that is meant, else of the last one that had it."""
+        """Return a key column of an equality delete: from the planned schema, else from the last schema that had it."""
         newest_first = [self._metadata.schemas[one] for one in sorted(self._metadata.schemas, reverse=True)]
         for schema in (self._state.schema, *newest_first):
             for path in fields_by_id(schema["fields"]):

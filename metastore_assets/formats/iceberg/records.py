@@ -1,4 +1,4 @@
-"""Records of Avro files whose fields are known by the ids in their schema, whatever they are named there."""
+"""Read Avro records by the field ids in their schema, whatever the fields are named."""
 
 from __future__ import annotations
 
@@ -15,29 +15,29 @@ _UNWANTED = "unwanted_"
 def records_by_id(
     data: bytes, names: Mapping[int, str], spec: tuple[PartitionField, ...] = ()
 ) -> Iterator[dict[str, Any]]:
-    """The records of an Avro file with their fields named by id, without those that are not asked for."""
+    """Yield the records of an Avro file with fields named by id, without unrequested fields."""
 
-    def schemas(own: Any) -> tuple[Any, Any]:
-        written = _named(own, _Naming(names, spec))
+    def schemas(field: Any) -> tuple[Any, Any]:
+        written = _named(field, _Naming(names, spec))
         return written, _pruned(written)
 
     return avro_records(data, schemas)
 
 
 def partition_name(index: int) -> str:
-    """What the field of a partition spec at that place is called in records."""
+    """Return the name, in records, of the partition field at a position of the spec."""
     return f"partition_{index}"
 
 
 @dataclass(frozen=True)
 class _Naming:
-    """What the fields of a record are called here."""
+    """The names of a record's fields."""
 
     names: Mapping[int, str]
     spec: tuple[PartitionField, ...]
 
     def of(self, fields: Sequence[Mapping[str, Any]]) -> list[str]:
-        """A name for each field of a record: by its id, without one by its own name unless another has that id."""
+        """Return a name for each field: by its id, or else its own name unless another field has that id."""
         by_id = [self._by_id(field["field-id"]) if "field-id" in field else None for field in fields]
         names = []
         for index, (field, name) in enumerate(zip(fields, by_id, strict=True)):
@@ -48,7 +48,7 @@ class _Naming:
         return names
 
     def below(self, name: str) -> _Naming:
-        """The naming inside a field."""
+        """Return the naming inside a field."""
         if name != "partition":
             return self
         return _PartitionNaming({}, self.spec)
@@ -60,27 +60,29 @@ class _Naming:
         return name if name in self.names.values() else None
 
     def _otherwise(self, name: str, index: int) -> str:
-        return name if name in ("key", "value") else f"{_UNWANTED}{index}"  # Of a map.
+        return name if name in ("key", "value") else f"{_UNWANTED}{index}"  # The key and value of a map.
 
 
 class _PartitionNaming(_Naming):
     def _by_id(self, field_id: int) -> str | None:
-        return next((partition_name(place) for place, own in enumerate(self.spec) if own.field_id == field_id), None)
+        return next(
+            (partition_name(index) for index, field in enumerate(self.spec) if field.field_id == field_id), None
+        )
 
     def _by_name(self, name: str, index: int, others_have_ids: bool) -> str | None:
-        found = [place for place, own in enumerate(self.spec) if own.name == name]
-        if not found and not others_have_ids and index < len(self.spec):
-            found = [index]
-        return partition_name(found[0]) if found else None
+        matches = [index for index, field in enumerate(self.spec) if field.name == name]
+        if not matches and not others_have_ids and index < len(self.spec):
+            matches = [index]
+        return partition_name(matches[0]) if matches else None
 
     def _otherwise(self, name: str, index: int) -> str:
         return f"{_UNWANTED}{index}"
 
 
 def _named(type_: Any, naming: _Naming) -> Any:
-    """An Avro type with other names of fields.
+    """Rename the fields of an Avro type.
 
-    Logical types are left out: what they make of a value does not hold all values there are.
+    Logical types are removed, because their Python values do not cover all stored values.
     """
     if isinstance(type_, list):
         return [_named(one, naming) for one in type_]
@@ -100,7 +102,7 @@ def _named(type_: Any, naming: _Naming) -> Any:
 
 
 def _pruned(type_: Any) -> Any:
-    """An Avro type without the fields that are not asked for."""
+    """Remove unrequested fields from an Avro type."""
     if isinstance(type_, list):
         return [_pruned(one) for one in type_]
     if not isinstance(type_, dict):

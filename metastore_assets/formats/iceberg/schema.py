@@ -43,16 +43,15 @@ _WELL_KNOWN_BINARY = re.compile(r"(geometry|geography)(\(.*\))?")
 
 
 def arrow_schema(table: str, schema: Mapping[str, Any]) -> pa.Schema:
-    """A schema of a metadata file as Arrow. Every field is nullable: a file may be older than the field.
+    """Convert a schema to Arrow. Every field is nullable, because a file may be older than the field.
 
-    Raises TableFormatError that names a column of a type that has no reader.
+    Raises TableFormatError naming a column of an unsupported type.
     """
     return pa.schema([_field(table, field, "") for field in schema["fields"]])
 
 
 def fields_by_id(fields: Any, path: tuple[Mapping[str, Any], ...] = ()) -> Iterator[tuple[Mapping[str, Any], ...]]:
-    """Each field of a JSON schema's struct that is not below a list or a map, with all fields above it, outermost
-    first."""
+    """Yield the path to each field of a JSON schema's struct, outermost field first, except below lists and maps."""
     for field in fields:
         yield (*path, field)
         type_ = field["type"]
@@ -61,7 +60,7 @@ def fields_by_id(fields: Any, path: tuple[Mapping[str, Any], ...] = ()) -> Itera
 
 
 def arrow_field(table: str, path: tuple[Mapping[str, Any], ...]) -> pa.Field:
-    """The top-level field of a path of `fields_by_id`, with nothing in it but the path."""
+    """Return the top-level field of a path of `fields_by_id`, pruned to that path."""
     field = _field(table, path[-1], "")
     for above in reversed(path[:-1]):
         field = _annotated(table, above, pa.field(above["name"], pa.struct([field])))
@@ -110,7 +109,7 @@ def _identified(field: pa.Field, field_id: int) -> pa.Field:
 
 
 def primitive_type(table: str, column: str, name: str) -> pa.DataType:
-    """The Arrow type of one of Iceberg's primitive types, by the name that metadata have for it."""
+    """Return the Arrow type of a primitive Iceberg type, by its name in metadata."""
     if name in _PRIMITIVES:
         return _PRIMITIVES[name]
     decimal, fixed = _DECIMAL.fullmatch(name), _FIXED.fullmatch(name)
@@ -124,7 +123,7 @@ def primitive_type(table: str, column: str, name: str) -> pa.DataType:
 
 
 def default_value(value: Any, type_: pa.DataType) -> Constant:
-    """A value in Iceberg's JSON single-value form. Raises whatever tells that it is none of the type."""
+    """Decode a value in Iceberg's JSON single-value form. Raises an error if it does not fit the type."""
     if value is None:
         return pa.nulls(1, type_)
     if pa.types.is_struct(type_):
@@ -149,7 +148,7 @@ def _joined(values: Sequence[Any], type_: pa.DataType) -> pa.Array:
 
 
 def _plain(value: Any, type_: pa.DataType) -> Any:
-    """What Arrow takes for a value that is no struct, list or map."""
+    """Return a value that is no struct, list or map in a form that Arrow accepts."""
     if pa.types.is_decimal(type_):
         return Decimal(value)
     if type_ == pa.uuid():

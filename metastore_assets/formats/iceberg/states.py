@@ -1,4 +1,4 @@
-"""Which state of an Iceberg table is meant: the newest, or that of a branch, a tag, a snapshot or a time."""
+"""Resolve the requested state of an Iceberg table: the newest, or that of a branch, tag, snapshot or time."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from metastore_assets.formats.time_travel import parse_timestamp, state_not_foun
 
 @dataclass(frozen=True)
 class State:
-    """The state of a table that is meant."""
+    """A resolved state of a table."""
 
     snapshot: IcebergSnapshot | None
-    """None when the table has never had rows."""
+    """None if the table has never had rows."""
     schema: Mapping[str, Any]
     committed_at: datetime
 
     @property
     def id(self) -> str:
-        """The snapshot id as text; empty when there is no snapshot."""
+        """The snapshot id as text; empty without a snapshot."""
         return "" if self.snapshot is None else str(self.snapshot.id)
 
 
 def resolve_state(name: str, metadata: TableMetadata, at: str | None) -> State:
-    """The state that `at` names: a branch, a tag, a snapshot id, or a time in the history of the branch `main`.
+    """Return the state that `at` names: a branch, a tag, a snapshot id, or a time in the history of the branch `main`.
 
-    Without `at` it is the table as it is now. `name` is of the table, for SnapshotNotFoundError.
+    Without `at` it is the current state. `name` is the table's name in SnapshotNotFoundError.
     """
     if at is None:
         return _head(name, metadata)
@@ -51,27 +51,27 @@ def resolve_state(name: str, metadata: TableMetadata, at: str | None) -> State:
     return _state(name, metadata, max(before, key=lambda entry: entry[0])[1], at)
 
 
-def history_change_since(metadata: TableMetadata, state: State, former: SnapshotReference) -> HistoryChange:
-    """How a table came from a former state to another one, by the snapshots that its metadata still have.
+def history_change_since(metadata: TableMetadata, state: State, previous: SnapshotReference) -> HistoryChange:
+    """Return how a table's history changed since an earlier state, by the recorded snapshots.
 
-    A snapshot without a parent is not the first of a table: some writers take parents away that they remove.
+    A snapshot without a parent need not be the first: some writers remove the parent when they expire it.
     """
-    if state.id == former.id:
+    if state.id == previous.id:
         return "metadata changed"
-    if former.committed_at is None or not former.id.isdecimal():
-        return None  # It had no snapshot, or was in another format.
+    if previous.committed_at is None or not previous.id.isdecimal():
+        return None  # The table had no snapshot, or another format.
     line = list(_ancestors(metadata, None if state.snapshot is None else state.snapshot.id))
-    if any(str(snapshot.id) == former.id for snapshot in line):
+    if any(str(snapshot.id) == previous.id for snapshot in line):
         return None
-    # It may also have been removed since: then its time tells whether the snapshot was there before.
-    is_former = bool(line) and _time(line[0].timestamp_ms) <= former.committed_at
-    return "rolled back" if is_former or int(former.id) in metadata.snapshots or not line else None
+    # The snapshot may also have expired; its time then tells whether it was part of the history.
+    is_previous = bool(line) and _time(line[0].timestamp_ms) <= previous.committed_at
+    return "rolled back" if is_previous or int(previous.id) in metadata.snapshots or not line else None
 
 
 def _head(name: str, metadata: TableMetadata) -> State:
     current = metadata.current_snapshot_id
     snapshot = None if current is None else _snapshot(name, metadata, current, "the current one")
-    # A column that is added, renamed or dropped is a commit without a snapshot.
+    # Adding, renaming or dropping a column is a commit without a snapshot.
     return State(snapshot, _schema(name, metadata, None), _time(metadata.last_updated_ms))
 
 
@@ -88,8 +88,8 @@ def _snapshot(name: str, metadata: TableMetadata, snapshot_id: int, at: str) -> 
 
 
 def _not_found(name: str, metadata: TableMetadata, at: str) -> TableNotFoundError:
-    known = [*metadata.refs, *metadata.snapshots]
-    return state_not_found(name, at, "a branch, a tag, a snapshot id or a time may be named, of which there are", known)
+    names = [*metadata.refs, *metadata.snapshots]
+    return state_not_found(name, at, "a branch, a tag, a snapshot id or a time may be named, of which there are", names)
 
 
 def _schema(name: str, metadata: TableMetadata, schema_id: int | None) -> Mapping[str, Any]:
@@ -102,17 +102,17 @@ def _schema(name: str, metadata: TableMetadata, schema_id: int | None) -> Mappin
 def _history(metadata: TableMetadata) -> Sequence[tuple[int, int]]:
     if metadata.snapshot_log:
         return metadata.snapshot_log
-    # The log is optional: the ancestors of the current snapshot say the same.
+    # The log is optional; the ancestors of the current snapshot contain the same.
     return [(snapshot.timestamp_ms, snapshot.id) for snapshot in _ancestors(metadata, metadata.current_snapshot_id)]
 
 
 def _ancestors(metadata: TableMetadata, current: int | None) -> Iterator[IcebergSnapshot]:
-    """A snapshot and those before it, as far as there are entries of them, newest first."""
-    seen = set()
+    """Yield a snapshot and its recorded ancestors, newest first."""
+    visited = set()
     while current is not None and current in metadata.snapshots:
-        if current in seen:
+        if current in visited:
             raise ValueError(f"the snapshot {current} is its own ancestor")
-        seen.add(current)
+        visited.add(current)
         yield metadata.snapshots[current]
         current = metadata.snapshots[current].parent_id
 

@@ -1,4 +1,4 @@
-"""Iceberg tables: the metadata file and manifests say which files are live; workers apply the deletes."""
+"""Iceberg tables: metadata files and manifests list the live files; workers apply the deletes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from metastore_assets.storage.location_policy import LocationPolicy, table_locat
 
 
 class IcebergFormat(TableFormat):
-    """An Iceberg table by its folder, or by a metadata file."""
+    """An Iceberg table, located by its folder or by a metadata file."""
 
     def __init__(self, table: TableConfig, cache: MetadataCache) -> None:
         self._cache = cache
@@ -38,37 +38,37 @@ class IcebergFormat(TableFormat):
         self._uuid_key = cache_key("iceberg table", table.uri)
 
     def snapshot_id(self) -> str:
-        """The id of the snapshot that is meant; empty for a table that never had rows."""
+        """Return the id of the requested snapshot; empty for a table that never had rows."""
         return self.current().id
 
     def current(self) -> SnapshotReference:
-        """Snapshot and time, from a listing and the metadata file.
+        """Return the snapshot's id and time, from a listing and the metadata file.
 
-        The time is that of the last change of the table, of its schema as well; of an earlier state or another
-        branch, that of its snapshot.
+        The time is that of the last change of the table, schema changes included. For an earlier state or another
+        branch it is the time of the snapshot.
         """
         with self._explained():
             location, file = self._file()
-            # A metadata file may hold thousands of snapshots, and does not change.
+            # Cache the answer, because a metadata file may hold thousands of snapshots and is immutable.
             key = cache_key("iceberg state", location.uri, self._table.at, *file)
-            known = self._cache.get(key, _decoded)
-            if known is None:
+            reference = self._cache.get(key, _decoded)
+            if reference is None:
                 state = self._load(file)[3]
-                known = SnapshotReference(state.id, state.committed_at)
-                self._cache.put(key, json.dumps([known.id, state.committed_at.isoformat()]).encode())
-        return known
+                reference = SnapshotReference(state.id, state.committed_at)
+                self._cache.put(key, json.dumps([reference.id, state.committed_at.isoformat()]).encode())
+        return reference
 
-    def history_change(self, former: SnapshotReference, now: SnapshotReference) -> HistoryChange:
-        """By the table's own id and the ancestors of the snapshot, from the metadata file, which is read again."""
+    def history_change(self, previous: SnapshotReference, now: SnapshotReference) -> HistoryChange:
+        """Compare the table's UUID and the snapshot's ancestors, from the metadata file."""
         with self._explained():
             metadata, state = self._load()[2:]
-        known = self._cache.get(self._uuid_key, bytes.decode)
-        if known and metadata.uuid and known != metadata.uuid:
+        reference = self._cache.get(self._uuid_key, bytes.decode)
+        if reference and metadata.uuid and reference != metadata.uuid:
             return "recreated"
-        return history_change_since(metadata, state, former) if state.id == now.id else None
+        return history_change_since(metadata, state, previous) if state.id == now.id else None
 
     def snapshot(self) -> Snapshot:
-        """The state that is meant, from the metadata file, the manifest list, and all manifests that are new."""
+        """Return the requested state, from the metadata file, the manifest list, and all new manifests."""
         with self._explained():
             location_policy, folder, metadata, state = self._load()
             planner = Planner(
@@ -89,32 +89,34 @@ class IcebergFormat(TableFormat):
             )
 
     def partition_columns(self) -> tuple[str, ...]:
-        """By the metadata of a snapshot."""
+        """Return the partition columns of the current snapshot."""
         return self.snapshot().partition_columns
 
     def bounds(self, snapshot: Snapshot, column: str) -> pa.Table:
-        """What manifests say of a leaf column. They are read again: planning does not keep it, for it is most of them.
+        """Return the manifests' bounds of a leaf column. Manifests are read again, because the cache omits statistics.
 
-        Counts are exact without deletes; minimum and maximum are bounds. Below lists and maps nothing is known.
+        Counts are exact without deletes; minimum and maximum are bounds. Columns below lists and maps have none.
         """
         path = column_path(snapshot.schema, column)
-        found: dict[str, FragmentBounds] = {}
+        bounds_by_id: dict[str, FragmentBounds] = {}
         with self._explained():
             location_policy, folder, metadata, state = self._load()
             if state.id != snapshot.id:
-                # The table has gone on since.
+                # The table has changed since.
                 state = resolve_state(self._table.uri, metadata, snapshot.id or None)
             planner = Planner(
                 self._files(location_policy, folder, metadata, state), metadata, state, self._filter, self._cache
             )
             for planned in planner.fragments(statistics=True) if snapshot.id else ():
-                found[planned.fragment.id] = fragment_bounds(path, planned.entry, has_deletes=planned.has_deletes)
+                bounds_by_id[planned.fragment.id] = fragment_bounds(
+                    path, planned.entry, has_deletes=planned.has_deletes
+                )
         return bounds_table(
-            snapshot, column, (found.get(fragment.id, FragmentBounds()) for fragment in snapshot.fragments)
+            snapshot, column, (bounds_by_id.get(fragment.id, FragmentBounds()) for fragment in snapshot.fragments)
         )
 
     def _file(self) -> tuple[Location, StoredFile]:
-        """The table's location, and the metadata file below or at it. Raises OSError."""
+        """Return the table's location, and the metadata file at or below it. Raises OSError."""
         location = table_location(self._table)
         if not is_metadata_file(location.uri):
             return location, newest_metadata(location)
@@ -124,7 +126,7 @@ class IcebergFormat(TableFormat):
             raise TableNotFoundError(f"{location.uri} does not exist") from error
 
     def _load(self, file: StoredFile | None = None) -> tuple[LocationPolicy, Location, TableMetadata, State]:
-        """How far the table reaches, its folder, its metadata (those in that file) and the state that is meant."""
+        """Return the location policy, the folder, the metadata and the requested state of the table."""
         location, file = (table_location(self._table), file) if file else self._file()
         path = file.path
         metadata = read_metadata(location, path)
@@ -135,12 +137,12 @@ class IcebergFormat(TableFormat):
             return location_policy, folder, metadata, resolve_state(self._table.uri, metadata, self._table.at)
 
     def _around(self, file: Location, metadata: TableMetadata) -> tuple[LocationPolicy, Location]:
-        """What a metadata file says of where its table is. The table's own store is the one that the file is in."""
+        """Return the location policy and the folder of a table that is located by a metadata file."""
         parent = file.folder
         if parent.uri.endswith(f"/{METADATA}"):
             folder = parent.folder
             return LocationPolicy.of(self._table, folder), folder
-        # Metadata files may be kept elsewhere; then the recorded location is all there is.
+        # Metadata files may be stored elsewhere; then only the recorded location identifies the folder.
         location_policy = LocationPolicy.of(self._table, parent)
         location, path = location_policy.resolve(metadata.location)
         return location_policy, location.below(path)

@@ -12,8 +12,8 @@ import pytest
 
 from metastore_assets.config import TableConfig
 from metastore_assets.formats import open_table_format
-from metastore_assets.formats.iceberg.equality import KEPT
-from metastore_assets.formats.iceberg.kept_rows import KeptRows
+from metastore_assets.formats.iceberg.equality import DELETE_ROWS
+from metastore_assets.formats.iceberg.delete_row_cache import DeleteRowCache
 from metastore_assets.storage.object_store import open_object_store
 from tests.formats.iceberg.writer import IcebergWriter, column
 from tests.formats.oracle import read_columns
@@ -36,7 +36,7 @@ def test_upserts_read_each_file_of_deletes_once(tmp_path: Path, s3_options: dict
     for path in writer.folder.rglob("*"):
         if path.is_file():
             obstore.put(store, f"{prefix}/{path.relative_to(writer.folder)}", path.read_bytes())
-    KEPT.clear()
+    DELETE_ROWS.clear()
     with counted(s3_options["aws_endpoint"]) as seen:
         config = TableConfig(
             name="t", uri=writer.location, storage_options={**s3_options, "aws_endpoint": seen.endpoint}
@@ -65,7 +65,7 @@ def test_what_was_asked_for_last_is_kept() -> None:
         read.append(name)
         return [pa.array(range(rows), pa.int64())]
 
-    kept = KeptRows(80)
+    kept = DeleteRowCache(80)
     for name, rows in [("a", 4), ("b", 4), ("a", 4), ("c", 4), ("a", 4), ("b", 4), ("d", 11), ("d", 11), ("b", 4)]:
         (values,) = kept.get(name, lambda name=name, rows=rows: reader(name, rows))  # type: ignore[misc]
         assert values.to_pylist() == list(range(rows))

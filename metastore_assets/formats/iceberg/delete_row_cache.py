@@ -1,4 +1,4 @@
-"""Rows of delete files, kept by a process for the fragments that it reads next: one delete file applies to many."""
+"""A process-wide cache of rows of delete files, because one delete file applies to many fragments."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import pyarrow as pa
 Columns = Sequence[pa.Array]
 
 
-class KeptRows:
-    """Columns by a key that stands for their content, up to so many bytes: those that were asked for last."""
+class DeleteRowCache:
+    """A least-recently-used cache of columns with a limit in bytes. The keys identify the content."""
 
     def __init__(self, most_bytes: int) -> None:
         self._most_bytes = most_bytes
@@ -21,7 +21,7 @@ class KeptRows:
         self._lock = threading.Lock()
 
     def get(self, key: Hashable, read: Callable[[], Columns]) -> Columns:
-        """The columns; read, where they are not there. Raises what `read` raises."""
+        """Return the columns, reading them if they are not cached. Raises what `read` raises."""
         with self._lock:
             if key in self._kept:
                 self._kept.move_to_end(key)
@@ -37,7 +37,7 @@ class KeptRows:
         return columns
 
     def clear(self) -> None:
-        """Let go of all."""
+        """Remove all entries."""
         with self._lock:
             self._kept.clear()
             self._bytes = 0

@@ -1,4 +1,4 @@
-"""What was read in manifests, to be kept and understood again: no manifest changes once it is written."""
+"""A cache of the entries of manifests. A manifest never changes once it is written."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from metastore_assets.formats.iceberg.metadata import TableMetadata
 from metastore_assets.formats.metadata_cache import MetadataCache, cache_key
 
 
-class KeptManifests:
-    """The entries of a table's manifests, as far as they are known.
+class ManifestCache:
+    """The cached entries of a table's manifests.
 
-    A manifest is told from others by its path and length, by the commit that added it and by the table: one that is
-    made again where another lay has other manifests.
+    A manifest is identified by path, length, the commit that added it, and the table. A table that is recreated at the
+    same place has other manifests.
     """
 
     def __init__(self, cache: MetadataCache, table: str, metadata: TableMetadata) -> None:
-        """`table` is the location of its folder."""
+        """Create the cache of the table whose folder is at `table`."""
         self._cache = cache
-        # The specs, too, decide on what is read.
+        # The entries also depend on the partition specs.
         self._table = [table, metadata.uuid, metadata.default_spec_id, repr(sorted(metadata.specs.items()))]
 
     def get(self, manifest: Manifest) -> list[FileEntry] | None:
-        """The entries of a manifest, without statistics of data files; None where they are not known."""
+        """Return the entries of a manifest, without statistics of data files, or None if they are not cached."""
         return None if manifest.length is None else self._cache.get(self._key(manifest), _decoded)
 
     def put(self, manifest: Manifest, entries: Sequence[FileEntry]) -> None:
-        """Keep the entries of a manifest."""
+        """Cache the entries of a manifest."""
         if manifest.length is not None:
             self._cache.put(self._key(manifest), _encoded(entries))
 
@@ -59,7 +59,7 @@ def _entry(record: FileEntry) -> FileEntry:
 
 
 def _pairs(statistics: Statistics | None) -> list[list[tuple[int, Any]]] | None:
-    """Maps with keys other than text, which JSON does not have."""
+    """Encode a map as pairs, because JSON has text keys only."""
     return None if statistics is None else [list(one.items()) for one in statistics]
 
 
