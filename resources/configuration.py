@@ -11,7 +11,7 @@ from dagster import get_dagster_logger
 
 from metastore_assets.checks.entries import load_checked_config, read_checked_config, validate_checks
 from metastore_assets.config import MetastoreConfig, config_path
-from metastore_assets.databases import Members, look, with_members
+from metastore_assets.databases import DatabaseListing, expand_databases, list_databases
 from metastore_assets.errors import ConfigError
 from metastore_assets.messages import without_secrets
 from metastore_assets.resources.s3 import with_credentials
@@ -39,7 +39,7 @@ class Configuration:
     """Access to S3, where the configuration itself has none."""
     spark: SparkLike | None = field(default=None, repr=False)
     """The session of runs; None: one with the settings under `spark`."""
-    members: tuple[Members, ...] | None = field(default=None, repr=False)
+    members: tuple[DatabaseListing, ...] | None = field(default=None, repr=False)
     """Which tables whole databases have, as it was seen when definitions were loaded; None: not looked at."""
 
     @classmethod
@@ -67,27 +67,27 @@ class Configuration:
             return self
         shown = self.shown()
         try:
-            members = look(self.now(), _PATIENCE) if shown.databases else ()
+            members = list_databases(self.now(), _PATIENCE) if shown.databases else ()
         except ConfigError as error:
-            members = tuple(Members(database.key, failure=str(error)) for database in shown.databases)
-        for one in with_members(shown, members)[1]:
+            members = tuple(DatabaseListing(database.key, failure=str(error)) for database in shown.databases)
+        for one in expand_databases(shown, members)[1]:
             get_dagster_logger("metastore").warning("%s", without_secrets(str(one)))
         return replace(self, members=members)
 
     def shown(self) -> MetastoreConfig:
         """Return the configuration with `${VAR}` for values of the environment, to be displayed. Raises ConfigError."""
         if self.given is None:
-            return self._with_members(read_checked_config(self.file).locate())
+            return self._expanded(read_checked_config(self.file).locate())
         validate_checks(self.given)
-        return self._with_members(self.given.locate())
+        return self._expanded(self.given.locate())
 
     def now(self) -> MetastoreConfig:
         """Return the configuration with the values of variables. Raises ConfigError, also if a variable is not set."""
         resolved = self.given.resolve() if self.given else load_checked_config(self.file)
-        return self._with_members(with_credentials(resolved, self.s3))
+        return self._expanded(with_credentials(resolved, self.s3))
 
-    def _with_members(self, config: MetastoreConfig) -> MetastoreConfig:
-        return with_members(config, self.members)[0] if self.members else config
+    def _expanded(self, config: MetastoreConfig) -> MetastoreConfig:
+        return expand_databases(config, self.members)[0] if self.members else config
 
     @contextmanager
     def session(self, now: MetastoreConfig) -> Iterator[Callable[[], "SparkSession"]]:

@@ -23,7 +23,7 @@ from metastore_assets.assets.secrets import telling_no_secrets
 from metastore_assets.assets.translator import MetastoreTranslator
 from metastore_assets.config import DatabaseConfig, SensorStatus
 from metastore_assets.config.file import table_name_for
-from metastore_assets.databases import Members, look
+from metastore_assets.databases import DatabaseListing, list_databases
 from metastore_assets.errors import ConfigError, TableFormatError
 from metastore_assets.messages import join_names, without_secrets
 from metastore_assets.report.markdown import code_markdown
@@ -64,13 +64,13 @@ def database_sensor(
     """The sensor of one database. A tick lists it, by one request or a few, and asks for no run: tables that come have
     sensors of their own once they are loaded."""
     key = database.key
-    asking = Asking[tuple[Members, ...]]()
+    asking = Asking[tuple[DatabaseListing, ...]]()
     loaded = {place for one in configuration.members or () if one.key == key for place in _places(one)}
 
-    def members(told: Callable[[str], None]) -> tuple[Members, ...]:
+    def members(told: Callable[[str], None]) -> tuple[DatabaseListing, ...]:
         told(f"the database {key}")
         now = configuration.now()
-        return look(now.model_copy(update={"databases": [one for one in now.databases if one.key == key]}))
+        return list_databases(now.model_copy(update={"databases": [one for one in now.databases if one.key == key]}))
 
     @sensor(
         name=name,
@@ -92,7 +92,7 @@ def database_sensor(
         if decision.asks:
             context.log.info(reason)
             reason = f"{reason}; {_reload(context)}"
-        gone = sorted({name for one in found for name in one.gone})
+        gone = sorted({name for one in found for name in one.dropped})
         if gone:
             reason = f"{reason}; gone, and kept as they were: {join_names(gone)}"
         return SensorResult(skip_reason=SkipReason(reason), cursor=decision.asked.to_json())
@@ -100,8 +100,8 @@ def database_sensor(
     return tables
 
 
-def _places(members: Members) -> set[str]:
-    return {*members.tables, *members.gone}
+def _places(members: DatabaseListing) -> set[str]:
+    return {*members.tables, *members.dropped}
 
 
 def _reload(context: SensorEvaluationContext) -> str:

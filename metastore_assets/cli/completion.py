@@ -42,12 +42,16 @@ def table_names(context: click.Context, parameter: click.Parameter, incomplete: 
 
 def _of_databases(context: click.Context) -> list[str]:
     """What is known of databases without asking their catalogs, which may take long."""
-    from metastore_assets.databases import remember, with_members
+    from metastore_assets.databases import expand_databases, recorded_listings
 
     config = _local_config(context)
     if config is None:
         return []
-    return [table.name for table in with_members(config, remember(config))[0].tables if table.database is not None]
+    return [
+        table.name
+        for table in expand_databases(config, recorded_listings(config))[0].tables
+        if table.database is not None
+    ]
 
 
 def column_name(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:

@@ -35,10 +35,10 @@ def with_databases(config: MetastoreConfig) -> tuple[MetastoreConfig, bool]:
     """
     if not config.databases:
         return config, True
-    from metastore_assets.databases import look, with_members
+    from metastore_assets.databases import expand_databases, list_databases
 
-    members = look(config)
-    found, left_out = with_members(config, members)
+    members = list_databases(config)
+    found, left_out = expand_databases(config, members)
     for one in left_out:
         note(str(one))
     for table in found.tables:

@@ -1,6 +1,13 @@
-"""Whole databases of a configuration: which tables they have now, and which they had when they were last looked at."""
+"""Whole databases of a configuration: which tables their catalogs list now, or listed last."""
 
-from metastore_assets.databases.looking import Members, look, remember
-from metastore_assets.databases.naming import LeftOut, find_table, with_members
+from metastore_assets.databases.expansion import SkippedTable, expand_databases, find_table
+from metastore_assets.databases.listing import DatabaseListing, list_databases, recorded_listings
 
-__all__ = ["LeftOut", "Members", "find_table", "look", "remember", "with_members"]
+__all__ = [
+    "DatabaseListing",
+    "SkippedTable",
+    "expand_databases",
+    "find_table",
+    "list_databases",
+    "recorded_listings",
+]

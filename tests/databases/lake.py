@@ -46,7 +46,7 @@ class Lake:
 
     def publish(self, name: str) -> None:
         """Refresh a table of the database."""
-        from metastore_assets.databases import look, with_members
+        from metastore_assets.databases import expand_databases, list_databases
 
         config = self.config()
-        refresh(config, with_members(config, look(config))[0].table(name), _no_spark)
+        refresh(config, expand_databases(config, list_databases(config))[0].table(name), _no_spark)

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import threading
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from metastore_assets.config import DatabaseConfig, MetastoreConfig, load_config
-from metastore_assets.databases import Members, look, remember, with_members
-from metastore_assets.databases.record import read_record, write_record
+from metastore_assets.config import CatalogConfig, DatabaseConfig, MetastoreConfig, load_config
+from metastore_assets.databases import DatabaseListing, expand_databases, list_databases, recorded_listings
+from metastore_assets.databases.listing import read_record, write_record
 from metastore_assets.errors import ConfigError
+from metastore_assets.formats.catalogs import asking
+from metastore_assets.formats.catalogs.base import Listed
 from metastore_assets.store.objects import ObjectStore
 from tests.databases.lake import Lake
 
@@ -26,9 +28,9 @@ def _config(*databases: dict[str, object], tables: tuple[dict[str, object], ...]
     )
 
 
-def _expanded(config: MetastoreConfig, *members: Members) -> tuple[dict[str, str], dict[str, str]]:
-    found, left_out = with_members(config, members)
-    return {table.name: table.uri for table in found.tables}, {one.name: one.reason for one in left_out}
+def _expanded(config: MetastoreConfig, *members: DatabaseListing) -> tuple[dict[str, str], dict[str, str]]:
+    found, skipped = expand_databases(config, members)
+    return {table.name: table.uri for table in found.tables}, {one.name: one.reason for one in skipped}
 
 
 def test_tables_are_called_by_database_and_name() -> None:
@@ -38,15 +40,15 @@ def test_tables_are_called_by_database_and_name() -> None:
         tables=({"name": "mine", "catalog": "prod", "table": "sales.fact_b"},),
     )
     names = ("fact_a", "FACT_b2", "fact_b", "fact_old", "dim", "dim2")
-    tables, left_out = _expanded(config, Members("prod.sales", dict.fromkeys(names, "delta")))
+    tables, skipped = _expanded(config, DatabaseListing("prod.sales", dict.fromkeys(names, "delta")))
     assert tables == {
         "mine": "catalog://prod/sales.fact_b",
         "sales_FACT_b2": "catalog://prod/sales.FACT_b2",
         "sales_dim": "catalog://prod/sales.dim",
         "sales_fact_a": "catalog://prod/sales.fact_a",
     }
-    assert left_out == {}
-    table = with_members(config, [Members("prod.sales", {"dim": "delta"})])[0].table("sales_dim")
+    assert skipped == {}
+    table = expand_databases(config, [DatabaseListing("prod.sales", {"dim": "delta"})])[0].table("sales_dim")
     assert (table.declared_format, table.format, list(table.columns)) == ("delta", None, ["x"])
     assert table.unknown_policy_columns({"y"}) == []
 
@@ -58,32 +60,34 @@ def test_two_tables_of_one_name_are_none() -> None:
         {"catalog": "prod", "database": "shop", "name": "{table}"},
         tables=({"name": "Own", "uri": "x"},),
     )
-    tables, left_out = _expanded(
+    tables, skipped = _expanded(
         config,
-        Members("prod.sales", dict.fromkeys(("orders", "a_b", "a-b", "own", "rest"), "files")),
-        Members("prod.shop", dict.fromkeys(("orders", "more"), "files")),
+        DatabaseListing("prod.sales", dict.fromkeys(("orders", "a_b", "a-b", "own", "rest"), "files")),
+        DatabaseListing("prod.shop", dict.fromkeys(("orders", "more"), "files")),
     )
     assert list(tables) == ["Own", "rest", "more"]
-    assert sorted(left_out) == [
+    assert sorted(skipped) == [
         "prod.sales.a-b",
         "prod.sales.a_b",
         "prod.sales.orders",
         "prod.sales.own",
         "prod.shop.orders",
     ]
-    assert "'orders' here, as would catalog://prod/shop.orders" in left_out["prod.sales.orders"]
-    assert "give the database another `name`, such as '{database}_{table}'" in left_out["prod.sales.own"]
+    assert "'orders' here, as would catalog://prod/shop.orders" in skipped["prod.sales.orders"]
+    assert "give the database another `name`, such as '{database}_{table}'" in skipped["prod.sales.own"]
 
 
-def test_what_has_no_name_here_is_left_out() -> None:
-    tables, left_out = _expanded(
+def test_what_has_no_name_here_is_skipped() -> None:
+    tables, skipped = _expanded(
         _config({"catalog": "prod", "database": "sales", "name": "{table}"}),
-        Members("prod.sales", {"2024": "files", "größe": "files", "a.b": "files"}, left_out={"v": "'v' is a view"}),
+        DatabaseListing(
+            "prod.sales", {"2024": "files", "größe": "files", "a.b": "files"}, skipped={"v": "'v' is a view"}
+        ),
     )
     assert tables == {"gr__e": "catalog://prod/sales.größe"}
-    assert left_out["prod.sales.v"] == "'v' is a view"
-    assert "'a.b' contains a dot" in left_out["prod.sales.a.b"]
-    assert "'sales.2024' cannot be called '2024': a letter, then up to 99" in left_out["prod.sales.2024"]
+    assert skipped["prod.sales.v"] == "'v' is a view"
+    assert "'a.b' contains a dot" in skipped["prod.sales.a.b"]
+    assert "'sales.2024' cannot be called '2024': a letter, then up to 99" in skipped["prod.sales.2024"]
 
 
 @given(st.lists(st.tuples(st.sampled_from(("a", "b", "a_b")), st.text("ab_-1", min_size=1, max_size=4)), max_size=12))
@@ -92,13 +96,13 @@ def test_no_two_tables_have_one_name(places: list[tuple[str, str]]) -> None:
     """Whatever databases have: names differ though case and punctuation do not count, and each is of one table."""
     config = _config(*({"catalog": "prod", "database": name} for name in ("a", "b", "a_b")))
     members = [
-        Members(f"prod.{name}", {table: "files" for database, table in places if database == name})
+        DatabaseListing(f"prod.{name}", {table: "files" for database, table in places if database == name})
         for name in ("a", "b", "a_b")
     ]
-    found, left_out = with_members(config, members)
+    found, skipped = expand_databases(config, members)
     folded = [table.name.lower().replace("-", "_") for table in found.tables]
     assert len(set(folded)) == len(folded)
-    assert len(found.tables) + len(left_out) == len(set(places))
+    assert len(found.tables) + len(skipped) == len(set(places))
     # Adding what is not there yet renames nothing.
     for table in found.tables:
         assert table.name == f"{table.identifier}".replace(".", "_")
@@ -150,8 +154,8 @@ def test_tables_come_and_go(lake: Lake) -> None:
     lake.add("orders")
     lake.add("people")
     config = lake.config()
-    assert [dict(one.tables) for one in look(config)] == [{"orders": "iceberg", "people": "iceberg"}]
-    assert {table.name for table in with_members(config, remember(config))[0].tables} == {
+    assert [dict(one.tables) for one in list_databases(config)] == [{"orders": "iceberg", "people": "iceberg"}]
+    assert {table.name for table in expand_databases(config, recorded_listings(config))[0].tables} == {
         "sales_orders",
         "sales_people",
     }
@@ -159,63 +163,57 @@ def test_tables_come_and_go(lake: Lake) -> None:
     lake.drop("orders")
     lake.drop("people")
     lake.add("more")
-    (member,) = look(config)
+    (member,) = list_databases(config)
     assert dict(member.tables) == {"more": "iceberg"}
-    assert list(member.gone) == ["orders"]
-    by_name = {table.name: table.dropped_reason for table in with_members(config, [member])[0].tables}
+    assert list(member.dropped) == ["orders"]
+    by_name = {table.name: table.dropped_reason for table in expand_databases(config, [member])[0].tables}
     assert by_name == {"sales_more": None, "sales_orders": "catalog 'lake' has no table 'sales.orders' any more"}
     lake.add("orders")
-    assert (list(look(config)[0].tables), look(config)[0].gone) == (["more", "orders"], {})
+    assert (list(list_databases(config)[0].tables), list_databases(config)[0].dropped) == (["more", "orders"], {})
 
 
 def test_a_database_that_cannot_be_asked_has_the_tables_of_the_last_time(lake: Lake) -> None:
     lake.add("orders")
     config = lake.config()
-    look(config)
+    list_databases(config)
     lake.database.rename(lake.database.with_suffix(".away"))
     lake.database.write_text("no database")
-    (member,) = look(config)
+    (member,) = list_databases(config)
     assert dict(member.tables) == {"orders": None}
     assert "catalog 'lake' cannot be asked for the tables of the database 'sales'" in member.failure
-    found, left_out = with_members(config, [member])
+    found, skipped = expand_databases(config, [member])
     assert [table.name for table in found.tables] == ["sales_orders"]
-    assert [one.name for one in left_out] == ["lake.sales"]
+    assert [one.name for one in skipped] == ["lake.sales"]
 
 
 def test_a_database_that_never_was_and_one_that_was_dropped(lake: Lake) -> None:
     lake.add("orders")
     wrong = lake.config(database="sale")
-    assert "catalog 'lake' has no database 'sale'; did you mean 'sales'?" in look(wrong)[0].failure
+    assert "catalog 'lake' has no database 'sale'; did you mean 'sales'?" in list_databases(wrong)[0].failure
     config = lake.config()
-    look(config)
+    list_databases(config)
     lake.publish("sales_orders")
     lake.drop("orders")
     lake.catalog.drop_namespace("sales")
-    (member,) = look(config)
+    (member,) = list_databases(config)
     assert (dict(member.tables), member.failure) == ({}, "")
-    assert "has no database 'sales'" in member.gone["orders"]
+    assert "has no database 'sales'" in member.dropped["orders"]
 
 
-def test_one_that_does_not_answer_is_not_waited_for(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Others are there."""
-    import threading
-
+def test_a_catalog_that_does_not_answer_times_out(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The listings of other databases are complete."""
     never = threading.Event()
     lake.add("orders")
     config = lake.config(databases=("sales", "slow"))
-    asked = "metastore_assets.databases.looking.list_tables"
-    from metastore_assets.databases import looking
 
-    real: Callable[..., object] = looking.list_tables
-
-    def listing(catalog: object, database: str) -> object:
+    def list_tables(catalog: CatalogConfig, database: str) -> list[Listed]:
         if database == "slow":
             never.wait()
             return []
-        return real(catalog, database)
+        return asking.list_tables(catalog, database)
 
-    monkeypatch.setattr(asked, listing)
-    sales, slow = look(config, patience=0.3)
+    monkeypatch.setattr("metastore_assets.databases.listing.list_tables", list_tables)
+    sales, slow = list_databases(config, timeout=0.3)
     never.set()
     assert list(sales.tables) == ["orders"]
     assert slow.failure == "catalog 'lake' did not answer within 0.3 seconds"

@@ -17,7 +17,7 @@ from metastore_assets import MetastoreConfig
 from metastore_assets.checks.entries import named_checks
 from metastore_assets.config import load_config
 from metastore_assets.config.emr import job_folder
-from metastore_assets.databases import Members, with_members
+from metastore_assets.databases import DatabaseListing, expand_databases
 from metastore_assets.emr.job import _refreshed
 from metastore_assets.emr.request import Answer, Request
 from metastore_assets.errors import ConfigError, CorruptionError, FragmentError, MetastoreError
@@ -160,8 +160,8 @@ def test_a_table_of_a_database_stays_one() -> None:
     }
     config = MetastoreConfig.model_validate(written(**over))
     located = config.locate()
-    members = Members(located.databases[0].key, tables={"orders": "hudi"})
-    made = Configuration.of(with_members(config, [])[0])
+    members = DatabaseListing(located.databases[0].key, tables={"orders": "hudi"})
+    made = Configuration.of(expand_databases(config, [])[0])
     made = Configuration(made.file, made.given, members=(members,))
     told = request_of(made, "shop_orders", full=False, partitions=())
     _, own = Request.of(json.loads(json.dumps(told.to_json()))).configured()

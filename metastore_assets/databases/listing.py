@@ -1,0 +1,206 @@
+"""Listings of databases from their catalogs, and the record of the last one in the root.
+
+If a catalog does not answer, its databases have the tables of the record. The record is a cache: losing it is harmless.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from urllib.parse import quote
+
+from metastore_assets.config import CatalogConfig, DatabaseConfig, MetastoreConfig
+from metastore_assets.errors import (
+    ConfigError,
+    MetastoreError,
+    ObjectNotFoundError,
+    StoreError,
+    TableNotFoundError,
+)
+from metastore_assets.formats.catalogs.asking import list_tables, where_of
+from metastore_assets.formats.catalogs.base import Format, Listed
+from metastore_assets.store.json_fields import parse_json
+from metastore_assets.store.objects import ObjectStore
+from metastore_assets.store.versions import VersionStore
+
+_RECORD_FOLDER = "_databases"
+"""Folder of the records in the root. No table name begins with `_`."""
+_RECORD_FORMAT = 1
+
+
+@dataclass(frozen=True)
+class DatabaseListing:
+    """The tables of one database entry, by their names in the database."""
+
+    key: str
+    """`<catalog>.<database>` of the entry."""
+    tables: Mapping[str, Format | None] = field(default_factory=dict)
+    """Formats by table; None if the catalog did not answer."""
+    dropped: Mapping[str, str] = field(default_factory=dict)
+    """Tables with a published version that the catalog no longer lists, and why."""
+    skipped: Mapping[str, str] = field(default_factory=dict)
+    """Entries of the catalog that cannot be read as tables, such as views, and why."""
+    failure: str = ""
+    """Why the catalog did not answer, in which case `tables` is the record. Empty if it answered."""
+
+
+def list_databases(config: MetastoreConfig, timeout: float | None = None) -> tuple[DatabaseListing, ...]:
+    """Return the listing of each database entry, in the order of the configuration, and record it in the root.
+
+    Catalogs are requested in parallel.
+
+    Args:
+        config: A resolved configuration.
+        timeout: Seconds after which the record is used instead; None to wait for all catalogs.
+
+    Raises:
+        ConfigError: A catalog is configured wrongly.
+    """
+    results: dict[int, DatabaseListing | ConfigError] = {}
+
+    def request(index: int, database: DatabaseConfig) -> None:
+        try:
+            results[index] = _list_database(config, database)
+        except ConfigError as error:
+            results[index] = error
+
+    threads = [
+        threading.Thread(target=request, args=(index, database), daemon=True)
+        for index, database in enumerate(config.databases)
+    ]
+    end = None if timeout is None else time.monotonic() + timeout
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(None if end is None else max(0.0, end - time.monotonic()))
+    listings = []
+    for index, database in enumerate(config.databases):
+        within = "" if timeout is None else f" within {timeout:g} seconds"
+        failure = f"{_catalog_label(database)} did not answer{within}"
+        result = results.get(index) or _recorded_listing(config, database, failure)
+        if isinstance(result, ConfigError):
+            raise result
+        listings.append(result)
+    return tuple(listings)
+
+
+def recorded_listings(config: MetastoreConfig) -> tuple[DatabaseListing, ...]:
+    """Return the recorded listing of each database entry, without requests to catalogs."""
+    return tuple(_recorded_listing(config, database, "it was not asked") for database in config.databases)
+
+
+def read_record(root: ObjectStore, key: str) -> frozenset[str]:
+    """Return the recorded table names of a database; empty without a valid record. Raises StoreError.
+
+    Args:
+        root: The root of the Metastore.
+        key: `<catalog>.<database>`.
+    """
+    try:
+        document = parse_json(root.read(_record_path(key)))
+        if document["format"] == _RECORD_FORMAT:
+            return frozenset(name for name in document["tables"] if isinstance(name, str))
+    except (ObjectNotFoundError, ValueError, KeyError, TypeError):
+        pass
+    return frozenset()
+
+
+def write_record(root: ObjectStore, key: str, names: Iterable[str]) -> None:
+    """Replace the recorded table names of a database. Raises StoreError. Arguments are those of `read_record`."""
+    document = {"format": _RECORD_FORMAT, "tables": sorted(names)}
+    root.write(_record_path(key), json.dumps(document, ensure_ascii=False).encode())
+
+
+def _list_database(config: MetastoreConfig, database: DatabaseConfig) -> DatabaseListing:
+    if not isinstance(database.catalog, CatalogConfig):
+        raise ConfigError(f"{database.label}: the catalog {database.catalog!r} has no settings")
+    try:
+        listed = list_tables(database.catalog, database.database)
+    except TableNotFoundError as error:
+        # A recorded database was dropped. Without a record its name is probably misspelt.
+        if not _try_read_record(config, database):
+            return DatabaseListing(database.key, failure=str(error))
+        return _compare_with_record(config, database, [], str(error))
+    except ConfigError:
+        raise
+    except MetastoreError as error:
+        return _recorded_listing(config, database, str(error))
+    return _compare_with_record(config, database, listed, "")
+
+
+def _compare_with_record(
+    config: MetastoreConfig, database: DatabaseConfig, listed: Sequence[Listed], database_dropped: str
+) -> DatabaseListing:
+    """Return the listing with the recorded tables that it lacks as `dropped`, and update the record.
+
+    Args:
+        config: The configuration.
+        database: The database entry.
+        listed: The entries of the catalog.
+        database_dropped: Why the database itself no longer exists; empty while it does.
+    """
+    by_name = {entry.name: entry for entry in listed}
+    included = [entry for entry in listed if database.includes(entry.name)]
+    tables = {entry.name: entry.format for entry in included if entry.format is not None}
+    skipped = {entry.name: entry.reason for entry in included if entry.format is None}
+    recorded = _try_read_record(config, database)
+    dropped = {}
+    for name in sorted(recorded - tables.keys()):
+        if database.includes(name) and _has_version(config, database, name):
+            identifier = f"{database.database}.{name}"
+            reason = database_dropped or f"{_catalog_label(database)} has no table {identifier!r} any more"
+            dropped[name] = by_name[name].reason if name in by_name else reason
+    # Another entry of the same database may include the others.
+    excluded = {name for name in recorded if not database.includes(name)}
+    _try_write_record(config, database, recorded, {*tables, *dropped, *excluded})
+    skipped = {name: reason for name, reason in skipped.items() if name not in dropped}
+    return DatabaseListing(database.key, tables, dropped, skipped)
+
+
+def _recorded_listing(config: MetastoreConfig, database: DatabaseConfig, failure: str) -> DatabaseListing:
+    names = sorted(filter(database.includes, _try_read_record(config, database)))
+    return DatabaseListing(database.key, dict.fromkeys(names), failure=failure)
+
+
+def _has_version(config: MetastoreConfig, database: DatabaseConfig, name: str) -> bool:
+    """Return whether a table has a published version, also if the root cannot be read."""
+    try:
+        table_name = database.table(name).name
+        return VersionStore(_root(config), table_name).latest() is not None
+    except ConfigError:
+        return False
+    except StoreError:
+        return True
+
+
+def _try_read_record(config: MetastoreConfig, database: DatabaseConfig) -> frozenset[str]:
+    try:
+        return read_record(_root(config), database.key)
+    except StoreError:
+        return frozenset()  # The command itself will report that the root cannot be read.
+
+
+def _try_write_record(
+    config: MetastoreConfig, database: DatabaseConfig, before: frozenset[str], names: set[str]
+) -> None:
+    if names != before:
+        try:
+            write_record(_root(config), database.key, names)
+        except StoreError:
+            return  # Processes that may only read the root use the records of others.
+
+
+def _record_path(key: str) -> str:
+    return f"{_RECORD_FOLDER}/{quote(key, safe='')}.json"
+
+
+def _root(config: MetastoreConfig) -> ObjectStore:
+    return ObjectStore(config.root, config.storage_options)
+
+
+def _catalog_label(database: DatabaseConfig) -> str:
+    assert isinstance(database.catalog, CatalogConfig)
+    return where_of(database.catalog)
