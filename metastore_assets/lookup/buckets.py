@@ -1,4 +1,4 @@
-"""Buckets of hidden partitions, as Iceberg hashes values into them: in which partitions a value can be."""
+"""Iceberg's hash buckets of hidden partitions: the buckets that a value can be in."""
 
 from __future__ import annotations
 
@@ -12,21 +12,26 @@ from metastore_assets.values.types import TypeClass
 
 _MASK = 0xFFFFFFFF
 _NANOSECONDS = {"us": 1, "ns": 1000}
-"""Ticks of a microsecond, in which times are hashed."""
+"""Ticks per microsecond, the unit in which Iceberg hashes times."""
 
 
 def buckets_of(values: Iterable[pa.Scalar], cls: TypeClass, count: int) -> frozenset[str] | None:
-    """The buckets, as partition keys have them, that hold values of a class; None for what is not known to be hashed.
+    """Return the bucket numbers of some values, as partition keys write them; None for a class without hash.
 
     Iceberg's specification, appendix B: Murmur3 of 32 bits, seed 0, of the value's bytes.
+
+    Args:
+        values: Values of the class.
+        cls: Their class.
+        count: The number of buckets.
     """
-    found = set()
+    buckets = set()
     for value in values:
         data = _hashed_bytes(value, cls)
         if data is None:
             return None
-        found.add(str((murmur3(data) & 0x7FFFFFFF) % count))
-    return frozenset(found)
+        buckets.add(str((murmur3(data) & 0x7FFFFFFF) % count))
+    return frozenset(buckets)
 
 
 def _hashed_bytes(value: pa.Scalar, cls: TypeClass) -> bytes | None:
@@ -51,32 +56,38 @@ def _long(number: int) -> bytes:
 
 
 def murmur3(data: bytes) -> int:
-    """The hash of 32 bits with seed 0, unsigned."""
+    """Return the unsigned Murmur3 hash of 32 bits with seed 0."""
     state = 0
-    whole = len(data) // 4 * 4
-    for at in range(0, whole, 4):
-        state ^= _mixed(int.from_bytes(data[at : at + 4], "little"))
-        state = (_rotated(state, 13) * 5 + 0xE6546B64) & _MASK
-    state ^= _mixed(int.from_bytes(data[whole:], "little"))
+    aligned = len(data) // 4 * 4
+    for at in range(0, aligned, 4):
+        state ^= _mix(int.from_bytes(data[at : at + 4], "little"))
+        state = (_rotate(state, 13) * 5 + 0xE6546B64) & _MASK
+    state ^= _mix(int.from_bytes(data[aligned:], "little"))
     state ^= len(data)
     for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35), (16, 1)):
         state = ((state ^ (state >> shift)) * factor) & _MASK
     return state
 
 
-def _mixed(block: int) -> int:
-    return _rotated(block * 0xCC9E2D51 & _MASK, 15) * 0x1B873593 & _MASK
+def _mix(block: int) -> int:
+    return _rotate(block * 0xCC9E2D51 & _MASK, 15) * 0x1B873593 & _MASK
 
 
-def _rotated(number: int, by: int) -> int:
+def _rotate(number: int, by: int) -> int:
     return (number << by | number >> (32 - by)) & _MASK
 
 
 def partitions_with(keys: Sequence[str], name: str, buckets: frozenset[str]) -> list[bool]:
-    """For each partition key, whether it has one of the buckets, or does not say which of that name it has."""
-    found = []
+    """Return for each partition key whether it may have one of the buckets of a partition column.
+
+    Args:
+        keys: Partition keys.
+        name: The partition column. A key without it may have any bucket.
+        buckets: Bucket numbers, as partition keys write them.
+    """
+    matches = []
     prefix = f"{name}="
     for key in keys:
-        own = next((item[len(prefix) :] for item in key.split("/") if item.startswith(prefix)), None)
-        found.append(own is None or own in buckets)
-    return found
+        bucket = next((item[len(prefix) :] for item in key.split("/") if item.startswith(prefix)), None)
+        matches.append(bucket is None or bucket in buckets)
+    return matches

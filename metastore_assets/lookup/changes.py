@@ -1,4 +1,4 @@
-"""What changed between two versions of a table, value by value: typed updates of its lists."""
+"""What changed between two versions of a table, value by value."""
 
 from __future__ import annotations
 
@@ -27,36 +27,37 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ColumnChanges:
-    """How the list of one column changed."""
+    """How the value counts of one column changed."""
 
     column: str
     type: str
-    """Of the column, as statistics name it."""
+    """The type of the column, as in its statistics."""
     table: pa.Table | None
-    """`change` (`add`, `update`, `delete`), `value` (of the canonical type of the column's class), `before`, `after`:
-    frequencies, null where there is no such value. By increasing value. None where that is not known."""
+    """A row per changed value, by increasing value: `change` (`add`, `update` or `delete`), `value` (of the canonical
+    type of the column's class), and its frequencies `before` and `after`, null where the value does not occur. None
+    where the versions have no value counts to compare."""
     reason: str | None
-    """Why it is not known."""
+    """Why there is no table."""
 
 
 @dataclass(frozen=True)
 class Changes:
-    """What changed from one version to another."""
+    """What changed from one version of a table to another."""
 
     before: AsOf
     after: AsOf
     columns: Sequence[ColumnChanges]
-    """In the order asked for."""
+    """In the requested order."""
 
 
 @explains_missing_files
 def _read(
     table: Table, before: Version, between: Sequence[Version] | None, columns: dict[str, str]
 ) -> dict[str, pa.Table]:
-    objects = table.versions.objects
+    objects = table.objects
     versions = [before] if before.number == table.version.number else [before, *(between or ()), table.version]
-    lists = [read_lists(objects, own.lists) for own in versions]
-    # Lists that were only written anew keep the update that led to what they hold.
+    lists = [read_lists(objects, version.lists) for version in versions]
+    # Value counts that were only rewritten still refer to the update that produced them; it must not count twice.
     steps = [
         pair
         for (old, new), pair in zip(pairwise(versions), pairwise(lists), strict=True)
@@ -66,52 +67,68 @@ def _read(
 
 
 def changes(before: Table, after: Table, columns: Iterable[str] | None = None) -> Changes:
-    """What changed of the listed columns of a table. Raises ColumnNotFoundError, StoreError.
+    """Return the changed values of the columns of a table that have value counts.
 
-    Costs what changed, where all versions in between are there; else both lists are read as a whole.
+    Reads what changed if all versions in between still exist, else all value counts of both versions.
+
+    Args:
+        before: The table as of the earlier version.
+        after: The same table as of the later version.
+        columns: Dotted paths of leaf columns; None for all.
+
+    Raises:
+        ColumnNotFoundError: There is no such column.
+        StoreError: The root cannot be read.
     """
-    was = {row.field_id: row for row in before.statistics()}
+    former = {row.field_id: row for row in before.statistics()}
     rows = after.statistics(columns)
-    reasons = {row.field_id: _why_not(was.get(row.field_id), row) for row in rows}
-    wanted = {row.field_id: row.type_class for row in rows if reasons[row.field_id] is None and row.type_class}
-    found = _read(after, before.version, _between(before, after), wanted)
-    told = [ColumnChanges(row.column, row.type, found.get(row.field_id), reasons[row.field_id]) for row in rows]
-    return Changes(before.as_of, after.as_of, told)
+    reasons = {row.field_id: _why_not_comparable(former.get(row.field_id), row) for row in rows}
+    classes = {row.field_id: row.type_class for row in rows if reasons[row.field_id] is None and row.type_class}
+    tables = _read(after, before.version, _versions_between(before, after), classes)
+    columns_changes = [
+        ColumnChanges(row.column, row.type, tables.get(row.field_id), reasons[row.field_id]) for row in rows
+    ]
+    return Changes(before.as_of, after.as_of, columns_changes)
 
 
-def changes_json(table: str, found: Changes, most: int | None = None) -> Json:
-    """The shape of `changes --json`: by column, the values by increasing value; with `most` only so many, those whose
-    frequency changed most."""
+def changes_json(table: str, changes: Changes, limit: int | None = None) -> Json:
+    """Return the document of `changes --json`.
+
+    Args:
+        table: The table's name.
+        changes: The changes.
+        limit: The greatest number of values per column, those whose frequency changed most; None for all.
+    """
     return {
         "table": table,
-        "before": vars(found.before),
-        "after": vars(found.after),
+        "before": vars(changes.before),
+        "after": vars(changes.after),
         "columns": [
             {
-                "column": own.column,
-                "type": own.type,
-                "counts": None if own.table is None else _counts(own.table),
-                "reason": own.reason,
-                "changes": None if own.table is None else _rows(_largest(own.table, most)),
+                "column": column.column,
+                "type": column.type,
+                "counts": None if column.table is None else _count_changes(column.table),
+                "reason": column.reason,
+                "changes": None if column.table is None else _rows_json(_largest_changes(column.table, limit)),
             }
-            for own in found.columns
+            for column in changes.columns
         ],
     }
 
 
-def _counts(table: pa.Table) -> dict[str, int]:
-    found = Counter(table["change"].to_pylist())
-    return {change: found[change] for change in ("add", "update", "delete")}
+def _count_changes(table: pa.Table) -> dict[str, int]:
+    counts = Counter(table["change"].to_pylist())
+    return {change: counts[change] for change in ("add", "update", "delete")}
 
 
-def _largest(table: pa.Table, most: int | None) -> pa.Table:
-    if most is None or table.num_rows <= most:
+def _largest_changes(table: pa.Table, limit: int | None) -> pa.Table:
+    if limit is None or table.num_rows <= limit:
         return table
-    moved = pc.abs(pc.subtract(table["after"].fill_null(0), table["before"].fill_null(0))).to_numpy()
-    return table.take(pa.array(np.sort(np.argsort(-moved, kind="stable")[:most])))
+    differences = pc.abs(pc.subtract(table["after"].fill_null(0), table["before"].fill_null(0))).to_numpy()
+    return table.take(pa.array(np.sort(np.argsort(-differences, kind="stable")[:limit])))
 
 
-def _rows(table: pa.Table) -> list[Json]:
+def _rows_json(table: pa.Table) -> list[Json]:
     columns = [table["change"].to_pylist(), table["value"], table["before"].to_pylist(), table["after"].to_pylist()]
     return [
         {
@@ -126,8 +143,8 @@ def _rows(table: pa.Table) -> list[Json]:
     ]
 
 
-def _between(before: Table, after: Table) -> list[Version] | None:
-    """The versions between one and the other; None where one of them is gone, or the order is the other way round."""
+def _versions_between(before: Table, after: Table) -> list[Version] | None:
+    """Return the versions between two; None where one of them expired, or `before` is the later one."""
     first, last = before.version.number, after.version.number
     if first > last:
         return None
@@ -137,14 +154,14 @@ def _between(before: Table, after: Table) -> list[Version] | None:
         return None
 
 
-def _why_not(before: ColumnStatistics | None, after: ColumnStatistics) -> str | None:
-    """None for a column whose changes are known; one that was added had no values."""
+def _why_not_comparable(before: ColumnStatistics | None, after: ColumnStatistics) -> str | None:
+    """Return why the value counts of a column cannot be compared, else None. A column that was added had no values."""
     if after.type_class is None or after.frequencies != "enumerated":
-        return after.reason or f"its values are not listed: {after.frequencies}"
+        return after.reason or f"it has no value counts: frequencies are {after.frequencies}"
     if before is None:
         return None
     if before.type_class is None or before.frequencies != "enumerated":
-        return f"its values were not listed: {before.frequencies}"
+        return f"it had no value counts: frequencies were {before.frequencies}"
     if before.type_class != after.type_class:
         return f"its values were {before.type}, and are {after.type}"
     return None

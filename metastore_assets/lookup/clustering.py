@@ -1,4 +1,4 @@
-"""How well columns skip: in how many fragments a value of a column may lie, as bounds tell."""
+"""How well columns are clustered: in how many fragments a value of a column may lie, by the bounds in the index."""
 
 from __future__ import annotations
 
@@ -20,56 +20,57 @@ from metastore_assets.values.types import class_named
 
 Clustered = Literal["clustered", "partly", "scattered", "few values", "unknown"]
 _FEWEST = 4
-"""Fragments from which on it is said how a column lies in them."""
+"""With fewer fragments the verdict is `unknown`."""
 _WELL, _PARTLY = 2.0, 8.0
-"""Up to so many times the depth that is possible a column is clustered, and partly."""
+"""Up to so many times the possible depth a column is `clustered`, and `partly`."""
 
 
 @dataclass(frozen=True)
 class ColumnClustering:
-    """How the values of a column lie in the fragments of a version."""
+    """How the values of a column are distributed over the fragments of a version."""
 
     column: str
     depth: float | None
-    """In how many fragments a value lies by their bounds, on average over the least and greatest values of fragments,
-    weighted by their rows. None where there are no bounds, or no values."""
+    """The number of fragments whose bounds include a value: the average over the least and greatest values of all
+    fragments, weighted by their rows. None where there are no bounds, or no values."""
     deepest: int | None
-    """In how many such a value lies at most."""
+    """The greatest such number."""
     skipped: float | None
-    """Share of all fragments that a query for one value need not read, on average."""
+    """The average share of all fragments that a query for one value need not read."""
     possible_depth: float | None
-    """About the least depth there can be, were the table ordered by the column: of few values each is in many files."""
+    """The approximate depth if the table were sorted by the column. With few values, each is in many fragments."""
     verdict: Clustered
-    """`clustered` at up to twice the possible depth, if half of the files are skipped that could be, `partly` at up to
-    eight times; `few values` where no order would let a query for one value skip half of the files."""
+    """`clustered` up to twice the possible depth, if at least half of the fragments are skipped that could be; `partly`
+    up to eight times; else `scattered`. `few values` where even a sorted table could not skip half of the fragments."""
 
 
 def clustering(index: IndexReader, rows: Sequence[ColumnStatistics]) -> list[ColumnClustering]:
-    """Of some columns, in the order given."""
+    """Return how well the columns of some statistics are clustered, in their order."""
     counts = index.fragments()["row_count"].to_numpy()
-    return [_column(index, row, counts) for row in rows]
+    return [_column_clustering(index, row, counts) for row in rows]
 
 
-def _column(index: IndexReader, row: ColumnStatistics, counts: npt.NDArray[np.int64]) -> ColumnClustering:
+def _column_clustering(index: IndexReader, row: ColumnStatistics, counts: npt.NDArray[np.int64]) -> ColumnClustering:
     unknown = ColumnClustering(row.column, None, None, None, None, "unknown")
     total = int((counts > 0).sum())
     if row.type_class is None or row.type_class == "null" or not row.value_count or not total:
         return unknown
     cls = class_named(row.type_class)
-    own = column_bounds(index.column(row.field_id, cls), Column(row.column, row.field_id, cls), counts)
-    known = pc.and_(own.minimum.is_valid(), own.maximum.is_valid()).to_numpy(zero_copy_only=False) & (counts > 0)
-    # What may have values and has no bounds may have any.
-    anywhere = int((~known & (own.numbers.most > 0)).sum())
-    if not known.any():
+    bounds = column_bounds(index.column(row.field_id, cls), Column(row.column, row.field_id, cls), counts)
+    has_bounds = pc.and_(bounds.minimum.is_valid(), bounds.maximum.is_valid()).to_numpy(zero_copy_only=False)
+    has_bounds &= counts > 0
+    # A fragment that may have values and has no bounds may have any value.
+    anywhere = int((~has_bounds & (bounds.numbers.most > 0)).sum())
+    if not has_bounds.any():
         return unknown
-    mask = pa.array(known)
-    sides = [order_comparable(side.filter(mask), cls) for side in (own.minimum, own.maximum)]
-    places = pc.rank(pa.concat_arrays(sides), tiebreaker="dense").to_numpy().astype(np.int64)
-    starts, ends = np.split(places, 2)
+    mask = pa.array(has_bounds)
+    sides = [order_comparable(side.filter(mask), cls) for side in (bounds.minimum, bounds.maximum)]
+    ranks = pc.rank(pa.concat_arrays(sides), tiebreaker="dense").to_numpy().astype(np.int64)
+    starts, ends = np.split(ranks, 2)
     first, last = np.sort(starts), np.sort(ends)
-    # Of each bound: ranges that begin at it or before, but for those that end before it.
-    depths = np.searchsorted(first, places, "right") - np.searchsorted(last, places, "left") + anywhere
-    weights = np.tile(counts[known], 2)
+    # For each bound: the ranges that begin at or before it, minus those that end before it.
+    depths = np.searchsorted(first, ranks, "right") - np.searchsorted(last, ranks, "left") + anywhere
+    weights = np.tile(counts[has_bounds], 2)
     depth = float(np.average(depths, weights=weights))
     distinct = row.distinct_count or row.value_count
     possible = max(1.0, total / distinct)
@@ -83,8 +84,8 @@ def _verdict(total: int, depth: float, possible: float) -> Clustered:
         return "unknown"
     if possible > total / 2:
         return "few values"
-    times = depth / possible
-    # Of few values files are many at best: in twice as many may be in all.
-    if times <= _WELL and 2 * (total - depth) >= total - possible:
+    ratio = depth / possible
+    # With few values the possible depth is large already, and twice as much may be every fragment.
+    if ratio <= _WELL and 2 * (total - depth) >= total - possible:
         return "clustered"
-    return "partly" if times <= _PARTLY and depth <= total / 2 else "scattered"
+    return "partly" if ratio <= _PARTLY and depth <= total / 2 else "scattered"

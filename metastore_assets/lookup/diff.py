@@ -1,4 +1,4 @@
-"""What is different between two versions of a table, or between two tables: schema, rows, columns, distributions."""
+"""The differences between two versions of a table, or two tables: schema, rows, partitions, distributions."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from metastore_assets.lookup.distances import Distances, distances, is_same
+from metastore_assets.lookup.distances import Distances, distances, has_equal_values
 from metastore_assets.lookup.json import Json, column_to_json, float_json, integer_json
 from metastore_assets.lookup.results import AsOf
 from metastore_assets.statistics.column import ColumnStatistics
@@ -26,54 +26,54 @@ class ColumnDiff:
     after: ColumnStatistics | None
     """None for one that was removed."""
     change: Change
-    """`same`: the same name, type, number of nulls and multiset of values."""
+    """`same` means the same name, type, number of nulls, and values with their frequencies."""
     distances: Distances | None
     reason: str | None
-    """Why there are no distances; None where there are, or where one of the two is not there."""
+    """Why there are no distances; None where there are, or where the column is only on one side."""
 
     @property
     def name(self) -> str:
-        """What the column is called now, or was called last."""
+        """The current name of the column; of a removed column its last one."""
         row = self.after or self.before
         assert row is not None
         return row.column
 
     @property
     def is_renamed(self) -> bool:
-        """Whether it had another name."""
+        """Whether the column had another name."""
         return self.before is not None and self.after is not None and self.before.column != self.after.column
 
     @property
     def is_retyped(self) -> bool:
-        """Whether its values had another type."""
+        """Whether the column had another type."""
         return self.before is not None and self.after is not None and self.before.type != self.after.type
 
 
 @dataclass(frozen=True)
 class PartitionsDiff:
-    """How many partitions are other ones."""
+    """The numbers of partitions by how they differ."""
 
     added: int
     removed: int
     changed: int
-    """In both, with other content."""
+    """Partitions of both versions with different content."""
     same: int
 
 
 @dataclass(frozen=True)
 class TableDiff:
-    """All that is different."""
+    """The differences between two versions of a table, or between two tables."""
 
     tables: tuple[str, str]
-    """The names of both tables; mostly they are one."""
+    """The names of both tables; equal for two versions of one table."""
     before: AsOf
     after: AsOf
     row_count: tuple[int, int]
     bytes: tuple[int, int]
     columns: Sequence[ColumnDiff]
-    """In the order of the table now; then those that were removed."""
+    """The columns of `after` in their order, then those that were removed."""
     partitions: PartitionsDiff | None
-    """None between different tables."""
+    """None for two different tables."""
 
 
 def diff(before: Table, after: Table) -> TableDiff:
@@ -82,12 +82,12 @@ def diff(before: Table, after: Table) -> TableDiff:
     Reads the statistics of both and, of columns that are not the same, histograms or lists. Raises StoreError.
     """
     old, new = before.version, after.version
-    is_one = before.location == after.location
+    is_same_table = before.location == after.location
     rows_before, rows_after = before.statistics(), after.statistics()
-    keyed = {row.field_id if is_one else row.column: row for row in rows_before}
+    keyed = {row.field_id if is_same_table else row.column: row for row in rows_before}
     columns = []
     for row in rows_after:
-        columns.append(_column(before, keyed.pop(row.field_id if is_one else row.column, None), after, row))
+        columns.append(_diff_column(before, keyed.pop(row.field_id if is_same_table else row.column, None), after, row))
     columns += [ColumnDiff(row, None, "removed", None, None) for row in keyed.values()]
     return TableDiff(
         (old.table, new.table),
@@ -96,42 +96,44 @@ def diff(before: Table, after: Table) -> TableDiff:
         (old.row_count, new.row_count),
         (old.bytes, new.bytes),
         columns,
-        _partitions(before, after) if is_one else None,
+        _partitions(before, after) if is_same_table else None,
     )
 
 
-def diff_json(found: TableDiff) -> Json:
-    """The shape of `metastore diff --json`."""
-    sides = zip(("from", "to"), found.tables, (found.before, found.after), strict=True)
-    paired = [own for own in found.columns if own.before is not None and own.after is not None]
+def diff_json(diff: TableDiff) -> Json:
+    """Return the document of `metastore diff --json`."""
+    sides = zip(("from", "to"), diff.tables, (diff.before, diff.after), strict=True)
+    paired = [column for column in diff.columns if column.before is not None and column.after is not None]
     return {
-        **{key: {"table": name, "version": of.version, "snapshot": of.snapshot} for key, name, of in sides},
-        "row_count": [integer_json(count) for count in found.row_count],
-        "bytes": [integer_json(count) for count in found.bytes],
+        **{key: {"table": name, "version": as_of.version, "snapshot": as_of.snapshot} for key, name, as_of in sides},
+        "row_count": [integer_json(count) for count in diff.row_count],
+        "bytes": [integer_json(count) for count in diff.bytes],
         "schema": {
-            "added": [own.name for own in found.columns if own.change == "added"],
-            "removed": [own.name for own in found.columns if own.change == "removed"],
-            "renamed": [_pair(own, "column") for own in paired if own.is_renamed],
-            "retyped": [{"column": own.name, **_pair(own, "type")} for own in paired if own.is_retyped],
+            "added": [column.name for column in diff.columns if column.change == "added"],
+            "removed": [column.name for column in diff.columns if column.change == "removed"],
+            "renamed": [_from_to(column, "column") for column in paired if column.is_renamed],
+            "retyped": [{"column": column.name, **_from_to(column, "type")} for column in paired if column.is_retyped],
         },
-        "partitions": found.partitions and vars(found.partitions),
-        "columns": [_column_json(own) for own in found.columns],
+        "partitions": diff.partitions and vars(diff.partitions),
+        "columns": [_column_diff_json(column) for column in diff.columns],
     }
 
 
-def _column(before: Table, old: ColumnStatistics | None, after: Table, new: ColumnStatistics) -> ColumnDiff:
+def _diff_column(before: Table, old: ColumnStatistics | None, after: Table, new: ColumnStatistics) -> ColumnDiff:
     if old is None:
         return ColumnDiff(None, new, "added", None, None)
-    told = distances(before, old, after, new)
-    known = None if isinstance(told, str) else told
-    is_changed = old.column != new.column or old.type != new.type or not _is_alike(old, new)
-    return ColumnDiff(old, new, "changed" if is_changed else "same", known, told if isinstance(told, str) else None)
+    result = distances(before, old, after, new)
+    is_changed = old.column != new.column or old.type != new.type or not _has_same_values(old, new)
+    change: Change = "changed" if is_changed else "same"
+    if isinstance(result, str):
+        return ColumnDiff(old, new, change, None, result)
+    return ColumnDiff(old, new, change, result, None)
 
 
-def _is_alike(old: ColumnStatistics, new: ColumnStatistics) -> bool:
-    """Whether all is the same that is known of two columns' values."""
+def _has_same_values(old: ColumnStatistics, new: ColumnStatistics) -> bool:
+    """Return whether two columns have the same values, as far as their statistics show."""
     if old.multiset_hash is not None and new.multiset_hash is not None:
-        return is_same(old, new)
+        return has_equal_values(old, new)
     first, second = column_to_json(old), column_to_json(new)
     return all(first[key] == second[key] for key in first if key not in ("column", "reason", "frequencies"))
 
@@ -144,20 +146,20 @@ def _partitions(before: Table, after: Table) -> PartitionsDiff:
     return PartitionsDiff(len(new.keys() - both), len(old.keys() - both), changed, len(both) - changed)
 
 
-def _pair(own: ColumnDiff, name: str) -> Json:
-    return {"from": getattr(own.before, name), "to": getattr(own.after, name)}
+def _from_to(column: ColumnDiff, name: str) -> Json:
+    return {"from": getattr(column.before, name), "to": getattr(column.after, name)}
 
 
-def _column_json(own: ColumnDiff) -> Json:
-    known = own.distances
+def _column_diff_json(column: ColumnDiff) -> Json:
+    distances = column.distances
     measures = ("stability_index", "kolmogorov_smirnov", "jensen_shannon")
     return {
-        "column": own.name,
-        "change": own.change,
-        **{name: None if known is None else float_json(getattr(known, name)) for name in measures},
-        "over": None if known is None else known.over,
-        "guarantee": "absent" if known is None else known.guarantee,
-        "reason": own.reason,
-        "before": None if own.before is None else column_to_json(own.before),
-        "after": None if own.after is None else column_to_json(own.after),
+        "column": column.name,
+        "change": column.change,
+        **{name: None if distances is None else float_json(getattr(distances, name)) for name in measures},
+        "over": None if distances is None else distances.over,
+        "guarantee": "absent" if distances is None else distances.guarantee,
+        "reason": column.reason,
+        "before": None if column.before is None else column_to_json(column.before),
+        "after": None if column.after is None else column_to_json(column.after),
     }

@@ -1,4 +1,4 @@
-"""The JSON shapes that the `metastore` command prints. `statistics.json` says how values are written."""
+"""The JSON documents that the `metastore` command prints. `values.json` formats the values in them."""
 
 from __future__ import annotations
 
@@ -39,9 +39,16 @@ def show_json(
     spreads: Mapping[str, Spread] | None = None,
     built: Mapping[str, Built] | None = None,
 ) -> Json:
-    """The shape of `show`. For a partition, its key and row count are given; the key `partition` is there only then.
+    """Return the document of `show`.
 
-    `spreads`: what is known of how the values of columns spread, by name; `built`: how their lists were built.
+    Args:
+        version: The version.
+        statistics: The statistics of the columns to show.
+        current: Whether the version is the newest.
+        row_count: The row count of the partition; None for that of the version.
+        partition: The key of the partition that the statistics describe; None for the table.
+        spreads: The spread of columns, by name.
+        built: How the value counts of columns were built, by name.
     """
     return {
         "table": version.table,
@@ -63,7 +70,7 @@ def show_json(
 
 
 def _decision_json(decision: Decision | None) -> Json | None:
-    """What is kept of a column whose policy leaves that open, and why; None for one that was always listed."""
+    """Return how an automatic policy was decided, and why; None for a column whose policy leaves nothing open."""
     if decision is None:
         return None
     return {"frequencies": decision.frequencies, "reason": decision.reason, "since": decision.since}
@@ -77,17 +84,17 @@ def _spread_json(spread: Spread | None) -> Json:
 
 
 def top_json(top: TopValues) -> list[Json]:
-    """The shape of `top`: by decreasing frequency, then value."""
+    """Return the document of `top`: by decreasing frequency, then value."""
     return [{"value": scalar_json(value), "frequency": integer_json(frequency)} for value, frequency in top.values]
 
 
 def quantiles_json(quantiles: Sequence[Quantile]) -> list[Json]:
-    """The shape of `quantile`, in the order asked for."""
-    return [{"q": own.q, "value": scalar_json(own.value), "guarantee": own.guarantee} for own in quantiles]
+    """Return the document of `quantile`, in the requested order."""
+    return [{"q": each.q, "value": scalar_json(each.value), "guarantee": each.guarantee} for each in quantiles]
 
 
 def histogram_json(bins: Sequence[Bin]) -> list[Json]:
-    """The shape of `histogram`: by increasing minimum, which is inclusive; the maximum is exclusive."""
+    """Return the document of `histogram`: by increasing minimum, which is inclusive; the maximum is exclusive."""
     return [
         {
             "minimum": scalar_json(part.minimum),

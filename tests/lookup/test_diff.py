@@ -207,7 +207,7 @@ def test_what_is_not_listed_says_so(local_store: ObjectStore) -> None:
     table = without_the_one_between(local_store, rows, newer, columns={"a": {"frequencies": "off"}})
     told = {own.column: own for own in table.changes(1).columns}
     assert told["a"].table is None
-    assert told["a"].reason == "its values were not listed: off"
+    assert told["a"].reason == "it had no value counts: frequencies were off"
     assert told["b"].table is not None
     assert told["b"].table.num_rows == 0
     assert told_changes(told["new"].table) == {"p": ("add", None, 2)}
