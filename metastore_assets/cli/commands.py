@@ -233,16 +233,16 @@ def expire(invocation: Invocation, name: str, keep: int | None, grace: float, as
     And whatever else no version names, such as files of a refresh that was killed.
     """
     from metastore_assets.extras import is_installed
-    from metastore_assets.history import gather, why_none
+    from metastore_assets.history import append_versions, why_unavailable
     from metastore_assets.store.versions import versions_of
 
     config = configured(invocation)
     versions = versions_of(config, kept_name(config, name))
     most = keep or config.keep_versions
     if len(versions.numbers()) > most and is_installed("history"):
-        reason = why_none(versions.objects)
+        reason = why_unavailable(versions.objects)
         if reason is None:
-            gather(versions)
+            append_versions(versions)
         else:
             note(reason)
     removed = versions.expire(most, timedelta(hours=grace))

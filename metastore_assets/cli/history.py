@@ -33,12 +33,12 @@ def history(
     They are kept in the Delta table `<root>/NAME/history`.
     """
     from metastore_assets.cli.history_page import print_column, print_statistic, print_versions
-    from metastore_assets.history import gather, versions_in
+    from metastore_assets.history import append_versions, distinct_versions
     from metastore_assets.lookup import Table
 
     table: Table = newest(invocation, name)
     if append:
-        gather(table.versions)
+        append_versions(table.versions)
     output = make_output(as_json)
     if statistic is not None:
         try:
@@ -50,7 +50,7 @@ def history(
         return
     rows = table.history(column)
     if column is None:
-        records = versions_in(rows).to_pylist()
+        records = distinct_versions(rows).to_pylist()
         output.answer(list(map(_json, records)), lambda page: print_versions(page, name, records))
         return
     records = rows.to_pylist()

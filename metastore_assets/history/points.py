@@ -1,4 +1,4 @@
-"""One statistic over time."""
+"""One statistic of a table or a column in every version."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import Any
 
 import pyarrow as pa
 
-from metastore_assets.history.rows import OF_VERSIONS
+from metastore_assets.history.version_rows import VERSION_COLUMNS
 from metastore_assets.messages import close_names
 from metastore_assets.statistics.column import STATISTICS, Guarantee
 
 _PERCENTILE = re.compile(r"p([0-9]{1,2})")
 _GUARANTEES = {"distinct_count": "distinct_count_guarantee", "percentiles": "percentiles_guarantee"}
 _EXACT = {"minimum": "minimum_exact", "maximum": "maximum_exact"}
-_NAMES = [name for name, own in STATISTICS.items() if own.is_reported]
+_NAMES = [name for name, declaration in STATISTICS.items() if declaration.is_reported]
 
 
 @dataclass(frozen=True)
@@ -29,53 +29,62 @@ class HistoryPoint:
     published_at: datetime
     """UTC."""
     value: Any
-    """A number; of `minimum`, `maximum`, `sum` and percentiles text, as `metastore show --json` has it; of a
-    user-defined statistic whatever its JSON is. None where it is not known."""
+    """A number; for `minimum`, `maximum`, `sum` and percentiles text, as in `metastore show --json`; for a user-defined
+    statistic its JSON. None where the version does not have it."""
     guarantee: Guarantee
 
 
 def points(rows: pa.Table, statistic: str) -> list[HistoryPoint]:
-    """A statistic of some rows of a history: one point per row, in their order.
+    """Return one statistic of a column in every version, one point per row, in the order of the rows.
 
-    `statistic`: a name of those in `show --json`, `row_count`, a percentile such as `p50`, or a user-defined one.
-    Raises ValueError for any other.
+    Args:
+        rows: Rows of a history of one column.
+        statistic: A name as in `show --json`, `row_count`, a percentile such as `p50`, or a user-defined one.
+
+    Raises:
+        ValueError: There is no such statistic.
     """
-    own = {name for text in rows["user_defined"].to_pylist() if text for name in json.loads(text)}
-    known = [*OF_VERSIONS.names, *_NAMES, *sorted(own)]
-    if statistic not in known and not _PERCENTILE.fullmatch(statistic):
-        there = close_names(statistic, known, "; there are {}, and percentiles: p50")
-        raise ValueError(f"there is no statistic {statistic!r}{there}")
+    user_defined = {name for text in rows["user_defined"].to_pylist() if text for name in json.loads(text)}
+    names = [*VERSION_COLUMNS.names, *_NAMES, *sorted(user_defined)]
+    if statistic not in names and not _PERCENTILE.fullmatch(statistic):
+        alternatives = close_names(statistic, names, "; there are {}, and percentiles: p50")
+        raise ValueError(f"there is no statistic {statistic!r}{alternatives}")
     return [
-        HistoryPoint(record["version"], record["snapshot"], record["published_at"], *_told(record, statistic))
+        HistoryPoint(record["version"], record["snapshot"], record["published_at"], *_value(record, statistic))
         for record in rows.to_pylist()
     ]
 
 
 def points_of_versions(rows: pa.Table, statistic: str) -> list[HistoryPoint]:
-    """What rows say of their versions, once for each: `row_count`, `bytes`, `partitions` or `fragments`.
+    """Return one statistic of a table in every version.
 
-    Raises ValueError for anything else.
+    Args:
+        rows: Rows of a history.
+        statistic: `row_count`, `bytes`, `partitions` or `fragments`.
+
+    Raises:
+        ValueError: There is no such statistic.
     """
-    known = OF_VERSIONS.names[4:]
-    if statistic not in known:
-        there = close_names(statistic, known, "; there are {}")
-        raise ValueError(f"{statistic!r} is no statistic of a whole table{there}; name a column for others")
+    names = VERSION_COLUMNS.names[4:]
+    if statistic not in names:
+        alternatives = close_names(statistic, names, "; there are {}")
+        raise ValueError(f"{statistic!r} is no statistic of a whole table{alternatives}; name a column for others")
     return [
         HistoryPoint(record["version"], record["snapshot"], record["published_at"], record[statistic], "exact")
-        for record in versions_in(rows).to_pylist()
+        for record in distinct_versions(rows).to_pylist()
     ]
 
 
-def versions_in(rows: pa.Table) -> pa.Table:
-    """One row per version, of what rows say of their versions."""
-    return rows.select(OF_VERSIONS.names).group_by(OF_VERSIONS.names, use_threads=False).aggregate([])
+def distinct_versions(rows: pa.Table) -> pa.Table:
+    """Return one row per version with its `VERSION_COLUMNS`."""
+    return rows.select(VERSION_COLUMNS.names).group_by(VERSION_COLUMNS.names, use_threads=False).aggregate([])
 
 
-def _told(record: dict[str, Any], statistic: str) -> tuple[Any, Guarantee]:
+def _value(record: dict[str, Any], statistic: str) -> tuple[Any, Guarantee]:
     percentile = _PERCENTILE.fullmatch(statistic)
     if percentile:
         fraction = int(percentile[1]) / 100
-        value = next((own["value"] for own in record["percentiles"] or () if own["fraction"] == fraction), None)
+        value = next((each["value"] for each in record["percentiles"] or () if each["fraction"] == fraction), None)
         return value, "absent" if value is None else record["percentiles_guarantee"]
     if statistic not in record:
         result = json.loads(record["user_defined"] or "{}").get(statistic)

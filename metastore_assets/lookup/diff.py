@@ -77,9 +77,10 @@ class TableDiff:
 
 
 def diff(before: Table, after: Table) -> TableDiff:
-    """Comparison two versions. Columns of one table are paired by field id, those of two by name.
+    """Return the differences between two versions of a table, or between two tables.
 
-    Reads the statistics of both and, of columns that are not the same, histograms or lists. Raises StoreError.
+    Pairs the columns of one table by field id, those of two tables by name. Reads the statistics of both sides and, of
+    columns that differ, histograms or value counts. Raises StoreError.
     """
     old, new = before.version, after.version
     is_same_table = before.location == after.location

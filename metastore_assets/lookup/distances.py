@@ -45,8 +45,8 @@ class Distances:
     over: str
     """The compared units, such as `812 bins` or `5 values`."""
     guarantee: Guarantee
-    """`exact` where values were compared. `bound` where bins were compared: `kolmogorov_smirnov` and `jensen_shannon` of
-    the values are at least as great."""
+    """`exact` where values were compared. `bound` where bins were compared: of the values, `kolmogorov_smirnov` and
+    `jensen_shannon` are at least as great."""
 
 
 def distances(

@@ -20,7 +20,7 @@ from metastore_assets.errors import (
     VersionConflictError,
     VersionNotFoundError,
 )
-from metastore_assets.history import keep_history
+from metastore_assets.history import append_when_due
 from metastore_assets.pipeline.auto_policies import resolve_auto_policies
 from metastore_assets.pipeline.context import RefreshContext
 from metastore_assets.pipeline.merging.compaction import drop_value_counts
@@ -215,7 +215,7 @@ def _publish(execution: Execution, stage: Publish) -> None:
     execution.version = version
     versions.clear_pending()
     with suppress(StoreError):  # The next refresh, or `expire`, removes what stays, and reports the error.
-        outdated = keep_history(versions, base, version, keep, _GRACE)
+        outdated = append_when_due(versions, base, version, keep, _GRACE)
         versions.drop_outdated(outdated + keep, keep, _GRACE)
 
 

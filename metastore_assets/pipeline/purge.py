@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from metastore_assets.errors import VersionConflictError, VersionNotFoundError
-from metastore_assets.history import forget_values
+from metastore_assets.history import remove_values
 from metastore_assets.pipeline.column_spec import parse_column_spec
 from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.index import table_index
@@ -83,7 +83,7 @@ def purge(engine: Engine, versions: VersionStore, before: int) -> Purged:
     all_ = [versions.read(number) for number in numbers]
     if before == published - 1:
         before = published
-    forget_values(versions, before)
+    remove_values(versions, before)
     named = {path for version in all_ for path in _all_paths(version)}
     named |= {path for path in pending.all() if path not in pending.current()}  # their profiles were published
     needed = {path for version in all_ if version.number >= before for path in _told_paths(version)}

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from metastore_assets.errors import NotStoredError, VersionNotFoundError
 from metastore_assets.history import read_history
-from metastore_assets.history.rows import OF_VERSIONS, SCHEMA, of_version, record
+from metastore_assets.history.version_rows import SCHEMA, VERSION_COLUMNS, column_record, version_record
 from metastore_assets.lookup import Table
 from metastore_assets.sql.columns import BINS, LISTED, bins_of_column, listed_values
 from metastore_assets.values.leaf_columns import schema_leaves
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _PORTION = 5_000
 """Records that become Arrow at a time."""
-_STATISTICS = [field for field in SCHEMA if field.name not in OF_VERSIONS.names or field.name == "version"]
+_STATISTICS = [field for field in SCHEMA if field.name not in VERSION_COLUMNS.names or field.name == "version"]
 
 
 @dataclass(frozen=True)
@@ -54,11 +54,11 @@ def _versions(table: Table) -> Iterator[pa.RecordBatch]:
     def records() -> Iterator[dict[str, Any]]:
         for number in table.versions.numbers():
             try:
-                yield of_version(table.versions.read(number))
+                yield version_record(table.versions.read(number))
             except VersionNotFoundError:
                 continue  # expired since it was listed
 
-    return _portions(records(), OF_VERSIONS)
+    return _portions(records(), VERSION_COLUMNS)
 
 
 def _history(table: Table) -> Iterator[pa.RecordBatch]:
@@ -67,7 +67,7 @@ def _history(table: Table) -> Iterator[pa.RecordBatch]:
 
 def _statistics(table: Table) -> Iterator[pa.RecordBatch]:
     number = table.version.number
-    return _portions(({"version": number, **record(row)} for row in table.statistics()), pa.schema(_STATISTICS))
+    return _portions(({"version": number, **column_record(row)} for row in table.statistics()), pa.schema(_STATISTICS))
 
 
 def _partition_statistics(table: Table) -> Iterator[pa.RecordBatch]:
@@ -76,7 +76,7 @@ def _partition_statistics(table: Table) -> Iterator[pa.RecordBatch]:
         for leaf in (leaf.path for leaves in schema_leaves(table.version.schema) for leaf in leaves):
             found = table.statistics([leaf], partitions="all")
             for partition, row in zip(found.partitions or (), found, strict=True):
-                yield {"partition": partition, "version": table.version.number, **record(row)}
+                yield {"partition": partition, "version": table.version.number, **column_record(row)}
 
     return _portions(records(), pa.schema([("partition", pa.string()), *_STATISTICS]))
 
@@ -155,7 +155,7 @@ def _schema(schema: pa.Schema | Sequence[pa.Field]) -> pa.Schema:
 
 
 VIEWS: Mapping[str, View] = {
-    "versions": View(OF_VERSIONS, _versions),
+    "versions": View(VERSION_COLUMNS, _versions),
     "statistics": View(_schema(_STATISTICS), _statistics),
     "partition_statistics": View(_schema([pa.field("partition", pa.string()), *_STATISTICS]), _partition_statistics),
     "history": View(_schema(SCHEMA), _history),

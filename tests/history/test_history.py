@@ -19,9 +19,8 @@ import pytest
 from deltalake import DeltaTable
 
 from metastore_assets.errors import ColumnNotFoundError, ObjectNotFoundError, StoreError
-from metastore_assets.history import delta_table, forget_values, gather, keep_history, read_history
-from metastore_assets.history import purge as history_purge
-from metastore_assets.history.rows import rows_of
+from metastore_assets.history import append_versions, append_when_due, delta_table, read_history, remove_values, updates
+from metastore_assets.history.version_rows import read_rows
 from metastore_assets.lookup import Table
 from metastore_assets.metastore import Metastore
 from metastore_assets.statistics.json import column_to_json
@@ -69,7 +68,7 @@ def expected(count: int) -> list[tuple[int, str]]:
 def test_a_row_says_what_the_version_said(store: ObjectStore) -> None:
     """On disk and in an object store; by the library, by this package, and by DuckDB."""
     tables = [published(store, 1) for _ in range(3)]
-    assert gather(VersionStore(store, "orders")) == 3
+    assert append_versions(VersionStore(store, "orders")) == 3
     assert sorted(keys(written(store))) == expected(3)
     rows = tables[-1].history()
     assert keys(rows) == expected(3)
@@ -92,7 +91,7 @@ def test_a_row_says_what_the_version_said(store: ObjectStore) -> None:
 def test_it_outlives_the_versions(local_store: ObjectStore) -> None:
     table = published(local_store, 3)
     versions = VersionStore(local_store, "orders")
-    gather(versions)
+    append_versions(versions)
     before = table.history()
     removed = versions.expire(1, HOURS)
     assert removed.versions == 2
@@ -116,12 +115,12 @@ def test_what_is_not_appended_yet_is_read_from_versions(local_store: ObjectStore
     table = published(local_store, 2)
     assert keys(table.history()) == expected(2)
     assert not list(Path(local_store.uri(f"orders/{HISTORY}")).glob("*")), "reading writes nothing"
-    gather(VersionStore(local_store, "orders"))
+    append_versions(VersionStore(local_store, "orders"))
     newest = published(local_store, 2)
     assert keys(newest.history()) == expected(4)
     assert keys(table.history()) == expected(2), "what an older version knows"
-    gather(VersionStore(local_store, "orders"))
-    gather(VersionStore(local_store, "orders"))
+    append_versions(VersionStore(local_store, "orders"))
+    append_versions(VersionStore(local_store, "orders"))
     assert sorted(keys(written(local_store))) == expected(4)
 
 
@@ -130,9 +129,9 @@ def test_writers_at_the_same_time_do_not_double(local_store: ObjectStore) -> Non
     """Processes, for the library keeps threads of one apart."""
     published(local_store, 4)
     program = (
-        "import sys; from metastore_assets.history import gather; from metastore_assets.store.objects import "
+        "import sys; from metastore_assets.history import append_versions; from metastore_assets.store.objects import "
         "ObjectStore; from metastore_assets.store.versions import VersionStore; sys.stdin.readline(); "
-        "print(gather(VersionStore(ObjectStore(sys.argv[1]), 'orders')))"
+        "print(append_versions(VersionStore(ObjectStore(sys.argv[1]), 'orders')))"
     )
     command = [sys.executable, "-c", program, local_store.uri()]
     pipe = subprocess.PIPE
@@ -149,7 +148,7 @@ def test_writers_at_the_same_time_do_not_double(local_store: ObjectStore) -> Non
 
 def test_threads_do_not_double_either(local_store: ObjectStore) -> None:
     published(local_store, 3)
-    threads = [threading.Thread(target=gather, args=(VersionStore(local_store, "orders"),)) for _ in range(4)]
+    threads = [threading.Thread(target=append_versions, args=(VersionStore(local_store, "orders"),)) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -161,7 +160,7 @@ def test_a_killed_append_is_made_good(local_store: ObjectStore, monkeypatch: pyt
     """Files that no commit names are no rows."""
     published(local_store, 2)
     versions = VersionStore(local_store, "orders")
-    gather(versions)
+    append_versions(versions)
     published(local_store, 1)
 
     class Killed(BaseException):
@@ -173,10 +172,10 @@ def test_a_killed_append_is_made_good(local_store: ObjectStore, monkeypatch: pyt
     with monkeypatch.context() as patched:
         patched.setattr(delta_table.HistoryTable, "_commit", kill)
         with pytest.raises(Killed):
-            gather(versions)
+            append_versions(versions)
     assert sorted(keys(written(local_store))) == expected(2)
     published(local_store, 1)
-    assert gather(versions) == 4
+    assert append_versions(versions) == 4
     assert sorted(keys(written(local_store))) == expected(4)
 
 
@@ -186,37 +185,37 @@ def told(table: Table) -> Version:
 
 def test_when_it_is_appended(local_store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """After a pause, after many versions, and before a version goes that it lacks."""
-    monkeypatch.setattr(sys.modules[keep_history.__module__], "MOST", 5)
+    monkeypatch.setattr(updates, "MAX_VERSIONS", 5)
     versions = VersionStore(local_store, "orders")
     first, second = told(published(local_store, 1)), told(published(local_store, 1))
     day = timedelta(days=1)
-    assert keep_history(versions, None, first, 100, day) == -99
-    assert keep_history(versions, first, second, 100, day) == -98
-    assert keep_history(versions, first, second, 1, day) == 0, "version 1 stays: the next is young, so nothing is due"
+    assert append_when_due(versions, None, first, 100, day) == -99
+    assert append_when_due(versions, first, second, 100, day) == -98
+    assert append_when_due(versions, first, second, 1, day) == 0, "nothing is due while version 2 is young"
     assert not versions.objects.list(HISTORY)
-    assert keep_history(versions, first, second, 1, -day) == 1
+    assert append_when_due(versions, first, second, 1, -day) == 1
     assert keys(written(local_store).sort_by([("version", "ascending"), ("position", "ascending")])) == expected(2)
     third = told(published(local_store, 1))
     later = replace(third, published_at=second.published_at + timedelta(minutes=11))
-    assert keep_history(versions, second, third, 100, day) == -97
+    assert append_when_due(versions, second, third, 100, day) == -97
     assert len(written(local_store)) == 6
-    keep_history(versions, second, later, 100, day)
+    append_when_due(versions, second, later, 100, day)
     assert len(written(local_store)) == 9
     fifth = told(published(local_store, 2))
-    keep_history(versions, fifth, fifth, 100, day)
+    append_when_due(versions, fifth, fifth, 100, day)
     assert len(written(local_store)) == 15
 
 
 def test_hidden_columns_show_no_values(local_store: ObjectStore) -> None:
     """Also not those of versions that showed them."""
     table = published(local_store, 1)
-    gather(VersionStore(local_store, "orders"))
+    append_versions(VersionStore(local_store, "orders"))
     assert "secret-" in str(table.history().to_pydict())
     hidden = published(local_store, 1, {"secret": {"values": "hidden"}})
     rows = hidden.history("secret")
     assert rows["null_count"].to_pylist() == [0, 0]
     assert "secret-" not in str(rows.to_pydict())
-    gather(VersionStore(local_store, "orders"))
+    append_versions(VersionStore(local_store, "orders"))
     last = written(local_store).to_pylist()
     assert not any("secret-" in str(row) for row in last if row["version"] == 2)
 
@@ -238,19 +237,19 @@ def test_a_purge_takes_values_out_of_it(local_store: ObjectStore) -> None:
     versions = VersionStore(local_store, "orders")
     for _ in range(3):
         published(local_store, 1)
-        gather(versions)
+        append_versions(versions)
     folder = Path(local_store.uri(f"orders/{HISTORY}"))
     assert holding(folder, "secret-")
     published(local_store, 1)
-    forget_values(versions, 5)
+    remove_values(versions, 5)
     assert holding(folder, "secret-") == []
     table = Metastore(local_store.uri()).table("orders")
     assert keys(table.history()) == expected(4)
     assert table.history()["value_count"].to_pylist()[:3] == [21, 21 - some_rows(1)["name"].null_count, 21]
     assert set(table.history()["minimum"].to_pylist()) == {None}
-    forget_values(versions, 5)
+    remove_values(versions, 5)
     published(local_store, 1)
-    gather(versions)
+    append_versions(versions)
     assert holding(folder, "secret-"), "of what was published since"
     assert sorted(keys(written(local_store))) == expected(5)
 
@@ -259,27 +258,27 @@ def test_two_purges_at_once(local_store: ObjectStore, monkeypatch: pytest.Monkey
     """What one has taken out, the other does not put back, though it had read the rows before."""
     published(local_store, 3)
     versions = VersionStore(local_store, "orders")
-    gather(versions)
-    others = [lambda: forget_values(versions, 4)]
+    append_versions(versions)
+    others = [lambda: remove_values(versions, 4)]
 
     def after_others(*arguments: Any) -> pa.Table:
         if others:
             others.pop()()
-        return rows_of(*arguments)
+        return read_rows(*arguments)
 
-    monkeypatch.setattr(history_purge, "rows_of", after_others)
-    forget_values(versions, 2)
+    monkeypatch.setattr(updates, "read_rows", after_others)
+    remove_values(versions, 2)
     rows = written(local_store)
     assert sorted(keys(rows)) == expected(3)
     assert set(rows["minimum"].to_pylist()) == {None}
 
 
 def test_files_do_not_grow_without_bound(local_store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(delta_table, "_COMPACTED", 2)
+    monkeypatch.setattr(delta_table, "_COMPACTION_INTERVAL", 2)
     versions = VersionStore(local_store, "orders")
     for _ in range(5):
         published(local_store, 1)
-        gather(versions)
+        append_versions(versions)
     table = DeltaTable(local_store.uri(f"orders/{HISTORY}"))
     assert len(table.file_uris()) <= 2
     assert sorted(keys(written(local_store))) == expected(5)
@@ -290,7 +289,7 @@ def test_damaged_versions_are_left_out(local_store: ObjectStore) -> None:
     published(local_store, 3)
     versions = VersionStore(local_store, "orders")
     versions.objects.write(versions.read(2).files.statistics, b"no Parquet")
-    gather(versions)
+    append_versions(versions)
     assert sorted(keys(written(local_store))) == [key for key in expected(3) if key[0] != 2]
 
 
@@ -305,7 +304,7 @@ def test_bad_input(local_store: ObjectStore) -> None:
     log = Path(local_store.uri(f"orders/{HISTORY}")) / "_delta_log"
     log.mkdir(parents=True)
     (log / "00000000000000000000.json").write_text(json.dumps({"nonsense": 1})[:-3])
-    with pytest.raises(StoreError, match=r"cannot read the history at .*; where it is damaged, remove that folder"):
+    with pytest.raises(StoreError, match=r"cannot read the history at .*; if it is damaged, remove that folder"):
         table.history()
 
 
@@ -313,7 +312,7 @@ def test_odd_places(tmp_path: Path) -> None:
     for name in ("with space", "ünï a+b#c?d'e"):
         store = ObjectStore(str(tmp_path / name))
         published(store, 1)
-        gather(VersionStore(store, "orders"))
+        append_versions(VersionStore(store, "orders"))
         assert len(read_history(VersionStore(store, "orders"), 1)) == 3, name
         assert len(written(store)) == 3, name
         assert [path.name for path in tmp_path.iterdir()] == [name]
@@ -325,11 +324,11 @@ def test_where_the_library_would_look_elsewhere_no_history_is_kept(tmp_path: Pat
     """Versions come and go as they do without the library, and nothing is written beside the root."""
     store = ObjectStore(str(tmp_path / name))
     versions, new = VersionStore(store, "orders"), published(store, 1).version
-    with pytest.raises(StoreError, match=r"no history can be kept at .*takes `%2[05f]` in a path"):
-        gather(versions)
-    assert keep_history(versions, None, replace(new, number=7), 2, timedelta(0)) == 5
+    with pytest.raises(StoreError, match=r"no history can be stored at .*`%2[05f]`"):
+        append_versions(versions)
+    assert append_when_due(versions, None, replace(new, number=7), 2, timedelta(0)) == 5
     assert set(read_history(versions, 1)["version"].to_pylist()) == {1}
-    forget_values(versions, 1)
+    remove_values(versions, 1)
     assert [path.name for path in tmp_path.iterdir()] == [name]
     assert not (tmp_path / name / "orders" / "history").exists()
 

@@ -183,7 +183,7 @@ def test_columns_kept_by_fingerprints_have_no_distances(tmp_path: Path, values: 
         refresh(config, own, no_spark)
     ((column,), row_count) = (found := open_table(config.root, "t").diff(1)).columns, found.row_count
     assert (row_count, column.change, column.distances) == ((3, 5), "changed", None)
-    assert column.reason == "only values that occur at least twice are listed"
+    assert column.reason == "only values that occur at least twice have value counts"
 
 
 def test_decimals_that_outgrow_64_bits_have_distances(local_store: ObjectStore) -> None:
@@ -297,7 +297,7 @@ def test_edges(local_store: ObjectStore) -> None:
     assert found["x"].distances is not None
     assert (found["x"].distances.over, found["x"].distances.kolmogorov_smirnov) == ("1 value", 0)
     assert (found["x"].change, found["w"].change) == ("changed", "changed")
-    assert found["n"].reason == "one of the two has no values but NaN and infinities"
+    assert found["n"].reason == "one of the two has no values except NaN and infinities"
     assert {own.change for own in table.diff(2).columns} == {"same"}
     assert table.diff(2, 3).row_count == (2, 1)
     with pytest.raises(VersionNotFoundError):

@@ -15,7 +15,7 @@ from click.testing import CliRunner
 
 from metastore_assets.cli.commands import cli
 from metastore_assets.config import MetastoreConfig, TableConfig
-from metastore_assets.history import gather
+from metastore_assets.history import append_versions
 from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.purge import purge
 from metastore_assets.pipeline.refresh import refresh
@@ -66,7 +66,7 @@ def published(folder: Path, own: MetastoreConfig) -> VersionStore:
     put(folder, 3)
     refresh(own, own.tables[0], no_spark)
     compact(versions, own.tables[0])
-    gather(versions)
+    append_versions(versions)
     return versions
 
 
@@ -116,6 +116,6 @@ def test_a_purge_takes_what_was_shown_out_of_all_of_it(tmp_path: Path) -> None:
     assert {"table", "lists", "index", "partitions", "fragments", "history"} <= kinds
     own = config(tmp_path, hidden=True)
     refresh(own, own.tables[0], no_spark)
-    gather(versions)
+    append_versions(versions)
     purge(Engine(no_spark, "auto"), versions, versions.newest())
     assert telling(tmp_path) == []

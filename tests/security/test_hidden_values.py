@@ -28,7 +28,7 @@ from metastore_assets.cli.commands import cli
 from metastore_assets.config import MetastoreConfig, TableConfig
 from metastore_assets.formats import metadata_cache, open_table_format
 from metastore_assets.formats.metadata_cache import MetadataCache
-from metastore_assets.history import gather
+from metastore_assets.history import append_versions
 from metastore_assets.metastore import open_table
 from metastore_assets.pipeline.refresh import refresh
 from metastore_assets.store.objects import ObjectStore
@@ -287,7 +287,7 @@ def test_nothing_of_a_hidden_value_is_stored(
         table.change()
         run("refresh", "t", "--dry-run", "--json")
         run("refresh", "t")
-        gather(VersionStore(ObjectStore(own.root), "t"))
+        append_versions(VersionStore(ObjectStore(own.root), "t"))
         assert files_with(tmp_path / "root", *TOKENS) == []
         for command in (
             *("show t", "show t --json", "history t --json", "changes t --since 1 --json", "verify t --json"),

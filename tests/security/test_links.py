@@ -17,7 +17,7 @@ import pytest
 
 from metastore_assets.config import MetastoreConfig, TableConfig
 from metastore_assets.errors import StoreError
-from metastore_assets.history import forget_values, gather
+from metastore_assets.history import append_versions, remove_values
 from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.purge import purge
 from metastore_assets.pipeline.refresh import refresh
@@ -96,9 +96,9 @@ def purge_all(versions: VersionStore) -> None:
     purge(Engine(no_spark, "auto"), versions, versions.newest())
 
 
-def keep_history(versions: VersionStore) -> None:
-    gather(versions)
-    forget_values(versions, versions.newest())
+def append_when_due(versions: VersionStore) -> None:
+    append_versions(versions)
+    remove_values(versions, versions.newest())
 
 
 def discard(versions: VersionStore) -> None:
@@ -107,7 +107,7 @@ def discard(versions: VersionStore) -> None:
     versions.discard(latest, None)
 
 
-WAYS = [expire, drop, purge_all, keep_history, discard]
+WAYS = [expire, drop, purge_all, append_when_due, discard]
 
 
 @pytest.mark.parametrize("linked", ["entries", "profiles", "lists", "pending", "backfills", "history", "versions", ""])
@@ -120,7 +120,7 @@ def test_no_way_of_deleting_follows_a_link(
     for _ in range(3):
         publish(store, pa.table({"x": ["a", "b"]}))
     versions = VersionStore(store, "orders")
-    gather(versions)
+    append_versions(versions)
     folder = tmp_path / "root" / "orders" / linked
     if folder.exists():
         folder.rename(tmp_path / "moved")

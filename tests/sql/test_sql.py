@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from metastore_assets.errors import QueryError
-from metastore_assets.history import gather
+from metastore_assets.history import append_versions
 from metastore_assets.lookup.json import scalar_json
 from metastore_assets.metastore import Metastore
 from metastore_assets.sql import VIEWS, query, spark_views, view_batches
@@ -48,7 +48,7 @@ def metastore(tmp_path_factory: pytest.TempPathFactory) -> Metastore:
     publish(store, ROWS.slice(0, 2), name="orders")
     table = publish(store, ROWS, name="orders", partitions={"p=1": ROWS.slice(0, 1), "p=2": ROWS.slice(1)})
     publish(store, ROWS.select(["i"]), name="my-table")
-    gather(table.versions)
+    append_versions(table.versions)
     return Metastore(store.uri())
 
 

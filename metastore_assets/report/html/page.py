@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any
 
 from metastore_assets.errors import MissingPackageError
-from metastore_assets.history import read_history, versions_in
+from metastore_assets.history import distinct_versions, read_history
 from metastore_assets.lookup import Table
 from metastore_assets.lookup.diff import TableDiff
 from metastore_assets.report import text
@@ -154,7 +154,7 @@ def _partition(entry: PartitionEntry) -> list[Part]:
 
 def _versions(lookup: Table, note: str | None) -> Markup:
     try:
-        records = versions_in(read_history(lookup.versions, lookup.version.number)).to_pylist()
+        records = distinct_versions(read_history(lookup.versions, lookup.version.number)).to_pylist()
     except MissingPackageError:
         records = []
     parts: list[Part] = [tag("h2", "Versions")]

@@ -31,7 +31,7 @@ _TYPES: Mapping[StatisticKind, pa.DataType] = {
     "value": _TEXT,
     "percentiles": _PERCENTILES,
 }
-OF_VERSIONS = pa.schema(
+VERSION_COLUMNS = pa.schema(
     [
         ("version", pa.int64()),
         ("snapshot", _TEXT),
@@ -43,28 +43,31 @@ OF_VERSIONS = pa.schema(
         ("fragments", pa.int64()),
     ]
 )
-"""What a row says of its version."""
+"""The columns that describe a row's version."""
 SCHEMA = pa.schema(
     [
-        *OF_VERSIONS,
+        *VERSION_COLUMNS,
         ("position", pa.int32()),
         ("field_id", _TEXT),
-        *((name, _TYPES[own.kind]) for name, own in STATISTICS.items() if own.is_reported),
+        *((name, _TYPES[declaration.kind]) for name, declaration in STATISTICS.items() if declaration.is_reported),
         ("user_defined", _TEXT),
     ]
 )
-"""Values of columns, and sums, are text as `metastore show --json` has it; `user_defined` is JSON."""
-TELL_VALUES = (
+"""Values of columns, and sums, are text as in `metastore show --json`; `user_defined` is JSON."""
+_REVEALS_VALUES = (
     "nan_count", "minimum", "maximum", "sum", "mean", "standard_deviation", "skewness", "kurtosis", "true_count",
     "percentiles", "user_defined",
 )  # fmt: skip
-"""What tells something of a column's values, beyond how many there are and how long: null in hidden columns."""
+"""The statistics that reveal more of a column's values than their number and length: null in hidden columns."""
 
 
-def rows_of(versions: VersionStore, numbers: Sequence[int], hidden: Collection[str]) -> pa.Table:
-    """The rows of those of the versions that are there and can be read, in the order of the numbers.
+def read_rows(versions: VersionStore, numbers: Sequence[int], hidden: Collection[str]) -> pa.Table:
+    """Return the rows of versions, in the order of their numbers. Versions that cannot be read are left out.
 
-    Of the columns with the `hidden` field ids nothing is told of values.
+    Args:
+        versions: The versions of the table.
+        numbers: The numbers of the versions.
+        hidden: Field ids of the columns without values in the rows.
     """
     tables = []
     for number in numbers:
@@ -72,37 +75,35 @@ def rows_of(versions: VersionStore, numbers: Sequence[int], hidden: Collection[s
             version = versions.read(number)
             tables.append(_version_rows(version, _statistics(versions, version), hidden))
         except (CorruptionError, ObjectNotFoundError, VersionNotFoundError):
-            continue  # removed by somebody, or damaged: nothing is known of it, and the others still are
+            continue  # it expired meanwhile, or is damaged; the other versions still count
     return pa.concat_tables([SCHEMA.empty_table(), *tables])
 
 
 def hidden_columns(versions: VersionStore, number: int) -> set[str]:
-    """Field ids of the columns whose values are hidden in a version. Raises StoreError where it cannot be read."""
+    """Return the field ids of the columns whose values are hidden in a version. Raises StoreError."""
     return {row.field_id for row in _statistics(versions, versions.read(number)) if row.reason == HIDDEN_REASON}
 
 
-def without_values(rows: pa.Table, chosen: pa.Array) -> pa.Table:
-    """The rows, of which the chosen ones tell nothing of values any more. `chosen`: booleans, one per row."""
+def remove_values_of(rows: pa.Table, mask: pa.Array) -> pa.Table:
+    """Return rows in which what reveals values is null where a mask is true; the mask has a boolean per row."""
     import pyarrow.compute as pc
 
-    for name in TELL_VALUES:
+    for name in _REVEALS_VALUES:
         at = rows.schema.get_field_index(name)
-        own = rows.column(at)
-        rows = rows.set_column(at, rows.field(at), pc.if_else(chosen, pa.scalar(None, own.type), own))
+        column = rows.column(at)
+        rows = rows.set_column(at, rows.field(at), pc.if_else(mask, pa.scalar(None, column.type), column))
     return rows
 
 
 def _statistics(versions: VersionStore, version: Version) -> list[ColumnStatistics]:
-    """The statistics of a version's columns, by the names that it has for them, in its order."""
-    found = {
-        row.field_id: row for row in parse_statistics_rows(versions.objects.read_parquet(version.files.statistics))
-    }
-    leaves = enumerate(leaf for own in schema_leaves(version.schema) for leaf in own)
-    return [apply_schema(found[leaf.field_id], position, leaf) for position, leaf in leaves if leaf.field_id in found]
+    """Return the statistics of a version's columns, under their names and in their order in it."""
+    rows = {row.field_id: row for row in parse_statistics_rows(versions.objects.read_parquet(version.files.statistics))}
+    numbered = enumerate(leaf for leaves in schema_leaves(version.schema) for leaf in leaves)
+    return [apply_schema(rows[leaf.field_id], position, leaf) for position, leaf in numbered if leaf.field_id in rows]
 
 
-def of_version(version: Version) -> dict[str, Any]:
-    """What rows say of a version."""
+def version_record(version: Version) -> dict[str, Any]:
+    """Return the `VERSION_COLUMNS` of a version."""
     return {
         "version": version.number,
         "snapshot": version.snapshot,
@@ -115,31 +116,32 @@ def of_version(version: Version) -> dict[str, Any]:
     }
 
 
-def record(row: ColumnStatistics) -> dict[str, Any]:
-    """What a row says of a column: the columns of `SCHEMA` from `position` on."""
-    told = column_to_json(row)
-    found: dict[str, Any] = {"position": row.position, "field_id": row.field_id}
-    for name, own in STATISTICS.items():
-        if own.kind == "value":
-            found[name] = _text(told[name])
-        elif own.kind == "percentiles":
-            found[name] = told[name] and [{**entry, "value": _text(entry["value"])} for entry in told[name]]
-        elif own.is_reported:
-            found[name] = getattr(row, name)
+def column_record(row: ColumnStatistics) -> dict[str, Any]:
+    """Return the columns of `SCHEMA` from `position` on for the statistics of a column."""
+    values = column_to_json(row)
+    record: dict[str, Any] = {"position": row.position, "field_id": row.field_id}
+    for name, declaration in STATISTICS.items():
+        if declaration.kind == "value":
+            record[name] = _to_text(values[name])
+        elif declaration.kind == "percentiles":
+            record[name] = values[name] and [{**each, "value": _to_text(each["value"])} for each in values[name]]
+        elif declaration.is_reported:
+            record[name] = getattr(row, name)
     results = {
-        name: {"value": value_json(own.value), "guarantee": own.guarantee} for name, own in row.user_defined.items()
+        name: {"value": value_json(result.value), "guarantee": result.guarantee}
+        for name, result in row.user_defined.items()
     }
-    found["user_defined"] = json.dumps(results) if results else None
-    return found
+    record["user_defined"] = json.dumps(results) if results else None
+    return record
 
 
 def _version_rows(version: Version, rows: Sequence[ColumnStatistics], hidden: Collection[str]) -> pa.Table:
-    beside = of_version(version)
-    without = dict.fromkeys(TELL_VALUES)
-    records = [{**beside, **record(row), **(without if row.field_id in hidden else {})} for row in rows]
+    of_version = version_record(version)
+    nulls = dict.fromkeys(_REVEALS_VALUES)
+    records = [{**of_version, **column_record(row), **(nulls if row.field_id in hidden else {})} for row in rows]
     return pa.Table.from_pylist(records, SCHEMA)
 
 
-def _text(value: Any) -> str | None:
-    """A value as JSON has it, as text: numbers and booleans as JSON writes them."""
+def _to_text(value: Any) -> str | None:
+    """Return a JSON value as text: numbers and booleans as JSON writes them."""
     return value if value is None or isinstance(value, str) else json.dumps(value)

@@ -1,0 +1,155 @@
+"""Appending versions to a history, reading it, and removing values from it.
+
+A version has all that the history says of it, as long as it exists. So a commit of a table does not wait for a commit
+to its history: rows are appended after a pause between two publishes, after many publishes, and before versions
+expire. Readers add the rows of versions that are not appended yet. The Delta table records the last appended version
+in the same commit as the rows: an interrupted append is repeated, and concurrent appends do not duplicate rows.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from threading import Lock
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from metastore_assets.errors import ObjectNotFoundError, StoreError
+from metastore_assets.extras import is_installed
+from metastore_assets.history.delta_table import ConflictError, HistoryTable, why_unavailable
+from metastore_assets.history.version_rows import SCHEMA, hidden_columns, read_rows, remove_values_of
+from metastore_assets.store.manifest import Version
+from metastore_assets.store.versions import HISTORY, VersionStore
+
+PAUSE = timedelta(minutes=10)
+"""A publish after such a pause appends, because that is short compared with the pause."""
+MAX_VERSIONS = 16
+"""Every publish of such a number appends, where the pauses are shorter."""
+_ATTEMPTS = 5
+_LAST_APPENDED = f"{HISTORY}/_last_appended"
+"""A hint, so that a publish need not open the Delta table: the number of the last appended version, as text."""
+_one_at_a_time = Lock()
+"""Threads of the library sometimes hang when several commits conflicted in one process."""
+
+
+def append_versions(versions: VersionStore) -> int:
+    """Append the versions that a history lacks, and return the number of the last appended one; 0 where there is none.
+
+    Raises MissingPackageError without `deltalake`, StoreError.
+    """
+    table = HistoryTable(versions.objects)
+    for attempt in range(_ATTEMPTS):
+        with _one_at_a_time:
+            last = table.last()
+            missing = [number for number in versions.numbers() if number > last]
+            if missing:
+                rows = read_rows(versions, missing, hidden_columns(versions, missing[-1]))
+                try:
+                    table.append(rows, last, missing[-1])
+                except ConflictError:
+                    if attempt + 1 == _ATTEMPTS:
+                        raise
+                    continue
+                last = missing[-1]
+        versions.objects.write(_LAST_APPENDED, str(last).encode())
+        return last
+    raise AssertionError("the last attempt returns or raises")
+
+
+def append_when_due(versions: VersionStore, base: Version | None, new: Version, keep: int, grace: timedelta) -> int:
+    """Append the versions that a history lacks if that is due, and return up to which version all may be removed.
+
+    Without `deltalake`, and at a location where it cannot write, there is no history, and versions may be removed
+    without it.
+
+    Args:
+        versions: The versions of the table.
+        base: The version before `new`; None for the first one.
+        new: The version that was just published.
+        keep: The number of versions that are retained.
+        grace: A version is not removed while the one after it is younger.
+
+    Raises:
+        StoreError: The root cannot be read or written.
+    """
+    outdated = new.number - keep
+    if not is_installed("history") or why_unavailable(versions.objects) is not None:
+        return outdated
+    appended = _read_last_appended(versions) if outdated > 0 else 0
+    is_due = base is not None and (new.published_at - base.published_at >= PAUSE or new.number % MAX_VERSIONS == 0)
+    if is_due or (appended < outdated and _may_be_removed(versions, appended + 1, grace)):
+        appended = append_versions(versions)
+    return min(outdated, appended)
+
+
+def _read_last_appended(versions: VersionStore) -> int:
+    try:
+        return int(versions.objects.read(_LAST_APPENDED))
+    except (ObjectNotFoundError, ValueError):
+        return 0
+
+
+def _may_be_removed(versions: VersionStore, number: int, grace: timedelta) -> bool:
+    """Return whether a version may be removed: the one after it is older than `grace`, or does not exist."""
+    following = versions.objects.info(versions.documents.path(number + 1))
+    return following is None or following.modified < datetime.now(UTC) - grace
+
+
+def read_history(versions: VersionStore, newest: int) -> pa.Table:
+    """Return the rows of all versions up to one, expired ones included, by version and position of the column.
+
+    Columns whose values are hidden in `newest` have no values in any version.
+
+    Args:
+        versions: The versions of the table.
+        newest: The number of the last version to return.
+
+    Raises:
+        MissingPackageError: There is a Delta table, and `deltalake` is not installed.
+        StoreError: The root cannot be read.
+    """
+    rows, last = SCHEMA.empty_table(), 0
+    may_exist = is_installed("history") or versions.objects.list(f"{HISTORY}/_delta_log")
+    if may_exist and why_unavailable(versions.objects) is None:
+        rows, last, _ = HistoryTable(versions.objects).read()
+    missing = [number for number in versions.numbers() if last < number <= newest]
+    hidden = hidden_columns(versions, newest)
+    stored = rows.filter(pc.less_equal(rows["version"], newest))
+    rows = pa.concat_tables([stored, read_rows(versions, missing, hidden)])
+    if hidden:
+        rows = remove_values_of(rows, pc.is_in(rows["field_id"], value_set=pa.array(sorted(hidden))))
+    return rows.combine_chunks()
+
+
+def remove_values(versions: VersionStore, before: int) -> None:
+    """Remove the values of versions below a number from a history, and the files that contained them.
+
+    Counts stay. Columns whose values are hidden in the newest version lose the values of all versions. Versions that
+    the history lacks are appended.
+
+    Args:
+        versions: The versions of the table.
+        before: The number of the first version whose values stay.
+
+    Raises:
+        MissingPackageError: There is a history, and `deltalake` is not installed.
+        StoreError: The root cannot be read or written.
+    """
+    may_exist = is_installed("history") and why_unavailable(versions.objects) is None
+    if not may_exist and not versions.objects.list(f"{HISTORY}/_delta_log"):
+        return
+    table = HistoryTable(versions.objects)
+    for _ in range(_ATTEMPTS):
+        rows, last, commit = table.read()
+        missing = [number for number in versions.numbers() if number > last]
+        newest = missing[-1] if missing else last
+        hidden = hidden_columns(versions, newest)
+        rows = pa.concat_tables([rows, read_rows(versions, missing, hidden)])
+        is_hidden = pc.is_in(rows["field_id"], value_set=pa.array(sorted(hidden), pa.string()))
+        rows = remove_values_of(rows, pc.or_(pc.less(rows["version"], before), is_hidden))
+        try:
+            table.replace(rows, commit, newest)
+        except ConflictError:
+            continue
+        return
+    raise StoreError(f"the history of table {versions.table!r} was changed during every attempt: try again")
