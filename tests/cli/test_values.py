@@ -148,7 +148,7 @@ def test_errors_name_the_policy_that_keeps_it(small: Path) -> None:
         assert "`values: hidden`; with `shown` a refresh reads them" in message
     message = error_of(run("where", "t", "dropped", "2", config=small))
     assert "column 'dropped' of table 't'" in message
-    assert "`frequencies: off`; with `frequencies: all` a refresh lists them" in message
+    assert "`frequencies: off`; with `frequencies: all`" in message
     assert answer("rank", "t", "cut", "3", config=small) == answer("rank", "t", "kept", "3", config=small)
     (shown,) = answer("show", "t", "--columns", "hidden", config=small)["columns"]
     assert (shown["distinct_count"], shown["distinct_count_guarantee"]) == (3, "estimate")

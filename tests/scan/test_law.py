@@ -66,7 +66,7 @@ def check(folder: Path, number: int, pairs: int) -> int:
         wanted = Counter(row["n"] for row in every if holds(node, row) is True)
         chosen = plan_scan(lookup, own, where, "version")
         found: Counter[int] = Counter()
-        for filter_, held in ((None, chosen.whole), (chosen.filter, chosen.unresolved)):
+        for filter_, held in ((None, chosen.whole), (chosen.filter, chosen.undecided)):
             for fragment in held:
                 for batch in matching_rows(filter_, chosen.snapshot.schema, [place], fragment):
                     found.update(batch.column(0).to_pylist())

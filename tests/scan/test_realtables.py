@@ -26,7 +26,7 @@ def check_one(name: str, lookup: Table, table: TableConfig, rows: list[list[Any]
     chosen = plan_scan(lookup, table, question.where, "now")
     places = list(range(len(chosen.snapshot.schema)))
     found: Counter[str] = Counter()
-    for own, fragments in ((None, chosen.whole), (chosen.filter, chosen.unresolved)):
+    for own, fragments in ((None, chosen.whole), (chosen.filter, chosen.undecided)):
         for fragment in fragments:
             for batch in matching_rows(own, chosen.snapshot.schema, places, fragment):
                 columns = [keys(column) for column in batch.columns]
