@@ -1,4 +1,8 @@
-"""Compressed files, told by their first bytes: a name may be wrong, and what is cut off would be missing rows."""
+"""Compression of files and blocks: detection by the first bytes, decompression, and its size limits.
+
+The first bytes decide rather than the file name, which may be wrong. A truncated file raises an error, because its rows
+would be missing.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +21,7 @@ from metastore_assets.storage.corrupt_input import LimitError, UnsupportedError
 from metastore_assets.storage.limits import DECOMPRESSION_RATIO, XZ_MEMORY, max_decompressed_size
 
 Stream: TypeAlias = "pa.NativeFile | io.RawIOBase"
-"""Bytes from a file's beginning to its end."""
+"""Bytes of a file that are read from the beginning to the end."""
 
 SUFFIXES = {
     ".gz": "gzip",
@@ -32,9 +36,9 @@ SUFFIXES = {
     ".br": "brotli",
     ".lzo": "lzo",
 }
-"""With which the name of a compressed file ends, and what that says."""
+"""Suffixes of names of compressed files, with their compression."""
 HEAD_BYTES = 16
-"""How many of a file's first bytes have to be known."""
+"""Number of a file's first bytes that detection needs."""
 
 _MAGIC = [
     (re.compile(rb"\x1f\x8b"), "gzip"),
@@ -51,16 +55,16 @@ _MAGIC = [
 ]
 _SKIPPABLE = re.compile(rb"[\x50-\x5f]\x2a\x4d\x18")
 """A frame without content, with which both zstd and lz4 files may begin."""
-_BEGINNINGS = {
+_PREFIXES = {
     "gzip": b"\x1f\x8b",
     "bz2": b"BZh91AY&SY",
     "xz": b"\xfd7zXZ\x00",
     "zstd": b"\x28\xb5\x2f\xfd",
     "lz4": b"\x04\x22\x4d\x18",
 }
-"""Of which no more than a part may be left in a file that is cut off."""
-_NOT_TOLD = ("brotli", "lzo", "deflate")
-"""What first bytes do not tell."""
+"""First bytes of which a truncated file may contain a part."""
+_WITHOUT_MAGIC = ("brotli", "lzo", "deflate")
+"""Compressions that the first bytes do not reveal."""
 _ARROW = ("gzip", "zstd", "lz4")
 _HADOOP = ("lz4", "snappy")
 _READ_BYTES = 1 << 20
@@ -70,14 +74,21 @@ _STREAMS: dict[str, Callable[[], Any]] = {
     "bz2": bz2.BZ2Decompressor,
     "xz": lambda: lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=XZ_MEMORY),
 }
-"""What Arrow has no reader for; of bz2 it has one that stumbles over an empty stream."""
+"""Compressions that Arrow does not read. It reads bz2, but fails at an empty stream."""
 
 
 def open_decompressed(source: pa.NativeFile, name: str) -> Stream:
-    """The content of an opened file from its beginning, which is the file itself where it is not compressed.
+    """Return the decompressed content of an opened file; the file itself if it is not compressed.
 
-    Every member of a file of several is read. Raises UnsupportedError for a compression that has no reader; reading
-    what is cut off raises OSError.
+    Args:
+        source: The file, positioned at its beginning.
+        name: Its name, whose suffix counts where the first bytes do not reveal the compression.
+
+    Returns:
+        A stream of all members of the file. Reading a truncated file raises OSError.
+
+    Raises:
+        UnsupportedError: The compression has no reader.
     """
     kind = detect_compression(source.read(HEAD_BYTES), name)
     source.seek(0)
@@ -88,39 +99,47 @@ def open_decompressed(source: pa.NativeFile, name: str) -> Stream:
     if kind in _STREAMS:
         return _Decompressed(source, _STREAMS[kind])
     raise UnsupportedError(
-        f"it is compressed with {kind}, which has no reader; unpack it, or write it with gzip, zstd, bz2, xz or lz4"
+        f"it is compressed with {kind}, which has no reader; decompress it, or write it with gzip, zstd, bz2, xz or lz4"
     )
 
 
 def detect_compression(head: bytes, name: str = "") -> str | None:
-    """What a file that begins with these bytes is compressed with; None when it is not.
+    """Return the compression of a file, or None.
 
-    The name is asked only where the bytes do not tell.
+    Args:
+        head: Its first `HEAD_BYTES` bytes, or fewer of a shorter file.
+        name: Its name, whose suffix counts where the bytes do not reveal the compression.
     """
     for pattern, kind in _MAGIC:
         if pattern.match(head):
             return kind
-    named = SUFFIXES.get("." + name.lower().rpartition(".")[2], "")
+    by_suffix = SUFFIXES.get("." + name.lower().rpartition(".")[2], "")
     if _SKIPPABLE.match(head):
-        return "lz4" if named == "lz4" else "zstd"
-    if head and _BEGINNINGS.get(named, b"").startswith(head):
-        return named
-    if named in _HADOOP and head.startswith(b"\0"):
-        return f"{named} in Hadoop's blocks, as Spark writes it"
-    return named if named in _NOT_TOLD else None
+        return "lz4" if by_suffix == "lz4" else "zstd"
+    if head and _PREFIXES.get(by_suffix, b"").startswith(head):
+        return by_suffix
+    if by_suffix in _HADOOP and head.startswith(b"\0"):
+        return f"{by_suffix} in Hadoop's blocks, as Spark writes it"
+    return by_suffix if by_suffix in _WITHOUT_MAGIC else None
 
 
 def check_text(head: bytes, hint: str, wide: bool = False) -> None:
-    """Raise ArrowInvalid when the first bytes of what should be text are none; `wide`: characters of several bytes."""
+    """Raise ArrowInvalid if the content of a decompressed file is not text.
+
+    Args:
+        head: Its first bytes.
+        hint: What to do, for the message.
+        wide: Whether the text has an encoding with zero bytes, such as UTF-16.
+    """
     kind = detect_compression(head)
     if kind is not None:
-        raise UnsupportedError(f"it is compressed twice, inside with {kind}; unpack it once")
+        raise UnsupportedError(f"it is compressed twice, inside with {kind}; decompress it once")
     if not wide and b"\0" in head:
-        raise pa.ArrowInvalid(f"it begins with zero bytes: it is no text, or text in UTF-16; {hint}")
+        raise pa.ArrowInvalid(f"it begins with zero bytes: it is not text, or text in UTF-16; {hint}")
 
 
 class _Decompressed(io.RawIOBase):
-    """Decompressed content of streams that follow each other."""
+    """The decompressed content of one or more consecutive streams."""
 
     def __init__(self, source: pa.NativeFile, make: Callable[[], Any]) -> None:
         super().__init__()
@@ -140,7 +159,7 @@ class _Decompressed(io.RawIOBase):
             try:
                 content = self._decompressor.decompress(data, len(buffer))
             except (lzma.LZMAError, OSError, ValueError) as error:
-                raise OSError(f"what is compressed is damaged: {error}") from error
+                raise OSError(f"the compressed data is damaged: {error}") from error
         buffer[: len(content)] = content
         return len(content)
 
@@ -149,13 +168,13 @@ class _Decompressed(io.RawIOBase):
         super().close()
 
     def _next(self) -> bytes | None:
-        """Compressed bytes to go on with; None at the end of the last stream."""
+        """Return the next compressed bytes; None at the end of the last stream."""
         if not self._decompressor.eof:
             data: bytes = self._source.read(_READ_BYTES) if self._decompressor.needs_input else b""
             if not data and self._decompressor.needs_input:
                 raise OSError("Truncated compressed stream")
             return data
-        # Behind a stream there may be zeros up to a full block, and then another stream.
+        # After a stream there may be zeros up to a full block, and then another stream.
         rest: bytes = self._decompressor.unused_data.lstrip(b"\0")
         while not rest:
             data = self._source.read(_READ_BYTES)
@@ -167,28 +186,34 @@ class _Decompressed(io.RawIOBase):
 
 
 _GZIP = b"\x1f\x8b"
-_PIECE = 1 << 20
+_CHUNK_BYTES = 1 << 20
 _CRC_BYTES = 4
 _SIZE_BYTES = 4
 _LONGEST_VARINT = 5
-_SNAPPY_TIMES = 64
-_LZ4_TIMES = 256
-"""A byte of these formats never stands for more."""
+_SNAPPY_RATIO = 64
+_LZ4_RATIO = 256
+"""Highest compression ratios that these formats can encode."""
 
 
 def is_gzip(data: bytes) -> bool:
-    """Whether a file's content is packed by gzip."""
+    """Return whether content is compressed with gzip."""
     return data.startswith(_GZIP)
 
 
 def decompress_gzip(data: bytes) -> bytes:
-    """The content of a gzip file, of all its members. Raises LimitError, EOFError, OSError or zlib.error."""
+    """Return the decompressed content of all members of a gzip file.
+
+    Raises LimitError, EOFError, OSError or zlib.error.
+    """
     with gzip.GzipFile(fileobj=io.BytesIO(data)) as stream:
-        return _joined(iter(lambda: stream.read(_PIECE), b""), data)
+        return _joined(iter(lambda: stream.read(_CHUNK_BYTES), b""), data)
 
 
 def decompress_block(codec: str, data: bytes) -> bytes:
-    """A block of an Avro file in one of CODECS. Raises LimitError, ArrowException, or what `damage.DAMAGE` lists."""
+    """Return a decompressed block of an Avro file, whose codec is one of CODECS.
+
+    Raises LimitError, ArrowException, or another of CORRUPTION_ERRORS.
+    """
     return _CODECS[codec](data)
 
 
@@ -204,16 +229,16 @@ def _joined(pieces: Iterator[bytes], data: bytes) -> bytes:
 
 
 def _streams(data: bytes, decompressor: Callable[[], Any]) -> Iterator[bytes]:
-    """Pieces of what is in streams of bzip2 or xz behind each other."""
+    """Yield the decompressed content of consecutive streams of bzip2 or xz in chunks."""
     at = 0
     while at < len(data):
         stream = decompressor()
         while not stream.eof:
-            piece = data[at : at + _PIECE] if stream.needs_input else b""
+            piece = data[at : at + _CHUNK_BYTES] if stream.needs_input else b""
             if stream.needs_input and not piece:
-                raise pa.ArrowInvalid("what is packed is broken: it ends early")
+                raise pa.ArrowInvalid("the compressed data is truncated")
             at += len(piece)
-            yield stream.decompress(piece, _PIECE)
+            yield stream.decompress(piece, _CHUNK_BYTES)
         at -= len(stream.unused_data)
 
 
@@ -223,18 +248,18 @@ def _deflate(data: bytes) -> bytes:
     result = stream.decompress(data, most + 1)
     _check(len(result), most, data)
     if not stream.eof:
-        raise pa.ArrowInvalid("what is packed is broken: it ends early")
+        raise pa.ArrowInvalid("the compressed data is truncated")
     return result
 
 
 def decompress_snappy(data: bytes) -> bytes:
-    """A block of snappy without a frame. Raises LimitError or ArrowException."""
+    """Return a decompressed snappy block without a frame. Raises LimitError or ArrowException."""
     size = 0
     for position, byte in enumerate(data[:_LONGEST_VARINT]):
         size |= (byte & 0x7F) << (7 * position)
         if byte < 0x80:
             break
-    _check_claim(size, _SNAPPY_TIMES, data)
+    _check_declared_size(size, _SNAPPY_RATIO, data)
     result: bytes = pa.decompress(data, size, codec="snappy", asbytes=True)
     return result
 
@@ -247,29 +272,29 @@ def _snappy(data: bytes) -> bytes:
 
 
 def _lz4(data: bytes) -> bytes:
-    """Of fastavro alone: the size, least significant byte first, and a block without a frame."""
+    """Decompress the LZ4 blocks of fastavro: a little-endian size, and a block without a frame."""
     size = int.from_bytes(data[:_SIZE_BYTES], "little")
-    _check_claim(size, _LZ4_TIMES, data)
+    _check_declared_size(size, _LZ4_RATIO, data)
     result: bytes = pa.decompress(data[_SIZE_BYTES:], size, codec="lz4_raw", asbytes=True)
     return result
 
 
 def _zstandard(data: bytes) -> bytes:
     with pa.CompressedInputStream(pa.BufferReader(data), "zstd") as stream:
-        return _joined(iter(lambda: bytes(stream.read(_PIECE)), b""), data)
+        return _joined(iter(lambda: bytes(stream.read(_CHUNK_BYTES)), b""), data)
 
 
 def _check(size: int, most: int, data: bytes) -> None:
     if size > most:
         raise LimitError(
-            f"{len(data):,} bytes unpack to more than {most:,}, and what is packed may unpack to at most "
+            f"{len(data):,} bytes decompress to more than {most:,}; compressed data may decompress to at most "
             f"{DECOMPRESSION_RATIO} times its size beyond 64 MiB"
         )
 
 
-def _check_claim(size: int, times: int, data: bytes) -> None:
-    if size > times * len(data):
-        raise LimitError(f"{len(data):,} packed bytes claim to be {size:,}, which they cannot be")
+def _check_declared_size(size: int, ratio: int, data: bytes) -> None:
+    if size > ratio * len(data):
+        raise LimitError(f"{len(data):,} compressed bytes declare a size of {size:,}, which is impossible")
     _check(size, max_decompressed_size(len(data)), data)
 
 
@@ -283,4 +308,4 @@ _CODECS: Mapping[str, Callable[[bytes], bytes]] = {
     "xz": lambda data: _joined(_streams(data, lambda: lzma.LZMADecompressor(memlimit=XZ_MEMORY)), data),
 }
 CODECS = tuple(_CODECS)
-"""Those of Avro, by its names."""
+"""Names of the codecs of Avro."""

@@ -1,4 +1,4 @@
-"""What decoders raise for bytes that are not what they should be, as errors of ours that name the file."""
+"""Errors of corrupt input: the exceptions of decoders, as errors of this package that name the file."""
 
 from __future__ import annotations
 
@@ -34,38 +34,38 @@ CORRUPTION_ERRORS = (
     lzma.LZMAError,
     pa.ArrowException,
 )
-"""What a decoder may raise: of damaged bytes no library documents all."""
-_MOST = 500
+"""Exceptions that decoders raise for corrupt bytes. No library documents all of its exceptions."""
+_MAX_REASON_LENGTH = 500
 _DIGITS = re.compile(
     r"Exceeds the limit \((\d+) digits\) for integer string conversion(: value has \d+ digits.*limit)?"
 )
 
 
 class UnsupportedError(pa.ArrowInvalid):  # type: ignore[misc]
-    """Raised for content that is sound and that this package cannot read: says what it is, and what to do."""
+    """Raised for valid content that this package cannot read. The message says what it is, and what to do."""
 
 
 _UNSUPPORTED = re.compile(
     r"not (currently )?supported|Unsupported|[Nn]ot (yet )?implemented|encrypted metadata|decrypt", re.ASCII
 )
-"""What Arrow says in errors of its general type OSError."""
+"""Matches messages of Arrow for missing support, which it raises as plain OSError."""
 
 
 def is_unsupported(error: BaseException) -> bool:
-    """Return whether a decoder's error means that support is missing, rather than that the bytes are damaged."""
+    """Return whether a decoder's error means missing support rather than corrupt bytes."""
     if isinstance(error, UnsupportedError | NotImplementedError):
         return True
     return type(error) is OSError and error.errno is None and _UNSUPPORTED.search(str(error)) is not None
 
 
 class LimitError(ValueError):
-    """Raised when a file claims, holds or unpacks to more than is believed: says what, how much, and the limit."""
+    """Raised when a file declares, holds or decompresses to more than a limit. The message has number and limit."""
 
 
 class InvalidContentError(pa.ArrowInvalid):  # type: ignore[misc]
-    """Raised when a file is not what it should be. Says what, and what it says quotes no value of a row.
+    """Raised when the content of a file is invalid.
 
-    `without_values` is the message without any, where it does quote some.
+    `without_values` is the message without values of rows; by default the message itself, which then contains none.
     """
 
     def __init__(self, message: str, without_values: str | None = None) -> None:
@@ -73,7 +73,7 @@ class InvalidContentError(pa.ArrowInvalid):  # type: ignore[misc]
         self.without_values = message if without_values is None else without_values
 
     def with_hint(self, hint: str) -> InvalidContentError:
-        """Return the error with more text at its end, which quotes no value."""
+        """Return the error with a hint, which contains no values of rows, at the end of its message."""
         return InvalidContentError(f"{self}{hint}", f"{self.without_values}{hint}")
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -81,16 +81,20 @@ class InvalidContentError(pa.ArrowInvalid):  # type: ignore[misc]
 
 
 def check_limit(limit: int, number: int, what: str) -> None:
-    """Raise LimitError for a number of something (`bytes unpacked`) that is beyond a limit."""
+    """Raise LimitError if a number of something (`what`, such as `bytes unpacked`) exceeds a limit."""
     if number > limit:
         raise LimitError(f"{number:,} {what}; at most {limit:,} are read")
 
 
 @contextmanager
 def metadata_errors(path: str, what: str = "") -> Iterator[None]:
-    """Turn what goes wrong with the content of a file of metadata into a TableFormatError that names it.
+    """Turn errors of decoding a metadata file into a TableFormatError that names the file.
 
-    `what` it is goes before the path. That it is not there, whoever reads it explains.
+    Args:
+        path: Path or URI of the file.
+        what: The kind of file, for the message.
+
+    A FileNotFoundError passes unchanged: the caller knows what a missing file means.
     """
     try:
         yield
@@ -101,20 +105,26 @@ def metadata_errors(path: str, what: str = "") -> Iterator[None]:
 
 
 def unreadable_error(what: str, error: BaseException) -> TableFormatError:
-    """Return the error that says what cannot be read, and why. Where values are hidden, it can do without the why."""
+    """Return an error with a message and its cause; with hidden values, the message may omit the cause."""
     return with_redacted_message(TableFormatError(f"{what}: {error_reason(error)}"), what, error)
 
 
-def with_redacted_message(made: E, what: str, error: BaseException) -> E:
-    """Return an error that was made with the reason of another, and knows what it says without that: `what`."""
-    quiet = getattr(error, "without_values", str(error) if isinstance(error, LimitError) else None)
-    made.without_values = f"{what} ({type(error).__name__})" if quiet is None else f"{what}: {tidy(quiet)}"
-    return made
+def with_redacted_message(error: E, what: str, cause: BaseException) -> E:
+    """Set the message that replaces an error's own where values are hidden, and return the error.
+
+    Args:
+        error: The error, whose message may quote values through that of its cause.
+        what: What failed, without values.
+        cause: The exception of the decoder.
+    """
+    safe_cause = getattr(cause, "without_values", str(cause) if isinstance(cause, LimitError) else None)
+    error.without_values = f"{what} ({type(cause).__name__})" if safe_cause is None else f"{what}: {tidy(safe_cause)}"
+    return error
 
 
 def error_reason(error: BaseException) -> str:
-    """Why something cannot be read, as a clause of bounded length: what the error says, or what its type means."""
-    text = _DIGITS.sub(lambda found: f"it has a number of more than {found[1]} digits", " ".join(str(error).split()))
+    """Return why input cannot be read, as a clause of at most 500 characters: the message, or what its type means."""
+    text = _DIGITS.sub(lambda match: f"it has a number of more than {match[1]} digits", " ".join(str(error).split()))
     if isinstance(error, RecursionError):
         text = "it is nested too deeply"
     elif isinstance(error, KeyError):
@@ -122,5 +132,5 @@ def error_reason(error: BaseException) -> str:
     elif isinstance(error, MemoryError):
         text = memory_exceeded_clause(current_limit())
     elif isinstance(error, TypeError | AttributeError | IndexError | AssertionError) or not text:
-        text = f"it is not built as it should be ({type(error).__name__}{f': {text}' if text else ''})"
-    return text if len(text) <= _MOST else f"{text[:_MOST]}…"
+        text = f"its structure is invalid ({type(error).__name__}{f': {text}' if text else ''})"
+    return text if len(text) <= _MAX_REASON_LENGTH else f"{text[:_MAX_REASON_LENGTH]}…"

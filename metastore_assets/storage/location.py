@@ -1,6 +1,6 @@
-"""Where a table lies: a folder on local disk or a prefix in an object store, listed and opened the same way.
+"""The location of a table: a folder on local disk or a prefix in an object store, with the same operations.
 
-Whatever goes wrong below is an OSError, FileNotFoundError when something is not there.
+Operations raise OSError, and its subclass FileNotFoundError for a missing file.
 """
 
 from __future__ import annotations
@@ -45,18 +45,24 @@ _FILE = re.compile(r"^file:(//[^/]*)?(?=/)", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class Location:
-    """A folder, a prefix, or a single file. Small and picklable: connections are made where they are used."""
+    """A folder, a prefix, or a single file. It is small and picklable: each process opens its own connections."""
 
     uri: str
     """An absolute local path, or `scheme://bucket/prefix`; without a trailing slash."""
     options: tuple[tuple[str, str], ...] = field(default=(), repr=False)
-    """Object-store settings, ordered by key. Not shown: some are secret."""
+    """Settings of the object store, ordered by key. Left out of `repr`, because some are secret."""
     confined: bool = False
-    """Whether links on local disk that lead out of the folder are refused."""
+    """Whether symbolic links on local disk that leave the folder are refused."""
 
     @classmethod
     def of(cls, uri: str, options: Mapping[str, str] | None = None, *, confined: bool = False) -> Location:
-        """The location a configuration names: a path, a `file:` URI, or an object store's URI."""
+        """Return the location of a path, a `file:` URI, or an object store's URI.
+
+        Args:
+            uri: Relative paths are relative to the working folder.
+            options: Settings of the object store.
+            confined: Whether links that leave the folder are refused.
+        """
         if uri[:5].lower() == "file:":
             uri = unquote(_FILE.sub("", uri))
         if not _SCHEME.match(uri):
@@ -65,12 +71,12 @@ class Location:
         return cls(uri.rstrip("/") or "/", tuple(sorted((options or {}).items())), confined)
 
     def below(self, folder: str) -> Location:
-        """A folder in this one."""
+        """Return the location of a folder below this one."""
         return replace(self, uri=self.full_path(folder))
 
     @property
     def parent(self) -> Location | None:
-        """The folder that this one or the file is in; None above a root or bucket. What is there is not confined."""
+        """The folder above, which is not confined; None for a root or bucket."""
         head, _, name = self.uri.rpartition("/")
         if not name or head.endswith(":/"):
             return None
@@ -78,12 +84,12 @@ class Location:
 
     @property
     def folder(self) -> Location:
-        """The folder that a file is in, with all that holds for the file."""
+        """The folder that contains the file of this location, with the same restrictions."""
         return replace(self, uri=self.uri.rpartition("/")[0] or "/")
 
     @property
     def resolved(self) -> Location:
-        """The same without symbolic links on the way."""
+        """The location without symbolic links in its path."""
         return replace(self, uri=os.path.realpath(self.uri)) if self.is_local else self
 
     @property
@@ -91,7 +97,7 @@ class Location:
         return not _SCHEME.match(self.uri)
 
     def full_path(self, path: str) -> str:
-        """Path or URI of a file, for messages and for people."""
+        """Return the path or URI of a file, for messages."""
         return f"{self.uri.rstrip('/')}/{path}" if path else self.uri
 
     def list(
@@ -101,21 +107,27 @@ class Location:
         *,
         by_folder: bool = False,
     ) -> Iterator[StoredFile]:
-        """Files below, at any depth, in no order; or the file itself when the location is one.
+        """Yield the files below, at any depth, in no order; for a location that is a file, that file.
 
-        `descend` is asked once for the path of each folder below that is come to, `keep` for that of each file in
-        those that are wanted. `by_folder`, an object store is listed folder by folder, and only those that are wanted;
-        else as a whole. Nothing when nothing is there.
+        Args:
+            keep: Selects files by their path below the location.
+            descend: Selects folders by their path below the location; called once per folder.
+            by_folder: Whether an object store is listed folder by folder, without the folders that are not selected,
+                rather than with one listing of all objects.
         """
         if self.is_local:
             return self._list_local(keep, descend)
         return self._list_remote(keep, descend, by_folder)
 
     def names(self, folder: str, after: str = "", before: str = "") -> Iterator[str]:
-        """Names of the files directly in a folder that sort behind `after` and before `before`, where these are given.
+        """Yield the names of the files directly in a folder; none if there is no such folder.
 
-        Nothing when there is no such folder. In an object store other names are not even listed, nor is what is in
-        large subfolders.
+        Args:
+            folder: Path below the location.
+            after: Exclusive lower bound of the names.
+            before: Exclusive upper bound of the names; empty for none.
+
+        An object store lists no other names, and few of the objects in large subfolders.
         """
         if self.is_local:
             yield from (entry.name for entry in self._entries(folder, after, before))
@@ -123,7 +135,7 @@ class Location:
             yield from (name for name, _ in self._objects(folder, after, before))
 
     def files(self, folder: str, after: str = "", before: str = "") -> Iterator[StoredFile]:
-        """The files that have those names."""
+        """Yield the files with the names that `names` yields."""
         if self.is_local:
             for entry in self._entries(folder, after, before):
                 with suppress(FileNotFoundError):  # Removed since the folder was opened.
@@ -134,15 +146,15 @@ class Location:
             )
 
     def identities(self, folder: str, after: str = "", before: str = "") -> Iterator[tuple[str, Sequence[str]]]:
-        """Those names, and what `identity` says of each file, from the listing itself."""
+        """Yield the names that `names` yields, each with the identity of its file, from the listing itself."""
         if self.is_local:
-            stored = self.files(folder, after, before)
-            yield from ((one.path.rpartition("/")[2], [str(one.size), one.version]) for one in stored)
+            files = self.files(folder, after, before)
+            yield from ((file.path.rpartition("/")[2], [str(file.size), file.version]) for file in files)
         else:
             yield from ((name, _identity(info)) for name, info in self._objects(folder, after, before))
 
     def has_any(self, folder: str) -> bool:
-        """Whether there is anything below a folder."""
+        """Return whether there is anything below a folder."""
         if self.is_local:
             return os.path.isdir(self._on_disk(folder))
         store, prefix = self._store()
@@ -150,7 +162,7 @@ class Location:
             return any(len(chunk) for chunk in store.list(object_key(prefix, folder), chunk_size=1))
 
     def stat(self, path: str) -> StoredFile:
-        """Size and version of a file now."""
+        """Return the current size and version of a file."""
         if self.is_local:
             return local_stored_file(path, os.stat(self._on_disk(path)))
         store, prefix = self._store()
@@ -158,7 +170,7 @@ class Location:
             return remote_stored_file(path, store.head(object_key(prefix, path)))
 
     def identity(self, path: str) -> Sequence[str]:
-        """What tells a file now from any other that was or will be at its path: size, version, when it was written."""
+        """Return size, version and modification time of a file, which no later file at its path shares."""
         if self.is_local:
             stored = self.stat(path)
             return [str(stored.size), stored.version]
@@ -167,7 +179,7 @@ class Location:
             return _identity(store.head(object_key(prefix, path)))
 
     def modified(self, path: str) -> datetime:
-        """When a file was written, in UTC, as the file system or the object store says."""
+        """Return the modification time of a file, in UTC, from the file system or the object store."""
         if self.is_local:
             return datetime.fromtimestamp(os.stat(self._on_disk(path)).st_mtime, UTC)
         store, prefix = self._store()
@@ -176,37 +188,37 @@ class Location:
             return written
 
     def read(self, path: str) -> bytes:
-        """The whole of a small file. Raises OSError for one that is too large to be metadata."""
+        """Return the content of a metadata file. Raises OSError if it is too large for one."""
         if self.is_local:
             return read_local(self._on_disk(path))
         store, prefix = self._store()
         with object_errors(self.full_path(path)):
-            found = store.get(object_key(prefix, path))
-            check_size(self.full_path(path), found.meta["size"])
-            data = bytes(found.bytes())
+            response = store.get(object_key(prefix, path))
+            check_size(self.full_path(path), response.meta["size"])
+            data = bytes(response.bytes())
         record_read(self.full_path(path), len(data))
         return data
 
     def open(self, path: str) -> pa.NativeFile:
-        """The file for random access, as it is now."""
+        """Open the current content of a file for random access."""
         return open_local(self._on_disk(path)) if self.is_local else self._open_object(self.stat(path))
 
     def open_stored(self, stored: StoredFile) -> pa.NativeFile:
-        """The file for random access, of the content that was listed, else OverwrittenError.
+        """Open the listed content of a file for random access. Raises OverwrittenError if it has changed.
 
-        Call `check` when done: only then it is certain that all was of that content.
+        Call `check` after reading: only then all bytes are known to be of that content.
         """
         self.check(stored)
         return self.open_listed(stored)
 
     def open_listed(self, stored: StoredFile) -> pa.NativeFile:
-        """The same for who reads little and calls `check` anyway, which tells it as well."""
+        """Open a file as `open_stored` does, without the check before reading: callers read little, and check after."""
         return open_local(self._on_disk(stored.path)) if self.is_local else self._open_object(stored)
 
     def check(self, stored: StoredFile) -> None:
-        """Raise OverwrittenError when the file is no longer the one that was listed."""
+        """Raise OverwrittenError if the file has changed since it was listed."""
         if not self.is_local and is_e_tag(stored.version):
-            return  # Every read asks for the ETag.
+            return  # Every read requires the ETag.
         if self.stat(stored.path) != stored:
             raise OverwrittenError(f"{self.full_path(stored.path)} has been overwritten since it was listed")
 
@@ -239,7 +251,7 @@ class Location:
             return _open_store(root, self.options), prefix
 
     def _on_disk(self, path: str) -> str:
-        """The path of a file of a folder on disk. Raises OSError for one that leads out of the folder."""
+        """Return the full path of a file on disk. Raises OSError for a path or link that leaves the folder."""
         full_path = self.full_path(checked_path(path))
         if self.confined and path:
             root, real = os.path.realpath(self.uri), os.path.realpath(full_path)
@@ -260,8 +272,8 @@ class Location:
     ) -> Iterator[StoredFile]:
         store, prefix = self._store()
         listing = objects_by_folder if by_folder else objects_at_once
-        found = yield from listing(store, prefix, self.uri, keep, descend)
-        if found or not prefix:
+        has_objects = yield from listing(store, prefix, self.uri, keep, descend)
+        if has_objects or not prefix:
             return
         try:
             yield self.stat("")  # The location itself may be an object.

@@ -19,7 +19,7 @@ def test_what_is_advised(tmp_path: Path) -> None:
         archive.writestr("b.csv", "id,text\n3,c\n")
     with pytest.raises(ProfileError) as caught:
         profile(tmp_path)
-    assert "compressed with zip, which has no reader; unpack it" in str(caught.value)
+    assert "compressed with zip, which has no reader; decompress it" in str(caught.value)
     assert "Nothing is damaged: do not remove these files" in str(caught.value)
     (tmp_path / "c.csv").write_bytes(gzip.compress(b"id,text\n4,d\n")[:-8])
     with pytest.raises(ProfileError) as caught:

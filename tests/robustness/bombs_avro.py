@@ -41,7 +41,7 @@ AVRO_BOMBS: Mapping[str, tuple[Callable[[Path], None], str]] = {
     **{
         f"avro {codec}": (
             _avro_file(lambda codec=codec: avro(record("long"), 9, PACKED[codec](), codec)),
-            r"a\.avro.*(unpack to more than|claim to be)",
+            r"a\.avro.*(decompress to more than|declare a size)",
         )
         for codec in PACKED
     },
