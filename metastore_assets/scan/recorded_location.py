@@ -65,4 +65,4 @@ def is_below(location: str, folders: Iterable[str]) -> bool:
     if place is None:
         return False
     named = (StorageAddress.of(Location.of(os.path.expanduser(folder)).uri) for folder in folders)
-    return any(folder.holds(place) for folder in named if folder is not None)
+    return any(folder.contains(place) for folder in named if folder is not None)

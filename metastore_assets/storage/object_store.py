@@ -1,4 +1,4 @@
-"""Object stores through obstore: connections from a table's storage options, and objects as files."""
+"""Object stores through obstore: connections from storage options, listings, and objects as files."""
 
 from __future__ import annotations
 
@@ -24,24 +24,24 @@ else:
 _PAGE = 1000
 """Objects that one request lists."""
 _PASSES = 2
-"""Times that a listing goes around a large subfolder before it leaves all of them out."""
+"""Large subfolders that a listing skips one by one before it lists without subfolders."""
 _LAST = "\U0010ffff"
 
 
 class OverwrittenError(OSError):
-    """Raised when a file is no longer the one that was opened."""
+    """Raised when a file has changed since it was listed or opened."""
 
 
 def open_object_store(root: str, options: Iterable[tuple[str, str]]) -> Any:
-    """The store at `scheme://bucket`. Options are those that deltalake takes: `aws_region`, `allow_http`, …"""
-    from obstore.store import from_url  # tables on disk do without
+    """Return the store at `scheme://bucket`. Options have the names that deltalake uses, such as `aws_region`."""
+    from obstore.store import from_url  # not imported for tables on local disk
 
     return from_url(root, **obstore_arguments(root.partition("://")[0], options, reads_only=True))
 
 
 @contextmanager
 def object_errors(uri: str) -> Iterator[None]:
-    """Turn what obstore raises into the OSError that a local disk would raise, naming the URI."""
+    """Turn exceptions of obstore into the OSError that a local disk would raise, with the URI."""
     try:
         yield
     except (FileNotFoundError, exceptions.NotFoundError) as error:
@@ -54,17 +54,22 @@ def object_errors(uri: str) -> Iterator[None]:
         raise OSError(f"{uri} cannot be a name in an object store: {str(error).strip()}") from error
     except exceptions.BaseError as error:
         if "404 Not Found" in str(error):
-            # Of a missing bucket obstore knows no more than the status.
+            # For a missing bucket, obstore reports only the status.
             raise FileNotFoundError(f"{uri} does not exist: there is no such bucket") from error
         raise OSError(f"{uri}: {str(error).partition(chr(10))[0].strip()}; check storage_options") from error
 
 
 def objects_in(store: Any, folder: str, after: str = "", before: str = "") -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Names of the objects directly in a folder, ascending, and what else the listing says of each.
+    """Yield the objects directly in a folder, by name and metadata, in ascending order of names.
 
-    Of those that sort between the two names where these are given. Takes a request per 1,000 names between the two, as
-    they are asked for. Subfolders cost a few requests at most, whatever is in them: one that is large is passed over,
-    and where there are more of those the rest is listed without what is below.
+    Args:
+        store: The store of obstore.
+        folder: Key of the folder, without a slash at the end.
+        after: Exclusive lower bound of the names.
+        before: Exclusive upper bound of the names; empty for none.
+
+    It takes one request per 1,000 names, when they are needed. Subfolders take a few more: the listing skips a large
+    one, and after several of them lists without subfolders.
     """
     position = f"{folder}/{after}" if after else ""
     for _ in range(_PASSES):
@@ -74,7 +79,7 @@ def objects_in(store: Any, folder: str, after: str = "", before: str = "") -> It
             if before and name >= before:
                 return
             if not slash:
-                if name:  # else the marker that some console made for the folder itself
+                if name:  # else a marker that a web console created for the folder
                     yield name, info
             elif (passed := passed + 1) > _PAGE:
                 position = f"{folder}/{name}/{_LAST}"
@@ -88,12 +93,12 @@ def objects_in(store: Any, folder: str, after: str = "", before: str = "") -> It
 
 
 def is_e_tag(version: str) -> bool:
-    """Whether a version can be asked for: a store without ETags has a time in its place."""
+    """Return whether a version is an ETag: a store without ETags has a time instead."""
     return version.startswith(('"', "W/"))
 
 
 _VARIABLES = {"s3": "AWS", "gs": "GOOGLE", "az": "AZURE"}
-"""What variables of the environment begin with, by the scheme of a URI."""
+"""Prefixes of environment variables, by scheme of a URI."""
 _PREFIX = re.compile(r"^(aws|google|azure)_")
 _FLAGS = {"allow_http", "allow_invalid_certificates", "http1_only", "http2_only", "randomize_addresses"}
 _CLIENT = _FLAGS | {
@@ -110,21 +115,26 @@ _WRITER = {"s3_allow_unsafe_rename", "s3_locking_provider", "conditional_put", "
 _S3 = {"s3", "s3a", "s3n"}
 _IDENTITY = {"access_key_id", "secret_access_key", "session_token", "token", "skip_signature"}
 _HOST = "AWS_CONTAINER_CREDENTIALS_FULL_URI"
-"""The variable that says where the host of a container gives out access."""
+"""Environment variable with the endpoint at which the host of a container provides credentials."""
 _BEFORE_HOST = {"AWS_ACCESS_KEY_ID", "AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE"}
-"""Those of ways that come first, or that obstore knows."""
+"""Environment variables of credentials that take precedence, or that obstore handles itself."""
 _FRESH = timedelta(minutes=5)
 _MAX_RETRIES = 6
 _RETRY_SECONDS = 60
-"""obstore's own 10 retries over 3 minutes make a mistyped endpoint look like a hang; this gives up in some seconds."""
+"""With obstore's default of 10 retries in 3 minutes, a mistyped endpoint would look like a hang."""
 
 
 def obstore_arguments(scheme: str, options: Iterable[tuple[str, str]], *, reads_only: bool = False) -> dict[str, Any]:
-    """What obstore's `from_url` is to be given beside the URL. Raises ValueError when a number is none.
+    """Return the keyword arguments of obstore's `from_url` for storage options.
 
-    Options are obstore's, as text: `aws_endpoint`, `aws_region`, …; of its HTTP client, such as `allow_http` (also
-    `aws_allow_http`); and `max_retries`, `retry_timeout` (seconds). What is absent comes from the environment. With
-    `reads_only`, those that other libraries take and that only matter to who writes are left out.
+    Args:
+        scheme: Scheme of the URL.
+        options: Options of obstore as text, such as `aws_region`; options of its HTTP client, such as `allow_http` or
+            `aws_allow_http`; `max_retries`, and `retry_timeout` in seconds. Others come from the environment.
+        reads_only: Whether options of other libraries that only matter for writing are left out.
+
+    Raises:
+        ValueError: A number is invalid, or credentials need boto3, which is not installed.
     """
     config: dict[str, Any] = {}
     client: dict[str, Any] = {}
@@ -140,30 +150,34 @@ def obstore_arguments(scheme: str, options: Iterable[tuple[str, str]], *, reads_
         elif not (reads_only and bare in _WRITER):
             config[key] = value
     if client and scheme in _VARIABLES:
-        # Given any, obstore ignores all of the client's variables in the environment.
+        # With any client option, obstore ignores all client variables of the environment.
         for key in _CLIENT - set(client):
             if (inherited := os.environ.get(f"{_VARIABLES[scheme]}_{key.upper()}")) is not None:
                 client[key] = _client_value(key, inherited)
-    found = {"config": config, "client_options": client or None, "retry_config": retry}
-    if scheme in _S3 and _is_given_out(config):
-        found["credential_provider"] = _given_out()
-    return found
+    arguments = {"config": config, "client_options": client or None, "retry_config": retry}
+    if scheme in _S3 and _needs_host_credentials(config):
+        arguments["credential_provider"] = _host_credentials()
+    return arguments
 
 
-def _is_given_out(config: Mapping[str, Any]) -> bool:
-    """Whether access is what the host of a container gives out, in a way that obstore does not ask for itself: without
-    a token, or with one that is no file."""
-    own = {_PREFIX.sub("", key.lower()) for key in config} & _IDENTITY
+def _needs_host_credentials(config: Mapping[str, Any]) -> bool:
+    """Return whether credentials come from the host of a container in a way that obstore does not support.
+
+    obstore supports only endpoints with a token in a file.
+    """
+    configured = {_PREFIX.sub("", key.lower()) for key in config} & _IDENTITY
     environment = {name for name, value in os.environ.items() if value}
-    return not own and _HOST in environment and not environment & _BEFORE_HOST
+    return not configured and _HOST in environment and not environment & _BEFORE_HOST
 
 
-def _given_out() -> Any:
-    """Asks for that, by boto3, whenever what there is gets old. Raises ValueError without it."""
+def _host_credentials() -> Any:
+    """Return a provider of the host's credentials, which boto3 renews. Raises ValueError without boto3."""
     try:
         from obstore.auth.boto3 import Boto3CredentialProvider
     except ModuleNotFoundError as error:
-        raise ValueError(f"${_HOST} says who gives out access, and asking takes the package {error.name}") from error
+        raise ValueError(
+            f"${_HOST} names the endpoint of credentials, which needs the package {error.name}: install it"
+        ) from error
     return Boto3CredentialProvider(ttl=_FRESH)
 
 
@@ -172,7 +186,7 @@ def _client_value(key: str, value: str) -> bool | str:
 
 
 class RangedFile(io.RawIOBase, ABC):
-    """An object of `size` bytes. Each read asks for exactly the bytes that are read, none at or beyond the end."""
+    """An object of `size` bytes as a seekable file. Each read requests exactly its bytes."""
 
     def __init__(self, size: int) -> None:
         self.size = size
@@ -180,7 +194,7 @@ class RangedFile(io.RawIOBase, ABC):
 
     @abstractmethod
     def fetch(self, start: int, end: int) -> bytes:
-        """The bytes from `start` up to but without `end`, of which there is one at least."""
+        """Return the bytes from `start` (inclusive) to `end` (exclusive), which is greater."""
 
     def readable(self) -> bool:
         return True
@@ -207,7 +221,7 @@ class RangedFile(io.RawIOBase, ABC):
 
 
 class ObjectFile(RangedFile):
-    """An object as a file whose content cannot change under its reader: it is asked for by the given ETag only."""
+    """An object as a file. Reads require its ETag, so that the content cannot change between them."""
 
     def __init__(self, store: Any, path: str, size: int, e_tag: str, uri: str) -> None:
         super().__init__(size)
