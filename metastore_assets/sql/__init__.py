@@ -1,4 +1,4 @@
-"""What is kept of all tables below a root, as SQL views: for DuckDB and for Spark."""
+"""SQL views of everything published below a root, for DuckDB and for Spark."""
 
 from metastore_assets.sql.engines import query, spark_views
 from metastore_assets.sql.views import VIEWS, view_batches

@@ -1,4 +1,4 @@
-"""Values of columns of any type as columns of SQL: as text, and as numbers or times where they are some."""
+"""Values of any type as SQL columns: as text, and also as numbers or times where they are numeric or temporal."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from metastore_assets.statistics.moments import rounded_ratio
 from metastore_assets.values.json import scalar_json
 
 _TIME = pa.timestamp("us")
-LISTED = pa.schema(
+VALUE_COUNTS = pa.schema(
     [
         ("column_name", pa.string()),
         ("value", pa.string()),
@@ -27,8 +27,8 @@ LISTED = pa.schema(
         ("rank", pa.int64()),
     ]
 )
-"""`value` is the value as text, as JSON answers have it; `number` of numbers, and `time` of dates and timestamps, in
-UTC where these have a zone, are what queries compute with. `rank`: how many values are less."""
+"""`value` is text as in JSON answers. Queries compute with `number`, of numeric values, and `time`, of dates and
+timestamps, in UTC where these have a zone. `rank` is the number of lesser values."""
 BINS = pa.schema(
     [
         ("column_name", pa.string()),
@@ -39,12 +39,12 @@ BINS = pa.schema(
         ("frequency", pa.int64()),
     ]
 )
-"""`minimum` is inclusive, `maximum` exclusive; `lower` and `upper` are the same as numbers, of dates days and of times
-and timestamps units since 1970."""
+"""`minimum` is inclusive, `maximum` exclusive. `lower` and `upper` are the same as numbers: days since 1970 for dates,
+and units since 1970 for times and timestamps."""
 
 
-def listed_values(table: Table, row: ColumnStatistics) -> Iterator[pa.RecordBatch]:
-    """The list of a column, by increasing value."""
+def value_count_batches(table: Table, row: ColumnStatistics) -> Iterator[pa.RecordBatch]:
+    """Yield the value counts of a column, by increasing value."""
     rank = 0
     for piece in table.values(row.column):
         if not len(piece):
@@ -53,23 +53,24 @@ def listed_values(table: Table, row: ColumnStatistics) -> Iterator[pa.RecordBatc
         ranks = rank + np.concatenate([[0], np.cumsum(counts)[:-1]])
         rank += int(counts.sum())
         values = piece.values
-        arrays = [pa.repeat(row.column, len(values)), texts(values), _numbers(values), _times(values)]
-        yield pa.RecordBatch.from_arrays([*arrays, pa.array(counts), pa.array(ranks)], schema=LISTED)
+        arrays = [pa.repeat(row.column, len(values)), to_texts(values), _to_numbers(values), _to_times(values)]
+        yield pa.RecordBatch.from_arrays([*arrays, pa.array(counts), pa.array(ranks)], schema=VALUE_COUNTS)
 
 
-def bins_of_column(column: str, histogram: Histogram) -> pa.RecordBatch:
-    """The bins of a histogram."""
+def histogram_batch(column: str, histogram: Histogram) -> pa.RecordBatch:
+    """Return the bins of a column's histogram."""
     edges = histogram.edges()
-    labels = texts(edges)
-    numbers = _bounds(histogram, edges)
+    labels = to_texts(edges)
+    numbers = _edge_numbers(histogram, edges)
     arrays = [pa.repeat(column, len(histogram)), labels[:-1], labels[1:], numbers[:-1], numbers[1:]]
     return pa.RecordBatch.from_arrays(
-        [own if isinstance(own, pa.Array) else pa.array(own) for own in (*arrays, histogram.counts)], schema=BINS
+        [column if isinstance(column, pa.Array) else pa.array(column) for column in (*arrays, histogram.counts)],
+        schema=BINS,
     )
 
 
-def _bounds(histogram: Histogram, edges: pa.Array) -> npt.NDArray[np.float64]:
-    """Return the edges of the bins as doubles, those of floats clamped to the finite ones as `edges` are."""
+def _edge_numbers(histogram: Histogram, edges: pa.Array) -> npt.NDArray[np.float64]:
+    """Return the edges of the bins as doubles; those of floats are finite, as in `edges`."""
     if histogram.type_class.kind == "float":
         return np.asarray(edges)
     divisor = 10**histogram.type_class.scale
@@ -78,39 +79,39 @@ def _bounds(histogram: Histogram, edges: pa.Array) -> npt.NDArray[np.float64]:
     )
 
 
-def texts(values: pa.Array) -> pa.Array:
-    """Values as JSON answers have them, but whole numbers and booleans as text as well."""
+def to_texts(values: pa.Array) -> pa.Array:
+    """Return values as text, as in JSON answers; integers and booleans become text too."""
     if t.is_integer(values.type) or t.is_boolean(values.type) or t.is_decimal(values.type):
         return values.cast(pa.string())
     if t.is_large_string(values.type):
         try:
-            # By way of bytes, for only so it is looked at whether text is text.
+            # Cast through bytes, because only this cast validates the encoding.
             return values.cast(pa.large_binary()).cast(pa.string())
         except pa.ArrowInvalid:
             pass
     return pa.array([str(scalar_json(value)) for value in values], pa.string())
 
 
-def _numbers(values: pa.Array) -> pa.Array:
+def _to_numbers(values: pa.Array) -> pa.Array:
     if t.is_integer(values.type) or t.is_floating(values.type) or t.is_decimal(values.type):
         return values.cast(pa.float64(), safe=False)
     return pa.nulls(len(values), pa.float64())
 
 
-def _times(values: pa.Array) -> pa.Array:
-    """Dates and timestamps; null for those that microseconds do not reach."""
+def _to_times(values: pa.Array) -> pa.Array:
+    """Return dates and timestamps in microseconds; null for those out of range, and for other types."""
     if not t.is_timestamp(values.type) and not t.is_date(values.type):
         return pa.nulls(len(values), _TIME)
     if t.is_timestamp(values.type) and values.type.unit == "ns":
-        # Not `floor_temporal`, which wraps around near the ends of 64 bits.
+        # `floor_temporal` would overflow near the ends of 64 bits.
         nanoseconds = values.view(pa.int64())
         microseconds = nanoseconds.fill_null(0).to_numpy() // 1_000
         return pa.array(microseconds, mask=values.is_null().to_numpy(zero_copy_only=False)).view(_TIME)
-    wide = values.cast(pa.timestamp("s")) if t.is_date(values.type) else values.view(pa.timestamp(values.type.unit))
+    times = values.cast(pa.timestamp("s")) if t.is_date(values.type) else values.view(pa.timestamp(values.type.unit))
     try:
-        return wide.cast(_TIME)
+        return times.cast(_TIME)
     except pa.ArrowInvalid:
         limit = 2**63 // 10**6 - 1
-        seconds = wide.cast(pa.timestamp("s"), safe=False).view(pa.int64())
+        seconds = times.cast(pa.timestamp("s"), safe=False).view(pa.int64())
         fits = pc.and_(pc.greater(seconds, -limit), pc.less(seconds, limit))
-        return pc.if_else(fits, wide, pa.scalar(None, wide.type)).cast(_TIME)
+        return pc.if_else(fits, times, pa.scalar(None, times.type)).cast(_TIME)

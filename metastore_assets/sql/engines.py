@@ -1,4 +1,4 @@
-"""The views in an engine: DuckDB, which reads of them what a query names; Spark."""
+"""Queries over the views in DuckDB, and the views in a Spark session."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def query(metastore: Metastore, text: str, *, unrestricted: bool = False) -> pa.
     Args:
         metastore: The root with the tables.
         text: One query, such as SELECT or SUMMARIZE.
-        unrestricted: Whether the query may read and write files and load extensions. Only for queries of your own.
+        unrestricted: Whether the query may read and write files and load extensions. Only for trusted queries.
 
     Raises:
         QueryError: The text is no query, or DuckDB refuses it.
@@ -55,19 +55,19 @@ def _named_tables(tree: Any) -> set[tuple[str, str]]:
 def _define(
     connection: duckdb.DuckDBPyConnection, metastore: Metastore, tables: Sequence[str], schema: str, name: str
 ) -> None:
-    """Make one of the views, if that is one; the engine says what it thinks of others. Raises QueryError."""
-    chosen = [table for table in tables if table.lower() == schema]
-    if schema and not chosen and name in VIEWS:
-        there = close_names(schema, tables, "; there are: {}") or "; there is none"
-        raise QueryError(f"there is no published table {schema!r}{there}")
-    if name not in VIEWS or (schema and not chosen):
+    """Create a view in DuckDB if the name is that of a view; DuckDB reports other names. Raises QueryError."""
+    matches = [table for table in tables if table.lower() == schema]
+    if schema and not matches and name in VIEWS:
+        alternatives = close_names(schema, tables, "; there are: {}") or "; there is none"
+        raise QueryError(f"there is no published table {schema!r}{alternatives}")
+    if name not in VIEWS or (schema and not matches):
         return
     quoted = '"{}"'.format(schema.replace('"', '""'))
     if schema:
         connection.execute(f"create schema if not exists {quoted}").fetchall()
-    rows = view_batches(name, metastore, chosen if schema else tables)
+    rows = view_batches(name, metastore, matches if schema else tables)
     connection.register("_rows", rows)
-    # Held by the engine, for a stream of rows is there once, and a query may ask for them twice.
+    # Copied into DuckDB, because a query may read the rows twice and a stream can be read once.
     connection.execute(f"create table {quoted + '.' if schema else ''}{name} as select * from _rows").fetchall()
     connection.unregister("_rows")
 
@@ -75,19 +75,27 @@ def _define(
 def spark_views(
     spark: SparkSession, metastore: Metastore, views: Sequence[str] = tuple(VIEWS), prefix: str = "metastore_"
 ) -> list[str]:
-    """Make the same views temporary views of a Spark session, of all tables; their names, such as
-    `metastore_statistics`.
+    """Create the views of all tables as temporary views of a Spark session, and return their names.
 
-    They hold what was published when they were made. Values are sent through this process: of large tables leave
-    `frequencies` out.
+    They contain what is published now. All rows pass through this process; for large tables, omit `frequencies`.
+
+    Args:
+        spark: The session.
+        metastore: The root with the tables.
+        views: Names of `VIEWS`.
+        prefix: The prefix of the names in Spark, as in `metastore_statistics`.
+
+    Raises:
+        ValueError: There is no such view.
+        StoreError: The root cannot be read.
     """
     unknown = sorted(set(views) - VIEWS.keys())
     if unknown:
         raise ValueError(f"there is no view {unknown[0]!r}" + close_names(unknown[0], list(VIEWS), "; there are: {}"))
     tables = metastore.tables()
-    made = []
+    names = []
     for name in views:
         rows = view_batches(name, metastore, tables).read_all()
         spark.createDataFrame(rows).createOrReplaceTempView(f"{prefix}{name}")
-        made.append(f"{prefix}{name}")
-    return made
+        names.append(f"{prefix}{name}")
+    return names

@@ -1,4 +1,4 @@
-"""The views, as Arrow: each of some tables below a root, read when a query asks for it."""
+"""The views as Arrow batches, read when a query needs them."""
 
 from __future__ import annotations
 
@@ -12,29 +12,35 @@ from metastore_assets.errors import NotStoredError, VersionNotFoundError
 from metastore_assets.history import read_history
 from metastore_assets.history.version_rows import SCHEMA, VERSION_COLUMNS, column_record, version_record
 from metastore_assets.lookup import Table
-from metastore_assets.sql.columns import BINS, LISTED, bins_of_column, listed_values
+from metastore_assets.sql.columns import BINS, VALUE_COUNTS, histogram_batch, value_count_batches
 from metastore_assets.values.leaf_columns import schema_leaves
 
 if TYPE_CHECKING:
     from metastore_assets.metastore import Metastore
 
-_PORTION = 5_000
-"""Records that become Arrow at a time."""
+_BATCH_RECORDS = 5_000
+"""Records per batch."""
 _STATISTICS = [field for field in SCHEMA if field.name not in VERSION_COLUMNS.names or field.name == "version"]
 
 
 @dataclass(frozen=True)
 class View:
-    """One view."""
+    """A view: its schema and how it is read."""
 
     schema: pa.Schema
-    """Without its first column, `table_name`."""
+    """The columns after the first one, `table_name`."""
     batches: Callable[[Table], Iterable[pa.RecordBatch]]
-    """The rows of one table."""
+    """Returns the rows of one table."""
 
 
 def view_batches(name: str, metastore: Metastore, tables: Sequence[str]) -> pa.RecordBatchReader:
-    """The rows of a view of some tables, one after the other, read while they are taken."""
+    """Return the rows of a view of some tables, one table after the other, read as they are consumed.
+
+    Args:
+        name: A name of `VIEWS`.
+        metastore: The root with the tables.
+        tables: Names of published tables.
+    """
     view = VIEWS[name]
     schema = pa.schema([("table_name", pa.string()), *view.schema])
 
@@ -43,7 +49,7 @@ def view_batches(name: str, metastore: Metastore, tables: Sequence[str]) -> pa.R
             try:
                 lookup = metastore.table(table)
             except VersionNotFoundError:
-                continue  # there were versions when tables were listed
+                continue  # its versions were removed after tables were listed
             for batch in view.batches(lookup):
                 yield pa.RecordBatch.from_arrays([pa.repeat(table, batch.num_rows), *batch.columns], schema=schema)
 
@@ -56,29 +62,29 @@ def _versions(table: Table) -> Iterator[pa.RecordBatch]:
             try:
                 yield version_record(table.versions.read(number))
             except VersionNotFoundError:
-                continue  # expired since it was listed
+                continue  # it expired after it was listed
 
-    return _portions(records(), VERSION_COLUMNS)
+    return _batches(records(), VERSION_COLUMNS)
 
 
 def _history(table: Table) -> Iterator[pa.RecordBatch]:
-    return iter(_named(read_history(table.versions, table.version.number)).to_batches())
+    return iter(_for_sql(read_history(table.versions, table.version.number)).to_batches())
 
 
 def _statistics(table: Table) -> Iterator[pa.RecordBatch]:
     number = table.version.number
-    return _portions(({"version": number, **column_record(row)} for row in table.statistics()), pa.schema(_STATISTICS))
+    return _batches(({"version": number, **column_record(row)} for row in table.statistics()), pa.schema(_STATISTICS))
 
 
 def _partition_statistics(table: Table) -> Iterator[pa.RecordBatch]:
     def records() -> Iterator[dict[str, Any]]:
-        # Column by column, as they are kept.
+        # Column by column, as they are stored.
         for leaf in (leaf.path for leaves in schema_leaves(table.version.schema) for leaf in leaves):
-            found = table.statistics([leaf], partitions="all")
-            for partition, row in zip(found.partitions or (), found, strict=True):
+            statistics = table.statistics([leaf], partitions="all")
+            for partition, row in zip(statistics.partitions or (), statistics, strict=True):
                 yield {"partition": partition, "version": table.version.number, **column_record(row)}
 
-    return _portions(records(), pa.schema([("partition", pa.string()), *_STATISTICS]))
+    return _batches(records(), pa.schema([("partition", pa.string()), *_STATISTICS]))
 
 
 _PARTITIONS = pa.schema(
@@ -96,32 +102,32 @@ _FRAGMENTS = pa.schema(
 
 
 def _partitions(table: Table) -> Iterator[pa.RecordBatch]:
-    entries = (
+    records = (
         {
-            "partition": own.key,
-            "row_count": own.row_count,
-            "bytes": own.bytes,
-            "fragments": own.fragments,
-            "version": own.version,
+            "partition": entry.key,
+            "row_count": entry.row_count,
+            "bytes": entry.bytes,
+            "fragments": entry.fragments,
+            "version": entry.version,
         }
-        for own in table.partitions()
+        for entry in table.partitions()
     )
-    return _portions(entries, _PARTITIONS)
+    return _batches(records, _PARTITIONS)
 
 
 def _fragments(table: Table) -> Iterator[pa.RecordBatch]:
-    entries = (
-        {"partition": own.partition_key, "path": own.path, "row_count": own.row_count, "bytes": own.bytes}
-        for own in table.version.fragments
-        if own.retired is None
+    records = (
+        {"partition": entry.partition_key, "path": entry.path, "row_count": entry.row_count, "bytes": entry.bytes}
+        for entry in table.version.fragments
+        if entry.retired is None
     )
-    return _portions(entries, _FRAGMENTS)
+    return _batches(records, _FRAGMENTS)
 
 
 def _frequencies(table: Table) -> Iterator[pa.RecordBatch]:
     for row in table.statistics():
         if row.frequencies == "enumerated":
-            yield from listed_values(table, row)
+            yield from value_count_batches(table, row)
 
 
 def _histograms(table: Table) -> Iterator[pa.RecordBatch]:
@@ -131,27 +137,27 @@ def _histograms(table: Table) -> Iterator[pa.RecordBatch]:
         except NotStoredError:
             continue
         if histogram is not None:
-            yield bins_of_column(row.column, histogram)
+            yield histogram_batch(row.column, histogram)
 
 
-def _portions(records: Iterable[Mapping[str, Any]], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    held: list[Mapping[str, Any]] = []
-    for one in records:
-        held.append(one)
-        if len(held) == _PORTION:
-            yield from _named(pa.Table.from_pylist(held, schema)).to_batches()
-            held = []
-    if held:
-        yield from _named(pa.Table.from_pylist(held, schema)).to_batches()
+def _batches(records: Iterable[Mapping[str, Any]], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    pending: list[Mapping[str, Any]] = []
+    for record in records:
+        pending.append(record)
+        if len(pending) == _BATCH_RECORDS:
+            yield from _for_sql(pa.Table.from_pylist(pending, schema)).to_batches()
+            pending = []
+    if pending:
+        yield from _for_sql(pa.Table.from_pylist(pending, schema)).to_batches()
 
 
-def _named(rows: pa.Table) -> pa.Table:
-    """`column` is a word of SQL."""
+def _for_sql(rows: pa.Table) -> pa.Table:
+    """Return rows whose column `column`, a reserved word of SQL, is called `column_name`."""
     return rows.rename_columns(["column_name" if name == "column" else name for name in rows.column_names])
 
 
 def _schema(schema: pa.Schema | Sequence[pa.Field]) -> pa.Schema:
-    return _named(pa.schema(schema).empty_table()).schema
+    return _for_sql(pa.schema(schema).empty_table()).schema
 
 
 VIEWS: Mapping[str, View] = {
@@ -161,7 +167,7 @@ VIEWS: Mapping[str, View] = {
     "history": View(_schema(SCHEMA), _history),
     "partitions": View(_PARTITIONS, _partitions),
     "fragments": View(_FRAGMENTS, _fragments),
-    "frequencies": View(LISTED, _frequencies),
+    "frequencies": View(VALUE_COUNTS, _frequencies),
     "histograms": View(BINS, _histograms),
 }
-"""By name. `versions` and `history` are of all versions, the others of the newest."""
+"""The views by name. `versions` and `history` describe all versions, the others the newest one."""

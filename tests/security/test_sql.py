@@ -14,7 +14,7 @@ from metastore_assets import profile
 from metastore_assets.errors import QueryError
 from metastore_assets.metastore import Metastore
 from metastore_assets.sql import VIEWS, query
-from metastore_assets.sql.columns import bins_of_column
+from metastore_assets.sql.columns import histogram_batch
 from metastore_assets.statistics.histogram import build_histogram_of_values
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.values.types import type_class
@@ -171,8 +171,8 @@ def test_bounds_of_a_bin_as_wide_as_all_doubles() -> None:
     histogram = build_histogram_of_values(ends, np.ones(2, np.int64), type_class(pa.float64()), 2)
     assert histogram is not None
     assert histogram.exponent == 1024
-    assert bins_of_column("x", histogram).to_pydict()["lower"] == [ends[0], 0.0]
-    assert bins_of_column("x", histogram).to_pydict()["upper"] == [0.0, ends[1]]
+    assert histogram_batch("x", histogram).to_pydict()["lower"] == [ends[0], 0.0]
+    assert histogram_batch("x", histogram).to_pydict()["upper"] == [0.0, ends[1]]
 
 
 def test_nanoseconds_are_cut_towards_the_past(tmp_path: Path) -> None:
