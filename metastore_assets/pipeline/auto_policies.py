@@ -43,8 +43,6 @@ from metastore_assets.values.types import type_class
 
 _OVERESTIMATE = 1.1
 """A sketch overestimates distinct values at most by this factor: see `distinct`."""
-_STORED_STATES = {"estimated": "estimated", "fingerprinted": "prints"}
-"""The state of a column in its `ColumnSpec`, by how its policy is resolved."""
 
 
 def why_estimated(distinct: int, values: int) -> str | None:
@@ -118,7 +116,7 @@ def planned_resolutions(
         policy, state, decision = policies[leaf], states.get(leaf), base.decisions.get(leaf)
         if state == "enumerated":
             resolved[leaf] = "enumerated"
-        elif state == _STORED_STATES[_alternative(policy)] and decision is not None:
+        elif state == _alternative(policy) and decision is not None:
             why = why_not_fingerprinted if policy.frequencies == "repeated" else why_enumerated
             enumerate_again = has_new_snapshot and why(decision.distinct, decision.values) is not None
             resolved[leaf] = "enumerated" if enumerate_again else _alternative(policy)
@@ -157,7 +155,7 @@ def resolve_auto_policies(context: RefreshContext, plan: Plan, fragments: Mappin
     resolved: dict[str, CardinalityMode] = {}
     for leaf, policy in spec.leaves:
         if leaf.field_id not in undecided:
-            if leaf.field_id in spec.open and not policy.is_enumerated:
+            if leaf.field_id in spec.auto_leaves and not policy.is_enumerated:
                 resolved[leaf.field_id] = _alternative(policy)
             continue
         if leaf.field_id not in needing_sketches:
@@ -194,7 +192,7 @@ def record_decisions(store: ObjectStore, target: Target, files: ProfileFiles) ->
     decisions: dict[str, Decision] = {}
     for leaf, policy in target.spec.leaves:
         previous = before.get(leaf.field_id)
-        if leaf.field_id not in target.spec.open or (policy.is_enumerated and previous is None):
+        if leaf.field_id not in target.spec.auto_leaves or (policy.is_enumerated and previous is None):
             continue
         estimates = table_cardinality(store, files) if estimates is None else estimates
         estimate = estimates.get(leaf.field_id, UNKNOWN)

@@ -100,7 +100,7 @@ def check_hidden_not_derived(table: TableConfig, spec: ProfileSpec, snapshot: Sn
     derived_partitions = {column.name for column in snapshot.derived if column.is_partition_field}
     partitioning = {field_identity(field) for field in snapshot.schema if field.name in snapshot.partition_columns}
     for leaf in hidden:
-        is_partition = spec.owners[leaf.field_id] in partitioning or leaf.path in snapshot.partition_columns
+        is_partition = spec.column_of_leaf[leaf.field_id] in partitioning or leaf.path in snapshot.partition_columns
         if is_partition and leaf.path not in derived_partitions:
             raise ConfigError(
                 f"table {table.name!r}: columns.{leaf.path} cannot be hidden: the table is partitioned by it, so that "
@@ -127,10 +127,10 @@ def _hidden_source(
     if not derived.sources:
         return hidden[0].path if hidden else None
     for identity, path in derived.sources:
-        sources = [leaf for leaf in hidden if identity in (leaf.field_id, spec.owners[leaf.field_id])]
+        sources = [leaf for leaf in hidden if identity in (leaf.field_id, spec.column_of_leaf[leaf.field_id])]
         if sources:
             return sources[0].path
-        is_current = any(identity in (leaf.field_id, spec.owners[leaf.field_id]) for leaf, _ in spec.leaves)
+        is_current = any(identity in (leaf.field_id, spec.column_of_leaf[leaf.field_id]) for leaf, _ in spec.leaves)
         # A column that the table no longer has goes by its last name.
         if not is_current and table.policy(path).values == "hidden":
             return path

@@ -269,7 +269,7 @@ def build_version(context: RefreshContext, target: Target, fragments: Mapping[st
 
 def _stored_schema(target: Target) -> pa.Schema:
     """Return the schema of the snapshot, without default values of columns that are, or contain, hidden ones."""
-    owners = target.spec.owners
+    owners = target.spec.column_of_leaf
     hidden = {owners[leaf.field_id] for leaf, policy in target.spec.leaves if policy.values == "hidden"}
     schema = target.snapshot.schema
     fields = [withhold_default_values(field) if field_identity(field) in hidden else field for field in schema]

@@ -310,7 +310,7 @@ def _reuse_partitions(
 
 def _stages(target: Target, request: RefreshRequest, to_profile: Sequence[Fragment], reused: int) -> tuple[Stage, ...]:
     """Return the stages of a plan, in the order in which they run."""
-    spec, valued = target.spec, target.spec.valued
+    spec, valued = target.spec, target.spec.typed_leaves
     undecided = undecided_columns(spec)
     auto_columns = tuple(leaf.path for leaf, _ in spec.leaves if leaf.field_id in undecided)
     counted = tuple(
@@ -344,7 +344,7 @@ def _stages(target: Target, request: RefreshRequest, to_profile: Sequence[Fragme
 def undecided_columns(spec: ProfileSpec) -> frozenset[str]:
     """Return the field ids of the columns whose policy leaves open whether values are enumerated, and that are now."""
     enumerated = {leaf.field_id for leaf, policy in spec.leaves if policy.is_enumerated}
-    return frozenset(enumerated & spec.open & spec.valued)
+    return frozenset(enumerated & spec.auto_leaves & spec.typed_leaves)
 
 
 def rewritten_partitions(target: Target, profiled: Collection[str]) -> tuple[str, ...]:
@@ -447,7 +447,7 @@ def _usable_profiles(
             continue
         # A column is all null in fragments that were written without it, and must be read from the others.
         missing = compatibility.missing_columns(entry.spec_id)
-        if not missing & compatibility.wanted.defaulted and not missing & set(entry.unprofiled):
+        if not missing & compatibility.wanted.defaulted_columns and not missing & set(entry.unprofiled):
             if (entry.partition_key, entry.path, entry.retired) != (fragment.partition_key, fragment.path, None):
                 entry = replace(entry, partition_key=fragment.partition_key, path=fragment.path, retired=None)
             usable[entry.id] = entry

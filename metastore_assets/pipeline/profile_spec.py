@@ -1,4 +1,4 @@
-"""What is wanted of each column of a table, and what stored profiles hold of that."""
+"""Profile specs: what profiles of a table have to contain, and whether stored profiles satisfy that."""
 
 from __future__ import annotations
 
@@ -21,42 +21,42 @@ from metastore_assets.values.leaf_columns import LeafColumn, schema_leaves
 from metastore_assets.values.types import type_class
 
 _MERGE_VERSION = "4"
+"""Raise it when the same profiles merge to another result, so that they are merged again. Nothing is read again."""
 _CONDITION_VERSION = "2"
-"""Of what a condition on partitions means: with another one, a version may be of other partitions."""
-"""Raised when the same profiles would merge to another one, so that they are merged again, and nothing is read."""
+"""Raise it when a condition on partitions selects other partitions than before."""
 
 ProfileSpecs = Mapping[str, Mapping[str, str]]
-"""By profile spec id: the signature of each profiled top-level column, by its field id."""
+"""By spec id and field id of the top-level column, the text of its `ColumnSpec`."""
 
 
 @dataclass(frozen=True)
 class ProfileSpec:
-    """What is wanted of each column under a schema and a policy, and of which partitions."""
+    """The wanted outputs of each column under a schema and its policies, and the partitions that are described."""
 
     id: str
-    """Digest of everything below, names and order included."""
+    """Digest of everything below, names and column order included."""
     column_specs: Mapping[str, str]
-    """By identity of the top-level column: its `ColumnSpec`, as text."""
+    """By identity of the top-level column, its `ColumnSpec` as text."""
     leaves: tuple[tuple[LeafColumn, ResolvedPolicy], ...]
-    """The rows of `statistics`, in table order."""
-    owners: Mapping[str, str]
-    """Identity of the top-level column of each leaf, by its field id."""
-    defaulted: frozenset[str] = frozenset()
-    """Identities of the top-level columns that are not null in fragments written without them."""
-    open: frozenset[str] = frozenset()
-    """Field ids of the leaves of which the configuration leaves it open whether all values are listed."""
+    """The leaf columns and their policies, in table order: the rows of `statistics`."""
+    column_of_leaf: Mapping[str, str]
+    """By field id of the leaf, the identity of its top-level column."""
+    defaulted_columns: frozenset[str] = frozenset()
+    """Identities of top-level columns that have a default value in fragments written without them."""
+    auto_leaves: frozenset[str] = frozenset()
+    """Field ids of the leaves whose configured policy leaves open whether values are enumerated."""
 
     @property
-    def valued(self) -> frozenset[str]:
-        """Field ids of the leaves that have values of a class."""
+    def typed_leaves(self) -> frozenset[str]:
+        """Field ids of the leaves whose type is supported and whose values are shown."""
         column_specs = map(parse_column_spec, self.column_specs.values())
-        return frozenset(leaf for own in column_specs if own is not None for leaf in own.values)
+        return frozenset(leaf for spec in column_specs if spec is not None for leaf in spec.values)
 
     @property
     def unresolved(self) -> tuple[str, ...]:
-        """Field ids of the leaves of which it is open, and not decided yet, whether all values are listed."""
-        valued = self.valued
-        return tuple(leaf.field_id for leaf, policy in self.leaves if policy.is_undecided and leaf.field_id in valued)
+        """Field ids of the leaves whose `auto` policy is not resolved."""
+        typed = self.typed_leaves
+        return tuple(leaf.field_id for leaf, policy in self.leaves if policy.is_undecided and leaf.field_id in typed)
 
 
 class SpecCompatibility:
@@ -65,106 +65,128 @@ class SpecCompatibility:
     def __init__(self, specs: ProfileSpecs, wanted: ProfileSpec) -> None:
         self.specs = specs
         self.wanted = wanted
-        self._signatures = {column: parse_column_spec(text) for column, text in wanted.column_specs.items()}
+        self._wanted_columns = {column: parse_column_spec(text) for column, text in wanted.column_specs.items()}
         self._answers: dict[tuple[str, str, tuple[str, ...]], bool] = {}
         self._missing: dict[str, frozenset[str]] = {}
-        self._named: dict[str, bool] = {}
+        self._has_current_names: dict[str, bool] = {}
 
-    def satisfies(self, spec_id: str, unlisted: tuple[str, ...] = ()) -> bool:
-        """Whether the columns that profiles of the spec have hold what is wanted of them."""
-        return self._answer("satisfies", spec_id, unlisted)
+    def satisfies(self, spec_id: str, not_enumerated: tuple[str, ...] = ()) -> bool:
+        """Return whether the columns of a profile have all wanted outputs.
 
-    def equals(self, spec_id: str, unlisted: tuple[str, ...] = ()) -> bool:
-        """Whether the columns that profiles of the spec have hold what is wanted of them and no more."""
-        return self._answer("equals", spec_id, unlisted)
+        Args:
+            spec_id: The profile's spec.
+            not_enumerated: Leaves that the profile does not enumerate although its spec allows it.
+        """
+        return self._compare("satisfies", spec_id, not_enumerated)
+
+    def equals(self, spec_id: str, not_enumerated: tuple[str, ...] = ()) -> bool:
+        """Return whether the columns of a profile have exactly the wanted outputs.
+
+        Args:
+            spec_id: The profile's spec.
+            not_enumerated: Leaves that the profile does not enumerate although its spec allows it.
+        """
+        return self._compare("equals", spec_id, not_enumerated)
 
     def missing_columns(self, spec_id: str) -> frozenset[str]:
-        """Identities of the columns that are wanted and that profiles of the spec do not have."""
+        """Return the identities of the wanted columns that profiles of a spec do not have."""
         if spec_id not in self._missing:
-            self._missing[spec_id] = frozenset(self._signatures) - set(self.specs.get(spec_id, {}))
+            self._missing[spec_id] = frozenset(self._wanted_columns) - set(self.specs.get(spec_id, {}))
         return self._missing[spec_id]
 
-    def missing_outputs(self, spec_id: str, unlisted: tuple[str, ...] = ()) -> list[tuple[str, str]]:
-        """(Field id, output) of what is wanted of the columns that a profile has, and that it does not hold."""
-        return [found for held, wanted in self._pairs(spec_id) for found in held.missing_outputs(wanted, unlisted)]
+    def missing_outputs(self, spec_id: str, not_enumerated: tuple[str, ...] = ()) -> list[tuple[str, str]]:
+        """Return (field id, output) for the wanted outputs that the columns of a profile do not have."""
+        return [
+            output
+            for stored, wanted in self._shared_columns(spec_id)
+            for output in stored.missing_outputs(wanted, not_enumerated)
+        ]
 
     def has_user_defined(self, columns: Iterable[str]) -> bool:
-        """Whether user-defined statistics are wanted of any of the columns, by identity."""
-        return any(own.user_defined for column in columns if (own := self._signatures[column]) is not None)
+        """Return whether user-defined statistics of a column are wanted. `columns` are identities."""
+        return any(spec.user_defined for column in columns if (spec := self._wanted_columns[column]) is not None)
 
     def has_current_names(self, spec_id: str) -> bool:
         """Return whether files written under a spec have the wanted columns, names and column order."""
-        if spec_id not in self._named:
-            self._named[spec_id] = self._names(spec_id) == self._names(self.wanted.id)
-        return self._named[spec_id]
+        if spec_id not in self._has_current_names:
+            self._has_current_names[spec_id] = self._names(spec_id) == self._names(self.wanted.id)
+        return self._has_current_names[spec_id]
 
     def _names(self, spec_id: str) -> dict[str, str]:
-        """By column of a profile spec, a digest of the names and places that its files go by."""
-        own = {column: parse_column_spec(text) for column, text in self.specs.get(spec_id, {}).items()}
-        return {column: held.names for column, held in own.items() if held is not None}
+        """Return by column a digest of the names and positions in the spec's files."""
+        columns = {column: parse_column_spec(text) for column, text in self.specs.get(spec_id, {}).items()}
+        return {column: spec.names for column, spec in columns.items() if spec is not None}
 
-    def _answer(self, question: str, spec_id: str, unlisted: tuple[str, ...]) -> bool:
-        key = (question, spec_id, unlisted)
+    def _compare(self, method: str, spec_id: str, not_enumerated: tuple[str, ...]) -> bool:
+        key = (method, spec_id, not_enumerated)
         if key not in self._answers:
-            # A profile of which it is not known what it holds is of no use.
-            own = self.specs.get(spec_id)
-            pairs = self._pairs(spec_id)
-            common = 0 if own is None else len(own.keys() & self._signatures.keys())
+            # A profile of an unknown spec satisfies nothing, nor does a column whose spec cannot be parsed.
+            stored_columns = self.specs.get(spec_id)
+            shared = self._shared_columns(spec_id)
+            common = 0 if stored_columns is None else len(stored_columns.keys() & self._wanted_columns.keys())
             self._answers[key] = (
-                own is not None
-                and len(pairs) == common
-                and all(getattr(held, question)(wanted, unlisted) for held, wanted in pairs)
+                stored_columns is not None
+                and len(shared) == common
+                and all(getattr(stored, method)(wanted, not_enumerated) for stored, wanted in shared)
             )
         return self._answers[key]
 
-    def _pairs(self, spec_id: str) -> list[tuple[ColumnSpec, ColumnSpec]]:
-        own = self.specs.get(spec_id, {})
-        found = [
-            (parse_column_spec(own[column]), wanted) for column, wanted in self._signatures.items() if column in own
+    def _shared_columns(self, spec_id: str) -> list[tuple[ColumnSpec, ColumnSpec]]:
+        """Return the stored and the wanted specs of the columns that both have."""
+        stored = self.specs.get(spec_id, {})
+        pairs = [
+            (parse_column_spec(stored[column]), wanted)
+            for column, wanted in self._wanted_columns.items()
+            if column in stored
         ]
-        return [(held, wanted) for held, wanted in found if held is not None and wanted is not None]
+        return [(spec, wanted) for spec, wanted in pairs if spec is not None and wanted is not None]
 
 
 def table_profile_spec(
     schema: pa.Schema, table: TableConfig, resolved: Mapping[str, CardinalityMode] | None = None
 ) -> ProfileSpec:
-    """Return the profile spec of a schema under a table's policies. `resolved`: what `auto` means, by leaf's field id.
+    """Return the profile spec of a schema under a table's policies.
 
-    Policies of columns that the schema does not have are left out: planning refuses those that never were there.
+    Policies of columns that the schema does not have are ignored: planning reports those that never existed.
+
+    Args:
+        schema: The schema.
+        table: The configured policies.
+        resolved: By field id of the leaf, how its `auto` policy is resolved.
     """
     leaves: list[tuple[LeafColumn, ResolvedPolicy]] = []
     column_specs: dict[str, str] = {}
-    owners: dict[str, str] = {}
-    for own_field, field_leaves in zip(schema, schema_leaves(schema), strict=True):
-        own = [(leaf, _policy(table, leaf, resolved or {})) for leaf in field_leaves]
-        with _naming(table):
-            for leaf, policy in own:
+    column_of_leaf: dict[str, str] = {}
+    for column, column_leaves in zip(schema, schema_leaves(schema), strict=True):
+        policies = [(leaf, _resolve_policy(table, leaf, resolved or {})) for leaf in column_leaves]
+        with _naming_table(table):
+            for leaf, policy in policies:
                 _check_statistics(table, leaf, policy)
-            column_specs[field_identity(own_field)] = column_spec(len(leaves), own).to_text()
-        owners |= {leaf.field_id: field_identity(own_field) for leaf in field_leaves}
-        leaves += own
-    # Profiles of fragments serve under any filter; a version is only true for its own.
-    partitions = [_meant(table.partitions)] if table.partitions else []
-    # All is stored, and merged, whatever is listed of it; but a version says what that is.
-    shown = {leaf.field_id: policy.frequencies for leaf, policy in leaves if policy.is_truncated}
-    cut = [json.dumps(shown)] if shown else []
-    # Kept beside the lists, and made of them: no profile holds anything for its sake.
-    spread = [leaf.field_id for leaf, policy in leaves if policy.by_partition == "on"]
-    cut += [json.dumps({"by_partition": spread})] if spread else []
+            column_specs[field_identity(column)] = column_spec(len(leaves), policies).to_text()
+        column_of_leaf |= {leaf.field_id: field_identity(column) for leaf in column_leaves}
+        leaves += policies
+    parts = [_MERGE_VERSION, json.dumps(column_specs)]
+    # Fragment profiles do not depend on the selected partitions. A version does.
+    parts += [_partitions_text(table.partitions)] if table.partitions else []
+    # All value counts are stored and merged. Which of them a version shows is part of its spec.
+    truncated = {leaf.field_id: policy.frequencies for leaf, policy in leaves if policy.is_truncated}
+    parts += [json.dumps(truncated)] if truncated else []
+    # Value counts by partition are derived from value counts: fragment profiles do not depend on them.
+    by_partition = [leaf.field_id for leaf, policy in leaves if policy.by_partition == "on"]
+    parts += [json.dumps({"by_partition": by_partition})] if by_partition else []
     defaulted = frozenset(field_identity(field) for field in schema if INITIAL_DEFAULT in (field.metadata or {}))
-    id_ = digest([_MERGE_VERSION, json.dumps(column_specs), *partitions, *cut])
-    open_ = frozenset(leaf.field_id for leaf, _ in leaves if table.policy(leaf.path, leaf.aliases).is_undecided)
-    return ProfileSpec(id_, column_specs, tuple(leaves), owners, defaulted, open_)
+    auto = frozenset(leaf.field_id for leaf, _ in leaves if table.policy(leaf.path, leaf.aliases).is_undecided)
+    return ProfileSpec(digest(parts), column_specs, tuple(leaves), column_of_leaf, defaulted, auto)
 
 
-def _meant(partitions: str | Mapping[str, tuple[str, ...]]) -> str:
-    """Which partitions are meant, today."""
+def _partitions_text(partitions: str | Mapping[str, tuple[str, ...]]) -> str:
+    """Return a text that identifies the selected partitions."""
     if not isinstance(partitions, str):
         return json.dumps(partitions)
     return f"{_CONDITION_VERSION} {PartitionFilter.of(partitions)!r}"
 
 
-def _policy(table: TableConfig, leaf: LeafColumn, resolved: Mapping[str, CardinalityMode]) -> ResolvedPolicy:
+def _resolve_policy(table: TableConfig, leaf: LeafColumn, resolved: Mapping[str, CardinalityMode]) -> ResolvedPolicy:
     policy = table.policy(leaf.path, leaf.aliases)
     if policy.values == "hidden" and table.hidden_key is not None:
         policy = policy.with_hash_key(column_key(table.hidden_key, table.name, leaf.field_id))
@@ -174,28 +196,29 @@ def _policy(table: TableConfig, leaf: LeafColumn, resolved: Mapping[str, Cardina
 
 
 def _check_statistics(table: TableConfig, leaf: LeafColumn, policy: ResolvedPolicy) -> None:
-    """Raise ConfigError for a column whose own policy asks for what follows from a list, and keeps none.
+    """Raise ConfigError for a column whose policy names a statistic that needs value counts, and stores none.
 
-    Of a statistic that is meant for many columns it is only absent there.
+    A statistic that is configured for many columns is only absent for such a column.
     """
-    named = table.columns.get(leaf.path)
-    if named is None or "statistics" not in named.model_fields_set or policy.frequencies != "off":
+    column_policy = table.columns.get(leaf.path)
+    if column_policy is None or "statistics" not in column_policy.model_fields_set or policy.frequencies != "off":
         return
     try:
         cls = type_class(leaf.type)
     except UnsupportedTypeError:
         return
-    for own in load_for_class(policy.statistics, cls):
-        if isinstance(own.statistic, FrequencyStatistic):
+    for loaded in load_for_class(policy.statistics, cls):
+        if isinstance(loaded.statistic, FrequencyStatistic):
             raise ConfigError(
-                f"columns.{leaf.path}.statistics: {own.reference} follows from the list of all values, and "
-                "`frequencies: off` keeps none: give the column `frequencies: all`, or leave the statistic out"
+                f"columns.{leaf.path}.statistics: {loaded.reference} is computed from all values and their counts, "
+                "which `frequencies: off` does not store: give the column `frequencies: all`, or leave the statistic "
+                "out"
             )
 
 
 @contextmanager
-def _naming(table: TableConfig) -> Iterator[None]:
-    """What is wrong with a user-defined statistic is told of the table that is to have it."""
+def _naming_table(table: TableConfig) -> Iterator[None]:
+    """Name the table in errors of user-defined statistics."""
     try:
         yield
     except ConfigError as error:
@@ -203,6 +226,6 @@ def _naming(table: TableConfig) -> Iterator[None]:
 
 
 def field_identity(field: pa.Field) -> str:
-    """The stable identity of a top-level column."""
-    own: bytes | None = (field.metadata or {}).get(FIELD_ID)
-    return own.decode() if own is not None else str(field.name)
+    """Return the stable identity of a top-level column: its field id, or its name in a table without field ids."""
+    identity: bytes | None = (field.metadata or {}).get(FIELD_ID)
+    return identity.decode() if identity is not None else str(field.name)

@@ -14,7 +14,7 @@ import pyarrow as pa
 from metastore_assets.caching import lock_free_cached_property
 from metastore_assets.config import ResolvedPolicy
 from metastore_assets.errors import ConfigError
-from metastore_assets.pipeline.column_spec import LISTED, parse_column_spec
+from metastore_assets.pipeline.column_spec import DERIVED, parse_column_spec
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.frequencies import Frequencies
 from metastore_assets.statistics.user_defined.finalize import add_user_results
@@ -73,7 +73,7 @@ class UserDefined:
     def _judged(self, field_id: str) -> Iterator[tuple[str, str | None]]:
         """Each class of a leaf column, and why it is not to be used."""
         for key, source in self._keys.get(field_id, {}).items():
-            reference, _, revision = key.removeprefix(LISTED).rpartition("@")
+            reference, _, revision = key.removeprefix(DERIVED).rpartition("@")
             yield reference, self._why_not(reference, revision, source)
 
     def _why_not(self, reference: str, revision: str, source: str) -> str | None:

@@ -258,7 +258,7 @@ def _plan_sums(
             position: frequency_reader.row_count(field_id)
             for position in distinct_counts
             if (field_id := spec.leaves[position][0].field_id) in frequency_reader.listed
-            or spec.owners[field_id] in previous.missing_columns
+            or spec.column_of_leaf[field_id] in previous.missing_columns
         }
     # A profile has at most as many values of a column as it has rows, and as there are in all.
     max_values = np.array([max(distinct_counts[position], count) for position, count in stored_counts.items()])

@@ -232,7 +232,7 @@ def _lots(entries: Sequence[FragmentEntry], rows: int) -> Iterator[list[Fragment
 
 def printed_columns(spec: ProfileSpec, schema: pa.Schema) -> list[PrintedColumn]:
     """The columns of a profile spec that are kept by fingerprints."""
-    valued = spec.valued
+    valued = spec.typed_leaves
     policies = {leaf.field_id: policy for leaf, policy in spec.leaves}
     paths = {leaf.field_id: leaf.path for leaf, _ in spec.leaves}
     is_quiet = any(policy.values == "hidden" for policy in policies.values())

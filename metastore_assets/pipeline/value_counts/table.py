@@ -248,7 +248,7 @@ class TableLists:
 
 def listed_classes(spec: ProfileSpec) -> dict[str, str]:
     """The columns that a profile spec lists, by field id, and the class of their values."""
-    valued = spec.valued
+    valued = spec.typed_leaves
     found = {
         leaf.field_id: type_class(leaf.type).name
         for leaf, policy in spec.leaves
