@@ -1,4 +1,4 @@
-"""Queries in DuckDB that read what they are given and nothing else: no file, no network, no variable of Python."""
+"""DuckDB connections for untrusted queries: without access to files, network or variables of Python."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 _ALWAYS = {
     "autoinstall_known_extensions": "false",
-    # Else a query reads the variables of whichever function runs it.
+    # DuckDB would resolve unknown table names as variables of the calling Python functions.
     "python_enable_replacements": "false",
 }
 _RESTRICTED = {
@@ -26,7 +26,7 @@ _RESTRICTED = {
     "enable_external_access": "false",
 }
 _READING_NODES = {"SELECT_NODE", "SET_OPERATION_NODE", "RECURSIVE_CTE_NODE", "CTE_NODE"}
-"""Kinds of queries in DuckDB's serialized form that only read. A `WITH` may hold others: COPY, INSERT, DELETE…"""
+"""Query nodes of DuckDB's serialized form that only read. A `WITH` may contain others: COPY, INSERT, DELETE…"""
 
 _ADVICE = (
     "; a query reads no files. For a query of your own, `--unrestricted`, or `unrestricted=True` in Python, lifts this"
@@ -40,13 +40,13 @@ class QueryConnection:
         self.connection = connection
         self._restricted = restricted
         self.names_files = False
-        """Whether a query takes its rows from what looks like a path, which DuckDB, restricted, says does not exist."""
+        """Whether a query reads from a path. A restricted DuckDB reports such a table as missing."""
 
     def parse(self, text: str) -> Any:
         """Return the serialized tree of a query.
 
         Raises:
-            QueryError: The text is not one statement, is no query, or holds a statement that writes.
+            QueryError: The text is not one statement, is no query, or contains a statement that writes.
         """
         if len(self.connection.extract_statements(text)) != 1:
             raise QueryError("give one query")
@@ -59,13 +59,13 @@ class QueryConnection:
                 kind = str(node.get("type", ""))
                 if kind.endswith("_NODE") and kind not in _READING_NODES:
                     statement = kind.removesuffix("_NODE").removesuffix("_QUERY")
-                    raise QueryError(f"a query may only read, and this one holds a statement {statement}")
+                    raise QueryError(f"a query may only read, and this one contains the statement {statement}")
                 if kind == "BASE_TABLE" and {".", "/"} & set(node["table_name"]):
                     self.names_files = True
         return tree
 
     def run(self, text: str) -> duckdb.DuckDBPyRelation:
-        """Return the rows of a query that `parse` accepted. Its settings can no longer be changed."""
+        """Run a query that `parse` accepted. Afterwards the settings of the connection are locked."""
         if self._restricted:
             self.connection.execute("set lock_configuration = true")
         return self.connection.sql(text)
@@ -73,7 +73,7 @@ class QueryConnection:
 
 @contextmanager
 def query_connection(*, unrestricted: bool) -> Iterator[QueryConnection]:
-    """Connect to an empty database in memory, and raise the errors of DuckDB inside the block as QueryError.
+    """Connect to an empty in-memory database. Errors of DuckDB inside the block are raised as QueryError.
 
     Args:
         unrestricted: Whether queries may read and write files and load extensions, as DuckDB does by default.

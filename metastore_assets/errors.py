@@ -1,4 +1,4 @@
-"""Every error the package raises. Messages name the table, the key and the value, and say what to do."""
+"""All errors that the package raises. Messages name the table, the key and the value, and say what to do."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ class MetastoreError(Exception):
     """Base of every error of this package. The CLI prints it as one line and exits with status 1."""
 
     without_values: str | None = None
-    """The message without what a library, or the content of a file, says in it: that may quote values of rows. None:
-    the message quotes neither."""
+    """The message without quotes of a library's message or of a file's content, which may contain values of rows. None
+    if the message contains no such quotes."""
 
     def __init__(self, message: str = "") -> None:
-        # Most messages quote what a library or the system said, which ends with a full stop or does not.
+        # Many messages end with a quoted one, which may end with a full stop.
         super().__init__(tidy(message))
 
 
 class ConfigError(MetastoreError):
-    """Raised when metastore.yaml is missing or invalid: names the file, the key path, the value, what is allowed."""
+    """Raised when metastore.yaml is missing or invalid: names the file, the key, the value, and what is allowed."""
 
 
 class MissingPackageError(MetastoreError):
-    """Raised when something needs a package that is not installed: names it, and the extra that it comes with."""
+    """Raised when a package is not installed: names the package, and the extra that installs it."""
 
 
 class TableNotFoundError(MetastoreError):
@@ -30,7 +30,7 @@ class TableNotFoundError(MetastoreError):
 
 
 class SnapshotNotFoundError(TableNotFoundError):
-    """Raised when a table has no state that `at` names: says what may be named."""
+    """Raised when a table has no snapshot that `at` of its configuration selects: says what can be selected."""
 
 
 class TableFormatError(MetastoreError):
@@ -38,10 +38,12 @@ class TableFormatError(MetastoreError):
 
 
 class FragmentError(MetastoreError):
-    """Raised when the rows of one fragment cannot be read. `path` is the data file at fault.
+    """Raised when the rows of one fragment cannot be read.
 
-    `missing` is true when the file is gone (vacuumed or deleted after planning): re-planning may help.
-    `unsupported` is true when the file is sound, and this package cannot read what it holds.
+    Attributes:
+        path: The data file that cannot be read.
+        missing: Whether the file does not exist. It may have been deleted after planning; planning again may help.
+        unsupported: Whether the file is valid, but has a feature that this package cannot read.
     """
 
     def __init__(self, message: str, *, path: str, missing: bool = False, unsupported: bool = False) -> None:
@@ -61,7 +63,7 @@ def _fragment_error(
 
 
 class FatalFileError(FragmentError):
-    """Raised when reading a file ended the process that read it: says how. `path` is the file."""
+    """Raised when the process that read a file crashed: says how. `path` is the file."""
 
 
 class PartitionKeyError(MetastoreError):
@@ -69,15 +71,15 @@ class PartitionKeyError(MetastoreError):
 
 
 class UnsupportedTypeError(MetastoreError):
-    """Raised when a column's type cannot be profiled. The column is then listed with guarantee `absent`."""
+    """Raised when a column's type cannot be profiled. The column then has counts only."""
 
 
 class ProfileError(MetastoreError):
-    """Raised when fragments could not be profiled: lists each file and cause. Finished profiles are kept."""
+    """Raised when fragments could not be profiled: lists each file and cause. Finished profiles stay stored."""
 
 
 class WorkerEndedError(MetastoreError):
-    """Raised when a Python worker of Spark ended at its work: it crashed, or was killed for want of memory."""
+    """Raised when a Python worker of Spark crashed, or was killed because memory ran out."""
 
 
 class StoreError(MetastoreError):
@@ -85,7 +87,7 @@ class StoreError(MetastoreError):
 
 
 class ObjectNotFoundError(StoreError):
-    """Raised when an object asked for is not in the store: expired, removed by hand, or never written."""
+    """Raised when an object is not in the store: it expired, was deleted by hand, or was never written."""
 
 
 class ObjectExistsError(StoreError):
@@ -93,11 +95,11 @@ class ObjectExistsError(StoreError):
 
 
 class VersionConflictError(StoreError):
-    """Raised when another publisher created the same version first. The loser re-plans."""
+    """Raised when another publisher created the same version first. The refresh plans again."""
 
 
 class VersionNotFoundError(StoreError):
-    """Raised when a table has no published version, or not the one asked for."""
+    """Raised when a table has no published version, or not the requested one."""
 
 
 class CorruptionError(StoreError):
@@ -109,7 +111,7 @@ class InvalidPathError(CorruptionError, ValueError):
 
 
 class ColumnNotFoundError(MetastoreError):
-    """Raised when a column is not in the table: names it and the columns there are."""
+    """Raised when a column is not in the table: names it and the existing columns."""
 
 
 class PartitionNotFoundError(MetastoreError):
@@ -117,33 +119,35 @@ class PartitionNotFoundError(MetastoreError):
 
 
 class NotStoredError(MetastoreError):
-    """Raised when what is asked of a column is not kept of it: names the column, why, and what would keep it."""
+    """Raised when a version does not store a requested statistic: names the column, the reason and the policy."""
 
 
 class LiteralError(MetastoreError):
-    """Raised when a value that is asked about is none of the column's type, or a quantile is not from 0 to 1."""
+    """Raised when a requested value does not fit the column's type, or a quantile is not from 0 to 1."""
 
 
 class QueryError(MetastoreError):
-    """Raised when a text is no query, or none over the views that there are: says what the engine says."""
+    """Raised when a query is invalid or refers to a view that does not exist: quotes the engine's message."""
 
 
 class PredicateError(MetastoreError):
-    """Raised when a predicate on rows does not parse, and says where; or when it asks what no predicate can be of."""
+    """Raised when a predicate does not parse or is not supported: says where and why."""
 
 
 class GraphError(MetastoreError):
-    """Raised when stages are declared in a way that cannot run: names the stage and what is wrong."""
+    """Raised when the declared stages cannot run: names the stage and the reason."""
 
 
 class UpdateError(MetastoreError):
-    """Raised when an update breaks the rules of updates: names the root and the key. Nothing of it is applied."""
+    """Raised when an update is invalid: names the root and the key. No part of the update is applied."""
 
 
 class ProduceError(MetastoreError):
-    """Raised when a Produce function raises, or does not return the same twice: `stage` and `key` say where.
+    """Raised when a Produce function raises, or is not deterministic.
 
-    Where a function of whole batches raises, `key` is the first key of the batch, as text.
+    Attributes:
+        stage: Name of the stage.
+        key: The key whose function call failed. For functions of batches, the first key of the batch as text.
     """
 
     def __init__(self, message: str, *, stage: str, key: object) -> None:
@@ -160,4 +164,4 @@ def _produce_error(message: str, stage: str, key: object) -> ProduceError:
 
 
 class StageChangedError(MetastoreError):
-    """Raised when a stage is declared otherwise than it was when its state was built: `rebuild` builds it anew."""
+    """Raised when the declaration of a stage changed after its state was built: `rebuild` builds the state again."""

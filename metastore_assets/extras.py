@@ -1,4 +1,4 @@
-"""Packages that are installed with an extra: what lacks one says which."""
+"""Optional packages by extra, and errors that name the extra to install."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ PACKAGES = {
     "sql": ("duckdb",),
     "spark": ("pandas", "py4j", "pyspark"),
 }
-"""What is imported of each extra."""
+"""The packages that each extra installs and this package imports."""
 
 
 def is_installed(name: str) -> bool:
-    """Whether all packages of an extra are there."""
+    """Return whether all packages of an extra are installed."""
     try:
         return all(find_spec(package) is not None for package in PACKAGES[name])
     except ModuleNotFoundError:
@@ -32,9 +32,14 @@ def is_installed(name: str) -> bool:
 
 @contextmanager
 def extra(name: str, what: str) -> Iterator[None]:
-    """For what cannot be done without the packages of an extra.
+    """Convert the failing import of an optional package inside the block into an error with the command to install it.
 
-    Raises MissingPackageError, which tells how to install them, when one is imported inside that is not there.
+    Args:
+        name: The extra.
+        what: What needs the package, for the message.
+
+    Raises:
+        MissingPackageError: A package of the extra is not installed.
     """
     try:
         yield

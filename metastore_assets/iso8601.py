@@ -1,8 +1,8 @@
-"""Dates and times as text by ISO 8601 and back: of any year and to the nanosecond, computed from integers.
+"""ISO 8601 texts of dates and times, for any year and with nanoseconds, computed on integers.
 
-Python's own dates end at the years 1 and 9999 and at microseconds, and numpy's wrap around without a word. The
-calendar is the proleptic Gregorian one; years beyond four digits have a sign, as in the standard's expanded form:
-`+10000-01-01`, `-0001-12-31`. No room of its own: `formats` writes partition keys with it, `lookup` answers.
+Python's dates are limited to the years 1 to 9999 and to microseconds, and numpy's overflow silently. The calendar is
+the proleptic Gregorian one. Years beyond four digits have a sign, as in the standard's expanded form: `+10000-01-01`,
+`-0001-12-31`.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import pyarrow as pa
 from pyarrow import types as t
 
 TICKS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
-"""Ticks of a second by Arrow's name of the unit."""
-_DAY = 86_400
+"""Ticks per second, by Arrow's name of the unit."""
+_DAY_SECONDS = 86_400
 _TEXT = re.compile(
     r"(?P<year>[+-]?\d{4,12})-(?P<month>\d\d)-(?P<day>\d\d)"
     r"(?:[Tt ](?P<hour>\d\d)(?::?(?P<minute>\d\d)(?::?(?P<second>\d\d)(?:[.,](?P<fraction>\d+))?)?)?"
@@ -25,8 +25,14 @@ _TEXT = re.compile(
 
 
 def temporal_text(ticks: int, type: pa.DataType, separator: str = "T", places: Sequence[int] = (3, 6, 9)) -> str:
-    """A value of Arrow's date32, of a time or of a timestamp from the integer that it is stored as; with a zone, in UTC
-    and with a `Z`."""
+    """Return the text of a date32, time or timestamp of Arrow. Timestamps with a zone are in UTC, with a `Z`.
+
+    Args:
+        ticks: The integer that Arrow stores.
+        type: The Arrow type.
+        separator: Text between date and time.
+        places: Allowed numbers of decimal places of seconds, ascending.
+    """
     if t.is_date32(type):
         return date_text(ticks)
     if t.is_time(type):
@@ -35,13 +41,13 @@ def temporal_text(ticks: int, type: pa.DataType, separator: str = "T", places: S
 
 
 def date_text(days: int) -> str:
-    """The date so many days after 1970-01-01."""
+    """Return the date that is `days` after 1970-01-01."""
     year, month, day = _civil(days)
     return f"{year:04d}-{month:02d}-{day:02d}" if 0 <= year <= 9999 else f"{year:+05d}-{month:02d}-{day:02d}"
 
 
 def time_text(ticks: int, unit: str, places: Sequence[int] = (3, 6, 9)) -> str:
-    """The time of day so many ticks after midnight: with the least of the numbers of places that is exact, or none."""
+    """Return the time of day that is `ticks` after midnight, with the fewest of the allowed `places` that are exact."""
     seconds, rest = divmod(ticks, TICKS[unit])
     text = f"{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}"
     if not rest:
@@ -51,13 +57,13 @@ def time_text(ticks: int, unit: str, places: Sequence[int] = (3, 6, 9)) -> str:
 
 
 def timestamp_text(ticks: int, unit: str, separator: str = "T", places: Sequence[int] = (3, 6, 9)) -> str:
-    """Date and time so many ticks after 1970-01-01T00:00:00; places as in `time_text`."""
-    days, rest = divmod(ticks, _DAY * TICKS[unit])
+    """Return date and time that are `ticks` after 1970-01-01T00:00:00. `places` is as in `time_text`."""
+    days, rest = divmod(ticks, _DAY_SECONDS * TICKS[unit])
     return f"{date_text(days)}{separator}{time_text(rest, unit, places)}"
 
 
 def parse_date(text: str) -> int:
-    """Days from 1970-01-01 to a date. Raises ValueError for anything else."""
+    """Return the days from 1970-01-01 to a date. Raises ValueError for other texts."""
     match = _TEXT.fullmatch(text)
     if match is None or match["hour"] is not None:
         raise ValueError(f"{text!r} is no date")
@@ -65,9 +71,17 @@ def parse_date(text: str) -> int:
 
 
 def parse_timestamp(text: str, unit: str) -> tuple[int, int | None]:
-    """Ticks from 1970-01-01T00:00:00, in UTC where the text names a zone, and that zone's offset in seconds.
+    """Return the ticks from 1970-01-01T00:00:00 to a timestamp, and the offset of its zone in seconds.
 
-    A date alone is its midnight; what is finer than the unit is cut off. Raises ValueError for anything else.
+    With a zone the ticks are in UTC; without one the offset is None. A date means its midnight. Digits beyond the unit
+    are truncated.
+
+    Args:
+        text: The timestamp.
+        unit: `s`, `ms`, `us` or `ns`.
+
+    Raises:
+        ValueError: The text is no timestamp.
     """
     match = _TEXT.fullmatch(text)
     if match is None:
@@ -77,13 +91,13 @@ def parse_timestamp(text: str, unit: str) -> tuple[int, int | None]:
     if hour > 23 or minute > 59 or second > 59 or zone[0] > 23 or zone[1] > 59 or zone[2] > 59:
         raise ValueError(f"{text!r} is no timestamp")
     offset = (zone[0] * 3600 + zone[1] * 60 + zone[2]) * (-1 if match["sign"] == "-" else 1)
-    seconds = _days(match) * _DAY + hour * 3600 + minute * 60 + second - offset
+    seconds = _days(match) * _DAY_SECONDS + hour * 3600 + minute * 60 + second - offset
     fraction = int(f"{match['fraction'] or 0:0<9}"[:9]) // (10**9 // TICKS[unit])
     return seconds * TICKS[unit] + fraction, offset if match["zone"] else None
 
 
 def parse_time(text: str, unit: str) -> int:
-    """Ticks from midnight to a time of day without zone; as `parse_timestamp` else."""
+    """Return the ticks from midnight to a time of day without zone. Raises ValueError for other texts."""
     ticks, offset = parse_timestamp(f"1970-01-01T{text}", unit)
     if offset is not None:
         raise ValueError(f"{text!r} is no time of day")
@@ -101,7 +115,7 @@ def _days(match: re.Match[str]) -> int:
 
 
 def _civil(days: int) -> tuple[int, int, int]:
-    """Year, month and day, counted in eras of 400 years (146,097 days) of years that begin in March: leap days last."""
+    """Return year, month and day. Years begin in March, so that leap days are last, in eras of 146,097 days."""
     era, day_of_era = divmod(days + 719_468, 146_097)
     year_of_era = (day_of_era - day_of_era // 1460 + day_of_era // 36_524 - day_of_era // 146_096) // 365
     day_of_year = day_of_era - (365 * year_of_era + year_of_era // 4 - year_of_era // 100)

@@ -1,4 +1,4 @@
-"""How messages are put together: from parts that others wrote, and with what was probably meant by a wrong name."""
+"""Texts of messages: joining quoted parts, suggesting names, and redacting secrets."""
 
 from __future__ import annotations
 
@@ -6,12 +6,16 @@ import re
 from bisect import bisect_left
 from collections.abc import Sequence
 
-_LONGEST = 4000
-_LAST = 500
-"""Characters kept of the end of a message that is too long."""
-_MOST = 20
-_NEAR = 3
-_WINDOW = 200
+_MAX_LENGTH = 4000
+"""Characters of a message."""
+_TAIL_LENGTH = 500
+"""Characters at the end of a message that is truncated in the middle."""
+_MAX_NAMES = 20
+"""Names in a list."""
+_MAX_NEAREST = 3
+"""Names that `nearest_names` suggests."""
+_SEARCH_WINDOW = 200
+"""Neighbours in sorted order that are compared with a misspelt name."""
 _ELLIPSIS = re.compile(r"\.{3,}(?=[\s.,:;]|$)")
 _STOPS = re.compile(r"(?<=[^\s/.])(?:[.;](?:\s*[.;])+|[.,:;]{2,})(?=\s|$)")
 _QUESTION = re.compile(r"([?!])\s*[.;](?:\s+([a-z])|(?=\s|$))")
@@ -19,36 +23,39 @@ _CLOSED = re.compile(r"(?<=[^\s/.(])[.,:;]+(?=\))")
 _END = re.compile(r"(?<=[^\s/.])[.,:;]$")
 _AUTHORITY = re.compile(r"\b([A-Za-z][A-Za-z0-9+.-]*)://([^\s/?#]*)@")
 _QUERY = re.compile(r"""\b([A-Za-z][A-Za-z0-9+.-]*://[^\s?'"<>]*?)(?:\?|%3[Ff])[^\s'"<>=]*=[^\s'"<>]*""")
-_SHORTEST_SECRET = 6
-"""Characters; what is shorter occurs in texts that have nothing to do with it."""
+_MIN_SECRET_LENGTH = 6
+"""Characters of a secret that is redacted. Shorter ones occur by chance in other texts."""
 _secrets: dict[str, str] = {}
-"""By value that this process put where secrets may be, what is told in its place. Of the process, because what goes
-wrong with a secret is told by whoever meets it: libraries far from any configuration."""
+"""By secret, the text that replaces it in messages. Global, because any library may quote a secret in an error."""
 
 
 def tidy(message: str) -> str:
-    """A message whose parts join well, whatever those end with: `x.. Mend` is `x. Mend`, and no full stop at the end.
+    """Return a message with clean punctuation, without secrets, and of limited length.
 
-    Parts that other libraries wrote end with a full stop or without one. Dots inside paths and names stay. Of a very
-    long message, which quotes a file's content, the middle is left out. Secrets that this process knows are not told.
+    Quoted messages of libraries may end with a full stop: `x.. Mend` becomes `x. Mend`, and a final full stop is
+    removed. Dots inside paths and names stay. A very long message, which quotes a file's content, is truncated in the
+    middle.
     """
-    text = _ELLIPSIS.sub("…", _bounded(without_secrets(message)).rstrip())
+    text = _ELLIPSIS.sub("…", _truncated(remove_secrets(message)).rstrip())
     text = _CLOSED.sub("", text)
-    text = _STOPS.sub(lambda found: found[0][-1], text)
-    text = _QUESTION.sub(lambda found: f"{found[1]} {found[2].upper()}" if found[2] else found[1], text)
+    text = _STOPS.sub(lambda match: match[0][-1], text)
+    text = _QUESTION.sub(lambda match: f"{match[1]} {match[2].upper()}" if match[2] else match[1], text)
     return _END.sub("", text)
 
 
-def _bounded(message: str) -> str:
-    """As much of a message as anybody reads, of characters that can be written."""
+def _truncated(message: str) -> str:
+    """Return a message of limited length, without characters that UTF-8 cannot encode."""
     text = message.encode("utf-8", "backslashreplace").decode("utf-8")
-    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - _LAST - 3]} … {text[-_LAST:]}"
+    return text if len(text) <= _MAX_LENGTH else f"{text[: _MAX_LENGTH - _TAIL_LENGTH - 3]} … {text[-_TAIL_LENGTH:]}"
 
 
 def close_names(name: str, names: Sequence[str], otherwise: str) -> str:
-    """`; did you mean 'a' or 'b'?` when some names are close, else `otherwise` with the names put into its braces.
+    """Return `; did you mean 'a' or 'b'?` if some names are close to a misspelt one, else a fallback.
 
-    Empty when there are no names.
+    Args:
+        name: The misspelt name.
+        names: The valid names. If there are none, the result is empty.
+        otherwise: The fallback, with `{}` for the list of valid names.
     """
     from difflib import get_close_matches
 
@@ -56,7 +63,7 @@ def close_names(name: str, names: Sequence[str], otherwise: str) -> str:
         return ""
     by_lower = {known.lower(): known for known in names}
     matches = get_close_matches(name.lower(), by_lower, n=3, cutoff=0.7)
-    # Of `dya` and `day` too little is alike; and who says `city` may mean `address.city`.
+    # `dya` and `day` are not similar enough for difflib; and `city` may mean `address.city`.
     swapped = [known for known in names if sorted(known.lower()) == sorted(name.lower())]
     last_parts = [known for known in names if known.rpartition(".")[2].lower() == name.lower()]
     close = list(dict.fromkeys([*(by_lower[match] for match in matches), *swapped, *last_parts]))[:3]
@@ -66,65 +73,75 @@ def close_names(name: str, names: Sequence[str], otherwise: str) -> str:
 
 
 def join_names(names: Sequence[str]) -> str:
-    """`a, b, c`, or the first ones and how many more there are."""
-    more = f" and {len(names) - _MOST:,} more" if len(names) > _MOST else ""
-    return ", ".join(names[:_MOST]) + more
+    """Return `a, b, c`, or the first names and the number of the others."""
+    more = f" and {len(names) - _MAX_NAMES:,} more" if len(names) > _MAX_NAMES else ""
+    return ", ".join(names[:_MAX_NAMES]) + more
 
 
-def near_names(name: str, names: Sequence[str]) -> str:
-    """`; of 2,000 the nearest are 'a', 'b' and 'c'`: neighbours of a name in sorted order, and names spelled like it.
+def nearest_names(name: str, names: Sequence[str]) -> str:
+    """Return `; of 2,000 the nearest are 'a', 'b' and 'c'`: similar names, and neighbours in sorted order.
 
-    For names that are many and alike, of which most are close to any. Empty when there are no names.
+    Suits names that are many and alike, such as partition keys, most of which `close_names` would suggest.
+
+    Args:
+        name: The unknown name.
+        names: The valid names. If there are none, the result is empty.
     """
     from difflib import get_close_matches
 
     if not names:
         return ""
-    known = sorted(names)
-    at = bisect_left(known, name)
-    around = known[max(0, at - _WINDOW) : at + _WINDOW]
-    spelled = get_close_matches(name, around, n=1, cutoff=0.8)
-    beside = [*known[max(0, at - 1) : at + 1], *reversed(known[max(0, at - _NEAR) : at]), *known[at : at + _NEAR]]
-    near = sorted(list(dict.fromkeys([*spelled, *beside]))[:_NEAR])
+    ordered = sorted(names)
+    index = bisect_left(ordered, name)
+    window = ordered[max(0, index - _SEARCH_WINDOW) : index + _SEARCH_WINDOW]
+    similar = get_close_matches(name, window, n=1, cutoff=0.8)
+    neighbours = [
+        *ordered[max(0, index - 1) : index + 1],
+        *reversed(ordered[max(0, index - _MAX_NEAREST) : index]),
+        *ordered[index : index + _MAX_NEAREST],
+    ]
+    near = sorted(list(dict.fromkeys([*similar, *neighbours]))[:_MAX_NEAREST])
     last = f" and {near[-1]!r}" if len(near) > 1 else ""
     verb = "are" if last else "is"
-    of = f"of {len(known):,} the" if len(known) > len(near) else "the"
+    of = f"of {len(ordered):,} the" if len(ordered) > len(near) else "the"
     return f"; {of} nearest {verb} {', '.join(map(repr, near[:-1] or near))}{last}"
 
 
-def redacted(text: str) -> str:
-    """Return a URI, or a text with URIs in it, without passwords, signatures and whatever else a query may hold.
+def redact(text: str) -> str:
+    """Return a text without the passwords and query strings of the URIs in it.
 
-    `https://user:password@host/path?sig=…` becomes `https://***@host/path?***`. A `?` (or `%3F`) without `=` behind it
-    is part of a name. What stands before `@` is no secret where it holds no password, as in Azure's
-    `abfss://container@account…`.
+    `https://user:password@host/path?sig=…` becomes `https://***@host/path?***`. A `?` (or `%3F`) that no `=` follows is
+    part of a name. A user without a password stays, as in Azure's `abfss://container@account…`.
     """
     return _AUTHORITY.sub(_without_user, _QUERY.sub(r"\1?***", text))
 
 
-def _without_user(found: re.Match[str]) -> str:
-    scheme, user = found[1], found[2]
-    return found[0] if ":" not in user and scheme.lower() not in ("http", "https") else f"{scheme}://***@"
+def _without_user(match: re.Match[str]) -> str:
+    scheme, user = match[1], match[2]
+    return match[0] if ":" not in user and scheme.lower() not in ("http", "https") else f"{scheme}://***@"
 
 
 def remember_password(uri: str) -> None:
-    """Have `without_secrets` leave out the password in a URI also where a library quotes it without the URI."""
-    found = _AUTHORITY.match(uri)
-    if found is not None and ":" in found[2]:
-        remember_secret(found[2].partition(":")[2], "***")
+    """Register the password of a URI as a secret, because libraries may quote it without the URI."""
+    match = _AUTHORITY.match(uri)
+    if match is not None and ":" in match[2]:
+        remember_secret(match[2].partition(":")[2], "***")
 
 
-def remember_secret(value: str, told: str) -> None:
-    """That a value is not for messages: `without_secrets` has `told` in its place. Short ones are not looked for."""
-    if len(value) >= _SHORTEST_SECRET:
-        _secrets[value] = told
+def remember_secret(value: str, replacement: str) -> None:
+    """Register a secret that `remove_secrets` replaces. Very short values are ignored.
 
-
-def without_secrets(text: str) -> str:
-    """The text without the secrets that this process knows, and without those that URIs in it hold (`redacted`).
-
-    The longest first, for one may be part of another.
+    Args:
+        value: The secret.
+        replacement: The text that messages show instead, such as the reference `${NAME}`.
     """
+    if len(value) >= _MIN_SECRET_LENGTH:
+        _secrets[value] = replacement
+
+
+def remove_secrets(text: str) -> str:
+    """Return a text without registered secrets, and without the secrets of URIs (`redact`)."""
+    # Longest first: a secret may be part of another one.
     for value in sorted(_secrets, key=len, reverse=True):
         text = text.replace(value, _secrets[value])
-    return redacted(text)
+    return redact(text)

@@ -13,7 +13,7 @@ from metastore_assets.checks.entries import load_checked_config, read_checked_co
 from metastore_assets.config import MetastoreConfig, config_path
 from metastore_assets.databases import DatabaseListing, expand_databases, list_databases
 from metastore_assets.errors import ConfigError
-from metastore_assets.messages import without_secrets
+from metastore_assets.messages import remove_secrets
 from metastore_assets.resources.s3 import with_credentials
 from metastore_assets.resources.spark import SparkLike, running_spark
 
@@ -71,7 +71,7 @@ class Configuration:
         except ConfigError as error:
             members = tuple(DatabaseListing(database.key, failure=str(error)) for database in shown.databases)
         for one in expand_databases(shown, members)[1]:
-            get_dagster_logger("metastore").warning("%s", without_secrets(str(one)))
+            get_dagster_logger("metastore").warning("%s", remove_secrets(str(one)))
         return replace(self, members=members)
 
     def shown(self) -> MetastoreConfig:

@@ -25,7 +25,7 @@ from metastore_assets.config import DatabaseConfig, SensorStatus
 from metastore_assets.config.file import table_name_for
 from metastore_assets.databases import DatabaseListing, list_databases
 from metastore_assets.errors import ConfigError, TableFormatError
-from metastore_assets.messages import join_names, without_secrets
+from metastore_assets.messages import join_names, remove_secrets
 from metastore_assets.report.markdown import code_markdown
 from metastore_assets.resources.configuration import Configuration
 from metastore_assets.sensors.commits import default_status_of
@@ -126,5 +126,5 @@ def _reload_soon(client: Any, instance: DagsterInstance) -> None:
         client.reload_code(timeout=instance.code_server_reload_timeout)
     except Exception as error:  # noqa: BLE001 (the next tick sees whether it is loaded, and says what to do)
         moment = datetime.now(UTC).isoformat(timespec="seconds")
-        message = f"{moment} the code location could not be reloaded: {without_secrets(str(error))}"
+        message = f"{moment} the code location could not be reloaded: {remove_secrets(str(error))}"
         sys.stderr.write(f"{message}\n")

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from metastore_assets.config import ColumnPolicy, MetastoreConfig, TableConfig, load_config, read_config
 from metastore_assets.config.variables import VariableResolver
 from metastore_assets.errors import ConfigError, MetastoreError
-from metastore_assets.messages import without_secrets
+from metastore_assets.messages import remove_secrets
 
 FILE = """
 root: ${ROOT:-./metastore}/kept
@@ -126,7 +126,7 @@ def test_secrets_are_not_told(tmp_path: Path) -> None:
     resolved = config.resolve({"S": "open. sesame.."})
     assert "sesame" not in repr(resolved) + str(resolved)
     assert str(MetastoreError("the store refused 'open. sesame..'.")) == "the store refused '${S}'"
-    assert without_secrets("opened with open. sesame..") == "opened with ${S}"
+    assert remove_secrets("opened with open. sesame..") == "opened with ${S}"
     with pytest.raises(ConfigError) as raised:
         MetastoreConfig.model_validate({"root": "r", "storage_options": {"a": {"b": "hush hush"}}})
     assert "hush" not in str(raised.value)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from metastore_assets.errors import CorruptionError, FragmentError, ProfileError
-from metastore_assets.messages import close_names, near_names, tidy
+from metastore_assets.messages import close_names, nearest_names, tidy
 from tests.cli.support import BADLY_JOINED
 
 
@@ -80,9 +80,9 @@ def test_close_names() -> None:
 
 def test_near_names() -> None:
     days = [f"day=2024-01-{day:02}" for day in range(1, 32)]
-    assert near_names("day=2024-02-01", days).startswith("; of 31 the nearest are ")
-    assert "'day=2024-01-31'" in near_names("day=2024-02-01", days)
-    assert "'day=2024-01-15'" in near_names("day=2024-0115", days)
-    assert near_names("x", ["a"]) == "; the nearest is 'a'"
-    assert near_names("x", ["a", "b"]) == "; the nearest are 'a' and 'b'"
-    assert near_names("x", []) == ""
+    assert nearest_names("day=2024-02-01", days).startswith("; of 31 the nearest are ")
+    assert "'day=2024-01-31'" in nearest_names("day=2024-02-01", days)
+    assert "'day=2024-01-15'" in nearest_names("day=2024-0115", days)
+    assert nearest_names("x", ["a"]) == "; the nearest is 'a'"
+    assert nearest_names("x", ["a", "b"]) == "; the nearest are 'a' and 'b'"
+    assert nearest_names("x", []) == ""

@@ -28,7 +28,7 @@ from metastore_assets.assets.translator import MetastoreAsset, MetastoreTranslat
 from metastore_assets.config import TableConfig
 from metastore_assets.config.file import CONFIG_FILE
 from metastore_assets.errors import ConfigError
-from metastore_assets.messages import redacted
+from metastore_assets.messages import redact
 from metastore_assets.resources.configuration import Configuration
 
 Translation = Annotated[
@@ -37,7 +37,7 @@ Translation = Annotated[
         lambda asset: {
             "table": asset.table.name,
             "kind": asset.kind,
-            "uri": redacted(asset.table.uri),
+            "uri": redact(asset.table.uri),
             "format": asset.format,
         }
     ),

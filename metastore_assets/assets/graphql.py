@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from metastore_assets.errors import ConfigError
-from metastore_assets.messages import without_secrets
+from metastore_assets.messages import remove_secrets
 
 _PROGRAM = "import sys; from dagster_graphql.cli import main; sys.exit(main())"
 _TIMEOUT = 300.0
@@ -57,7 +57,7 @@ def run_graphql(document: str) -> dict[str, Any]:
         raise ConfigError(f"Dagster cannot load the code locations of the working folder: {reason}")
     answer = json.loads(text)
     if errors := answer.get("errors"):
-        raise ConfigError(f"Dagster refused a GraphQL request: {without_secrets(str(errors[0].get('message')))}")
+        raise ConfigError(f"Dagster refused a GraphQL request: {remove_secrets(str(errors[0].get('message')))}")
     data: dict[str, Any] = answer["data"]
     return data
 
@@ -69,4 +69,4 @@ def graphql_string(text: str) -> str:
 
 def _last_line(text: str) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return without_secrets(lines[-1]) if lines else ""
+    return remove_secrets(lines[-1]) if lines else ""

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from metastore_assets.errors import MetastoreError
-from metastore_assets.messages import without_secrets
+from metastore_assets.messages import remove_secrets
 
 
 @contextmanager
@@ -18,9 +18,9 @@ def telling_no_secrets() -> Iterator[None]:
         yield
     except Exception as error:
         told = "".join(traceback.format_exception(error))
-        if without_secrets(told) == told:
+        if remove_secrets(told) == told:
             raise
-        if not isinstance(error, MetastoreError) or without_secrets(str(error)) != str(error):
+        if not isinstance(error, MetastoreError) or remove_secrets(str(error)) != str(error):
             raise MetastoreError(f"{type(error).__name__}: {error}") from None
         error.__cause__, error.__suppress_context__ = None, True
         raise

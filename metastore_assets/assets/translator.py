@@ -14,7 +14,7 @@ from metastore_assets.checks.entries import named_checks
 from metastore_assets.checks.table_checks import Fresh
 from metastore_assets.config import TableConfig
 from metastore_assets.errors import ConfigError
-from metastore_assets.messages import redacted
+from metastore_assets.messages import redact
 from metastore_assets.pipeline.column_spec import PROFILE_VERSION
 from metastore_assets.report.markdown import code_markdown
 
@@ -90,7 +90,7 @@ class MetastoreTranslator:
     def get_description(self, asset: MetastoreAsset) -> str:
         """What the asset's page says it is, in Markdown."""
         if asset.kind == "source":
-            return _SOURCE.format(uri=code_markdown(redacted(asset.table.uri)))
+            return _SOURCE.format(uri=code_markdown(redact(asset.table.uri)))
         table = code_markdown(asset.table.name)
         if asset.kind == "partitions":
             return _PARTITIONS.format(table=table)
@@ -126,7 +126,7 @@ class MetastoreTranslator:
             return {}
         # As people would name it in SQL; a folder has no name but the configuration's.
         name = asset.table.identifier or asset.table.name
-        return {"dagster/uri": redacted(asset.table.uri), "dagster/table_name": name}
+        return {"dagster/uri": redact(asset.table.uri), "dagster/table_name": name}
 
     def get_freshness_policy(self, asset: MetastoreAsset) -> FreshnessPolicy | None:
         """How old the asset may be; what the table's check `fresh` says, where its severity is `error`."""

@@ -22,7 +22,7 @@ from metastore_assets.errors import (
 )
 from metastore_assets.expressions.wildcards import matches_wildcards
 from metastore_assets.lookup import Table
-from metastore_assets.messages import close_names, near_names
+from metastore_assets.messages import close_names, nearest_names
 from metastore_assets.report.text import plural
 
 _MAX_NAMED = 5
@@ -131,7 +131,7 @@ class _PartitionSelection:
         for pattern in check.check.partitions:
             matching = {pattern} & set(all_keys) or {key for key in all_keys if matches_wildcards(key, pattern)}
             if not matching and pattern != "*":
-                near = near_names(pattern, all_keys)
+                near = nearest_names(pattern, all_keys)
                 missing = f"no partition fits {pattern!r} in version {table.version.number}{near}"
             selected |= matching
         return cls(frozenset(selected), missing)

@@ -12,7 +12,7 @@ from metastore_assets.errors import NotStoredError, VersionNotFoundError
 from metastore_assets.lookup import FilteredView, Table, TextValue
 from metastore_assets.lookup.histograms import merged_frequencies
 from metastore_assets.lookup.json import show_json
-from metastore_assets.messages import redacted
+from metastore_assets.messages import redact
 from metastore_assets.metastore import Metastore
 from metastore_assets.values.json import integer_json
 
@@ -38,7 +38,7 @@ def table_answers(config: MetastoreConfig) -> list[Json]:
         keys = ("version", "snapshot", "committed_at", "published_at", "row_count", "bytes", "partitions", "fragments")
         return {
             "table": table.name,
-            "uri": redacted(table.uri),
+            "uri": redact(table.uri),
             "format": table.declared_format if version is None else version.format,
             "catalog": getattr(table.catalog, "name", None),
             "gone": table.dropped_reason,
@@ -132,7 +132,7 @@ def where_answers(table: Table, column: str, text: str) -> list[Json]:
 def profile_answer(uri: str, table: Table, rows: Sequence[ColumnStatistics]) -> Json:
     """The answer of `profile` for one URI: that of `show`, but nothing of it is kept."""
     answer = show_answer(table, rows, current=True)
-    return {"uri": redacted(uri), **{key: value for key, value in answer.items() if key not in ("table", "version")}}
+    return {"uri": redact(uri), **{key: value for key, value in answer.items() if key not in ("table", "version")}}
 
 
 def shapes(

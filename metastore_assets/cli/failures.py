@@ -16,7 +16,7 @@ import click
 from click.exceptions import NoArgsIsHelpError
 
 from metastore_assets.errors import MetastoreError
-from metastore_assets.messages import tidy, without_secrets
+from metastore_assets.messages import remove_secrets, tidy
 from metastore_assets.report.text import one_line
 
 FAILED = 1
@@ -113,15 +113,15 @@ def interrupt_behind(error: BaseException) -> KeyboardInterrupt | SystemExit | N
 def report(error: Exception, invocation: Invocation, subject: str = "") -> str:
     """Print a failure as one line, with --debug its traceback before it, and return the line."""
     if invocation.debug:
-        _write(without_secrets("".join(traceback.format_exception(error)).rstrip("\n")))
-    message = f"{without_secrets(subject)}: {explained(error)}" if subject else explained(error)
+        _write(remove_secrets("".join(traceback.format_exception(error)).rstrip("\n")))
+    message = f"{remove_secrets(subject)}: {explained(error)}" if subject else explained(error)
     say(message)
     return message
 
 
 def explained(error: Exception) -> str:
     """An error as one line: its own message when it is ours, else what kind it is and what to do; without secrets."""
-    return without_secrets(_explained(error))
+    return remove_secrets(_explained(error))
 
 
 def _explained(error: Exception) -> str:
@@ -130,7 +130,7 @@ def _explained(error: Exception) -> str:
     if isinstance(error, MetastoreError):
         return one_line(str(error))
     notes = "".join(f"; {note}" for note in getattr(error, "__notes__", ()))
-    kind, message = type(error).__name__, one_line(_gist(without_secrets(str(error))))[:500]
+    kind, message = type(error).__name__, one_line(_gist(remove_secrets(str(error))))[:500]
     return one_line(tidy(f"unexpected {kind}: {message}{notes}. This is a bug: --debug shows where"))
 
 

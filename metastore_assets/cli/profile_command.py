@@ -15,7 +15,7 @@ from metastore_assets.cli.options import answering
 from metastore_assets.cli.outputs import make_output
 from metastore_assets.cli.progress import watching
 from metastore_assets.cli.spark import LazySpark
-from metastore_assets.messages import redacted
+from metastore_assets.messages import redact
 
 if TYPE_CHECKING:
     from metastore_assets.config import TableConfig
@@ -104,7 +104,7 @@ def profile(invocation: Invocation, /, uris: tuple[str, ...], as_json: bool, **s
                 spark.explain(error)
                 watcher.hide()
                 report(error, invocation, uri)
-                output.failed({"uri": redacted(uri)}, explained(error))
+                output.failed({"uri": redact(uri)}, explained(error))
                 status = 1
             else:
                 watcher.hide()

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 
 from metastore_assets.emr.request import REQUEST, Answer, Request, own_version
 from metastore_assets.errors import ConfigError, MetastoreError
-from metastore_assets.messages import remember_secret, without_secrets
+from metastore_assets.messages import remember_secret, remove_secrets
 from metastore_assets.pipeline.hidden_values import KEY_VARIABLE
 from metastore_assets.pipeline.outcome import format_result, log_progress
 from metastore_assets.pipeline.refresh import refresh
@@ -31,7 +31,7 @@ def main() -> None:
         except Exception as error:  # noqa: BLE001 (whatever it is, who launched the job is told)
             import traceback
 
-            sys.stderr.write(without_secrets(traceback.format_exc()))
+            sys.stderr.write(remove_secrets(traceback.format_exc()))
             answer = _failed(error)
         pipes.report_custom_message(answer.to_json())
     if answer.version is None:
@@ -86,4 +86,4 @@ def _looked_up(secrets: Mapping[str, str]) -> dict[str, str]:
 def _failed(error: Exception) -> Answer:
     if isinstance(error, MetastoreError):
         return Answer(kind=type(error).__name__, message=str(error))
-    return Answer(kind="MetastoreError", message=without_secrets(f"{type(error).__name__}: {error}"))
+    return Answer(kind="MetastoreError", message=remove_secrets(f"{type(error).__name__}: {error}"))

@@ -15,7 +15,7 @@ from metastore_assets.expressions.partition_keys import (
     encode_partition_key,
 )
 from metastore_assets.expressions.wildcards import escape_wildcards
-from metastore_assets.messages import close_names, near_names
+from metastore_assets.messages import close_names, nearest_names
 
 _ESCAPES = re.compile(r"(?:%[0-9A-Fa-f]{2})+")
 
@@ -120,11 +120,11 @@ def _none_fits(table: str, text: str, keys: Sequence[str], columns: Sequence[str
     how = f"; list them with `metastore show {table} --partitions`"
     form = f"name a key, or a pattern such as `{'/'.join(f'{column}=…' for column in columns)}`"
     if "=" not in text:
-        return f"{has_none}; {form}" + near_names(f"{columns[0]}={text}", keys) + how
+        return f"{has_none}; {form}" + nearest_names(f"{columns[0]}={text}", keys) + how
     named = [unquote(part.partition("=")[0]) for part in text.split("/") if "=" in part]
     unknown = [name for name in named if name not in columns]
     if unknown:
         by = " and ".join(map(repr, columns))
         said = f"{has_none}: it is partitioned by {by}, not by {unknown[0]!r}; {form}"
         return said + how + close_names(unknown[0], columns, "")
-    return has_none + near_names(text, keys) + how
+    return has_none + nearest_names(text, keys) + how

@@ -27,7 +27,7 @@ from metastore_assets.errors import PartitionNotFoundError
 from metastore_assets.lookup.columns import VersionColumns
 from metastore_assets.lookup.partition_statistics import ALL_PARTITIONS, PartitionStatistics, matching_keys
 from metastore_assets.lookup.results import AsOf, Statistics
-from metastore_assets.messages import near_names
+from metastore_assets.messages import nearest_names
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.current_schema import apply_schema
 from metastore_assets.statistics.frequencies import EMPTY, Frequencies
@@ -339,7 +339,7 @@ class TableProfiles:
             name = self._version.table
             raise PartitionNotFoundError(
                 f"table {name!r} has no partition {key!r} in version {self._version.number}"
-                + near_names(key, [entry.key for entry in self._version.partitions])
+                + nearest_names(key, [entry.key for entry in self._version.partitions])
                 + f"; list them with `metastore show {name} --partitions`"
             )
         return entry

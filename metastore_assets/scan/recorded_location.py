@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from metastore_assets.config import TableConfig
 from metastore_assets.errors import ConfigError, CorruptionError
-from metastore_assets.messages import redacted
+from metastore_assets.messages import redact
 from metastore_assets.pipeline.table_location import RECORDED_FIELDS
 from metastore_assets.storage.location import Location
 from metastore_assets.storage.location_policy import StorageAddress
@@ -52,8 +52,8 @@ def recorded_table_config(
     for location in (table.uri, *table.path_mapping.values(), *table.allow):
         if not is_below(location, confirmed):
             raise ConfigError(
-                f"{named} says that files of the table are at {redacted(location)}, and whoever writes the root can "
-                f"write that: confirm it, with `open_table(…, table_locations=[{redacted(location)!r}])`, or give the "
+                f"{named} says that files of the table are at {redact(location)}, and whoever writes the root can "
+                f"write that: confirm it, with `open_table(…, table_locations=[{redact(location)!r}])`, or give the "
                 "table's URI or configuration, as `table=`, or as option `uri` or `config` of Spark's source"
             )
     return table

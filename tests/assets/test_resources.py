@@ -15,7 +15,7 @@ from pyiceberg.catalog.glue import GlueCatalog
 from metastore_assets.config import CatalogConfig, MetastoreConfig, TableConfig
 from metastore_assets.errors import ConfigError, MetastoreError
 from metastore_assets.formats import open_table_format
-from metastore_assets.messages import without_secrets
+from metastore_assets.messages import remove_secrets
 from metastore_assets.resources.configuration import Configuration
 from metastore_assets.resources.s3 import s3_options, with_credentials
 from metastore_assets.resources.spark import running_spark
@@ -126,7 +126,7 @@ def test_s3_is_reached_as_the_resource_says(monkeypatch: pytest.MonkeyPatch) -> 
         "aws_allow_http": "true",
     }, "an identity is never put together from two"
     assert local == {}
-    assert "hush" not in without_secrets("signed with 'hush, resource'")
+    assert "hush" not in remove_secrets("signed with 'hush, resource'")
     assert "hush" not in str(MetastoreError("signed with hush, resource"))
 
 

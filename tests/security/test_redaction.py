@@ -10,7 +10,7 @@ import pytest
 from metastore_assets import profile
 from metastore_assets.config import MetastoreConfig, TableConfig
 from metastore_assets.errors import MetastoreError
-from metastore_assets.messages import redacted, without_secrets
+from metastore_assets.messages import redact, remove_secrets
 from metastore_assets.pipeline.refresh import refresh
 from tests.cli.support import run
 
@@ -44,9 +44,9 @@ URIS = [
     ],
 )
 def test_what_is_left_of_a_uri(text: str, expected: str) -> None:
-    assert redacted(text) == expected
-    assert redacted(expected) == expected
-    assert without_secrets(text) == expected
+    assert redact(text) == expected
+    assert redact(expected) == expected
+    assert remove_secrets(text) == expected
     assert str(MetastoreError(text)) == expected
 
 

@@ -13,7 +13,7 @@ from metastore_assets.config import CatalogConfig, TableConfig
 from metastore_assets.errors import ConfigError, MetastoreError, TableFormatError, TableNotFoundError
 from metastore_assets.extras import extra
 from metastore_assets.formats.catalogs.base import Catalog, Entry, Listed
-from metastore_assets.messages import remember_secret, without_secrets
+from metastore_assets.messages import remember_secret, remove_secrets
 
 _SQLITE = "sqlite:///"
 _SECRET_KEY = re.compile(r"secret|token|password|credential|access-key|account-key", re.IGNORECASE)
@@ -113,7 +113,7 @@ def _told(error: Exception) -> str:
     """What a client's error says, in one line, without secrets."""
     message = getattr(error, "message", None)
     text = message if isinstance(message, str) and message else str(error)
-    return " ".join(without_secrets(text).split())[:_LONGEST] or type(error).__name__
+    return " ".join(remove_secrets(text).split())[:_LONGEST] or type(error).__name__
 
 
 def _advice(config: CatalogConfig, error: Exception) -> str:

@@ -23,7 +23,7 @@ from metastore_assets.errors import ConfigError, TableFormatError, TableNotFound
 from metastore_assets.formats import open_table_format
 from metastore_assets.formats.catalogs.asking import list_tables
 from metastore_assets.formats.catalogs.base import Listed
-from metastore_assets.messages import without_secrets
+from metastore_assets.messages import remove_secrets
 from tests.formats.iceberg.writer import IcebergWriter, column
 from tests.formats.oracle import read_rows
 
@@ -205,7 +205,7 @@ def test_secrets_of_a_catalog_are_not_told(properties: dict[str, str]) -> None:
         open_table_format(table).snapshot()
     shown = "".join(traceback.format_exception(told.value))
     assert "a-s3cret" not in str(told.value)
-    assert "a-s3cret" not in without_secrets(shown)
+    assert "a-s3cret" not in remove_secrets(shown)
     assert "a-s3cret" not in repr(table)
 
 
