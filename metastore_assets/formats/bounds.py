@@ -1,4 +1,4 @@
-"""What table formats themselves know of a column in each fragment, with what each number is worth, as one table."""
+"""Bounds of a column in each fragment, from the metadata of a table format, with their guarantees."""
 
 from __future__ import annotations
 
@@ -17,30 +17,32 @@ _UNKNOWN: tuple[None, Guarantee] = (None, "absent")
 
 @dataclass(frozen=True)
 class FragmentBounds:
-    """Of one leaf column in one fragment: (value, what it is worth) each. The default says that nothing is known."""
+    """The bounds of a leaf column in a fragment, each with its guarantee. By default all are absent."""
 
     null_count: tuple[int | None, Guarantee] = _UNKNOWN
     minimum: tuple[Any, Guarantee] = _UNKNOWN
-    """A Python value or Arrow scalar of the leaf's type. Never NaN."""
+    """A Python value or an Arrow scalar of the leaf's type, never NaN."""
     maximum: tuple[Any, Guarantee] = _UNKNOWN
 
 
 def column_path(schema: pa.Schema, column: str) -> tuple[pa.Field, ...]:
-    """The fields from the top-level column down to the leaf of that dotted path. KeyError when there is none.
+    """Return the fields from the top-level column down to a leaf. Raises KeyError when there is none.
 
-    Below a list the path goes on with `element`, below a map with `key` or `value`.
+    Args:
+        schema: the schema of the table.
+        column: dotted path of the leaf. Below a list it continues with `element`, below a map with `key` or `value`.
     """
-    found = _descend(tuple(schema), column)
-    if found is None or pa.types.is_nested(found[-1].type):
+    path = _descend(tuple(schema), column)
+    if path is None or pa.types.is_nested(path[-1].type):
         raise KeyError(f"the table has no leaf column {column!r}")
-    return found
+    return path
 
 
 def _descend(fields: Iterable[pa.Field], path: str) -> tuple[pa.Field, ...] | None:
     for field in fields:
         if field.name == path:
             return (field,)
-        # A name may hold dots itself.
+        # A name may contain dots.
         if path.startswith(f"{field.name}."):
             rest = _descend(_children(field.type), path[len(field.name) + 1 :])
             if rest is not None:
@@ -57,19 +59,31 @@ def _children(type_: pa.DataType) -> list[pa.Field]:
 
 
 def constant_bounds(value: Constant, row_count: int | None) -> FragmentBounds:
-    """Of a partition column, which is the same in all rows of a file; `row_count` are the live ones."""
+    """Return the bounds of a partition column, which is constant in a file.
+
+    Args:
+        value: the value of the column.
+        row_count: the number of live rows; None when it is unknown.
+    """
     if not row_count:
         return FragmentBounds()
     if value.null_count:
         return FragmentBounds(null_count=(row_count, "exact"))
-    told: tuple[Any, Guarantee] = _UNKNOWN if is_nan(value) else (value[0], "exact")
-    return FragmentBounds((0, "exact"), told, told)
+    extreme: tuple[Any, Guarantee] = _UNKNOWN if is_nan(value) else (value[0], "exact")
+    return FragmentBounds((0, "exact"), extreme, extreme)
 
 
 def bounds_table(snapshot: Snapshot, column: str, bounds: Iterable[FragmentBounds]) -> pa.Table:
-    """One row per fragment of the snapshot: its id, then null count, minimum and maximum with their guarantees.
+    """Return bounds as a table with one row per fragment of the snapshot, in its order.
 
-    The column `x_guarantee` says what `x` is worth: `exact`, `bound` or `absent` (then `x` is null).
+    Args:
+        snapshot: the snapshot.
+        column: dotted path of a leaf column.
+        bounds: bounds of the column in each fragment.
+
+    Returns:
+        Columns `fragment_id`, `null_count`, `minimum` and `maximum`. Each `x` of the last three has a column
+        `x_guarantee`: `exact`, `bound`, or `absent` (then `x` is null).
     """
     type_ = column_path(snapshot.schema, column)[-1].type
     rows = list(bounds)

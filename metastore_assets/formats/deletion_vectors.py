@@ -1,4 +1,4 @@
-"""Deletion vectors of Delta tables: which rows of a data file are deleted, in every storage kind of the protocol."""
+"""Deletion vectors of Delta tables and Iceberg: positions of the deleted rows of a data file."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _GROUP = 5
 
 @dataclass(frozen=True)
 class DeletionVector:
-    """Where one is stored, as an add action of the log says."""
+    """The descriptor of a deletion vector in a Delta log: where it is stored."""
 
     storage: str
     """`u`: a file of the table named by a UUID; `p`: an absolute path; `i`: inline."""
@@ -46,9 +46,9 @@ class DeletionVector:
         return f"{self.storage}{self.path_or_inline}@{self.offset}"
 
     def file(self, location_policy: LocationPolicy) -> tuple[Location, str] | None:
-        """The file that holds it: a location and the path below; None for an inline one.
+        """Return the location of its file and the path below that; None for an inline vector.
 
-        Raises TableFormatError when the table does not reach so far, ValueError for a name that is none.
+        Raises TableFormatError when the location policy forbids the file, ValueError for an invalid name.
         """
         if self.storage == "i":
             return None
@@ -63,9 +63,14 @@ class DeletionVector:
         raise ValueError(f"it is of the storage type {self.storage!r}; there are 'u', 'p' and 'i'")
 
     def positions(self, location_policy: LocationPolicy, row_count: int) -> Positions:
-        """Ascending positions of the deleted rows, in a data file of so many rows.
+        """Read the ascending positions of the deleted rows.
 
-        Raises ValueError when what is stored contradicts itself, the log, or the data file.
+        Args:
+            location_policy: what the table may refer to.
+            row_count: the number of rows of the data file.
+
+        Raises:
+            ValueError: the vector is corrupt, or contradicts the log or the row count.
         """
         file = self.file(location_policy)
         data = self._inline() if file is None else self._stored(*file)
@@ -73,7 +78,7 @@ class DeletionVector:
 
     def _inline(self) -> bytes:
         data = _decode_z85(self.path_or_inline)
-        # Padded to groups of four bytes.
+        # The text is padded to groups of four bytes.
         if not 0 <= len(data) - self.size < 4:
             raise ValueError(f"the log says that it has {self.size} bytes, but there are {len(data)}")
         return data[: self.size]
@@ -83,11 +88,11 @@ class DeletionVector:
         (size,) = struct.unpack_from(">i", stored)
         if size != self.size:
             raise ValueError(f"the log says that it has {self.size} bytes, its own length at {self.offset} is {size}")
-        return checked(stored[4:])
+        return verify_checksum(stored[4:])
 
 
 def read_part(location: Location, path: str, offset: int, size: int) -> bytes:
-    """Bytes of a file. Raises ValueError when not all of them are there."""
+    """Read `size` bytes of a file at an offset. Raises ValueError when the file is too short."""
     with location.open(path) as source:
         length = source.size()
         if offset < 0 or size < 0 or offset + size > length:
@@ -96,8 +101,8 @@ def read_part(location: Location, path: str, offset: int, size: int) -> bytes:
         return bytes(source.read(size))
 
 
-def checked(data: bytes) -> bytes:
-    """What stands before a checksum of four bytes. Raises ValueError when that is another one."""
+def verify_checksum(data: bytes) -> bytes:
+    """Return the data without its checksum in the last four bytes. Raises ValueError when that is wrong."""
     content, checksum = data[:-4], int.from_bytes(data[-4:], "big")
     if zlib.crc32(content) != checksum:
         raise ValueError("it does not have its checksum")
@@ -105,7 +110,7 @@ def checked(data: bytes) -> bytes:
 
 
 def check_within(positions: Positions, row_count: int) -> None:
-    """Raise ValueError when there are deleted rows that a data file does not have: another one was meant."""
+    """Raise ValueError when a position is beyond the rows of the data file."""
     if len(positions):
         _check_last(int(positions.max()), row_count)
 
@@ -116,10 +121,19 @@ def _check_last(position: int, row_count: int) -> None:
 
 
 def decode_vector(data: bytes, cardinality: int, source: str, row_count: int) -> Positions:
-    """Ascending positions of deleted rows, of a data file of so many rows.
+    """Return the ascending positions in a serialized vector.
 
-    A run of them takes four bytes, whatever its length: so what the vector holds is compared with that number and with
-    what the `source` of the vector says, before it is unpacked. Raises ValueError.
+    A run of positions takes four bytes, whatever its length. The numbers are therefore compared before the vector is
+    decompressed.
+
+    Args:
+        data: the serialized vector.
+        cardinality: the number of deleted rows by the table's metadata.
+        source: where the cardinality is from, for messages.
+        row_count: the number of rows of the data file.
+
+    Raises:
+        ValueError: the vector is corrupt, or contradicts the numbers.
     """
     check_limit(DELETED_ROWS, cardinality, "deleted rows of one data file")
     bitmap = decode_bitmap_array(data)
@@ -131,18 +145,18 @@ def decode_vector(data: bytes, cardinality: int, source: str, row_count: int) ->
 
 
 def decode_bitmap_array(data: bytes) -> BitMap64:
-    """A RoaringBitmapArray in its portable form, still packed. Raises ValueError when it breaks that form."""
+    """Parse a RoaringBitmapArray in its portable form. Raises ValueError when it is invalid."""
     magic = int.from_bytes(data[: len(_MAGIC)], "little")
     if data[: len(_MAGIC)] != _MAGIC:
         raise ValueError(f"it does not begin with the magic number {int.from_bytes(_MAGIC, 'little')} but with {magic}")
-    packed = data[len(_MAGIC) :]
+    bitmap_data = data[len(_MAGIC) :]
     try:
-        # What follows is the 64-bit format of the Roaring specification.
-        bitmap: BitMap64 = BitMap64.deserialize(packed)
+        # This is the 64-bit format of the Roaring specification.
+        bitmap: BitMap64 = BitMap64.deserialize(bitmap_data)
     except (ValueError, IndexError, OverflowError, MemoryError) as error:
         raise ValueError(f"its {len(data)} bytes are no Roaring bitmap, or not all of one: {error}") from None
-    if len(packed) != (taken := len(bitmap.serialize())):
-        raise ValueError(f"it has {len(data)} bytes, of which its values take {len(_MAGIC) + taken}")
+    if len(bitmap_data) != (used := len(bitmap.serialize())):
+        raise ValueError(f"it has {len(data)} bytes, of which its values take {len(_MAGIC) + used}")
     return bitmap
 
 

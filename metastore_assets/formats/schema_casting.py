@@ -1,4 +1,4 @@
-"""Give the arrays of a data file the type that the table declares: by identity at every depth, and losslessly."""
+"""Casts from the types of a data file to the schema of the table: fields by identity, values without loss."""
 
 from __future__ import annotations
 
@@ -15,34 +15,39 @@ from metastore_assets.storage.corrupt_input import UnsupportedError
 
 PARQUET_FIELD_ID = b"PARQUET:field_id"
 VARIANT = pa.struct([("metadata", pa.binary()), ("value", pa.binary())])
-"""As it is stored: two binary parts that only mean something together."""
+"""The stored form of a variant: two binary fields that have a meaning only together."""
 _SHREDDED = "typed_value"
-"""Where a file has the values of a variant that are all of one type."""
+"""The field of a shredded variant with the values of one type."""
 _WITHHELD = b"withheld"
 _TIME = pa.time64("us")
 _DAY = 24 * 60 * 60 * 1_000_000
 
 
 def identity(field: pa.Field) -> str:
-    """Stable identity of a field of a table's schema: what FIELD_ID says, else its name."""
+    """Return the stable identity of a field of a table's schema: its FIELD_ID, else its name."""
     value = (field.metadata or {}).get(FIELD_ID)
     return field.name if value is None else value.decode()
 
 
 def set_default(field: pa.Field, value: pa.Scalar) -> pa.Field:
-    """The field with what it is, instead of null, in files that lack it. `value` is of the field's type."""
+    """Return the field with the value that it has in files without it.
+
+    Args:
+        field: a field of the table's schema.
+        value: a scalar of the field's type.
+    """
     batch = pa.record_batch([pa.repeat(value, 1)], ["default"])
     return field.with_metadata({**(field.metadata or {}), INITIAL_DEFAULT: b64encode(batch.serialize().to_pybytes())})
 
 
 def withhold_default_values(field: pa.Field) -> pa.Field:
-    """Return the field with the mark that it, or a field below it, has a default, and without the value of that."""
+    """Return the field with its defaults, nested ones too, marked as withheld instead of their values."""
     metadata = field.metadata or {}
     if INITIAL_DEFAULT in metadata:
         field = field.with_metadata({**metadata, INITIAL_DEFAULT: _WITHHELD})
     kind = field.type
     if pa.types.is_struct(kind):
-        return field.with_type(pa.struct([withhold_default_values(own) for own in kind]))
+        return field.with_type(pa.struct([withhold_default_values(child) for child in kind]))
     if pa.types.is_map(kind):
         parts = withhold_default_values(kind.key_field), withhold_default_values(kind.item_field)
         return field.with_type(pa.map_(*parts, keys_sorted=kind.keys_sorted))
@@ -56,33 +61,28 @@ def restore_default_values(field: pa.Field, schema: pa.Schema) -> pa.Field:
 
     A field that the schema does not have, or has with another type, is returned as it is.
     """
-    for own in schema:
-        if identity(own) == identity(field) and own.type == field.type:
-            return own.with_name(field.name)
+    for candidate in schema:
+        if identity(candidate) == identity(field) and candidate.type == field.type:
+            return candidate.with_name(field.name)
     return field
 
 
 def default_of(field: pa.Field) -> Constant:
-    """What the field is in files that lack it: the value of `set_default`, else null.
-
-    Raises ArrowInvalid where the value was withheld, which only the table itself can tell then.
-    """
+    """Return the value of a field in files without it: its default, else null. Raises ArrowInvalid if withheld."""
     data = (field.metadata or {}).get(INITIAL_DEFAULT)
     if data is None:
         return pa.nulls(1, field.type)
     if data == _WITHHELD:
         raise pa.ArrowInvalid(
-            f"the default of the column {field.name!r} is not stored, for its values are hidden, and the file lacks it"
+            f"the default of the column {field.name!r} is not stored because its values are hidden, "
+            "and the file lacks the column"
         )
     schema = pa.schema([pa.field("default", field.type)])
     return pa.ipc.read_record_batch(pa.py_buffer(b64decode(data)), schema).column(0)
 
 
 class FieldMatcher:
-    """Finds the field of a data file that holds a field of the table.
-
-    With `longs_are_times` a file has times of day, which its format does not know, as microseconds since midnight.
-    """
+    """The rules that match the fields of data files with those of the table."""
 
     def __init__(
         self,
@@ -92,23 +92,30 @@ class FieldMatcher:
         longs_are_times: bool = False,
         convert: Callable[[pa.Array, pa.DataType], pa.Array] | None = None,
     ) -> None:
+        """Create the rules.
+
+        Args:
+            by_id: match by Parquet field id instead of name.
+            ignore_case: match names without regard to case, if no exact name matches and only one does so.
+            longs_are_times: integers in files are times of day, as microseconds since midnight.
+            convert: casts arrays of leaf types; by default `cast_leaf`.
+        """
         self.convert = convert or cast_leaf
-        """What makes an array of a type without parts one of another type."""
         self._by_id = by_id
         self._ignore_case = ignore_case
         self.longs_are_times = longs_are_times
 
     def identity(self, stored: pa.Field) -> str | None:
-        """The identity under which a data file holds a field; None when the file does not say."""
+        """Return the identity of a field in a data file; None without a field id, if the rules are by id."""
         if not self._by_id:
             return stored.name
         value = (stored.metadata or {}).get(PARQUET_FIELD_ID)
         return None if value is None else value.decode()
 
     def among(self, stored: Sequence[pa.Field]) -> Callable[[pa.Field], int | None]:
-        """A function from a wanted field to the index of the stored one that holds it, None when none does.
+        """Return a function from a field of the table to the index of the matching stored field, or None.
 
-        Raises ArrowInvalid when two could.
+        The function raises ArrowInvalid when several stored fields match.
         """
         by_name = _indices(field.name for field in stored)
         by_id = _indices(self.identity(field) for field in stored) if self._by_id else {}
@@ -116,29 +123,36 @@ class FieldMatcher:
 
         def find(wanted: pa.Field) -> int | None:
             key = identity(wanted)
-            # Below a mapped column there are parts without an id (those of a variant): they go by name.
+            # The fields of a variant have no ids, also when the column has one: they match by name.
             mapped = self._by_id and FIELD_ID in (wanted.metadata or {})
-            found = (by_id if mapped else by_name).get(key, [])
-            if len(found) > 1:
+            indices = (by_id if mapped else by_name).get(key, [])
+            if len(indices) > 1:
                 raise pa.ArrowInvalid(f"two of its fields are named {key!r}")
-            if not found and not mapped and len(folded := by_folded.get(key.lower(), [])) == 1:
-                found = folded
-            return found[0] if found else None
+            if not indices and not mapped and len(folded := by_folded.get(key.lower(), [])) == 1:
+                indices = folded
+            return indices[0] if indices else None
 
         return find
 
 
 def _indices(keys: Iterable[str | None]) -> dict[str | None, list[int]]:
-    found: dict[str | None, list[int]] = {}
+    indices: dict[str | None, list[int]] = {}
     for index, key in enumerate(keys):
-        found.setdefault(key, []).append(index)
-    return found
+        indices.setdefault(key, []).append(index)
+    return indices
 
 
 def cast_to_schema(array: pa.Array, wanted: pa.DataType, matcher: FieldMatcher) -> pa.Array:
-    """`array` as the type `wanted`. Fields that the file lacks are their default; others are left out.
+    """Cast an array of a data file to a type of the table's schema.
 
-    Raises ArrowInvalid when a value does not fit, or the types have nothing in common.
+    Args:
+        array: values of a column, of any type.
+        wanted: the type in the table's schema. Nested fields that the array lacks get their defaults; fields that
+            `wanted` lacks are dropped.
+        matcher: the rules that match nested fields.
+
+    Raises:
+        ArrowInvalid: a value does not fit, or the types are incompatible.
     """
     if array.type == wanted and not pa.types.is_nested(wanted):
         return array
@@ -183,7 +197,7 @@ def _cast_struct(array: pa.Array, wanted: pa.StructType, matcher: FieldMatcher) 
 
 
 def empty_structs(is_valid: pa.BooleanArray, type_: pa.StructType) -> pa.Array:
-    """Return structs without fields, of which those are null where `is_valid` is false."""
+    """Return an array of structs without fields, null where `is_valid` is false."""
     return pa.Array.from_buffers(type_, len(is_valid), [is_valid.buffers()[1]], offset=is_valid.offset)
 
 
@@ -209,15 +223,15 @@ def _cast_list(array: pa.Array, wanted: pa.ListType, matcher: FieldMatcher) -> p
 
 
 def _time_of_day(microseconds: pa.Array) -> pa.Array:
-    extent = pc.min_max(microseconds)
-    least, greatest = extent["min"].as_py() or 0, extent["max"].as_py() or 0
-    if least < 0 or greatest >= _DAY:
-        raise pa.ArrowInvalid(f"{least if least < 0 else greatest} microseconds since midnight are no time of a day")
+    min_max = pc.min_max(microseconds)
+    minimum, maximum = min_max["min"].as_py() or 0, min_max["max"].as_py() or 0
+    if minimum < 0 or maximum >= _DAY:
+        raise pa.ArrowInvalid(f"{minimum if minimum < 0 else maximum} microseconds since midnight are no time of a day")
     return microseconds.view(_TIME)
 
 
 def cast_leaf(array: pa.Array, wanted: pa.DataType) -> pa.Array:
-    """An array of a type without parts as another such type. Raises ArrowInvalid as `cast_to_schema` does."""
+    """Cast an array of a leaf type to another leaf type. Raises ArrowInvalid when a value does not fit."""
     stored = array.type
     if not any(allows(stored) for allows in _SOURCES[type_kind(wanted)]):
         raise _unlike(stored, wanted)
@@ -225,7 +239,7 @@ def cast_leaf(array: pa.Array, wanted: pa.DataType) -> pa.Array:
         return _cast_timestamp(array, wanted)
     result = pc.cast(array, wanted)
     if pa.types.is_floating(wanted) and pa.types.is_floating(stored) and wanted.bit_width < stored.bit_width:
-        # Arrow rounds without a word.
+        # Arrow rounds silently.
         same = pc.or_(pc.equal(result.cast(stored), array), pc.is_nan(array))
         if pc.any(pc.invert(same)).as_py():
             raise pa.ArrowInvalid(f"a {stored} does not fit into {wanted}")
@@ -233,10 +247,10 @@ def cast_leaf(array: pa.Array, wanted: pa.DataType) -> pa.Array:
 
 
 def _cast_timestamp(array: pa.Array, wanted: pa.TimestampType) -> pa.Array:
-    # The declared type says whether the instants are in UTC; a file's own flag is often missing (INT96).
+    # The table's type says whether timestamps are in UTC; the flag in files is often missing (INT96).
     naive = array.view(pa.timestamp(array.type.unit))
     if array.type.unit == "ns" and wanted.unit == "us":
-        # What the table declares as microseconds has no finer part; engines drop what a file keeps of it.
+        # Engines truncate nanoseconds in files when the table has microseconds.
         naive = pc.floor_temporal(naive, unit="microsecond")
     return pc.cast(naive, pa.timestamp(wanted.unit)).view(wanted)
 
@@ -246,7 +260,7 @@ def _is_number(type_: pa.DataType) -> bool:
 
 
 def is_text(type_: pa.DataType) -> bool:
-    """Whether it is one of the types of texts."""
+    """Return whether it is a type of texts."""
     return bool(pa.types.is_string(type_) or pa.types.is_large_string(type_) or pa.types.is_string_view(type_))
 
 
@@ -271,16 +285,16 @@ _SOURCES: dict[str, tuple[Callable[[pa.DataType], bool], ...]] = {
     "date": (pa.types.is_date,),
     "timestamp": (pa.types.is_timestamp, pa.types.is_date),
     "time": (pa.types.is_time,),
-    # A partition column is text wherever it is in folders' names, and may be anything in files outside of them.
+    # A partition column is text in folder names, and may be of any type in files outside of such folders.
     "text": (_is_bytes, _is_number, pa.types.is_boolean, pa.types.is_temporal),
     "bytes": (_is_bytes,),
     "other": (),
 }
-"""What a file may hold where the table declares a type of that kind. Arrow would also parse numbers out of texts."""
+"""Stored types that may be cast, by the kind of the wanted type. Arrow would also parse numbers in texts."""
 
 
 def type_kind(type_: pa.DataType) -> str:
-    """`number`, `text`, `bytes`, `boolean`, `date`, `timestamp`, `time`, or `other`."""
+    """Return the kind of a type: `number`, `text`, `bytes`, `boolean`, `date`, `timestamp`, `time`, or `other`."""
     if _is_number(type_):
         return "number"
     if pa.types.is_string(type_):

@@ -76,7 +76,7 @@ def test_a_refresh_of_a_table_in_a_format_of_another_package(ledger: Table, tmp_
     """The format is detected, planned, read in a child process, published; and what a commit changes is read alone."""
     config = MetastoreConfig(
         root=str(tmp_path / "m"), engine="auto", tables=[TableConfig(name="t", uri=str(ledger.folder))]
-    ).resolved()
+    ).resolve()
     refresh(config, config.table("t"), _no_spark)
     version = versions_of(config, "t").latest()
     assert (version.format, version.row_count) == ("ledger", 12)

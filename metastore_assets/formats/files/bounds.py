@@ -1,4 +1,4 @@
-"""What the footers of Parquet and ORC files, and the folders that files lie in, say of a column."""
+"""Bounds of a column in plain files, from the footers of Parquet and ORC files and from folder names."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from metastore_assets.errors import FragmentError, TableFormatError
 from metastore_assets.formats.base import Snapshot, TypeReason
 from metastore_assets.formats.bounds import FragmentBounds, column_path, constant_bounds
 from metastore_assets.formats.files.listing import DataFile
-from metastore_assets.formats.files.partitioning import typed
-from metastore_assets.formats.files.schemas import Described, file_identity
+from metastore_assets.formats.files.partitioning import typed_constant
+from metastore_assets.formats.files.schemas import FileDescription, file_identity
 from metastore_assets.formats.files.source import FilesFragmentSource
-from metastore_assets.formats.files.union import plain_type
+from metastore_assets.formats.files.union import canonical_type
 from metastore_assets.formats.metadata_cache import MetadataCache, cache_key
 from metastore_assets.formats.readers.calendars import GREGORIAN_START, FileCalendar
 from metastore_assets.formats.readers.orc_tail import OrcTail, double, integer, message, signed
@@ -34,19 +34,19 @@ from metastore_assets.tasks.runner import with_arguments
 
 _THREADS = 16
 _SHARE = 16
-"""Files that a thread is given at a time."""
+"""Files in one task of a thread."""
 _WIDE = (pa.int64(), pa.uint64())
 _ORC_VALUES, _ORC_INTEGERS, _ORC_DOUBLES, _ORC_STRINGS, _ORC_DATES = 1, 2, 3, 4, 7
 _ORC_LOWER, _ORC_UPPER = 4, 5
 
 
 @dataclass(frozen=True)
-class _Told:
-    """What a file says of a column. The default: nothing."""
+class _FileBounds:
+    """The bounds of a column in a file's footer; by default unknown."""
 
     nulls: tuple[int | None, Guarantee] = (None, "absent")
     extremes: pa.Array | None = None
-    """Least and greatest, or values beyond them. An array, for scalars do not reach another process unharmed."""
+    """A lower and an upper bound. They are an array, because Arrow scalars lose precision between processes."""
 
     @property
     def bounds(self) -> FragmentBounds:
@@ -56,58 +56,70 @@ class _Told:
 
 
 def file_bounds(snapshot: Snapshot, column: str) -> list[FragmentBounds]:
-    """Of each fragment of a table of plain files, in its order. What a file does not say for certain is absent."""
+    """Return the bounds of a column in each fragment, in the snapshot's order. Uncertain bounds are absent."""
     path = column_path(snapshot.schema, column)
-    found: dict[int, FragmentBounds] = {}
+    bounds: dict[int, FragmentBounds] = {}
     reading: dict[int, FilesFragmentSource] = {}
     for place, fragment in enumerate(snapshot.fragments):
         source = fragment.source
         assert isinstance(source, FilesFragmentSource)
         constants = dict(source.file.partition)
         if path[0].name in constants:
-            found[place] = constant_bounds(typed(constants[path[0].name]).cast(path[0].type), fragment.row_count)
+            bounds[place] = constant_bounds(
+                typed_constant(constants[path[0].name]).cast(path[0].type), fragment.row_count
+            )
         elif source.file.kind in _READERS and source.fatal is None:
             reading[place] = source
     outcomes = IsolatedRunner(_THREADS, _SHARE).outcomes(
-        with_arguments(partial(_told, path)),
+        with_arguments(partial(_read_bounds, path)),
         [(source.location, source.file) for source in reading.values()],
         paths=[snapshot.fragments[place].path for place in reading],
     )
     for place, outcome in zip(reading, outcomes, strict=True):
         if isinstance(outcome, Exception) and not isinstance(outcome, FragmentError):
             raise outcome
-        found[place] = FragmentBounds() if isinstance(outcome, FragmentError) else outcome.bounds
-    return [found.get(place, FragmentBounds()) for place in range(len(snapshot.fragments))]
+        bounds[place] = FragmentBounds() if isinstance(outcome, FragmentError) else outcome.bounds
+    return [bounds.get(place, FragmentBounds()) for place in range(len(snapshot.fragments))]
 
 
 def check_integers(
     location: Location,
     files: Sequence[DataFile],
-    described: Sequence[Described],
+    described: Sequence[FileDescription],
     schema: pa.Schema,
     reasons: Iterable[TypeReason],
     cache: MetadataCache,
 ) -> None:
-    """Raise TableFormatError where a footer says that a file has integers beyond 2^53 in a column of floats.
+    """Raise TableFormatError when integers beyond 2^53 are in a column that other files have as floats.
 
-    What no footer says is told when the file is read. Only of files with 64-bit integers where others have floats the
-    footer is read, and only once.
+    Only footers of files with 64-bit integers in such columns are read, once per file. What they do not show is
+    reported when the file is read.
+
+    Args:
+        location: the table's folder.
+        files: its data files.
+        described: their descriptions, in the same order.
+        schema: the schema of the table.
+        reasons: why columns are not of narrower types.
+        cache: results for files that were read before.
     """
-    found = {reason.column: reason.evidence for reason in reasons if reason.type in _WIDE}
-    columns = [name for name in found if pa.types.is_floating(schema.field(name).type)]
+    evidence = {reason.column: reason.evidence for reason in reasons if reason.type in _WIDE}
+    columns = [name for name in evidence if pa.types.is_floating(schema.field(name).type)]
     if not columns or files[0].kind not in _READERS:
         return
     wanted = [
-        (file, own.schema.field(name))
-        for file, own in zip(files, described, strict=True)
+        (file, description.schema.field(name))
+        for file, description in zip(files, described, strict=True)
         for name in columns
-        if own.schema is not None and name in own.schema.names and own.schema.field(name).type in _WIDE
+        if description.schema is not None
+        and name in description.schema.names
+        and description.schema.field(name).type in _WIDE
     ]
     keys = [cache_key("beyond 2^53", *file_identity(location, file), field.name) for file, field in wanted]
     are_beyond = [cache.get(key, _flag) for key in keys]
-    new = [place for place, known in enumerate(are_beyond) if known is None]
+    new = [place for place, cached in enumerate(are_beyond) if cached is None]
     outcomes = IsolatedRunner(_THREADS, _SHARE).outcomes(
-        with_arguments(_told),
+        with_arguments(_read_bounds),
         [((wanted[place][1],), location, wanted[place][0]) for place in new],
         paths=[location.full_path(wanted[place][0].stored.path) for place in new],
     )
@@ -122,7 +134,7 @@ def check_integers(
         if is_beyond:
             raise TableFormatError(
                 f"{location.uri}: column {field.name!r} has integers beyond 2^53 in "
-                f"{location.full_path(file.stored.path)} and is {found[field.name]}; "
+                f"{location.full_path(file.stored.path)} and is {evidence[field.name]}; "
                 "no type holds both without loss: say in the table's `schema` what type the column is to have"
             )
 
@@ -133,39 +145,39 @@ def _flag(data: bytes) -> bool:
     return data == b"true"
 
 
-def _told(path: Sequence[pa.Field], location: Location, file: DataFile) -> _Told:
-    """What a file says. Raises FragmentError."""
+def _read_bounds(path: Sequence[pa.Field], location: Location, file: DataFile) -> _FileBounds:
+    """Read the bounds in a file's footer. Raises FragmentError."""
     with explained(location.full_path(file.stored.path)), location.open_stored(file.stored) as source:
         return _READERS[file.kind](source, path)
 
 
-def _parquet(source: pa.NativeFile, path: Sequence[pa.Field]) -> _Told:
+def _parquet(source: pa.NativeFile, path: Sequence[pa.Field]) -> _FileBounds:
     file = open_parquet(source)
     metadata = file.metadata
-    place = _place(file.schema_arrow, path, leaf_count)
+    place = _leaf_position(file.schema_arrow, path, leaf_count)
     if place is None:
-        return _lacking(file.schema_arrow, path, metadata.num_rows)
-    leaf, stored = place[0], plain_type(place[1])
+        return _missing_column_bounds(file.schema_arrow, path, metadata.num_rows)
+    leaf, stored = place[0], canonical_type(place[1])
     chunks = [metadata.row_group(group).column(leaf) for group in range(metadata.num_row_groups)]
     statistics = [chunk.statistics for chunk in chunks if chunk.num_values]
-    if any(found is None for found in statistics):
-        return _Told()
+    if any(one is None for one in statistics):
+        return _FileBounds()
     nulls: tuple[int | None, Guarantee] = (None, "absent")
-    if all(found.has_null_count for found in statistics):
-        nulls = (sum(found.null_count for found in statistics), "exact")
-    # A row group without any value has no extremes; they are those of the others.
-    speaking = [found for found in statistics if not (found.has_null_count and found.num_values == 0)]
-    if not speaking or not all(found.has_min_max for found in speaking):
-        return _Told(nulls)
-    extremes = [_parquet_value(found, stored) for found in speaking]
+    if all(one.has_null_count for one in statistics):
+        nulls = (sum(one.null_count for one in statistics), "exact")
+    # A row group without values has no extremes, and does not change those of the file.
+    non_empty = [one for one in statistics if not (one.has_null_count and one.num_values == 0)]
+    if not non_empty or not all(one.has_min_max for one in non_empty):
+        return _FileBounds(nulls)
+    extremes = [_parquet_value(one, stored) for one in non_empty]
     calendar = FileCalendar.of(metadata.metadata)
     if calendar.affects(stored) and any(least is None or least < calendar.first_sure(stored) for least, _ in extremes):
-        return _Told(nulls)
-    return _between(nulls, extremes, stored, path[-1].type)
+        return _FileBounds(nulls)
+    return _merged_bounds(nulls, extremes, stored, path[-1].type)
 
 
 def _parquet_value(statistics: pq.Statistics, stored: pa.DataType) -> tuple[Any, Any]:
-    """Least and greatest as Arrow's storage has them; None where their order or meaning is not beyond doubt."""
+    """Return minimum and maximum in Arrow's storage; None where their order or meaning is uncertain."""
     pair = statistics.min_raw, statistics.max_raw
     kind = statistics.physical_type
     if kind in ("INT32", "INT64", "BOOLEAN") and not pa.types.is_unsigned_integer(stored):
@@ -177,25 +189,25 @@ def _parquet_value(statistics: pq.Statistics, stored: pa.DataType) -> tuple[Any,
     return None, None
 
 
-def _orc(source: pa.NativeFile, path: Sequence[pa.Field]) -> _Told:
+def _orc(source: pa.NativeFile, path: Sequence[pa.Field]) -> _FileBounds:
     import pyarrow.orc as pyarrow_orc
 
     file = pyarrow_orc.ORCFile(source)
     tail = OrcTail.of(file.reader.serialized_file_tail())
-    place = _place(file.schema, path, _orc_nodes, 1, below=1)
+    place = _leaf_position(file.schema, path, _orc_nodes, 1, below=1)
     if place is None:
-        return _lacking(file.schema, path, file.nrows)
+        return _missing_column_bounds(file.schema, path, file.nrows)
     column, stored = place
     statistics = tail.statistics(column)
     if not statistics or _ORC_VALUES not in statistics:
-        return _Told()
+        return _FileBounds()
     values = integer(statistics[_ORC_VALUES][0])
     nulls: tuple[int | None, Guarantee] = (file.nrows - values, "exact")
     pair: tuple[Any, Any] = (None, None)
     if values and pa.types.is_integer(stored) and _ORC_INTEGERS in statistics:
         pair = _pair(statistics[_ORC_INTEGERS][0], 1, 2, signed)
         if pa.types.is_timestamp(path[-1].type):
-            stored = pa.timestamp("us")  # as Spark writes those without a zone
+            stored = pa.timestamp("us")  # Spark writes timestamps without a zone so
     elif values and pa.types.is_floating(stored) and _ORC_DOUBLES in statistics:
         pair = _pair(statistics[_ORC_DOUBLES][0], 1, 2, double)
         pair = (None, None) if None in pair or any(map(math.isnan, pair)) else pair
@@ -204,37 +216,37 @@ def _orc(source: pa.NativeFile, path: Sequence[pa.Field]) -> _Told:
         pair = (None, None) if None in pair or (pair[0] < GREGORIAN_START and not tail.is_proleptic) else pair
     elif values and pa.types.is_string(stored) and _ORC_STRINGS in statistics:
         texts: Any = statistics[_ORC_STRINGS][0]
-        found = message(texts)
-        # Long texts are cut off, and then stand under other numbers.
-        pair = found.get(1, found.get(_ORC_LOWER, [None]))[0], found.get(2, found.get(_ORC_UPPER, [None]))[0]
-    return _between(nulls, [pair], stored, path[-1].type)
+        fields = message(texts)
+        # Bounds of truncated texts have other field numbers.
+        pair = fields.get(1, fields.get(_ORC_LOWER, [None]))[0], fields.get(2, fields.get(_ORC_UPPER, [None]))[0]
+    return _merged_bounds(nulls, [pair], stored, path[-1].type)
 
 
 def _pair(data: Any, least: int, greatest: int, decode: Callable[[Any], Any]) -> tuple[Any, Any]:
-    found = message(data)
-    low, high = (decode(found[number][0]) if number in found else None for number in (least, greatest))
+    fields = message(data)
+    low, high = (decode(fields[number][0]) if number in fields else None for number in (least, greatest))
     return low, high
 
 
-def _between(
+def _merged_bounds(
     nulls: tuple[int | None, Guarantee],
     extremes: Sequence[tuple[Any, Any]],
     stored: pa.DataType,
     wanted: pa.DataType,
-) -> _Told:
-    # Whether an extreme is a value of the column or only near to one, pyarrow does not tell.
+) -> _FileBounds:
+    # pyarrow does not show whether an extreme is a value of the column or truncated.
     if any(value is None for pair in extremes for value in pair):
-        return _Told(nulls)
+        return _FileBounds(nulls)
     if pa.types.is_string(wanted) != pa.types.is_string(stored):
-        # As texts the same values are in another order.
-        return _Told(nulls)
-    # Numbers as Arrow stores them have the order of the values, and texts that of their bytes.
+        # Texts are ordered differently from the values that they are converted from or to.
+        return _FileBounds(nulls)
+    # The stored numbers have the order of the values, and texts the order of their bytes.
     least, greatest = min(pair[0] for pair in extremes), max(pair[1] for pair in extremes)
     try:
-        told = cast_to_schema(_array([least, greatest], stored), wanted, FieldMatcher())
+        bounds = cast_to_schema(_array([least, greatest], stored), wanted, FieldMatcher())
     except (pa.ArrowException, UnicodeDecodeError, OverflowError):
-        return _Told(nulls)
-    return _Told(nulls, told)
+        return _FileBounds(nulls)
+    return _FileBounds(nulls, bounds)
 
 
 def _array(values: list[Any], stored: pa.DataType) -> pa.Array:
@@ -247,7 +259,7 @@ def _array(values: list[Any], stored: pa.DataType) -> pa.Array:
     return pa.array(values, stored)
 
 
-def _place(
+def _leaf_position(
     fields: Iterable[pa.Field],
     path: Sequence[pa.Field],
     count: Callable[[pa.DataType], int],
@@ -255,7 +267,7 @@ def _place(
     *,
     below: int = 0,
 ) -> tuple[int, pa.DataType] | None:
-    """Return the number and the type of the leaf at a path of structs, or None when the file has none that is certain.
+    """Return the number and the type of the leaf at a path of structs; None when the file has no such leaf.
 
     Args:
         fields: The fields of the file, or of a struct in it.
@@ -274,14 +286,14 @@ def _place(
         return None if found is None or pa.types.is_nested(found[1]) else found
     if not (pa.types.is_struct(found[1]) and pa.types.is_struct(path[0].type)):
         return None
-    return _place(list(found[1]), path[1:], count, found[0] + below, below=below)
+    return _leaf_position(list(found[1]), path[1:], count, found[0] + below, below=below)
 
 
-def _lacking(schema: pa.Schema, path: Sequence[pa.Field], rows: int) -> _Told:
-    """Of a column that the file was written without, as a whole: all null."""
+def _missing_column_bounds(schema: pa.Schema, path: Sequence[pa.Field], rows: int) -> _FileBounds:
+    """Return the bounds of a column that the file lacks: all values are null; unknown for a part of a struct."""
     if path[0].name in schema.names or len(path) > 1:
-        return _Told()
-    return _Told((rows, "exact"))
+        return _FileBounds()
+    return _FileBounds((rows, "exact"))
 
 
 def _orc_nodes(type_: pa.DataType) -> int:
@@ -292,4 +304,4 @@ def _orc_nodes(type_: pa.DataType) -> int:
     return 1 + sum(_orc_nodes(type_.field(index).type) for index in range(type_.num_fields))
 
 
-_READERS: dict[str, Callable[[pa.NativeFile, Sequence[pa.Field]], _Told]] = {"parquet": _parquet, "orc": _orc}
+_READERS: dict[str, Callable[[pa.NativeFile, Sequence[pa.Field]], _FileBounds]] = {"parquet": _parquet, "orc": _orc}

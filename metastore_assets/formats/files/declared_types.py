@@ -1,4 +1,4 @@
-"""Types that a table's configuration declares: `schema: {zip: string, amount: decimal(10,2)}`."""
+"""Column types that the configuration declares, as in `schema: {zip: string, amount: decimal(10,2)}`."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from metastore_assets.errors import ConfigError
-from metastore_assets.formats.files.text_values import first_misfit, parse
-from metastore_assets.formats.files.type_names import type_named
+from metastore_assets.formats.files.text_values import first_mismatch, parse
+from metastore_assets.formats.files.type_names import parse_type_name
 from metastore_assets.formats.schema_casting import cast_leaf, is_text, type_kind
 from metastore_assets.startup import pc
 
@@ -18,124 +18,135 @@ if TYPE_CHECKING:
     from metastore_assets.config import TableConfig
 
 DeclaredTypes = Mapping[str, pa.DataType]
-"""By dotted path of a column: `a`, `a.b` of a struct, `a.element` of a list, `a.key` and `a.value` of a map."""
+"""Types by dotted path: `a`, `a.b` of a struct, `a.element` of a list, `a.key` and `a.value` of a map."""
 
 
 def declared_types(table: TableConfig) -> dict[str, pa.DataType]:
-    """The types that the configuration declares. Raises ConfigError naming the table, the column and the value."""
+    """Parse the types that the configuration declares. Raises ConfigError."""
     types = {}
     for column, name in table.declared.items():
         try:
-            types[column] = type_named(name)
+            types[column] = parse_type_name(name)
         except ValueError as error:
             raise ConfigError(f"table {table.name!r}: schema.{column} = {name!r}: {error}") from None
     return types
 
 
-def check_declared(table: str, declared: DeclaredTypes, schema: pa.Schema, partition_columns: Sequence[str]) -> None:
-    """Raise ConfigError for a declared column that the table does not have, or whose values folders' names say."""
+def check_declared_columns(
+    table: str, declared: DeclaredTypes, schema: pa.Schema, partition_columns: Sequence[str]
+) -> None:
+    """Raise ConfigError for a declared type of a partition column, or of a column that the table lacks.
+
+    Args:
+        table: name of the table, for messages.
+        declared: the declared types.
+        schema: the schema of the table.
+        partition_columns: names of its partition columns.
+    """
     for column in declared:
         if column in partition_columns:
             raise ConfigError(
                 f"table {table!r}: schema.{column}: {column} is a partition column, whose values are text as folders' "
                 "names say them; give it a type in options.template"
             )
-    known = [path for field in schema for path, _ in _paths(field.name, field.type)]
+    paths = [path for field in schema for path, _ in _paths(field.name, field.type)]
     for column in declared:
-        if column not in known:
-            near = difflib.get_close_matches(column, known, 1)
+        if column not in paths:
+            near = difflib.get_close_matches(column, paths, 1)
             hint = f"did you mean {near[0]}? " if near else ""
             raise ConfigError(
-                f"table {table!r}: schema.{column} is no column of the table; {hint}its columns are: {', '.join(known)}"
+                f"table {table!r}: schema.{column} is no column of the table; {hint}its columns are: {', '.join(paths)}"
             )
 
 
-def with_declared(name: str, type_: pa.DataType, declared: DeclaredTypes) -> pa.DataType:
-    """The type of a column with what is declared of it and of its parts."""
+def apply_declared_types(name: str, type_: pa.DataType, declared: DeclaredTypes) -> pa.DataType:
+    """Return the type of a column with the declared types of it and of its parts."""
     if name in declared:
         return declared[name]
     if not any(path.startswith(f"{name}.") for path in declared):
         return type_
     if pa.types.is_struct(type_):
-        return pa.struct([(field.name, with_declared(f"{name}.{field.name}", field.type, declared)) for field in type_])
+        return pa.struct(
+            [(field.name, apply_declared_types(f"{name}.{field.name}", field.type, declared)) for field in type_]
+        )
     if pa.types.is_list(type_):
-        return pa.list_(pa.field("element", with_declared(f"{name}.element", type_.value_type, declared)))
+        return pa.list_(pa.field("element", apply_declared_types(f"{name}.element", type_.value_type, declared)))
     if pa.types.is_map(type_):
         return pa.map_(
-            with_declared(f"{name}.key", type_.key_type, declared),
-            with_declared(f"{name}.value", type_.item_type, declared),
+            apply_declared_types(f"{name}.key", type_.key_type, declared),
+            apply_declared_types(f"{name}.value", type_.item_type, declared),
         )
     return type_
 
 
-def converted(array: pa.Array, wanted: pa.DataType) -> pa.Array:
-    """The values of a column without parts in another type, none of them changed.
+def cast_losslessly(array: pa.Array, wanted: pa.DataType) -> pa.Array:
+    """Cast the values of a leaf column, without changing any.
 
-    Texts are read as values. Whatever else has to be the same when it is turned back; a timestamp without zone is one
-    in UTC. Raises ArrowInvalid with the first value that is not, or where no value of the one type is one of the other.
+    Texts are parsed. Other values must be the same after a cast back. A timestamp without a zone is in UTC. Raises
+    ArrowInvalid with the first value that changes, or when the types have no values in common.
     """
-    stored, sought = "text" if is_text(array.type) else type_kind(array.type), type_kind(wanted)
+    stored, wanted_kind = "text" if is_text(array.type) else type_kind(array.type), type_kind(wanted)
     convert: Callable[[pa.Array, pa.DataType], pa.Array]
-    if stored == "text" and sought != "bytes":
+    if stored == "text" and wanted_kind != "bytes":
         array, convert = array.cast(pa.string()), parse
-    elif stored != "other" and (sought == "text" or stored == sought):
+    elif stored != "other" and (wanted_kind == "text" or stored == wanted_kind):
         convert = _cast
-    elif (stored, sought) in _UNLIKE:
-        convert = _turned
+    elif (stored, wanted_kind) in _COMPATIBLE_KINDS:
+        convert = _cast_between_kinds
     else:
         raise pa.ArrowInvalid(f"the file holds {array.type} where the table has {wanted}; {_HINT}")
     if array.null_count == len(array):
         return pa.nulls(len(array), wanted)
-    # Arrow compares no floats of 16 bits.
+    # Arrow cannot compare floats of 16 bits.
     array = array.cast(pa.float32()) if pa.types.is_float16(array.type) else array
     try:
         return convert(array, wanted)
     except _REFUSALS:
         values = array.drop_null()
-        place = first_misfit(values, lambda part: _succeeds(convert, part, wanted))
+        place = first_mismatch(values, lambda part: _succeeds(convert, part, wanted))
         raise pa.ArrowInvalid(f"{_shown(values[place])!r:.100} is no {wanted}; {_HINT}") from None
 
 
 def _shown(value: pa.Scalar) -> str:
     try:
         return str(value)
-    except ValueError:  # nanoseconds, which Python's own type of timestamps does not have
+    except ValueError:  # Python has no timestamps of nanoseconds
         return str(value.cast(pa.string()))
 
 
 _REFUSALS = (pa.ArrowInvalid, pa.ArrowNotImplementedError)
 _HINT = "say in the table's `schema` what type the column is to have"
-_UNLIKE = {
+_COMPATIBLE_KINDS = {
     ("boolean", "number"),
     ("number", "boolean"),
     ("date", "timestamp"),
     ("timestamp", "date"),
     ("text", "bytes"),
 }
-"""Kinds of types of which a value of one may be one of the other, beside all as text."""
+"""Kinds of types with values in common, besides conversions to text."""
 
 
 def _cast(array: pa.Array, wanted: pa.DataType) -> pa.Array:
-    """Within a kind, and to text."""
+    """Cast within a kind of types, or to text."""
     if pa.types.is_integer(array.type) and pa.types.is_decimal(wanted):
         return _decimals(array, wanted)
     result = cast_leaf(array, wanted)
-    return result if pa.types.is_string(wanted) or pa.types.is_binary(wanted) else _checked(array, result)
+    return result if pa.types.is_string(wanted) or pa.types.is_binary(wanted) else _unchanged(array, result)
 
 
-def _turned(array: pa.Array, wanted: pa.DataType) -> pa.Array:
+def _cast_between_kinds(array: pa.Array, wanted: pa.DataType) -> pa.Array:
     if pa.types.is_binary(wanted):
         return array.cast(pa.string()).cast(wanted)
-    return _checked(array, pc.cast(_naive(array), _naive_type(wanted)).view(wanted))
+    return _unchanged(array, pc.cast(_naive(array), _naive_type(wanted)).view(wanted))
 
 
 def _decimals(integers: pa.Array, wanted: pa.DataType) -> pa.Array:
-    # Arrow wants room for all integers of a type, not only for those there are.
+    # Arrow requires digits for every integer of a type, not only for those in the array.
     return pc.cast(pc.cast(integers, pa.decimal128(38, min(wanted.scale, 18))), wanted)
 
 
-def _checked(array: pa.Array, result: pa.Array) -> pa.Array:
-    """The result, which when it is turned back is the same. Arrow rounds some types without a word."""
+def _unchanged(array: pa.Array, result: pa.Array) -> pa.Array:
+    """Return the result if a cast back gives the same values. Arrow rounds some types silently."""
     before, after = _naive(array), _naive(result)
     is_decimal = pa.types.is_integer(after.type) and pa.types.is_decimal(before.type)
     back = _decimals(after, before.type) if is_decimal else pc.cast(after, before.type, safe=False)
@@ -164,7 +175,7 @@ def _succeeds(convert: Callable[[pa.Array, pa.DataType], pa.Array], array: pa.Ar
 
 
 def _paths(name: str, type_: pa.DataType) -> Iterator[tuple[str, pa.DataType]]:
-    """The path and type of a column and of all its parts."""
+    """Yield the path and type of a column and of all its parts."""
     yield name, type_
     if pa.types.is_struct(type_):
         for field in type_:

@@ -1,4 +1,4 @@
-"""Files and folders among data that are none: hidden, unfinished, former, about other files, or an editor's."""
+"""Names of files and folders that are no data: hidden, unfinished, backups, checksums, or of an editor."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _OF_SYSTEMS = frozenset(
 
 
 def is_ignored(name: str) -> bool:
-    """Whether the file of that name is no data."""
+    """Return whether a file of this name is no data."""
     lower = name.lower()
     return (
         _is_hidden(name)
@@ -32,12 +32,12 @@ def is_ignored(name: str) -> bool:
 
 
 def is_ignored_folder(name: str) -> bool:
-    """Whether nothing in the folder of that name is data: as of files, but `column=value` is what it says."""
+    """Return whether a folder of this name contains no data. Names `column=value` are partitions."""
     return _is_hidden(name) or ("=" not in name and is_ignored(name))
 
 
 def _is_hidden(name: str) -> bool:
-    """As Spark has it: `_SUCCESS`, `.x.crc`, `_tmp/`, not `_a=1`."""
+    """Return whether Spark ignores the name: `_SUCCESS`, `.x.crc`, `_tmp/`, not `_a=1`."""
     return name.startswith(".") or (name.startswith("_") and "=" not in name)
 
 

@@ -1,4 +1,4 @@
-"""Data files in folders: which files count, what kind they are, and in which partition each lies."""
+"""The listing of a table of plain files: its data files, their kinds and their partitions."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from metastore_assets.errors import TableFormatError
 from metastore_assets.expressions.partition_filter import BoundPartitionFilter
 from metastore_assets.formats.files.ignored_files import is_ignored, is_ignored_folder
 from metastore_assets.formats.files.overlapping_tables import Formats, OverlappingTables
-from metastore_assets.formats.files.partitioning import Items, Partitioning, texts
+from metastore_assets.formats.files.partitioning import Items, Partitioning, key_items
 from metastore_assets.formats.files.streaming_sink import LOG, committed_paths
 from metastore_assets.formats.files.unsupported_formats import ADVICE, kind_of_file
 from metastore_assets.formats.metadata_cache import MetadataCache, cache_key
@@ -18,7 +18,7 @@ from metastore_assets.storage.location import Location, StoredFile
 from metastore_assets.storage.location_policy import LocationPolicy
 
 _TEXT = "text"
-"""What a suffix tells that tells no kind."""
+"""The kind of text files, whose suffix does not say more."""
 _KINDS = {
     ".parquet": "parquet",
     ".parq": "parquet",
@@ -36,7 +36,7 @@ _MAGIC = {b"PAR1": "parquet", b"PARE": "parquet", b"ORC": "orc", b"Obj\x01": "av
 _MAGIC_BYTES = 4
 _UNKNOWN = "unknown"
 _CODECS = (".snappy", ".zlib", ".deflate", ".lzo", ".brotli")
-"""Suffixes that some writers put behind the kind's for how the pages inside are compressed."""
+"""Suffixes for the compression of pages, which some writers put after the suffix of the kind."""
 _TEXT_KINDS = ("csv", "json")
 READABLE = ("parquet", "orc", "avro", *_TEXT_KINDS)
 
@@ -48,154 +48,175 @@ class DataFile(NamedTuple):
     kind: str
     """`parquet`, `orc`, `avro`, `csv` or `json`."""
     suffix: str
-    """The suffix that tells the kind, lower case; empty when the content does."""
+    """The suffix of the kind in lower case; empty when the content shows the kind."""
     partition: Items
-    """What the folders above it say, outermost first."""
+    """Partition values from the folders above it, outermost first."""
 
     @property
     def is_text(self) -> bool:
-        """Whether its values have no types of their own."""
+        """Whether the file has values without types."""
         return self.kind in _TEXT_KINDS
 
 
 def list_files(
     location: Location,
     location_policy: LocationPolicy,
-    folders: Partitioning,
+    partitioning: Partitioning,
     filter_: BoundPartitionFilter | None,
     formats: Formats,
 ) -> tuple[list[StoredFile], OverlappingTables]:
-    """Files that are no leftovers, in folders of the partitions that are meant, or the one file that the location is;
-    and what there is beside them, yet to be checked.
+    """List the files of a table, and evidence of overlapping tables.
 
-    Of a folder that Spark's streaming wrote, the files that its log says were committed. Raises OSError, and
-    TableFormatError where one of these is missing.
+    Args:
+        location: the table's folder, or its only file.
+        location_policy: what the table may refer to.
+        partitioning: how folders give partition values.
+        filter_: the selected partitions; None for all.
+        formats: detectors of tables of other formats.
+
+    Returns:
+        The files that are not ignored, and the evidence, which is not checked yet. In a folder that Spark's streaming
+        wrote, these are the files that its log has committed.
+
+    Raises:
+        OSError: the location cannot be listed.
+        TableFormatError: a committed file is missing.
     """
-    neighbours = OverlappingTables(location, formats)
+    overlapping = OverlappingTables(location, formats)
     has_log = False
 
-    def leads(path: str) -> bool:
-        if is_ignored_folder(path.rpartition("/")[2]) or not folders.leads(path.split("/")):
+    def may_contain_files(path: str) -> bool:
+        if is_ignored_folder(path.rpartition("/")[2]) or not partitioning.may_contain_files(path.split("/")):
             return False
-        return filter_ is None or filter_.may_match(texts(_items(location, folders, path, path.split("/"))))
+        return filter_ is None or filter_.may_match(key_items(_items(location, partitioning, path, path.split("/"))))
 
-    def holds(path: str) -> bool:
+    def contains_files(path: str) -> bool:
         above, _, name = path.rpartition("/")
-        return not is_ignored(name) and folders.holds(above.split("/") if above else ())
+        return not is_ignored(name) and partitioning.contains_files(above.split("/") if above else ())
 
-    def is_meant(path: str) -> bool:
+    def add_folder(path: str) -> bool:
         nonlocal has_log
         has_log = has_log or path == LOG
-        neighbours.see_folder(path)
-        if found := leads(path):
-            neighbours.follow(path)
-        return found
+        overlapping.add_folder(path)
+        is_listed = may_contain_files(path)
+        if is_listed:
+            overlapping.add_link(path)
+        return is_listed
 
-    def is_kept(path: str) -> bool:
-        neighbours.see_file(path)
-        if found := holds(path):
-            neighbours.see_data(path)
-        return found
+    def add_file(path: str) -> bool:
+        overlapping.add_file(path)
+        is_data = contains_files(path)
+        if is_data:
+            overlapping.add_data_file(path)
+        return is_data
 
-    files = list(location.list(is_kept, is_meant, by_folder=filter_ is not None))
+    files = list(location.list(add_file, add_folder, by_folder=filter_ is not None))
     if len(files) == 1 and not files[0].path:
-        neighbours.see_data("")
+        overlapping.add_data_file("")
     committed = committed_paths(location, location_policy) if has_log else None
     if committed is None:
-        return files, neighbours
+        return files, overlapping
     present = {file.path: file for file in files}
     for path in committed:
-        if path not in present and holds(path) and all(map(leads, _parents(path))):
+        if path not in present and contains_files(path) and all(map(may_contain_files, _parents(path))):
             raise TableFormatError(
                 f"{location.full_path(path)} is missing, which {location.full_path(LOG)} says was committed; restore "
                 f"the file, or remove the folder {LOG} to read all files that are there"
             )
-    return [present[path] for path in committed if path in present], neighbours
+    return [present[path] for path in committed if path in present], overlapping
 
 
 def data_files(
     location: Location,
-    found: Iterable[StoredFile],
-    folders: Partitioning,
+    listed: Iterable[StoredFile],
+    partitioning: Partitioning,
     bind: Callable[[Sequence[str]], BoundPartitionFilter],
     cache: MetadataCache,
-    told: str | None = None,
+    default_kind: str | None = None,
 ) -> list[DataFile]:
-    """The data files among those found, ordered by path. Raises TableFormatError for one that has no reader.
+    """Return the data files among listed files, ordered by path.
 
-    `bind` returns which partitions are meant of a table with some partition columns. Files whose names do not tell
-    what they are, are of the kind `told`; when that is None the first bytes are read, of new ones.
+    Args:
+        location: the table's folder, or its only file.
+        listed: the files of `list_files`.
+        partitioning: how folders give partition values.
+        bind: returns the selected partitions of a table with the given partition columns.
+        cache: has the kinds of files whose first bytes were read.
+        default_kind: the kind of files whose names show none; None to read their first bytes.
+
+    Raises:
+        TableFormatError: a file is of a kind that is not supported.
     """
     files = []
     partitions: dict[str, Items] = {}
-    found = _sorted_data(location, found)
-    for stored in found:
+    stored_files = _sorted_data(location, listed)
+    for stored in stored_files:
         folder = stored.path.rpartition("/")[0]
         if folder not in partitions:
             above = folder.split("/") if folder else []
-            partitions[folder] = _items(location, folders, stored.path, above, is_file=True)
-    if not found:
+            partitions[folder] = _items(location, partitioning, stored.path, above, is_file=True)
+    if not stored_files:
         return []
-    filter_ = bind(_columns(folders, partitions.values()))
-    for stored in found:
+    filter_ = bind(_columns(partitioning, partitions.values()))
+    for stored in stored_files:
         name = (stored.path or location.uri).rpartition("/")[2].lower()
         stem, compression = _strip(name, SUFFIXES)
         suffix = next((suffix for suffix in _KINDS if stem.endswith(suffix)), "")
         partition = partitions[stored.path.rpartition("/")[0]]
-        if not filter_.may_match(texts(partition)):
+        if not filter_.may_match(key_items(partition)):
             continue
         if stored.path and not suffix:
             _check_suffix(location, stored.path, stem)
         kind = _KINDS.get(suffix, "")
         if kind in ("", _TEXT):
-            # Whoever names a file .txt says no more than who names it nothing.
-            kind = told or kind or _sniff(location, stored, cache)
-        # Whether text is compressed its content tells, to who opens it.
-        is_packed = compression and kind not in _TEXT_KINDS and _sniff(location, stored, cache) != kind
-        packed = compression if is_packed else None
-        _check_readable(location, stored.path, kind, packed)
+            # The suffix .txt shows no more than none.
+            kind = default_kind or kind or _sniff(location, stored, cache)
+        # Compressed text is recognised when it is opened.
+        is_compressed = compression and kind not in _TEXT_KINDS and _sniff(location, stored, cache) != kind
+        outer = compression if is_compressed else None
+        _check_readable(location, stored.path, kind, outer)
         files.append(DataFile(stored, kind, suffix, partition))
     return files
 
 
-def _sorted_data(location: Location, found: Iterable[StoredFile]) -> list[StoredFile]:
-    """Those found that may have rows, ordered by path."""
-    ordered = sorted(found, key=lambda file: file.path)
+def _sorted_data(location: Location, listed: Iterable[StoredFile]) -> list[StoredFile]:
+    """Return the files that may have rows, ordered by path."""
+    ordered = sorted(listed, key=lambda file: file.path)
     with_files = {parent for stored in ordered for parent in _parents(stored.path)}
     for stored in ordered:
         _check_name(location, stored.path)
-    # What is left out is a folder's marker in an object store, or a file with nothing in it.
+    # Excluded are markers of folders in an object store, and empty files without a suffix.
     return [
         stored for stored in ordered if stored.size or (stored.path not in with_files and _suffix(location, stored))
     ]
 
 
 def _suffix(location: Location, stored: StoredFile) -> str:
-    """The suffix of a file that tells its kind, lower case; empty where none does."""
+    """Return the suffix of a file's kind in lower case; empty without one."""
     stem, _ = _strip((stored.path or location.uri).rpartition("/")[2].lower(), SUFFIXES)
     return next((suffix for suffix in _KINDS if stem.endswith(suffix)), "")
 
 
-def partition_columns(folders: Partitioning, files: Sequence[DataFile]) -> tuple[str, ...]:
-    """Names of all partition columns, in the order of the deepest folders; files further up lack the rest."""
-    return _columns(folders, (file.partition for file in files))
+def partition_columns(partitioning: Partitioning, files: Sequence[DataFile]) -> tuple[str, ...]:
+    """Return the names of all partition columns, in the order of the deepest folders."""
+    return _columns(partitioning, (file.partition for file in files))
 
 
-def _columns(folders: Partitioning, partitions: Iterable[Items]) -> tuple[str, ...]:
+def _columns(partitioning: Partitioning, partitions: Iterable[Items]) -> tuple[str, ...]:
     orders = {tuple(name for name, _ in partition) for partition in partitions}
-    columns = list(folders.types)
+    columns = list(partitioning.types)
     for names in sorted(orders, key=lambda names: (-len(names), names)):
         columns += [name for name in names if name not in columns]
     return tuple(columns)
 
 
 def _items(
-    location: Location, folders: Partitioning, path: str, above: Sequence[str], *, is_file: bool = False
+    location: Location, partitioning: Partitioning, path: str, above: Sequence[str], *, is_file: bool = False
 ) -> Items:
     try:
-        items = folders.items(above)
+        items = partitioning.items(above)
         if is_file:
-            folders.check(above)
+            partitioning.check(above)
     except ValueError as error:
         raise TableFormatError(f"{location.full_path(path)} has {error}") from None
     return items
@@ -209,13 +230,13 @@ def _check_name(location: Location, path: str) -> None:
 
 
 def _check_suffix(location: Location, path: str, stem: str) -> None:
-    """Whoever adds to a data file's suffix tells something by it: that it is a copy, or not meant to be read."""
+    """Raise TableFormatError for text after the suffix of a kind: such a file may be a copy, or no data."""
     inner = [f".{part}" for part in stem.split(".")[1:-1]]
-    told = next((suffix for suffix in inner if suffix in _KINDS), None)
-    if told is not None and not stem.endswith(_CODECS):
+    inner_suffix = next((suffix for suffix in inner if suffix in _KINDS), None)
+    if inner_suffix is not None and not stem.endswith(_CODECS):
         raise TableFormatError(
-            f"{location.full_path(path)} has a suffix behind {told!r}, so that it is uncertain whether it is data: "
-            f"end its name in {told} if it is, in .bak if it is not"
+            f"{location.full_path(path)} has a suffix after {inner_suffix!r}, so that it may be no data; "
+            f"end its name in {inner_suffix} if it is data, in .bak if it is not"
         )
 
 

@@ -1,4 +1,4 @@
-"""What folders' names say of partition values: `column=value`, or by a template such as `{year:int}/{month}`."""
+"""Partition values from folders: `column=value`, a template such as `{year:int}/{month}`, or a catalog's entries."""
 
 from __future__ import annotations
 
@@ -30,43 +30,40 @@ _TYPES: Mapping[str, tuple[str, pa.DataType]] = {
     "int": (r"-?[0-9]{1,19}", pa.int64()),
     "date": (r"[0-9]{4}-[0-9]{2}-[0-9]{2}", pa.date32()),
 }
-"""By the word in a template: what a value looks like, and its Arrow type."""
+"""By the type's name in a template: the pattern of a value, and its Arrow type."""
 
 
 _CATALOG_TYPES: Mapping[str, pa.DataType] = {
     **dict.fromkeys(("tinyint", "smallint", "int", "integer", "bigint", "byte", "short", "long"), pa.int64()),
     "date": pa.date32(),
 }
-"""Of partition columns by the catalog's names; others are text, as their values are spelt."""
+"""Types of partition columns by the catalog's names. Others are text, as their values are written."""
 _INTEGER = re.compile(r"[+-]?[0-9]{1,19}")
 
 
 class Partitioning(Protocol):
-    """How the names of folders say the partition values of the files below."""
+    """How folders give the partition values of the files below them. Paths are lists of folder names."""
 
     @property
     def types(self) -> Mapping[str, pa.DataType]:
-        """Of the columns that are there whatever the files; others are text."""
+        """Types of the columns that exist even without files. Other columns are text."""
 
     def items(self, folders: Sequence[str]) -> Items:
-        """The values that a path of folders says, also one that does not go down to the files.
-
-        Raises ValueError for folders that say none.
-        """
+        """Return the values of a path of folders, complete or not. Raises ValueError for an invalid path."""
 
     def check(self, folders: Sequence[str]) -> None:
-        """Raise ValueError when no file may lie in that path of folders."""
+        """Raise ValueError when the path may not contain files."""
 
-    def leads(self, folders: Sequence[str]) -> bool:
-        """Whether there may be files of the table in that path of folders or below."""
+    def may_contain_files(self, folders: Sequence[str]) -> bool:
+        """Return whether the table may have files in the path or below."""
 
-    def holds(self, folders: Sequence[str]) -> bool:
-        """Whether files in that path of folders are the table's, if there are any."""
+    def contains_files(self, folders: Sequence[str]) -> bool:
+        """Return whether files in the path belong to the table."""
 
 
 @dataclass(frozen=True)
 class HivePartitioning:
-    """`column=value`, as Hive and Spark write them, percent-encoded; other folders say nothing. Values are text."""
+    """Folders `column=value`, percent-encoded, as Hive and Spark write them. Values are text."""
 
     @property
     def types(self) -> Mapping[str, pa.DataType]:
@@ -85,28 +82,28 @@ class HivePartitioning:
         return tuple(items.items())
 
     def check(self, folders: Sequence[str]) -> None:
-        """Files lie at any depth."""
+        """Accept every path: files may lie at any depth."""
 
-    def leads(self, folders: Sequence[str]) -> bool:
+    def may_contain_files(self, folders: Sequence[str]) -> bool:
         return True
 
-    def holds(self, folders: Sequence[str]) -> bool:
+    def contains_files(self, folders: Sequence[str]) -> bool:
         return True
 
 
 @dataclass(frozen=True)
 class TemplatePartitioning:
-    """Folders that say values by their place: `{year:int}/{month}/{day}`, also with fixed parts: `dt={day:date}`.
+    """Folders by a template: `{year:int}/{month}/{day}`, also with fixed parts: `dt={day:date}`.
 
-    A value is text as it stands there (but Hive's word for null is null), an integer, or a date. Every file lies
-    exactly as deep as the template.
+    A value is an integer, a date, or the text itself; Hive's text for null is null. Every file lies exactly as deep as
+    the template.
     """
 
     text: str
 
     @classmethod
     def of(cls, table: str, text: Any) -> TemplatePartitioning:
-        """From a table's configuration. Raises ConfigError naming the key, the value and what is allowed."""
+        """Parse the template of a table's configuration. Raises ConfigError."""
         where = f"table {table!r}: options.template = {text!r}"
         if not isinstance(text, str) or not text.strip("/"):
             raise ConfigError(f"{where}: folders such as {{year:int}}/{{month}}/{{day}}")
@@ -144,10 +141,10 @@ class TemplatePartitioning:
         if len(folders) != self.text.count("/") + 1:
             raise ValueError(f"folders that are not as deep as the template {self.text!r}")
 
-    def leads(self, folders: Sequence[str]) -> bool:
+    def may_contain_files(self, folders: Sequence[str]) -> bool:
         return True
 
-    def holds(self, folders: Sequence[str]) -> bool:
+    def contains_files(self, folders: Sequence[str]) -> bool:
         return True
 
     def _value(self, text: str, type_: pa.DataType) -> Value:
@@ -163,13 +160,13 @@ class TemplatePartitioning:
 
 @dataclass(frozen=True)
 class CatalogPartitioning:
-    """What the folders of registered partitions say: their values, wherever below the table they lie."""
+    """Folders of partitions that a catalog registers. Only they contain files, wherever they lie below the table."""
 
     columns: tuple[tuple[str, pa.DataType], ...]
     by_folder: Mapping[tuple[str, ...], Items] = field(repr=False)
-    """By the folders that lead to it, of which none leads to another."""
+    """Values by the path of each partition's folder. No path is the start of another one."""
     above: frozenset[tuple[str, ...]] = field(repr=False)
-    """Folders on the way to them."""
+    """Paths of the folders above them."""
 
     @classmethod
     def of(
@@ -178,46 +175,52 @@ class CatalogPartitioning:
         columns: Iterable[tuple[str, str]],
         partitions: Iterable[tuple[str, Sequence[str | None]]],
     ) -> CatalogPartitioning:
-        """From partition columns with the catalog's types, and the path below the table of each partition's folder with
-        its values. Without columns the one folder is the table's own.
+        """Create the partitioning.
 
-        Raises TableFormatError where two partitions share files, or a value is not of its column's type.
+        Args:
+            table: URI of the table, for messages.
+            columns: names of the partition columns, with the catalog's types. Without columns, all files in the table's
+                folder belong to it.
+            partitions: path of each partition's folder, relative to the table, and its values.
+
+        Raises:
+            TableFormatError: two partitions share files, or a value is not of its column's type.
         """
-        typed = tuple((name, _CATALOG_TYPES.get(type_.lower(), pa.string())) for name, type_ in columns)
-        found: dict[tuple[str, ...], Items] = {}
-        for path, values in partitions if typed else [("", ())]:
+        typed_columns = tuple((name, _CATALOG_TYPES.get(type_.lower(), pa.string())) for name, type_ in columns)
+        by_folder: dict[tuple[str, ...], Items] = {}
+        for path, values in partitions if typed_columns else [("", ())]:
             folders = tuple(folder for folder in path.split("/") if folder)
-            if folders in found:
+            if folders in by_folder:
                 raise TableFormatError(f"{table} has two partitions in one folder, {path!r}: their rows are one set")
-            found[folders] = tuple(
+            by_folder[folders] = tuple(
                 (name, _catalog_value(table, path, name, type_, value))
-                for (name, type_), value in zip(typed, values, strict=True)
+                for (name, type_), value in zip(typed_columns, values, strict=True)
             )
-        above = frozenset(folders[:length] for folders in found for length in range(len(folders)))
-        for folders in found.keys() & above:
+        above = frozenset(folders[:length] for folders in by_folder for length in range(len(folders)))
+        for folders in by_folder.keys() & above:
             where = f"the folder {'/'.join(folders)!r}" if folders else "its own folder"
             raise TableFormatError(
                 f"{table} has a partition in {where}, and another one inside of that, whose rows would be in both"
             )
-        return cls(typed, found, above)
+        return cls(typed_columns, by_folder, above)
 
     @property
     def types(self) -> Mapping[str, pa.DataType]:
         return dict(self.columns)
 
-    def leads(self, folders: Sequence[str]) -> bool:
-        """Whether a folder is one of them, leads to one, or lies in one."""
+    def may_contain_files(self, folders: Sequence[str]) -> bool:
+        """Return whether the path is above a partition's folder, is one, or lies in one."""
         return tuple(folders) in self.above or self._items(folders) is not None
 
-    def holds(self, folders: Sequence[str]) -> bool:
-        """Whether files there are rows of the table."""
+    def contains_files(self, folders: Sequence[str]) -> bool:
+        """Return whether the path is a partition's folder, or lies in one."""
         return self._items(folders) is not None
 
     def items(self, folders: Sequence[str]) -> Items:
         return self._items(folders) or ()
 
     def check(self, folders: Sequence[str]) -> None:
-        """Files lie at any depth of their partition's folder."""
+        """Accept every path: files may lie at any depth below a partition's folder."""
 
     def _items(self, folders: Sequence[str]) -> Items | None:
         for length in range(len(folders) + 1):
@@ -261,13 +264,13 @@ def catalog_partitioning(table: TableConfig, registered: Folders) -> CatalogPart
     return CatalogPartitioning.of(table_folder.uri, registered.columns, partitions)
 
 
-def texts(items: Items) -> tuple[tuple[str, str | None], ...]:
-    """The same pairs with the values as partition keys spell them."""
+def key_items(items: Items) -> tuple[tuple[str, str | None], ...]:
+    """Return the pairs with values as texts, as partition keys have them."""
     return tuple((name, None if value is None else str(value)) for name, value in items)
 
 
-def typed(value: Value) -> Constant:
-    """The value in its column's Arrow type."""
+def typed_constant(value: Value) -> Constant:
+    """Return the value in its column's Arrow type."""
     return constant(value, pa.string() if value is None else None)
 
 

@@ -1,4 +1,4 @@
-"""What planning reads of data files: footers and headers, of CSV and JSON files every value; and one schema for all."""
+"""The schema of a table of plain files, from footers, and from every value of CSV and JSON files."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ import pyarrow.parquet as pq
 
 from metastore_assets.errors import FatalFileError, FragmentError, TableFormatError
 from metastore_assets.formats.base import TypeReason
-from metastore_assets.formats.files.declared_types import DeclaredTypes, with_declared
+from metastore_assets.formats.files.declared_types import DeclaredTypes, apply_declared_types
 from metastore_assets.formats.files.listing import DataFile
 from metastore_assets.formats.files.text_reader import TextReader
-from metastore_assets.formats.files.union import plain_type, union_fields
+from metastore_assets.formats.files.union import canonical_type, union_fields
 from metastore_assets.formats.metadata_cache import MetadataCache, cache_key
 from metastore_assets.formats.readers.parquet import checked_rows, open_parquet
 from metastore_assets.formats.readers.reader import check_distinct, explained
@@ -30,33 +30,33 @@ from metastore_assets.tasks.isolation import TEXT_THREADS, IsolatedRunner
 from metastore_assets.tasks.runner import TaskRunner, with_arguments
 
 _REMOTE_THREADS = 32
-"""Footers read at a time from an object store: nearly all of it is waiting."""
+"""Concurrent reads of footers in an object store: nearly all of the time is waiting."""
 _LOCAL_THREADS = 2
-"""Footers read at a time from local disk: more threads would wait for each other."""
+"""Concurrent reads of footers on local disk: more threads wait for each other."""
 _SHARE = 256
-"""Files that a thread is given at a time, where each takes next to no time."""
+"""Files in one task of a thread, because one file takes little time."""
 
 
 @dataclass(frozen=True)
-class Described:
-    """What planning knows of a file."""
+class FileDescription:
+    """The result of reading one file for planning."""
 
     is_readable: bool
     row_count: int | None = None
-    """None where the file could not be read, or does not tell without being read as a whole."""
+    """None when the file could not be read, or has no row count outside of its rows."""
     reader: TextReader | None = None
-    """Of a CSV or JSON file."""
+    """The reader of a CSV or JSON file."""
     types: tuple[tuple[str, pa.DataType], ...] = ()
-    """Of a CSV or JSON file's columns: those of all files of the table."""
+    """Types of the columns of a CSV or JSON file, over all files of the table."""
     fatal: str | None = None
-    """That reading the file ended a process, and how: then it is not to be opened again."""
+    """Why reading the file ended a process. Such a file is not opened again."""
     schema: pa.Schema | None = None
-    """Of other files, as they say it themselves."""
+    """The schema in other files."""
 
     @classmethod
-    def unreadable(cls, error: FragmentError, **what: Any) -> Described:
-        """Of a file that could not be read."""
-        return cls(False, fatal=str(error) if isinstance(error, FatalFileError) else None, **what)
+    def unreadable(cls, error: FragmentError, **fields: Any) -> FileDescription:
+        """Describe a file that could not be read."""
+        return cls(False, fatal=str(error) if isinstance(error, FatalFileError) else None, **fields)
 
 
 def table_schema(
@@ -68,15 +68,25 @@ def table_schema(
     cache: MetadataCache,
     runner: TaskRunner | None,
     is_hidden: Callable[[str], bool] = lambda name: False,
-) -> tuple[list[Described], list[pa.Field], list[TypeReason], int]:
-    """What is known of each file, the columns of all, and why columns are of other types than some files alone say.
+) -> tuple[list[FileDescription], list[pa.Field], list[TypeReason], int]:
+    """Return the descriptions of all files and the schema of the table. Files that are not cached are read.
 
-    The last item is the size in bytes of the text files that had to be read.
+    Args:
+        location: the table's folder.
+        files: its data files.
+        reader_of: returns the reader of a CSV or JSON file, None for other kinds.
+        partition_columns: names of the partition columns.
+        declared: types that the configuration declares.
+        cache: descriptions of files that were read before.
+        runner: reads CSV and JSON files; None for a child process.
+        is_hidden: whether values of a column are hidden. They are not stored in the cache.
 
-    Files that nothing is known of are read; text by `runner`, or else by a child process. What is learnt of text holds
-    no value of hidden columns, given by name.
+    Returns:
+        Descriptions in the order of the files; the columns of all files; why columns are not of narrower types; and the
+        bytes of the CSV and JSON files that were read.
 
-    Raises TableFormatError when no file can be read, or two cannot be of one table.
+    Raises:
+        TableFormatError: no file can be read, or the files have no common schema.
     """
     readers = [reader_of(file) for file in files]
     outcomes, bytes_read = _describe_all(location, files, readers, cache, runner, is_hidden)
@@ -86,7 +96,7 @@ def table_schema(
         raise with_redacted_message(TableFormatError(f"{what}: {outcomes[0]}"), what, outcomes[0]) from outcomes[0]
     if readers[0] is not None:
         return *_text_schema(location, files, readers, outcomes, readable, partition_columns), bytes_read
-    # Files of one schema mostly have it as one object, and to compare schemas takes longer than to recall them.
+    # Equal schemas are mostly one object. Comparing identities first is faster than comparing schemas.
     objects: dict[int, int] = {}
     for place in readable:
         objects.setdefault(id(outcomes[place][1]), place)
@@ -98,20 +108,22 @@ def table_schema(
         [
             (
                 location.full_path(files[place].stored.path),
-                [field.with_type(with_declared(field.name, field.type, declared)) for field in schema],
+                [field.with_type(apply_declared_types(field.name, field.type, declared)) for field in schema],
             )
             for schema, place in schemas.items()
         ],
     )
     described = [
-        Described.unreadable(found) if isinstance(found, FragmentError) else Described(True, found[0], schema=found[1])
-        for found in outcomes
+        FileDescription.unreadable(outcome)
+        if isinstance(outcome, FragmentError)
+        else FileDescription(True, outcome[0], schema=outcome[1])
+        for outcome in outcomes
     ]
     return described, fields, reasons, bytes_read
 
 
 def open_text(location: Location, file: DataFile) -> Stream:
-    """The content of a CSV or JSON file from its beginning, decompressed."""
+    """Open the decompressed content of a CSV or JSON file."""
     source = location.open_stored(file.stored)
     try:
         return open_decompressed(source, location.full_path(file.stored.path))
@@ -127,27 +139,27 @@ def _text_schema(
     summaries: Sequence[Any],
     readable: Sequence[int],
     partition_columns: Sequence[str],
-) -> tuple[list[Described], list[pa.Field], list[TypeReason]]:
+) -> tuple[list[FileDescription], list[pa.Field], list[TypeReason]]:
     inputs = [(location.full_path(files[place].stored.path), readers[place], summaries[place]) for place in readable]
     first = readers[0]
     assert first is not None
     planned, fields, reasons = first.plan(location.uri, inputs)
     types = tuple((field.name, field.type) for field in fields)
     if files[0].kind == "csv":
-        # Read as the texts that folders' names are: 01 stays 01.
+        # Partition values in folders are texts, so that a partition column in files is read as text: 01 stays 01.
         types = tuple((name, pa.string() if name in partition_columns else type_) for name, type_ in types)
     plans = dict(zip(readable, planned, strict=True))
     described = [
-        Described(True, plans[place].row_count, plans[place].reader, types)
+        FileDescription(True, plans[place].row_count, plans[place].reader, types)
         if place in plans
-        else Described.unreadable(summary, reader=readers[place], types=types)
+        else FileDescription.unreadable(summary, reader=readers[place], types=types)
         for place, summary in enumerate(summaries)
     ]
     return described, fields, reasons
 
 
 def file_identity(location: Location, file: DataFile) -> list[Any]:
-    """What tells the content of a file from any other."""
+    """Return JSON values that identify the content of a file."""
     return [location.uri, *file.stored, file.kind]
 
 
@@ -159,24 +171,23 @@ def _describe_all(
     runner: TaskRunner | None,
     is_hidden: Callable[[str], bool],
 ) -> tuple[list[Any], int]:
-    """What is known of each file, or the FragmentError that tells why nothing is. Only new files are read.
-
-    The second item is the size in bytes of the text files that were read.
-    """
+    """Return a summary, (row count, schema) or FragmentError for each file, and the bytes of text that was read."""
     keys = [
         cache_key("file" if reader is None else "text", *file_identity(location, file), repr(reader))
         for file, reader in zip(files, readers, strict=True)
     ]
     result: list[Any] = [
-        cache.get(key, partial(_typed, cache) if reader is None else partial(_quiet, reader, is_hidden))
+        cache.get(
+            key, partial(_decode_description, cache) if reader is None else partial(_decode_summary, reader, is_hidden)
+        )
         for key, reader in zip(keys, readers, strict=True)
     ]
-    for place, (reader, known) in enumerate(zip(readers, result, strict=True)):
-        if reader is not None and known is not None:
-            result[place], was_quiet = known
-            if not was_quiet:
+    for place, (reader, cached) in enumerate(zip(readers, result, strict=True)):
+        if reader is not None and cached is not None:
+            result[place], was_redacted = cached
+            if not was_redacted:
                 cache.put(keys[place], reader.encode(result[place]))
-    new = [place for place, found in enumerate(result) if found is None]
+    new = [place for place, cached in enumerate(result) if cached is None]
     tasks = [(files[place], readers[place]) for place in new]
     paths = [location.full_path(files[place].stored.path) for place in new]
     if files[0].is_text:
@@ -184,7 +195,7 @@ def _describe_all(
     else:
         runner = IsolatedRunner(_LOCAL_THREADS, _SHARE) if location.is_local else IsolatedRunner(_REMOTE_THREADS)
     sizes = [float(files[place].stored.size) for place in new]
-    outcomes = runner.outcomes(with_arguments(partial(describe, location)), tasks, paths=paths, costs=sizes)
+    outcomes = runner.outcomes(with_arguments(partial(describe_file, location)), tasks, paths=paths, costs=sizes)
     for place, outcome in zip(new, outcomes, strict=True):
         if isinstance(outcome, Exception) and not isinstance(outcome, FragmentError):
             raise outcome
@@ -193,8 +204,10 @@ def _describe_all(
             result[place] = outcome
         elif reader is not None:
             result[place] = outcome = reader.without_values(outcome, is_hidden)
-            if len(told := reader.encode(outcome)) <= max(_LEAST_KEPT, files[place].stored.size // _KEPT_PART):
-                cache.put(keys[place], told, shared=True)
+            if len(encoded := reader.encode(outcome)) <= max(
+                _ALWAYS_CACHED_BYTES, files[place].stored.size // _CACHED_FRACTION
+            ):
+                cache.put(keys[place], encoded, shared=True)
         else:
             rows, schema = outcome
             result[place] = rows, _schema(schema)
@@ -204,23 +217,23 @@ def _describe_all(
     return result, int(sum(sizes)) if files[0].is_text else 0
 
 
-def _quiet(reader: TextReader, is_hidden: Callable[[str], bool], data: bytes) -> tuple[Any, bool]:
+def _decode_summary(reader: TextReader, is_hidden: Callable[[str], bool], data: bytes) -> tuple[Any, bool]:
     """Return a summary without values of hidden columns, and whether it had none before.
 
-    It may have been learnt while the column was shown, or by others in this process who show it.
+    It has values if it was cached before the column was hidden, or by another table of this process.
     """
-    found = reader.decode(data)
-    quiet = reader.without_values(found, is_hidden)
-    return quiet, quiet is found
+    summary = reader.decode(data)
+    without_hidden = reader.without_values(summary, is_hidden)
+    return without_hidden, without_hidden is summary
 
 
-_LEAST_KEPT = 256 << 10
-_KEPT_PART = 8
-"""What is told of text is kept when it is no more than so many bytes, or than such a part of the file."""
+_ALWAYS_CACHED_BYTES = 256 << 10
+_CACHED_FRACTION = 8
+"""A summary is cached when it has at most this many bytes, or is at most this fraction of the file."""
 
 
-def _typed(cache: MetadataCache, data: bytes) -> tuple[int | None, pa.Schema]:
-    """The number of rows of a file, and its schema, which few others do not share."""
+def _decode_description(cache: MetadataCache, data: bytes) -> tuple[int | None, pa.Schema]:
+    """Return the row count and the schema of a file. Schemas are cached separately, because files share them."""
     rows, digest = json.loads(data)
     schema = cache.get(cache_key("schema", digest), _schema)
     if schema is None:
@@ -233,56 +246,56 @@ def _schema(data: bytes) -> pa.Schema:
     return pa.ipc.read_schema(pa.py_buffer(data))
 
 
-def describe(location: Location, file: DataFile, reader: TextReader | None) -> Any:
-    """A text file's summary; of others the row count and the schema in plain types, as bytes. Raises
-    FragmentError.
+def describe_file(location: Location, file: DataFile, reader: TextReader | None) -> Any:
+    """Read a file in this process. Raises FragmentError.
 
-    Reads the file in the process that calls it.
+    Returns:
+        The summary of a CSV or JSON file; of other files the row count, and the serialized schema in canonical types.
     """
     stored = file.stored
     with explained(location.full_path(stored.path)):
         if reader is not None:
-            found: Any = reader.summarize(lambda: open_text(location, file))
+            description: Any = reader.summarize(lambda: open_text(location, file))
         else:
             with location.open_listed(stored) as source:
-                found = _DESCRIBE[file.kind](source)
+                description = _DESCRIBE[file.kind](source)
         location.check(stored)
-    return found
+    return description
 
 
-_KNOWN: dict[tuple[str, bytes | None], bytes] = {}
-"""Schemas in plain types by what Parquet footers say: a table has many files, few schemas, and these cost most."""
-_MOST_KNOWN = 4096
+_SCHEMAS: dict[tuple[str, bytes | None], bytes] = {}
+"""Serialized schemas by the schema text of Parquet footers. Converting a schema costs more than reading a footer."""
+_MAX_SCHEMAS = 4096
 _ARROW_SCHEMA = b"ARROW:schema"
 _DELETE_TYPE = "delete-type"
-"""What Iceberg's writers say in the footers of delete files only."""
+"""Key in the footers of Iceberg's delete files."""
 _DELETE_POSITION = b"2147483545"
-"""Of the column of positions in delete files; Iceberg gives this number to no other column."""
+"""Field id of the position column in Iceberg's delete files. No other column has it."""
 
 
 def _describe_parquet(source: pa.NativeFile) -> tuple[int, bytes]:
     metadata = _parquet_metadata(source)
-    # All of the schema as text. Arrow's own comparison takes struct columns of any names for equal.
+    # The key is the schema as text, because Arrow's comparison ignores the names of struct columns.
     text = repr(metadata.schema).partition("\n")[2]
     pairs = metadata.metadata or {}
     _check_no_deletes(_DELETE_TYPE.encode() in pairs)
     key = text, pairs.get(_ARROW_SCHEMA)
-    plain = _KNOWN.get(key)
+    plain = _SCHEMAS.get(key)
     if plain is None:
         plain = _plain_schema(open_parquet(source, metadata).schema_arrow)
-        if len(_KNOWN) >= _MOST_KNOWN:
-            _KNOWN.clear()
-        _KNOWN[key] = plain
+        if len(_SCHEMAS) >= _MAX_SCHEMAS:
+            _SCHEMAS.clear()
+        _SCHEMAS[key] = plain
     return checked_rows(metadata), plain
 
 
 def _parquet_metadata(source: pa.NativeFile) -> pq.FileMetaData:
-    # Does what read_metadata does without what else an opened file is made ready for.
+    # This is what read_metadata does, without preparing reads of rows.
     reader = pq.ParquetReader()
     try:
         reader.open(source)
     except OSError:
-        # There are odd footers that can be read all the same.
+        # Some unusual footers can be read only this way.
         return open_parquet(source).metadata
     return reader.metadata
 
@@ -317,6 +330,6 @@ def _plain_schema(fields: Sequence[pa.Field]) -> bytes:
     """As bytes, for they are many and few are different: those are quickly sent, compared and known again."""
     check_types(fields)
     _check_no_deletes(any((field.metadata or {}).get(PARQUET_FIELD_ID) == _DELETE_POSITION for field in fields))
-    schema = pa.schema([pa.field(field.name, plain_type(field.type)) for field in fields])
+    schema = pa.schema([pa.field(field.name, canonical_type(field.type)) for field in fields])
     check_distinct(schema.names)
     return bytes(schema.serialize().to_pybytes())

@@ -1,4 +1,4 @@
-"""One file of a table in folders, ready to be opened in any process."""
+"""The source of a fragment that is one plain file."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from metastore_assets.errors import FatalFileError, FragmentError
-from metastore_assets.formats.files.declared_types import converted
+from metastore_assets.formats.files.declared_types import cast_losslessly
 from metastore_assets.formats.files.listing import DataFile
-from metastore_assets.formats.files.partitioning import typed
-from metastore_assets.formats.files.schemas import describe, open_text
+from metastore_assets.formats.files.partitioning import typed_constant
+from metastore_assets.formats.files.schemas import describe_file, open_text
 from metastore_assets.formats.files.text_reader import TextReader
 from metastore_assets.formats.readers.columns import open_columns
 from metastore_assets.formats.readers.reader import FileColumns, FileFragmentReader, explained
@@ -22,26 +22,26 @@ from metastore_assets.storage.location import Location
 
 @dataclass(frozen=True)
 class FilesFragmentSource:
-    """One data file as the listing showed it."""
+    """A data file in the version that was listed."""
 
     location: Location
     file: DataFile
     reader: TextReader | None
-    """Of a CSV or JSON file."""
+    """The reader of a CSV or JSON file."""
     types: tuple[tuple[str, pa.DataType], ...]
-    """Of a CSV or JSON file's columns, by name."""
+    """Types of a CSV or JSON file's columns, by name."""
     is_readable: bool
-    """Whether it could be read when the table was planned: else the schema knows nothing of it."""
+    """Whether planning could read it. If not, the schema does not include its columns."""
     fatal: str | None = None
-    """That reading it ended a process, and how."""
+    """Why reading it ended a process."""
 
     def open(self) -> FileFragmentReader:
-        """Open the file. Raises FragmentError, with `missing` when it is gone or has been overwritten since."""
+        """Open the file. Raises FragmentError, with `missing=True` when it was removed or overwritten."""
         path = self.location.full_path(self.file.stored.path)
         if self.fatal is not None:
             raise FatalFileError(self.fatal, path=path)
         if not self.is_readable:
-            describe(self.location, self.file, self.reader)
+            describe_file(self.location, self.file, self.reader)
             raise FragmentError(f"{path} could not be read when the table was planned", path=path, missing=True)
         with explained(path), ExitStack() as stack:
             columns = self._columns()
@@ -49,8 +49,8 @@ class FilesFragmentSource:
             reader = FileFragmentReader(
                 columns,
                 path=path,
-                matcher=FieldMatcher(convert=converted),
-                constants={name: typed(value) for name, value in self.file.partition},
+                matcher=FieldMatcher(convert=cast_losslessly),
+                constants={name: typed_constant(value) for name, value in self.file.partition},
                 verify=lambda: self.location.check(self.file.stored),
             )
             stack.pop_all()

@@ -1,4 +1,4 @@
-"""Folders that Spark's streaming wrote: a log of batches in them says which files were committed."""
+"""The output of Spark's structured streaming: a log in the folder says which files were committed."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def committed_paths(location: Location, location_policy: LocationPolicy) -> list
 
     Raises:
         TableNotFoundError: no batch was committed yet.
-        TableFormatError: the log is damaged or incomplete.
+        TableFormatError: the log is corrupt or incomplete.
         OSError: the log cannot be read.
     """
     names = [name for name in location.names(LOG) if not name.startswith(".")]
@@ -59,7 +59,7 @@ def committed_paths(location: Location, location_policy: LocationPolicy) -> list
 
 
 def _actions(location: Location, path: str) -> Iterator[tuple[str, bool]]:
-    """(recorded URI, whether it is added rather than deleted) of each file in a batch."""
+    """Yield the recorded URI of each file in a batch, and whether it is added."""
     with metadata_errors(location.full_path(path)):
         version, *lines = location.read(path).decode().splitlines()
         if version.strip() != _VERSION:
@@ -73,7 +73,7 @@ def _actions(location: Location, path: str) -> Iterator[tuple[str, bool]]:
 
 
 def _relative(location: Location, location_policy: LocationPolicy, recorded: str) -> str:
-    """The path below the folder. Of a folder that was moved, partitions and name are all that is the same."""
+    """Return the path below the folder. After the folder was moved, only partition folders and names still match."""
     try:
         found, path = location_policy.resolve(recorded)
     except TableFormatError:

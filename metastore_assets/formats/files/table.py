@@ -32,7 +32,7 @@ from metastore_assets.formats.files.partitioning import (
     Partitioning,
     TemplatePartitioning,
     catalog_partitioning,
-    texts,
+    key_items,
 )
 from metastore_assets.formats.files.streaming_sink import SINK
 from metastore_assets.formats.files.unsupported_formats import UNSUPPORTED_FORMATS
@@ -43,10 +43,10 @@ from metastore_assets.storage.location_policy import LocationPolicy, table_locat
 
 if TYPE_CHECKING:
     from metastore_assets.formats.files.declared_types import DeclaredTypes
-    from metastore_assets.formats.files.schemas import Described
+    from metastore_assets.formats.files.schemas import FileDescription
     from metastore_assets.formats.files.text_reader import TextReader
 
-# What reads files is imported where they are read: whoever looks for commits only lists them.
+# Modules that read files are imported where files are read, because sensors only list them.
 
 _TEMPLATE = "template"
 _KIND = "kind"
@@ -80,38 +80,38 @@ class FilesFormat(TableFormat):
         self._filter = PartitionFilter.of(table.partitions)
 
     def snapshot_id(self) -> str:
-        """A digest of the fragments' ids, from one listing."""
+        """Return a digest of the fragment ids. It lists the files once."""
         self._listing = None
         listed = self._list()
-        files = self._files(listed, anew=False)
+        files = self._files(listed, refresh_cache=False)
         ids = [self._fragment_id(file) for file in files]
         self._listing = files, listed[1], ids
         return self._snapshot_id(ids)
 
     def current(self) -> SnapshotReference:
-        """The digest: files have no commits that would have a time. A snapshot taken next is of the same listing."""
+        """Return the digest without a time. The next `snapshot()` uses the same listing."""
         return SnapshotReference(self.snapshot_id(), None)
 
     def history_change(self, former: SnapshotReference, now: SnapshotReference) -> HistoryChange:
-        """Nothing: files tell no history."""
+        """Return None, because files have no history."""
         return None
 
     def snapshot(self) -> Snapshot:
-        """The files there are now. Reads the footer or header of each new file, and new CSV and JSON files as a whole.
+        """Return the current files. It reads the footers of new files, and new CSV and JSON files completely.
 
-        A file that cannot be read is a fragment like the others as long as another file tells the schema.
+        A file that cannot be read is a fragment too, if another file has the schema.
         """
         from metastore_assets.formats.files.bounds import check_integers
-        from metastore_assets.formats.files.declared_types import check_declared
+        from metastore_assets.formats.files.declared_types import check_declared_columns
         from metastore_assets.formats.files.schemas import table_schema
 
         if self._listing is None:
-            files = self._files(self._list(), anew=True)
+            files = self._files(self._list(), refresh_cache=True)
             ids = [self._fragment_id(file) for file in files]
         else:
-            (files, neighbours, ids), self._listing = self._listing, None
-            with self._told():
-                neighbours.check(anew=True)
+            (files, overlapping, ids), self._listing = self._listing, None
+            with self._listing_errors():
+                overlapping.check(refresh_cache=True)
         columns = partition_columns(self._partitioning, files)
         described, fields, reasons, bytes_read = table_schema(
             self._location,
@@ -129,11 +129,11 @@ class FilesFormat(TableFormat):
             + [pa.field(name, types.get(name, pa.string())) for name in columns]
         )
         check_integers(self._location, files, described, schema, reasons, self._cache)
-        check_declared(self._table.name, self._declared_types, schema, columns)
+        check_declared_columns(self._table.name, self._declared_types, schema, columns)
         keys = _partition_keys(files, columns)
         fragments = [
-            self._fragment(id_, file, found, keys[file.partition])
-            for id_, file, found in zip(ids, files, described, strict=True)
+            self._fragment(id_, file, description, keys[file.partition])
+            for id_, file, description in zip(ids, files, described, strict=True)
         ]
         return Snapshot(
             format="files",
@@ -147,11 +147,11 @@ class FilesFormat(TableFormat):
         )
 
     def partition_columns(self) -> tuple[str, ...]:
-        """By one listing."""
-        return partition_columns(self._partitioning, self._files(self._list(), anew=False))
+        """Return the partition columns. It lists the files once."""
+        return partition_columns(self._partitioning, self._files(self._list(), refresh_cache=False))
 
     def bounds(self, snapshot: Snapshot, column: str) -> pa.Table:
-        """What the folders' names and the footers of Parquet and ORC files say. Reads one footer per fragment."""
+        """Return bounds from folder names and from the footers of Parquet and ORC files, one read per fragment."""
         from metastore_assets.formats.files.bounds import file_bounds
 
         return bounds_table(snapshot, column, file_bounds(snapshot, column))
@@ -162,7 +162,7 @@ class FilesFormat(TableFormat):
             raise SnapshotNotFoundError(
                 f"{location.uri} has no state {self._table.at!r}: plain files have no history; leave out `at`"
             )
-        with self._told():
+        with self._listing_errors():
             return list_files(
                 location,
                 LocationPolicy.of(self._table, location),
@@ -172,16 +172,16 @@ class FilesFormat(TableFormat):
             )
 
     def _listing_filter(self) -> BoundPartitionFilter | None:
-        """Which folders are listed, before it is known which partition columns there are; None where all are."""
+        """Return the folders to list, before the partition columns are known; None for all."""
         if not self._filter.excludes_partitions:
             return None
         if self._partitioning.types:
             return None if self._filter.unknown(self._partitioning.types) else self._bound(self._partitioning.types)
-        # Folders of other names than the filter spells are listed: there may be the exact name further down.
+        # Folders without the columns of the filter are listed, because the columns may follow further down.
         return self._bound(dict.fromkeys(self._filter.columns, pa.string()))
 
     def _bind(self, columns: Sequence[str]) -> BoundPartitionFilter:
-        """Which partitions are meant. Raises TableFormatError where it names columns that there are not."""
+        """Return the selected partitions. Raises TableFormatError for a filter by columns that do not exist."""
         if unknown := self._filter.unknown(columns):
             raise TableFormatError(
                 f"{self._location.uri} has no partition column {unknown[0]!r}, by which it is filtered"
@@ -200,16 +200,16 @@ class FilesFormat(TableFormat):
                 "`day={day:date}/n={n:int}`"
             ) from None
 
-    def _files(self, listed: tuple[list[StoredFile], OverlappingTables], *, anew: bool) -> list[DataFile]:
-        """The data files of a listing; see `OverlappingTables.check` for `anew`."""
+    def _files(self, listed: tuple[list[StoredFile], OverlappingTables], *, refresh_cache: bool) -> list[DataFile]:
+        """Return the data files of a listing; see `OverlappingTables.check` for `refresh_cache`."""
         location = self._location
-        found, neighbours = listed
-        with self._told():
-            neighbours.check(anew=anew)
-            files = data_files(location, found, self._partitioning, self._bind, self._cache, self._kind)
+        stored_files, overlapping = listed
+        with self._listing_errors():
+            overlapping.check(refresh_cache=refresh_cache)
+            files = data_files(location, stored_files, self._partitioning, self._bind, self._cache, self._kind)
         if not files:
-            left = " in the partitions that are meant" if self._filter.excludes_partitions else ""
-            raise TableNotFoundError(f"{location.uri} holds no table: there are no data files{left}")
+            selection = " in the selected partitions" if self._filter.excludes_partitions else ""
+            raise TableNotFoundError(f"{location.uri} holds no table: there are no data files{selection}")
         kinds = {file.kind: file for file in files}
         if self._kind is not None and (others := kinds.keys() - {self._kind}):
             kind = min(others)
@@ -221,7 +221,7 @@ class FilesFormat(TableFormat):
         return files
 
     @contextmanager
-    def _told(self) -> Iterator[None]:
+    def _listing_errors(self) -> Iterator[None]:
         uri = self._location.uri
         try:
             yield
@@ -231,7 +231,7 @@ class FilesFormat(TableFormat):
             raise TableFormatError(f"{uri} cannot be listed: {error}") from error
 
     def _is_hidden(self, column: str) -> bool:
-        """Return whether values of a column of that name are hidden. One with a dot in it may have two paths."""
+        """Return whether values of a column are hidden. A column with a dot in its name may have two paths."""
         quoted = "`" + column.replace("`", "``") + "`"
         return any(self._table.policy(path).values == "hidden" for path in (column, quoted))
 
@@ -248,23 +248,23 @@ class FilesFormat(TableFormat):
 
     def _fragment_id(self, file: DataFile) -> str:
         stored = file.stored
-        # Folders say the values of columns by their names, which are in the path, or by their template.
-        by_place = [texts(file.partition)] if self._partitioning.types else []
+        # Names of Hive folders are in the path. With a template, the values depend on the template too.
+        template_values = [key_items(file.partition)] if self._partitioning.types else []
         reader = [file.kind, repr(self._reader(file))]
-        return _digest([stored.path, stored.size, stored.version, *reader, *by_place])
+        return _digest([stored.path, stored.size, stored.version, *reader, *template_values])
 
     def _snapshot_id(self, fragments: Sequence[str]) -> str:
-        # In other types the same rows have other statistics.
+        # The same rows have other statistics in other types.
         return _digest([*fragments, repr(self._declared_items)] if self._declared_types else fragments)
 
-    def _fragment(self, id_: str, file: DataFile, described: Described, key: str) -> Fragment:
+    def _fragment(self, id_: str, file: DataFile, description: FileDescription, key: str) -> Fragment:
         from metastore_assets.formats.files.source import FilesFragmentSource
 
         source = FilesFragmentSource(
-            self._location, file, described.reader, described.types, described.is_readable, described.fatal
+            self._location, file, description.reader, description.types, description.is_readable, description.fatal
         )
         path = self._location.full_path(file.stored.path)
-        return Fragment(id_, key, path, file.stored.size, described.row_count, source)
+        return Fragment(id_, key, path, file.stored.size, description.row_count, source)
 
 
 def _partitioning(table: TableConfig, context: OpenContext) -> Partitioning:
@@ -282,8 +282,8 @@ def _partitioning(table: TableConfig, context: OpenContext) -> Partitioning:
 def _partition_keys(files: Sequence[DataFile], columns: tuple[str, ...]) -> dict[Items, str]:
     keys = {}
     for partition in {file.partition for file in files}:
-        values = dict(texts(partition))
-        # A file further up than others says nothing of the deeper columns: they are in its rows, or null.
+        values = dict(key_items(partition))
+        # A file above the deepest folders has no value of the deeper columns here: they are in its rows, or null.
         keys[partition] = encode_partition_key([(name, values[name]) for name in columns if name in values])
     return keys
 

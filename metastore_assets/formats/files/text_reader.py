@@ -1,4 +1,4 @@
-"""Files whose values have no types of their own: what a reader of CSV or JSON lines answers."""
+"""The interface of readers of CSV and JSON lines files, whose values have no types."""
 
 from __future__ import annotations
 
@@ -12,47 +12,56 @@ from metastore_assets.formats.base import TypeReason
 from metastore_assets.storage.compression import Stream
 
 OpenStream = Callable[[], Stream]
-"""Opens a file's content, decompressed, from its beginning: it is read more than once."""
+"""Opens the decompressed content of a file. It is called for each pass."""
 
 
 class TextReader(Protocol):
-    """How the files of a table are read. A small picklable value."""
+    """A reader of files with the same options: a small value that can be pickled."""
 
     def __hash__(self) -> int: ...
 
     def summarize(self, open_stream: OpenStream) -> Any:
-        """Read a whole file and say what all its values have in common. Raises ArrowInvalid."""
+        """Read a file completely, and return a summary of the types of its values. Raises ArrowInvalid."""
 
     @staticmethod
     def encode(summary: Any, /) -> bytes:
-        """A summary as bytes."""
+        """Serialize a summary."""
 
     @staticmethod
     def decode(data: bytes, /) -> Any:
-        """What `encode` made. Raises ValueError, LookupError or TypeError for anything else."""
+        """Parse a serialized summary. Raises ValueError, LookupError or TypeError for invalid bytes."""
 
     @staticmethod
     def without_values(summary: Any, is_hidden: Callable[[str], bool], /) -> Any:
-        """Return a summary without any value of the hidden columns, given by name; the same object if it has none."""
+        """Return a summary without values of hidden columns; the same object if it has none."""
 
     @staticmethod
     def plan(
         table: str, files: Sequence[tuple[str, Any, Any]]
     ) -> tuple[list[PlannedFile], list[pa.Field], list[TypeReason]]:
-        """How to read each (path, reader, summary), the columns of all with types that fit every value, and why.
+        """Decide how the files of a table are read.
 
-        Raises TableFormatError where there is no such type.
+        Args:
+            table: URI of the table, for messages.
+            files: path, reader and summary of each file.
+
+        Returns:
+            How each file is read; the columns of all files, of types that fit every value; and why columns are not of
+            other types.
+
+        Raises:
+            TableFormatError: no type fits all values of a column.
         """
 
     def batches(
         self, open_stream: OpenStream, types: Mapping[str, pa.DataType]
     ) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
-        """The rows of a file, with those types by column name."""
+        """Return the schema and the rows of a file. `types` are the types of columns by name."""
 
 
 @dataclass(frozen=True)
 class PlannedFile:
-    """One file of a table, after all were looked at."""
+    """How one file of a table is read, decided from the summaries of all files."""
 
     row_count: int
     reader: TextReader

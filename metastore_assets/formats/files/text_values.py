@@ -1,4 +1,4 @@
-"""Values written as text: the one way in which they are read, whether a type is looked for or declared."""
+"""Parsing of values that are written as text, for inferred and declared types."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ FALSE = ["false", "False", "FALSE"]
 BLANKS = " \t"
 _TIME = r"^([01][0-9]|2[0-3]):[0-5][0-9](:[0-5][0-9](\.[0-9]{1,9})?)?$"
 _EXACT_DIGITS = {16: 3, 32: 7, 64: 15}
-"""By the width of a float, how many digits an integer may have that is certainly one."""
+"""By the width of a float, the digits of an integer that it certainly holds exactly."""
 _NOT_FINITE = r"(?i)^[+-]?(nan|inf|infinity)$"
 _ZERO = r"^[+-]?[0.]*([eE].*)?$"
 
 
 def parse(texts: pa.StringArray, type_: pa.DataType) -> pa.Array:
-    """The texts as values of the type; null is null. Blanks around a value count in texts and bytes only.
+    """Parse texts as values of a type. Nulls stay null; blanks around a value are ignored, except in texts and bytes.
 
-    A number has to be one of the type: an integer that a float cannot hold, more digits than a decimal has, and what
-    is too large or too small are none. Raises ArrowInvalid when a text is no value of the type.
+    Raises ArrowInvalid when a text is no value of the type: also integers that a float does not hold exactly, more
+    digits than a decimal has, and numbers that are too large or too small.
     """
     if pa.types.is_string(type_):
         return texts
@@ -45,10 +45,15 @@ def parse(texts: pa.StringArray, type_: pa.DataType) -> pa.Array:
     return cast_texts(texts, type_)
 
 
-def first_misfit(texts: pa.StringArray, fits: Callable[[pa.StringArray], bool]) -> int:
-    """The place of the first text that does not fit, where `fits` tells whether all of some do and one does not."""
+def first_mismatch(texts: pa.StringArray, fits: Callable[[pa.StringArray], bool]) -> int:
+    """Return the index of the first text that does not fit. At least one must not.
+
+    Args:
+        texts: the texts.
+        fits: returns whether all texts of a slice fit.
+    """
     start, end = 0, 1
-    # From the front in ever larger steps: Arrow takes long to say of many values that they do not fit.
+    # Slices of doubling size from the front, because Arrow is slow to refuse many values.
     while end < len(texts) and fits(texts.slice(start, end - start)):
         start, end = end, 2 * end
     end = min(end, len(texts))
@@ -62,7 +67,7 @@ def first_misfit(texts: pa.StringArray, fits: Callable[[pa.StringArray], bool]) 
 
 
 def matches(texts: pa.StringArray, pattern: str) -> pa.BooleanArray:
-    """Which of the texts a regular expression is found in."""
+    """Return for each text whether it contains a match of a regular expression."""
     return pc.match_substring_regex(texts, pattern)
 
 
@@ -73,14 +78,14 @@ def _booleans(texts: pa.StringArray) -> pa.BooleanArray:
 
 
 def _integers(texts: pa.StringArray, type_: pa.DataType) -> pa.Array:
-    # Arrow takes 0x10 for 16.
+    # Arrow parses 0x10 as 16.
     _require(pc.invert(matches(texts, "[xX]")), texts, type_)
     return pc.cast(_unsigned(texts), type_)
 
 
 def _floats(texts: pa.StringArray, type_: pa.DataType) -> pa.Array:
     values = pc.cast(texts, type_)
-    # 1e400 is not infinite, nan(1) no number, and 1e-400 not zero.
+    # Arrow parses 1e400 as infinity, nan(1) as NaN, and 1e-400 as zero: these are refused.
     is_finite, is_zero = pc.is_finite(values), pc.equal(values, pa.scalar(0, type_))
     if not pc.all(is_finite, min_count=0).as_py():
         _require(pc.or_(is_finite, matches(texts, _NOT_FINITE)), texts, type_)
@@ -92,7 +97,7 @@ def _floats(texts: pa.StringArray, type_: pa.DataType) -> pa.Array:
 
 
 def _are_exact(texts: pa.StringArray, values: pa.Array) -> pa.BooleanArray:
-    """Which of the texts are no integers that the float made of them differs from."""
+    """Return for each text whether it is no integer, or its float has the same value."""
     is_integer = matches(texts, r"^[+-]?[0-9]{1,18}$")
     zero = pa.scalar(0, values.type)
     integers = pc.cast(_unsigned(pc.if_else(is_integer, texts, "0")), pa.int64())
@@ -119,7 +124,7 @@ def _uuids(texts: pa.StringArray) -> pa.Array:
 
 
 def _unsigned(texts: pa.StringArray) -> pa.StringArray:
-    """Without the plus that Arrow knows before fractions only."""
+    """Remove a leading plus, which Arrow accepts before fractions only."""
     if not pc.any(pc.starts_with(texts, "+")).as_py():
         return texts
     return pc.replace_substring_regex(texts, r"^\+([0-9])", r"\1")

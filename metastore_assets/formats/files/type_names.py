@@ -1,4 +1,4 @@
-"""Names of column types in a configuration: as statistics print them, and as SQL engines call them."""
+"""Parsing of type names in a configuration: Arrow's names, and those of SQL engines."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ _TIME = re.compile(r"time(?:32|64)?\[(s|ms|us|ns)\]")
 _DIGITS = 38
 
 
-def type_named(name: object) -> pa.DataType:
-    """The type of that name, whatever its case; a time zone makes instants, in UTC.
+def parse_type_name(name: object) -> pa.DataType:
+    """Return the type of a name, without regard to case. Timestamps with any time zone are in UTC.
 
-    Raises ValueError that says which names there are.
+    Raises ValueError, whose message has the possible names.
     """
     text = re.sub(r"\s*([\[\](),])\s*", r"\1", " ".join(str(name).lower().split()))
     if text in _NAMES:

@@ -1,4 +1,4 @@
-"""One schema for files that were written with different ones: columns by name, types widened where nothing is lost."""
+"""The union of several schemas: columns by name, types widened without loss."""
 
 from __future__ import annotations
 
@@ -17,29 +17,34 @@ _UNITS = ("s", "ms", "us", "ns")
 def union_fields(
     table: str, schemas: Iterable[tuple[str, Sequence[pa.Field]]]
 ) -> tuple[list[pa.Field], list[TypeReason]]:
-    """The columns of all (file, fields), in the order in which they first occur, every one nullable; and what widened
-    their types.
+    """Return the columns of all schemas, nullable and in the order of first occurrence, and why types were widened.
 
-    Raises TableFormatError naming both files and types where no type holds the values of both without loss.
+    Args:
+        table: URI of the table, for messages.
+        schemas: path and fields of each file.
+
+    Raises:
+        TableFormatError: no type holds the values of two files without loss. The message has both.
     """
-    found: dict[str, dict[pa.DataType, str]] = {}
+    origins_by_name: dict[str, dict[pa.DataType, str]] = {}
     for path, fields in schemas:
         for field in fields:
-            found.setdefault(field.name, {}).setdefault(field.type, path)
+            origins_by_name.setdefault(field.name, {}).setdefault(field.type, path)
     united = []
     reasons: list[TypeReason] = []
-    for name, origins in found.items():
+    for name, origins in origins_by_name.items():
         wide = _union(table, name, origins)
         united.append(pa.field(name, wide))
         for type_ in origins:
-            # The first other type that is not held by this one.
+            # The reason is the first type that this one does not hold.
             others = (other for other in origins if _wider_column(type_, other) != type_)
             reasons += [TypeReason(name, type_, f"{other} in {origins[other]}") for other in islice(others, 1)]
     return united, reasons
 
 
 def _union(table: str, name: str, origins: Mapping[pa.DataType, str]) -> pa.DataType:
-    # Floats first: they hold signed and unsigned integers, which by themselves make a decimal that floats do not hold.
+    # Floats come first: they hold signed and unsigned integers. The union of these alone is a decimal, which floats
+    # do not hold.
     ordered = sorted(origins, key=lambda type_: not pa.types.is_floating(type_))
     wide, origin = ordered[0], origins[ordered[0]]
     for type_ in ordered[1:]:
@@ -54,9 +59,9 @@ def _union(table: str, name: str, origins: Mapping[pa.DataType, str]) -> pa.Data
 
 
 def _wider_column(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
-    """As `wider_type`, but that doubles hold 64-bit integers: one that they do not hold shows when it is read.
+    """Return `wider_type`, except that doubles hold 64-bit integers: those beyond 2^53 are refused when they are read.
 
-    pandas makes floats of a column of integers as soon as there is a null in it.
+    pandas writes a column of integers as floats when it has nulls.
     """
     if {pa.types.is_integer(left), pa.types.is_integer(right)} == {True, False}:
         other = right if pa.types.is_integer(left) else left
@@ -65,14 +70,14 @@ def _wider_column(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
     return wider_type(left, right)
 
 
-def plain_type(type_: pa.DataType) -> pa.DataType:
-    """The type that readers hand out: no dictionaries, views, large offsets, extensions but UUID, nested NOT NULL."""
+def canonical_type(type_: pa.DataType) -> pa.DataType:
+    """Return the type that readers give a column: no dictionaries, views, large offsets, or extensions except UUID."""
     if type_ == pa.bool8():
         return pa.bool_()
     if isinstance(type_, pa.BaseExtensionType):
-        return type_ if type_ == pa.uuid() else plain_type(type_.storage_type)
+        return type_ if type_ == pa.uuid() else canonical_type(type_.storage_type)
     if pa.types.is_dictionary(type_):
-        return plain_type(type_.value_type)
+        return canonical_type(type_.value_type)
     if pa.types.is_large_string(type_) or pa.types.is_string_view(type_):
         return pa.string()
     if pa.types.is_large_binary(type_) or pa.types.is_binary_view(type_):
@@ -80,16 +85,16 @@ def plain_type(type_: pa.DataType) -> pa.DataType:
     if pa.types.is_decimal(type_) and type_.bit_width < 128:
         return pa.decimal128(type_.precision, type_.scale)
     if pa.types.is_struct(type_):
-        return pa.struct([pa.field(field.name, plain_type(field.type)) for field in type_])
+        return pa.struct([pa.field(field.name, canonical_type(field.type)) for field in type_])
     if pa.types.is_map(type_):
-        return pa.map_(plain_type(type_.key_type), plain_type(type_.item_type))
+        return pa.map_(canonical_type(type_.key_type), canonical_type(type_.item_type))
     if pa.types.is_nested(type_) and type_.num_fields == 1:
-        return pa.list_(pa.field("element", plain_type(type_.field(0).type)))
+        return pa.list_(pa.field("element", canonical_type(type_.field(0).type)))
     return type_
 
 
 def wider_type(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
-    """The narrowest plain type that holds all values of both, or None when there is none."""
+    """Return the narrowest canonical type that holds all values of two types; None if there is none."""
     if left == right or pa.types.is_null(right):
         return left
     if pa.types.is_null(left):
@@ -109,7 +114,7 @@ def _wider_number(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
     if pa.types.is_floating(left) and pa.types.is_integer(right):
         left, right = right, left
     if pa.types.is_integer(left) and pa.types.is_floating(right):
-        # Bits of the significand: what is exact in it.
+        # Bits of the significand: integers of so many bits are exact.
         needed = left.bit_width - pa.types.is_signed_integer(left)
         exact = [(pa.float16(), 11), (pa.float32(), 24), (pa.float64(), 53)]
         return next((type_ for type_, bits in exact if bits >= needed and type_.bit_width >= right.bit_width), None)
@@ -139,7 +144,7 @@ def _wider_decimal(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
 
 
 def _decimal_shape(type_: pa.DataType) -> tuple[int, int] | None:
-    """Digits before and after the point."""
+    """Return the digits before and after the decimal point."""
     if pa.types.is_decimal(type_):
         return type_.precision - type_.scale, type_.scale
     if pa.types.is_integer(type_):

@@ -1,4 +1,4 @@
-"""Table formats that are recognised, by their metadata or by the names of their files, and not supported."""
+"""Formats that are recognised by metadata or file names, and not supported."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _PAIMON_BUCKET = re.compile(r"bucket-([0-9]+|postpone)")
 _PAIMON_FILE = re.compile(rf"(data|changelog)-{_UUID}-[0-9]+\.[a-z0-9.]+")
 _PAIMON_SCHEMA = re.compile(r"schema-[0-9]+")
 _ACID_FOLDER = re.compile(r"((delete_)?delta_[0-9]{7,}_[0-9]{7,}(_[0-9]{4,})?|base_[0-9]{7,})(_v[0-9]+)?")
-"""As Hive names what its transactions wrote: numbers of seven digits, or of more from ten million on."""
+"""Folders of Hive transactions: numbers of at least seven digits."""
 _ACID_PADDED = re.compile(r"((delete_)?delta_0[0-9]{6}_[0-9]{7}(_[0-9]{4,})?|base_0[0-9]{6})(_v[0-9]+)?")
-"""With a zero in front, which no date has."""
+"""The same with a leading zero, which no date has."""
 _ACID_FILE = re.compile(r"bucket_[0-9]{5,}(_[0-9]+)?|[0-9]{6}_[0-9]+(\.[a-z0-9.]+)?")
 _SUFFIXES = {
     "arrow": "an Arrow IPC file",
@@ -65,7 +65,7 @@ UNSUPPORTED_FORMATS: Mapping[str, FormatDetector] = {
         unsupported=_PAIMON,
     ),
 }
-"""Marks of formats that metadata beside the files tell, by what people call the formats."""
+"""Detectors of formats with metadata files, by title."""
 
 
 def table_of_file(folder: str, name: str) -> tuple[str, str] | None:
@@ -87,7 +87,7 @@ def table_of_file(folder: str, name: str) -> tuple[str, str] | None:
 
 @lru_cache(maxsize=1024)
 def _kinds_of_folder(folder: str) -> tuple[bool, bool, bool]:
-    """Whether it or one above is named as a bucket of Paimon, for certain as one of Hive's transactions, or perhaps."""
+    """Return whether a folder in the path is a Paimon bucket, surely of a Hive transaction, or possibly of one."""
     parts = folder.split("/")
     patterns = (_PAIMON_BUCKET, _ACID_PADDED, _ACID_FOLDER)
     bucket, padded, numbered = (any(map(pattern.fullmatch, parts)) for pattern in patterns)
@@ -95,9 +95,9 @@ def _kinds_of_folder(folder: str) -> tuple[bool, bool, bool]:
 
 
 def kind_of_file(name: str) -> str | None:
-    """Return what a file is that its suffix tells and that is not supported, with its article; else None."""
+    """Return what a file is by its suffix, with an article, if that is not supported; else None."""
     return _SUFFIXES.get(name.rpartition(".")[2].lower())
 
 
 ADVICE = _EXPORT
-"""What to do with rows in files of other kinds."""
+"""What the user can do with rows in such files."""

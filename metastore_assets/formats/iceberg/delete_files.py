@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from metastore_assets.formats.deletion_vectors import checked, decode_vector, read_part
+from metastore_assets.formats.deletion_vectors import decode_vector, read_part, verify_checksum
 from metastore_assets.formats.iceberg.locations import plain_path
 from metastore_assets.formats.readers.columns import open_columns
 from metastore_assets.formats.readers.dictionaries import decoded
@@ -78,7 +78,7 @@ class PositionDeletes:
             raise ValueError(
                 f"the manifest says that it has {self.size} bytes, its own length at {self.offset} is {length}"
             )
-        return decode_vector(checked(stored[4:]), self.record_count, "manifest", row_count)
+        return decode_vector(verify_checksum(stored[4:]), self.record_count, "manifest", row_count)
 
 
 def aligned(columns: Sequence[Iterator[pa.Array]]) -> Iterator[tuple[pa.Array, ...]]:

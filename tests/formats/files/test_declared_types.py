@@ -24,8 +24,8 @@ from hypothesis import strategies as st
 from metastore_assets.config import TableConfig
 from metastore_assets.errors import ConfigError, FragmentError, TableFormatError
 from metastore_assets.formats import Snapshot, open_table_format
-from metastore_assets.formats.files.declared_types import converted
-from metastore_assets.formats.files.type_names import type_named
+from metastore_assets.formats.files.declared_types import cast_losslessly
+from metastore_assets.formats.files.type_names import parse_type_name
 from tests.formats.oracle import read_columns
 
 
@@ -63,7 +63,7 @@ _NAMES = [
 @pytest.mark.parametrize(("name", "type_"), _NAMES)
 def test_names_of_types(name: str, type_: pa.DataType) -> None:
     """As SQL has them, and as statistics print them."""
-    assert type_named(name) == type_
+    assert parse_type_name(name) == type_
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ def test_names_of_types(name: str, type_: pa.DataType) -> None:
 )
 def test_what_statistics_print_is_a_name(type_: pa.DataType) -> None:
     """So that it can be copied."""
-    assert type_named(str(type_)) == type_
+    assert parse_type_name(str(type_)) == type_
 
 
 @pytest.mark.parametrize(
@@ -158,7 +158,7 @@ def test_text_files_are_read_in_the_declared_type(
     (json_ / "a.json").write_text("".join(lines))
     for folder in (csv_, json_):
         snapshot = _snapshot(folder, {"a": name})
-        assert snapshot.schema.field("a").type == type_named(name)
+        assert snapshot.schema.field("a").type == parse_type_name(name)
         columns = read_columns(snapshot)
         assert columns["k"] == [*range(len(texts)), 9]
         if values is not None:
@@ -243,7 +243,7 @@ def test_typed_files_are_converted_without_loss(tmp_path: Path, array: pa.Array,
     """Values that are the same when they are turned back, and texts that are values."""
     pq.write_table(pa.table({"a": array}), tmp_path / "a.parquet")
     snapshot = _snapshot(tmp_path, {"a": name})
-    assert snapshot.schema == pa.schema([("a", type_named(name))])
+    assert snapshot.schema == pa.schema([("a", parse_type_name(name))])
     assert read_columns(snapshot)["a"] == values
 
 
@@ -372,7 +372,7 @@ def test_what_is_converted_can_be_turned_back(data: st.DataObject, stored: pa.Da
     values = data.draw(st.lists(st.none() | strategies[stored], max_size=4))
     array = pa.array(values, stored)
     try:
-        result = converted(array, wanted)
+        result = cast_losslessly(array, wanted)
     except pa.ArrowInvalid:
         return
     assert result.type == wanted

@@ -159,7 +159,7 @@ def test_a_filter_before_listing_leaves_what_one_afterwards_leaves(
         ]
         table = _table(Path(name), template, partitions=patterns)
         if not wanted:
-            with pytest.raises(TableNotFoundError, match="in the partitions that are meant"):
+            with pytest.raises(TableNotFoundError, match="no data files in the selected partitions"):
                 table.snapshot()
             return
         snapshot = table.snapshot()

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metastore_assets.formats.files.union import plain_type, wider_type
+from metastore_assets.formats.files.union import canonical_type, wider_type
 from metastore_assets.formats.schema_casting import FieldMatcher, cast_to_schema
 
 _INTEGERS = [pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64()]
@@ -62,7 +62,7 @@ def test_a_union_is_symmetric_and_absorbs(left: pa.DataType, right: pa.DataType)
         assert _sorted(union) == _sorted(swapped)
         assert wider_type(union, left) == union
         assert wider_type(union, right) == union
-        assert plain_type(union) == union
+        assert canonical_type(union) == union
 
 
 def _sorted(type_: pa.DataType) -> Any:

@@ -26,7 +26,7 @@ from metastore_assets.formats.files.csv.texts import (
 )
 from metastore_assets.formats.files.csv.types import preferred
 from metastore_assets.formats.files.text_reader import OpenStream, PlannedFile
-from metastore_assets.formats.files.text_values import first_misfit, parse
+from metastore_assets.formats.files.text_values import first_mismatch, parse
 from metastore_assets.formats.readers.reader import check_distinct
 from metastore_assets.startup import pc
 from metastore_assets.storage.corrupt_input import InvalidContentError
@@ -215,7 +215,7 @@ def _parsed(texts: pa.StringArray, field: pa.Field, block: Block, first: int, op
     try:
         return parse(texts, field.type)
     except pa.ArrowInvalid:
-        place = first_misfit(texts, lambda part: _is_parsed(part, field.type))
+        place = first_mismatch(texts, lambda part: _is_parsed(part, field.type))
         raise pa.ArrowInvalid(
             f"line {block.line_of(first + place)}: {texts[place].as_py()!r:.100} in the column {field.name!r} is no "
             f"{field.type}; set schema.{field.name} to another type, such as string"

@@ -9,7 +9,7 @@ from functools import partial
 import numpy as np
 import pyarrow as pa
 
-from metastore_assets.formats.files.text_values import BLANKS, first_misfit, matches, parse
+from metastore_assets.formats.files.text_values import BLANKS, first_mismatch, matches, parse
 from metastore_assets.startup import pc
 
 CANDIDATES: tuple[pa.DataType, ...] = (
@@ -95,7 +95,7 @@ def misfits(
         if not _LIKE[type_].match(first):
             found[type_] = 0
         elif not _fits(values.slice(0, _SOME), type_) or (len(values) > _SOME and not _fits(values, type_)):
-            found[type_] = first_misfit(values, partial(_fits, type_=type_))
+            found[type_] = first_mismatch(values, partial(_fits, type_=type_))
     if found and len(values) < len(texts):
         places = np.flatnonzero(pc.fill_null(is_value, False))
         return {type_: int(places[place]) for type_, place in found.items()}

@@ -10,8 +10,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from metastore_assets.formats.files.declared_types import converted
-from metastore_assets.formats.files.text_values import first_misfit
+from metastore_assets.formats.files.declared_types import cast_losslessly
+from metastore_assets.formats.files.text_values import first_mismatch
 from metastore_assets.formats.schema_casting import FieldMatcher, cast_to_schema
 
 _INTEGER = re.compile(r"-?[0-9]+")
@@ -44,7 +44,7 @@ LITERAL_DECODER = json.JSONDecoder(
     object_pairs_hook=distinct_keys, parse_float=Literal, parse_int=Literal, parse_constant=Literal
 )
 """Leaves numbers as Literals."""
-_PARSING = FieldMatcher(convert=converted)
+_PARSING = FieldMatcher(convert=cast_losslessly)
 """Makes values of the texts that `as_written` leaves."""
 
 
@@ -90,7 +90,7 @@ def typed(array: pa.StructArray, wanted: pa.StructType, lines: Sequence[int]) ->
     try:
         return cast_to_schema(array, wanted, _PARSING)
     except pa.ArrowInvalid:
-        place = first_misfit(array, lambda part: _are_typed(part, wanted))
+        place = first_mismatch(array, lambda part: _are_typed(part, wanted))
     try:
         return cast_to_schema(array.slice(place, 1), wanted, _PARSING)
     except pa.ArrowInvalid as error:
