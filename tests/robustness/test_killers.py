@@ -23,7 +23,7 @@ from metastore_assets.config import MetastoreConfig, TableConfig
 from metastore_assets.errors import FatalFileError, ProfileError, TableFormatError
 from metastore_assets.formats import open_table_format
 from metastore_assets.formats.base import FragmentReader, FragmentSource, Snapshot
-from metastore_assets.formats.files.union import plain_type
+from metastore_assets.formats.files.union import canonical_type
 from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.fragments import FragmentProfiler, ProfileContext
 from metastore_assets.pipeline.refresh import plan_refresh
@@ -229,7 +229,7 @@ def test_a_checkpoint_whose_reader_dies(tmp_path: Path, place: str) -> None:
     (log / f"{0:020}.json").unlink()
     # Rows without any action make it long and change nothing.
     rows = pq.read_table(path)
-    rows = rows.cast(pa.schema([(field.name, plain_type(field.type)) for field in rows.schema]))
+    rows = rows.cast(pa.schema([(field.name, canonical_type(field.type)) for field in rows.schema]))
     pq.write_table(pa.concat_tables([_nulls(rows.schema, 3_000_000), rows]), path)
     with killed(), pytest.raises(TableFormatError, match=rf"reading {path} ended .*\(signal 9, killed\)"):
         snapshot_of(lake)
