@@ -28,9 +28,9 @@ from metastore_assets.store.segments import (
     SegmentKind,
     SegmentOutput,
     SegmentReader,
-    one_chunk,
     update_segments,
 )
+from metastore_assets.values.physical import one_chunk
 from metastore_assets.values.truncation import truncate_lower, truncate_upper
 from metastore_assets.values.types import TypeClass, class_named
 

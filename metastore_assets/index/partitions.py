@@ -33,9 +33,9 @@ from metastore_assets.store.segments import (
     SegmentKind,
     SegmentOutput,
     SegmentReader,
-    one_chunk,
     update_segments,
 )
+from metastore_assets.values.physical import one_chunk
 
 PARTITIONS = pa.schema([("_key", pa.string()), ("_row_count", pa.int64())])
 POSITION = pa.field("_partition", pa.int32())

@@ -36,9 +36,9 @@ from metastore_assets.store.segments import (
     SegmentKind,
     SegmentOutput,
     SegmentReader,
-    one_chunk,
     update_segments,
 )
+from metastore_assets.values.physical import one_chunk
 from metastore_assets.values.types import TypeClass
 
 _SLICE_SCHEMA = pa.schema(

@@ -48,6 +48,7 @@ from metastore_assets.statistics.histogram import Histogram
 from metastore_assets.storage.io_counters import count_io
 from metastore_assets.store.manifest import Version
 from metastore_assets.store.objects import ObjectStore
+from metastore_assets.values.physical import one_chunk
 
 if TYPE_CHECKING:
     from metastore_assets.index.value_filters import ValueFilterReader
@@ -517,7 +518,7 @@ def column_bounds(stored: IndexColumn, column: Column, rows: Int64Array) -> Colu
         nans = _count_bounds(stored.nan_count, np.maximum(rows - nulls.least, 0))
     else:
         nans = RowBounds(np.zeros_like(rows), np.zeros_like(rows))
-    return ColumnBounds(rows, nulls, nans, _one_array(stored.minimum), _one_array(stored.maximum))
+    return ColumnBounds(rows, nulls, nans, one_chunk(stored.minimum), one_chunk(stored.maximum))
 
 
 def unknown_bounds(column: Column, rows: Int64Array) -> ColumnBounds:
@@ -535,13 +536,3 @@ def _count_bounds(counts: pa.ChunkedArray, most: Int64Array) -> RowBounds:
     is_known = counts.is_valid().to_numpy()
     exact = counts.fill_null(0).to_numpy()
     return RowBounds(np.where(is_known, exact, 0), np.where(is_known, exact, most))
-
-
-def _one_array(column: pa.ChunkedArray) -> pa.Array:
-    if column.num_chunks == 1:
-        return column.chunk(0)
-    if isinstance(column.type, pa.BaseExtensionType):
-        stored = [chunk.storage for chunk in column.chunks]
-        values = pa.concat_arrays(stored) if stored else pa.nulls(0, column.type.storage_type)
-        return pa.ExtensionArray.from_storage(column.type, values)
-    return pa.concat_arrays(column.chunks) if column.num_chunks else pa.nulls(0, column.type)

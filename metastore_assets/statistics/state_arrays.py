@@ -9,13 +9,15 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from metastore_assets.values.physical import one_chunk
+
 ListParts = tuple[npt.NDArray[np.int32], npt.NDArray[Any]]
 """Offsets of lists, one more than there are lists, and the elements of all lists."""
 
 
 def split_lists(column: pa.ChunkedArray | pa.Array) -> ListParts:
     """Return the offsets and the elements of a column of lists; the first offset is 0."""
-    array = _one_chunk(column)
+    array = one_chunk(column)
     offsets = array.offsets.to_numpy()
     start, stop = (int(offsets[0]), int(offsets[-1])) if len(offsets) else (0, 0)
     return offsets - start, array.values.slice(start, stop - start).to_numpy()
@@ -35,11 +37,5 @@ def combine_to_one_chunk(table: pa.Table) -> pa.Table:
     """Return the table with one chunk per column, also if it has no rows."""
     if table.num_rows:
         return table.combine_chunks()
-    arrays = [_one_chunk(column) for column in table.columns]
+    arrays = [one_chunk(column) for column in table.columns]
     return pa.Table.from_arrays(arrays, schema=table.schema)
-
-
-def _one_chunk(column: pa.ChunkedArray | pa.Array) -> pa.Array:
-    if isinstance(column, pa.Array):
-        return column
-    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()

@@ -28,7 +28,7 @@ from metastore_assets.statistics.union import (
     unpack_values,
 )
 from metastore_assets.statistics.user_defined.results import build_result_columns, normalize_results, read_results
-from metastore_assets.values.physical import numbers, physical_series
+from metastore_assets.values.physical import numbers, one_chunk, physical_series
 from metastore_assets.values.types import class_named, type_class
 
 ValueCountRows = tuple[pa.Array, pa.Int64Array]
@@ -69,7 +69,7 @@ def normalize_statistics_table(table: pa.Table) -> pa.Table:
     union = union_type(class_named(name) for name in names)
     columns: dict[str, pa.Array] = {}
     for name, statistic in STATISTICS.items():
-        own, type_ = _one_chunk(table[name]), statistic_type(name, union)
+        own, type_ = one_chunk(table[name]), statistic_type(name, union)
         if statistic.kind in ("value", "percentiles"):
             own = cast_to_union(own, union)
         columns[name] = own if own.type == type_ else own.cast(type_)
@@ -105,7 +105,7 @@ def unpack_columns(table: pa.Table, names: Sequence[str]) -> dict[str, list[Any]
     """The values of some of the `STATISTICS` of a table, by name."""
     columns: dict[str, list[Any]] = {}
     for name in names:
-        column, kind = _one_chunk(table.column(name)), STATISTICS[name].kind
+        column, kind = one_chunk(table.column(name)), STATISTICS[name].kind
         if kind == "value":
             columns[name] = unpack_scalars(column)
         elif kind == "percentiles":
@@ -136,7 +136,7 @@ def parse_frequencies(table: pa.Table) -> Frequencies:
 
 def parse_value_counts(table: pa.Table) -> ValueCountRows:
     """Values and frequencies from rows of one column in frequencies.parquet."""
-    return unpack_values(_one_chunk(table.column("value"))), _one_chunk(table.column("frequency")).cast(pa.int64())
+    return unpack_values(one_chunk(table.column("value"))), one_chunk(table.column("frequency")).cast(pa.int64())
 
 
 def sum_value_counts(lists: Sequence[ValueCountRows]) -> Frequencies:
@@ -192,7 +192,7 @@ def parse_histograms(table: pa.Table) -> dict[str, Histogram]:
         if path not in lattices:
             raise CorruptionError(f"histogram column {path!r} has no metadata of its lattice")
         name, exponent, first, bins, capacity = lattices[path]
-        cls, held = class_named(name), _one_chunk(column)
+        cls, held = class_named(name), one_chunk(column)
         parts = {field.name: _without_nulls(part) for field, part in zip(held.type, held.flatten(), strict=True)}
         frequencies, minima = parts["frequency"], parts["minimum"]
         minima = minima if minima.type == cls.arrow else minima.cast(cls.arrow)
@@ -231,7 +231,3 @@ def _without_nulls(array: pa.Array) -> pa.Array:
     """What is there. Where columns of more rows are beside, nulls follow: no kernel is needed then, nor imported."""
     head = array.slice(0, len(array) - array.null_count)
     return array.drop_null() if head.null_count else head
-
-
-def _one_chunk(column: pa.ChunkedArray) -> pa.Array:
-    return column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)

@@ -29,6 +29,7 @@ from metastore_assets.startup import pc
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.parquet import ROW_GROUP_ROWS, parquet_errors
 from metastore_assets.store.sections import LARGE_SECTION_ROWS, SectionReader, SectionWriter
+from metastore_assets.values.physical import one_chunk
 
 TOMBSTONES = "tombstones"
 """Name of the section of the keys that a delta removes."""
@@ -408,10 +409,3 @@ def _write(
     write(output, segments, batch)
     assert output.file is not None, "`write` opens the output"
     return output.file
-
-
-def one_chunk(column: pa.ChunkedArray) -> pa.Array:
-    """Return a column as one array. Arrow cannot combine no chunks of an extension type."""
-    if not column.num_chunks:
-        return pa.nulls(0, column.type)
-    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()

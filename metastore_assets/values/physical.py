@@ -232,3 +232,12 @@ def comparable(values: pa.Array) -> pa.Array:
     if t.is_boolean(values.type):
         return values.cast(pa.uint8())
     return values.view(pa.int64()) if t.is_timestamp(values.type) else values
+
+
+def one_chunk(column: pa.ChunkedArray | pa.Array) -> pa.Array:
+    """Return a column as one array, without a copy if it has one chunk."""
+    if isinstance(column, pa.Array):
+        return column
+    if not column.num_chunks:
+        return pa.nulls(0, column.type)  # Arrow cannot combine no chunks of an extension type
+    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
