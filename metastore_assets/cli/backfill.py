@@ -88,7 +88,7 @@ def backfill(
         raise click.UsageError("nobody can be asked here: say --yes to go on without, or --dry-run")
     limit_polars_threads()
     from metastore_assets.pipeline.backfill import BackfillResult, plan_backfill
-    from metastore_assets.pipeline.backfill_plan import Choice, Mode
+    from metastore_assets.pipeline.backfill_plan import BackfillSelection, Mode
     from metastore_assets.pipeline.engine import check_refreshes_here
     from metastore_assets.pipeline.outcome import Progress
 
@@ -98,7 +98,7 @@ def backfill(
     table = table_of(config, name)
     keys = None if keys_from is None else _keys(keys_from)
     mode: Mode = "all" if every else "outdated" if missing == stale else "missing" if missing else "stale"
-    choice = Choice(mode, partitions, keys, first, last, where)
+    choice = BackfillSelection(mode, partitions, keys, first, last, where)
     with watching() as watcher:
         watcher(Progress(table.name, "plan"))
         plan = plan_backfill(config, table, choice, publish=not no_publish, chunk=chunk, restart=restart)

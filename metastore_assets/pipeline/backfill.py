@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING
 from metastore_assets.config import MetastoreConfig, TableConfig
 from metastore_assets.errors import PartitionNotFoundError, VersionNotFoundError
 from metastore_assets.formats import open_table_format
-from metastore_assets.pipeline.backfill_plan import BackfillPlan, Choice, Chunk, expected_seconds, make_backfill_plan
+from metastore_assets.pipeline.backfill_plan import (
+    BackfillPlan,
+    BackfillSelection,
+    Chunk,
+    expected_seconds,
+    make_backfill_plan,
+)
 from metastore_assets.pipeline.context import RefreshContext
 from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.hidden_values import with_hidden_key
@@ -74,7 +80,7 @@ class BackfillResult:
 def plan_backfill(
     config: MetastoreConfig,
     table: TableConfig,
-    choice: Choice,
+    choice: BackfillSelection,
     *,
     publish: bool = True,
     chunk: int | None = None,

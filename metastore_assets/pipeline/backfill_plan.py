@@ -1,8 +1,8 @@
-"""What a backfill has to do: which partitions, read why, in which chunks. A comparison of versions, not of runs.
+"""The plan of a backfill: which partitions are read, and in which chunks.
 
-A version describes the whole table, so all partitions of which the newest version lacks something come into one
-version: they are one chunk, however many there are, whose profiles are kept as it goes. Partitions that the newest
-version has, and that are read again all the same, may come into several: each chunk of them is a version.
+A version describes the whole table. All partitions that are missing or outdated in the newest version therefore make
+one chunk, however many there are; their profiles are saved as they are finished. Partitions that are up to date and
+are read again can be split into several chunks, each of which publishes a version.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ from metastore_assets.pipeline.plan import Plan
 from metastore_assets.store.manifest import Effort
 
 Mode = Literal["outdated", "missing", "stale", "all"]
-"""What of the partitions is meant: those that the newest version does not have (missing); those that it has, and that
-changed since or are wanted under other policies (stale); both (outdated); or all."""
+"""The state of the selected partitions: `missing` from the newest version; `stale`, because they or their policies
+changed since; `outdated`, which is both; or `all`."""
 
 CHUNK_BYTES = 16 << 30
-"""Of files that a chunk reads again, where nobody says how many partitions it has."""
+"""Most stored bytes that a chunk reads again, unless a number of partitions is requested."""
 
 
 @dataclass(frozen=True)
-class Choice:
-    """Which partitions of a table are meant: those named, in whatever way, as far as they lie in the range."""
+class BackfillSelection:
+    """The partitions that a backfill is for: those that satisfy all of the criteria."""
 
     mode: Mode = "outdated"
     partitions: tuple[str, ...] = ()
-    """Keys or patterns, see `match_partitions`."""
+    """Keys or patterns, see `match_partitions`. Empty for all partitions."""
     keys: tuple[str, ...] | None = None
-    """Keys from a list, which may be empty; None where there is no list."""
+    """Keys from a list, which may be empty; None without a list."""
     first: str | None = None
     last: str | None = None
     """Bounds of a range, both included, see `PartitionRanges`."""
@@ -48,7 +48,7 @@ class Choice:
 
     @property
     def id(self) -> str:
-        """Digest of it: who asks for the same again goes on with what was interrupted."""
+        """Digest of the selection: a backfill with the same id continues an interrupted one."""
         keys = ["keys", *sorted(set(self.keys))] if self.keys is not None else []
         bounds = [repr(self.first), repr(self.last)]
         bounds += [] if self.where is None else [repr(PartitionFilter.of(self.where))]
@@ -56,13 +56,19 @@ class Choice:
 
     @property
     def is_limited(self) -> bool:
-        """Whether it names partitions at all."""
+        """Whether any criterion besides the mode is given."""
         return bool(self.partitions) or any(own is not None for own in (self.keys, self.first, self.last, self.where))
 
     def keys_of(self, table: str, snapshot: Snapshot) -> tuple[str, ...]:
-        """The keys that are meant, whatever their state, in the order of their values.
+        """Return the selected keys, whatever their state, in the order of their values.
 
-        Raises PartitionNotFoundError for what names no partition, and LiteralError for bounds that make no sense.
+        Args:
+            table: Name of the table.
+            snapshot: The snapshot with the partitions.
+
+        Raises:
+            PartitionNotFoundError: A criterion matches no partition.
+            LiteralError: A bound is no value of the partition columns.
         """
         ranges = PartitionRanges(table, snapshot)
         limited = self.first is not None or self.last is not None
@@ -100,22 +106,22 @@ def _where(table: str, where: str, keys: Sequence[str], snapshot: Snapshot) -> t
 
 @dataclass(frozen=True)
 class Chunk:
-    """What is done in one go."""
+    """The partitions that are processed at a time."""
 
     keys: tuple[str, ...]
-    """Partitions of the choice, in the order of their values."""
+    """Selected partitions, in the order of their values."""
     again: tuple[str, ...]
-    """Those that are read again, whatever is stored of them."""
+    """Partitions that are read again although their profiles are stored."""
     fragments: int
-    """To be read, besides those of the choice included."""
+    """Number of fragments to read, those of partitions that are not selected included."""
     bytes: int
     publishes: bool = True
-    """Whether it ends with a version; else what it reads is kept for the refresh that does."""
+    """Whether the chunk publishes a version. Else its profiles are saved for the next refresh."""
 
 
 @dataclass(frozen=True)
 class Group:
-    """Some partitions, and what is to be read of them."""
+    """A number of partitions, and the fragments to read of them."""
 
     partitions: int = 0
     fragments: int = 0
@@ -124,44 +130,44 @@ class Group:
 
 @dataclass(frozen=True)
 class BackfillPlan:
-    """What a backfill does. Nothing is done by making it."""
+    """The chunks of a backfill, and the numbers that describe them."""
 
     table: str
     snapshot: str
     version: int
-    """The newest version, that it starts from; 0 before the first."""
-    choice: Choice
+    """The newest version, which the plan starts from; 0 before the first."""
+    choice: BackfillSelection
     chosen: int
-    """Number of partitions named, up to date or not."""
+    """Number of selected partitions, up to date or not."""
     total: int
-    """Of the table."""
+    """Number of partitions of the table."""
     missing: int
-    """Of the partitions to be done, those that the version does not have."""
+    """Number of partitions to process that the version does not have."""
     stale: int
-    """Those that it has, and that are out of date."""
+    """Number of partitions to process that the version has, and that are outdated."""
     chunks: tuple[Chunk, ...]
     besides: Group
-    """What is out of date and was not chosen."""
+    """Outdated partitions that are not selected."""
     done: tuple[str, ...] = ()
-    """Partitions that an interrupted backfill for the same choice has done."""
+    """Partitions that an interrupted backfill with the same selection has finished."""
     attempt: str = ""
     """Identifies the backfill, see `BackfillRecord`. The interrupted one's, where this plan continues it."""
     seconds: float | None = None
-    """How long it may take, by what earlier versions took; None where there is nothing to tell by."""
+    """Estimated duration from that of earlier versions; None without an earlier version."""
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """The partitions to be done, in the order of the chunks."""
+        """The partitions to process, in the order of the chunks."""
         return tuple(chain.from_iterable(chunk.keys for chunk in self.chunks))
 
     @property
     def publishes(self) -> bool:
-        """Whether it ends with a version. Else what is not chosen has to be read before there can be one."""
+        """Whether the backfill publishes versions. Else other partitions have to be read before the first version."""
         return all(chunk.publishes for chunk in self.chunks)
 
     @property
     def fragments(self) -> int:
-        """To be read."""
+        """Number of fragments to read."""
         return sum(chunk.fragments for chunk in self.chunks)
 
     @property
@@ -172,19 +178,25 @@ class BackfillPlan:
 
 def make_backfill_plan(
     plan: Plan,
-    choice: Choice,
+    choice: BackfillSelection,
     *,
     done: Collection[str] = (),
     publish: bool = True,
     chunk: int | None = None,
 ) -> BackfillPlan:
-    """What is to be done for a choice; `plan` is what a refresh would do that reads nothing again.
+    """Return the plan of a backfill.
 
-    `done` are partitions that need not be read again any more. A chunk of what is read again has at most `chunk`
-    partitions, without it at most `CHUNK_BYTES`. Without `publish`, or before the first version where other partitions
-    lack as well, the chosen ones are read and nothing is published.
+    Args:
+        plan: The plan of a refresh that reads nothing again.
+        choice: The selected partitions.
+        done: Partitions that an interrupted backfill has finished.
+        publish: Whether versions are published. Nothing is published before the first version if partitions that are
+            not selected are missing as well.
+        chunk: Most partitions that a chunk reads again. By default, chunks are limited by `CHUNK_BYTES`.
 
-    Raises what `Choice.keys_of` does.
+    Raises:
+        PartitionNotFoundError: The selection matches no partition.
+        LiteralError: A bound is no value of the partition columns.
     """
     base = plan.base
     published = {entry.key for entry in base.partitions} if base else set()
@@ -202,7 +214,7 @@ def make_backfill_plan(
     besides = _group(unread, changed - set(lacking))
     publishes = publish and (base is not None or not besides.partitions)
     again = [key for key in chosen if choice.mode == "all" and key not in changed]
-    # Partitions may have gone, and no other changed: that is a version as well.
+    # If partitions were only removed, a version is published as well.
     whole = choice.mode in ("outdated", "all") and not choice.is_limited and not again and not _is_current(plan)
     chunks = []
     if lacking or whole:
@@ -211,7 +223,7 @@ def make_backfill_plan(
         chunks.append(
             Chunk(tuple(lacking), tuple(forced), read.fragments + also.fragments, read.bytes + also.bytes, publishes)
         )
-    # Whoever goes on with an interrupted backfill makes the same chunks: their attempts are known by their keys.
+    # A continued backfill makes the same chunks: saved profiles are found by the keys of their chunk.
     for all_keys in _chunked(again, fragments, chunk):
         keys = tuple(key for key in all_keys if key not in done)
         if not keys:
@@ -236,9 +248,14 @@ def make_backfill_plan(
 
 
 def expected_seconds(efforts: Sequence[Effort], bytes_: int, versions: int) -> float | None:
-    """How long it takes to make so many versions that read so many bytes in all, by what others took: a rough guess.
+    """Estimate the duration of a backfill; None without an earlier version.
 
-    By the one that read most, and no less than the quickest for each.
+    The rate is that of the version that read most. Each version takes at least as long as the fastest one.
+
+    Args:
+        efforts: The effort of earlier versions.
+        bytes_: Stored bytes to read.
+        versions: Number of versions to publish.
     """
     if not efforts:
         return None
@@ -252,7 +269,7 @@ def _is_meant(mode: Mode, is_published: bool) -> bool:
 
 
 def _is_current(plan: Plan) -> bool:
-    """Whether the published version is of the plan's snapshot and profile spec."""
+    """Return whether the published version has the plan's snapshot and profile spec."""
     base = plan.base
     now = (plan.snapshot.id, plan.snapshot.committed_at, plan.spec.id)
     return base is not None and (base.snapshot, base.committed_at, base.spec_id) == now
@@ -266,7 +283,7 @@ def _group(fragments: Mapping[str, Sequence[Fragment]], keys: Collection[str]) -
 def _chunked(
     keys: Sequence[str], fragments: Mapping[str, Sequence[Fragment]], most: int | None
 ) -> Iterator[tuple[str, ...]]:
-    """The keys in their order, as many at a time as may be, and about as many in each."""
+    """Split keys into chunks of about the same size, in their order."""
     sizes = {key: sum(fragment.bytes for fragment in fragments[key]) for key in keys}
     whole = sum(sizes.values())
     limit = whole / max(1, -(-whole // CHUNK_BYTES))

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from metastore_assets.pipeline.engine import Engine
-from metastore_assets.pipeline.profiles.states_reader import StatesReader, sound
+from metastore_assets.pipeline.profiles.states_reader import StatesReader, corruption_guard
 from metastore_assets.pipeline.profiles.stored import COUNTS, read_sketches
 from metastore_assets.statistics.distinct import distinct_sketch, estimate_distinct, merge_distinct_sketches
 from metastore_assets.statistics.hashing import hash_values
@@ -125,7 +125,7 @@ def table_cardinality(store: ObjectStore, files: ProfileFiles) -> dict[str, Card
     Raises:
         CorruptionError: The statistics are damaged.
     """
-    with sound(store, files.statistics):
+    with corruption_guard(store, files.statistics):
         table = store.read_parquet(files.statistics, COUNTS)
         rows = zip(*(table[name].to_pylist() for name in COUNTS), strict=True)
         return {field_id: CardinalityEstimate(name, values, distinct or 0) for field_id, name, values, distinct in rows}

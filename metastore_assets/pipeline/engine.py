@@ -1,7 +1,8 @@
-"""Who does the work of a refresh: Spark, or, where it is little, this process and its children.
+"""The engine of a refresh: Spark, or this process and its children for little work.
 
-A session and its first job cost seconds, and a job some tenths of one; many commits are done in less. What is merged
-here are the Metastore's own files. Files of tables may end the process that reads them: without Spark it is a child.
+A session and its first job take seconds, and a job some tenths of a second. Many commits need less than that. This
+process merges the Metastore's own files only: a table's files can crash the process that reads them, so a child process
+reads them.
 """
 
 from __future__ import annotations
@@ -24,16 +25,16 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 _SMALL_MERGE = 4_000
-"""Profiles of columns that are merged here at once: less than a second's work."""
+"""Most profiles of columns that this process merges: less than a second of work."""
 _SMALL_SUM = 500_000
-"""Listed values that are summed here at once, likewise."""
+"""Most values whose counts this process sums: less than a second of work."""
 _SMALL_BYTES = 32 << 20
 _SMALL_FILES = 32
-"""What is read here by `auto`: so many bytes of so many files, a few seconds' work."""
+"""Most bytes and files that `auto` reads without Spark: a few seconds of work."""
 
 
 def check_refreshes_here(config: MetastoreConfig, table: TableConfig) -> None:
-    """Raises ConfigError where only runs of Dagster refresh."""
+    """Raise ConfigError if the configured engine leaves refreshes to runs of Dagster."""
     if config.engine == EMR_SERVERLESS:
         raise ConfigError(
             f"table {table.name!r}: with `engine: {EMR_SERVERLESS}` refreshes are jobs that runs of Dagster launch: "
@@ -63,12 +64,12 @@ class Engine:
 
     @classmethod
     def of(cls, config: MetastoreConfig, start: Callable[[], SparkSession]) -> Engine:
-        """That of a configuration, for work that is done here whatever does refreshes."""
+        """Return the engine of a configuration, for work that is not a refresh."""
         return cls(start, "auto" if config.engine == "auto" else "spark")
 
     @classmethod
     def of_refresh(cls, config: MetastoreConfig, table: TableConfig, start: Callable[[], SparkSession]) -> Engine:
-        """That of a configuration, for a refresh. Raises ConfigError where refreshes are not done here."""
+        """Return the engine of a configuration for a refresh. Raise ConfigError if refreshes run elsewhere."""
         check_refreshes_here(config, table)
         return cls.of(config, start)
 
@@ -84,7 +85,7 @@ class Engine:
         return self.start()
 
     def slots(self) -> int:
-        """How many tasks Spark runs at a time."""
+        """Return the number of tasks that Spark runs at a time."""
         return self.spark_runner.parallelism
 
     def reading_runner(self, fragments: Sequence[Fragment]) -> TaskRunner:
@@ -112,11 +113,11 @@ class Engine:
         return True
 
     def sums_here(self, lists: int, values: int) -> bool:
-        """Whether so many lists of columns, of so many values in all, are summed without Spark."""
+        """Return whether value counts of some columns, with this many values in all, are summed without Spark."""
         return values <= _SMALL_SUM and self.merges_here(lists)
 
     def merges_here(self, columns: int) -> bool:
-        """Whether so many profiles of columns are merged without Spark."""
+        """Return whether this many profiles of columns are merged without Spark."""
         return columns <= _SMALL_MERGE
 
     def merge(self, function: Callable[[T], R], tasks: Sequence[T], columns: Sequence[int]) -> list[R]:
@@ -132,7 +133,7 @@ class Engine:
 
 
 def _stored_size(fragment: Fragment) -> int:
-    """The size of a fragment's data file; 0 where it cannot be found out: whoever reads the file says why."""
+    """Return the size of a fragment's data file; 0 if it is not known. Reading the file then reports the error."""
     if not isinstance(fragment.source, ClaimedSource):
         return fragment.bytes
     try:

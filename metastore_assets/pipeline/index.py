@@ -23,7 +23,7 @@ from metastore_assets.index.fragments import (
     shorten_bounds,
 )
 from metastore_assets.pipeline.engine import Engine
-from metastore_assets.pipeline.profiles.states_reader import sound
+from metastore_assets.pipeline.profiles.states_reader import corruption_guard
 from metastore_assets.pipeline.profiles.states_writer import LISTS, SECTION
 from metastore_assets.statistics.union import cast_to_union, merge_unions, select_class
 from metastore_assets.store.manifest import FragmentEntry, Version
@@ -130,7 +130,7 @@ def _read_files(store: ObjectStore, files: Sequence[tuple[str, Mapping[str, int]
     """
     tables = []
     for path, places in files:
-        with sound(store, path):
+        with corruption_guard(store, path):
             tables += list(_profiles(store, path, places))
     return _concatenated(tables)
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 from metastore_assets.index.value_filters import ValueFilterReader, ValueFilters, update_value_filters
 from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.profile_spec import ProfileSpec
-from metastore_assets.pipeline.profiles.states_reader import StatesReader, sound
+from metastore_assets.pipeline.profiles.states_reader import StatesReader, corruption_guard
 from metastore_assets.pipeline.profiles.stored import FrequencyReader
 from metastore_assets.statistics.value_filter import build_filter_of_frequencies, parse_filters
 from metastore_assets.store.manifest import FragmentEntry, MembershipFiles, ProfileFiles, Version
@@ -73,7 +73,7 @@ def read_filters(
         for at, field_id in enumerate(columns):
             own = [found[entry.files.name][at] for entry in lot]
             classes = pa.array([None if one is None else one[0] for one in own], pa.string())
-            with sound(store, lot[0].files.states or lot[0].files.statistics):
+            with corruption_guard(store, lot[0].files.states or lot[0].files.statistics):
                 told[field_id] = classes, parse_filters([None if one is None else one[1] for one in own])
         yield ValueFilters(pa.array([entry.files.name for entry in lot], pa.string()), told)
 

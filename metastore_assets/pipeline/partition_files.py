@@ -13,7 +13,7 @@ from metastore_assets.index import (
     update_partitions,
 )
 from metastore_assets.pipeline.engine import Engine
-from metastore_assets.pipeline.profiles.states_reader import sound
+from metastore_assets.pipeline.profiles.states_reader import corruption_guard
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.tables import parse_statistics_rows
 from metastore_assets.store.manifest import OwnStatistics, PartitionEntry, PartitionFiles, Version
@@ -63,7 +63,7 @@ def _read(
 def _read_files(store: ObjectStore, partitions: Sequence[OwnStatistics]) -> PartitionRows:
     tables = []
     for own in partitions:
-        with sound(store, own.path):
+        with corruption_guard(store, own.path):
             tables.append(store.read_parquet(own.path).replace_schema_metadata())
     return stack_partitions([(own.key, own.row_count) for own in partitions], tables)
 
@@ -86,7 +86,7 @@ def wrong_rows(store: ObjectStore, version: Version, keys: Collection[str]) -> I
         if key not in places:
             yield key, "", "no rows"
             continue
-        with sound(store, entry.files.statistics):
+        with corruption_guard(store, entry.files.statistics):
             rows = parse_statistics_rows(store.read_parquet(entry.files.statistics))
         for row in rows:
             other = held.get((key, row.field_id))

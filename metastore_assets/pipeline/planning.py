@@ -17,7 +17,7 @@ from metastore_assets.pipeline.column_spec import check_sources, digest
 from metastore_assets.pipeline.hidden_values import check_hidden_not_derived, check_hidden_not_renamed, column_paths
 from metastore_assets.pipeline.plan import Plan, PlanInputs, RefreshRequest, make_plan
 from metastore_assets.pipeline.profile_spec import table_profile_spec
-from metastore_assets.pipeline.profiles.states_reader import sound
+from metastore_assets.pipeline.profiles.states_reader import corruption_guard
 from metastore_assets.store.manifest import FragmentEntry, Version
 from metastore_assets.store.versions import VersionStore
 
@@ -185,7 +185,7 @@ def _read_base(versions: VersionStore, *, full: bool) -> tuple[Version | None, i
         latest = versions.latest()
         if latest is None:
             return None, 1
-        with sound(versions.objects, versions.documents.path(latest.number)):
+        with corruption_guard(versions.objects, versions.documents.path(latest.number)):
             for entries in (latest.fragments, latest.partitions, latest.nodes, latest.specs):
                 iter(entries)
         return latest, latest.number + 1

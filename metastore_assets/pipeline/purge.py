@@ -1,9 +1,8 @@
-"""Removing old versions and what only they hold at once, so that values that were deleted are not told any more.
+"""Purging: removing old versions and their files at once, so that deleted values are not stored any more.
 
-`expire` is careful: what is younger than its grace stays, for readers and running publishers, and profiles of
-fragments that left the table stay in the newest version, for restores. Here they go, readers or not, and so does all
-that no version names, however young. A publisher that runs meanwhile loses the race, for a version is published first,
-and begins again from that, without anything that it wrote before.
+`expire` keeps young files for readers and running publishers, and profiles of removed fragments for restores. A purge
+removes both, and every file that no version references, however young. It publishes a version first: a publisher that
+runs meanwhile loses the race, and starts again without the files that it wrote before.
 """
 
 from __future__ import annotations
@@ -35,46 +34,50 @@ BEYOND = (
     "reports and answers that were saved or sent",
     "copies, backups and earlier versions of objects that the store keeps",
 )
-"""What may hold values of rows, and no purge reaches."""
+"""Places that may contain values of rows and that a purge does not reach."""
 
 
 @dataclass(frozen=True)
 class Purged:
-    """What was removed, and what could not be."""
+    """The files that a purge removed, and the places that it does not reach."""
 
     versions: int
     files: int
-    """Files of all kinds but version documents."""
+    """Number of removed files without version documents."""
     bytes: int
-    """Of those files."""
+    """Size of those files."""
     published: int
-    """The version, of the same content as the one before, that was published without what was kept of former fragments.
-    """
+    """The version that was published: the content of the one before, without profiles of removed fragments."""
     unfinished: int
-    """Files among them that no version named: of refreshes that did not publish, or have not yet, and begin again."""
+    """Number of removed files that no version referenced: of refreshes that did not publish yet."""
     outdated: int
-    """Profiles of the version that tell of columns, or parts of columns, that the table has no more: they were made
-    before these went, and only reading the table again makes others."""
+    """Number of profiles of the version with columns that the table no longer has. Only reading the table again
+    replaces them."""
     not_reached: tuple[str, ...] = BEYOND
-    """What may hold values and lies outside of the root."""
+    """Places outside the root that may contain values."""
 
 
 def purge(engine: Engine, versions: VersionStore, before: int) -> Purged:
-    """Remove all versions below the number `before`, and every file that nothing told from there on needs.
+    """Remove all versions before a number, and every file that the remaining versions do not need.
 
-    The newest version is published once more, from files that hold nothing but what it tells; where it is `before`
-    itself, it goes too. Of others from there on stays what they tell of partitions and the table, lists with all that
-    came and went since they were written; of profiles of fragments only what the newest one needs to be planned from.
-    Profiles stay whole, with columns that the table had when they were made (`Purged.outdated`).
-    What planning learnt goes too, what unfinished backfills have done, and out of the history what it tells of values.
+    The content of the newest version is published again, in files that contain nothing else. If the newest version is
+    `before`, it is removed too. Later versions keep what they say of partitions and the table. Profiles of fragments
+    are kept only if the newest version needs them for planning; they keep the columns that the table had when they were
+    written (`Purged.outdated`). Cached metadata, records of unfinished backfills and values in the history are removed.
 
-    Files that no version names go whatever their age. Nobody is waited for: a refresh that runs meanwhile cannot
-    publish any more after the version that is published here, finds in it that there was a purge (`Version.purged`),
-    and begins again. What it writes after that version stays; should it be killed before it begins again, the next
-    purge takes that.
+    Files that no version references are removed whatever their age. A refresh that runs meanwhile cannot publish,
+    because a newer version exists. It finds the purge in that version (`Version.purged`) and starts again. If it is
+    killed before that, the next purge removes what it wrote.
 
-    Raises VersionNotFoundError when there is no version from `before` on, VersionConflictError when others publish
-    all the time; StoreError when a version cannot be read, and then nothing has been removed.
+    Args:
+        engine: The engine that copies profiles.
+        versions: The versions of the table.
+        before: The first version that stays.
+
+    Raises:
+        VersionNotFoundError: There is no version `before` or later.
+        VersionConflictError: Other processes published during every attempt.
+        StoreError: A version cannot be read. Nothing has been removed.
     """
     objects, documents = versions.objects, versions.documents
     published, found, begun = _publish_without_former(engine, versions, before)
@@ -89,11 +92,11 @@ def purge(engine: Engine, versions: VersionStore, before: int) -> Purged:
     needed = {path for version in all_ if version.number >= before for path in _told_paths(version)}
     needed.update(path for version in all_ if version.number >= published for path in _all_paths(version))
     removable = {path for path in found if not documents.owns(path)} - needed
-    # Versions go before the first of their files does: who reads one finds it gone, not damaged.
+    # Versions are removed before their files: a reader finds no version instead of a damaged one.
     outdated = [number for number in numbers if number < before]
     objects.delete([documents.path(number) for number in outdated])
     objects.delete(sorted(removable))
-    # Keys of partitions are values, too; without its record an unfinished backfill does all again.
+    # Partition keys are values, too. Without its record an unfinished backfill starts again.
     objects.delete([info.path for info in objects.list(BACKFILLS)])
     unfinished = objects.remove_unfinished(begun)
     return Purged(
@@ -107,7 +110,7 @@ def purge(engine: Engine, versions: VersionStore, before: int) -> Purged:
 
 
 def _outdated(version: Version) -> int:
-    """How many of its profiles have columns that its schema has not."""
+    """Return the number of profiles with columns that the schema of the version does not have."""
     leaves = {leaf.field_id for own in schema_leaves(version.schema) for leaf in own}
     wide = set()
     for id_, columns in version.specs.items():
@@ -123,10 +126,10 @@ def _outdated(version: Version) -> int:
 def _publish_without_former(
     engine: Engine, versions: VersionStore, before: int
 ) -> tuple[int, dict[str, int], datetime]:
-    """Publish what the newest version says, but for former fragments and what planning learnt.
+    """Publish the newest version again, without profiles of removed fragments and without cached metadata.
 
     Returns:
-        Its number; the size of each file that was there just before, by path, but for the history's; and when that was.
+        The number of the version; by path, the sizes of the files before, without those of the history; and the time.
     """
     for _ in range(_ATTEMPTS):
         latest = versions.latest()
@@ -161,13 +164,13 @@ def _publish_without_former(
         )
         begun = datetime.now(UTC)
         found = {info.path: info.size for info in versions.objects.list() if not info.path.startswith(f"{HISTORY}/")}
-        # Saved profiles go first: whoever reads them from now on reads none, and who has read them cannot publish.
+        # Saved profiles are removed first: later readers find none, and earlier readers cannot publish.
         versions.objects.delete(list_pending(versions.objects).all())
         try:
-            # Without a base all entries are written whole: files of the version before would tell of what went.
+            # Without a base all entries are written: files of the version before contain removed fragments.
             versions.publish(new)
         except VersionConflictError:
-            # Profiles too, unlike what others discard: nobody needs them, and they may tell of what goes meanwhile.
+            # Profiles are removed as well: nobody needs them, and they may contain values that are deleted meanwhile.
             versions.objects.delete(sorted(set(new.paths()) - set(latest.paths())))
             continue
         return new.number, found, begun
@@ -177,7 +180,7 @@ def _publish_without_former(
 
 
 def _told_paths(version: Version) -> Iterator[str]:
-    """What a version needs to answer."""
+    """Yield the files that lookups in a version need."""
     yield from version.files.paths()
     yield from (path for entry in version.partitions for path in entry.files.paths())
     yield from (path for own in stored_entries(version) for path in own.files.paths())

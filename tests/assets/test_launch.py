@@ -17,7 +17,7 @@ from metastore_assets.assets.launch import BACKFILL_TAG, launching
 from metastore_assets.config import CONFIG_VARIABLE, MetastoreConfig, load_config
 from metastore_assets.errors import ConfigError, MetastoreError
 from metastore_assets.pipeline.backfill import BackfillResult, Done, Work, backfill, plan_backfill
-from metastore_assets.pipeline.backfill_plan import Choice, Chunk
+from metastore_assets.pipeline.backfill_plan import BackfillSelection, Chunk
 from metastore_assets.pipeline.outcome import Progress
 from metastore_assets.pipeline.refresh import refresh
 from metastore_assets.store.objects import ObjectStore
@@ -56,7 +56,7 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lab]:
 
 def fill(
     lab: Lab,
-    choice: Choice,
+    choice: BackfillSelection,
     config: MetastoreConfig | None = None,
     wrap: Callable[[Work], Work] = lambda work: work,
 ) -> tuple[BackfillResult, list[Progress]]:
@@ -89,9 +89,9 @@ def runs(lab: Lab) -> list[DagsterRun]:
 
 def test_each_chunk_is_a_run(own: Lab) -> None:
     """Runs have tags that identify the backfill; a run reports what it read, as every run does."""
-    first, _ = fill(own, Choice())
+    first, _ = fill(own, BackfillSelection())
     assert (first.versions, first.fragments, first.done) == ([1], 3, True)
-    again, reported = fill(own, Choice("all"))
+    again, reported = fill(own, BackfillSelection("all"))
     size = sum(path.stat().st_size for path in (own.folder / "visits").rglob("*.parquet"))
     assert (again.versions, again.partitions, again.fragments, again.bytes) == ([2, 3], 3, 3, size)
     assert again.failed_checks == []
@@ -113,7 +113,7 @@ def test_a_failed_blocking_check_does_not_stop_the_backfill(own: Lab) -> None:
         "    checks: [{row_count: {maximum: 3}, blocking: true}]\n"
     )
     publish(own)
-    again, _ = fill(own, Choice("all"))
+    again, _ = fill(own, BackfillSelection("all"))
     assert (again.versions, again.partitions, again.done) == ([2, 3], 3, True)
     assert [run.status for run in runs(own)] == [DagsterRunStatus.FAILURE] * 2
     assert len(again.failed_checks) == 1
@@ -132,12 +132,12 @@ def test_a_repeated_backfill_follows_the_run_that_went_on(own: Lab) -> None:
         return do
 
     with pytest.raises(KeyboardInterrupt):
-        fill(own, Choice("all"), wrap=interrupted)
-    again, _ = fill(own, Choice("all"))
+        fill(own, BackfillSelection("all"), wrap=interrupted)
+    again, _ = fill(own, BackfillSelection("all"))
     assert (again.versions, again.partitions, again.done) == ([2, 3], 3, True)
     assert len(runs(own)) == 2
     config = load_config(own.config_file)
-    later = plan_backfill(config, config.table("visits-eu"), Choice("all"))
+    later = plan_backfill(config, config.table("visits-eu"), BackfillSelection("all"))
     assert runs(own)[0].tags[BACKFILL_TAG] != later.attempt
 
 
@@ -148,19 +148,19 @@ def test_a_run_that_fails(own: Lab) -> None:
     bad = own.write_file(3, count=5, seed=1)
     bad.write_bytes(b"PAR1 and nothing more")
     with pytest.raises(MetastoreError, match=rf"run \S+ of Dagster failed: table 'visits-eu': 1 of 1 .*{bad.name}"):
-        fill(own, Choice())
+        fill(own, BackfillSelection())
     bad.unlink()
     own.write_file(3, count=5, seed=2)
-    assert fill(own, Choice())[0].versions == [2]
+    assert fill(own, BackfillSelection())[0].versions == [2]
 
 
 @pytest.mark.long
 def test_another_configuration_than_dagsters(own: Lab) -> None:
     """A version that is published elsewhere does not count; a table that Dagster does not have has no job."""
-    fill(own, Choice())
+    fill(own, BackfillSelection())
     config = load_config(own.config_file).model_copy(update={"root": str(own.folder / "elsewhere")})
     with pytest.raises(ConfigError, match=r"nothing below .*elsewhere.*: .* different configurations"):
-        fill(own, Choice(), config)
+        fill(own, BackfillSelection(), config)
     versions = VersionStore(ObjectStore(str(own.folder / "metastore")), "orders")
     with (
         pytest.raises(ConfigError, match="table 'orders': no job of the code locations here refreshes it; there are: "),

@@ -15,7 +15,7 @@ from metastore_assets.config import MetastoreConfig
 from metastore_assets.errors import CorruptionError, PartitionNotFoundError, ProfileError
 from metastore_assets.pipeline import backfill_plan
 from metastore_assets.pipeline.backfill import BackfillResult, backfill, local_work, plan_backfill
-from metastore_assets.pipeline.backfill_plan import BackfillPlan, Choice, Mode, expected_seconds
+from metastore_assets.pipeline.backfill_plan import BackfillPlan, BackfillSelection, Mode, expected_seconds
 from metastore_assets.pipeline.outcome import Progress
 from metastore_assets.pipeline.refresh import refresh
 from metastore_assets.store.manifest import Effort
@@ -33,12 +33,12 @@ def config_of(lake: Lake, root: str = "root") -> MetastoreConfig:
     return lake.config(root).model_copy(update={"engine": "auto"})
 
 
-def plan_of(lake: Lake, choice: Choice, **options: Any) -> BackfillPlan:
+def plan_of(lake: Lake, choice: BackfillSelection, **options: Any) -> BackfillPlan:
     return plan_backfill(config_of(lake), lake.table, choice, **options)
 
 
 def fill(
-    lake: Lake, choice: Choice, progress: Callable[[Progress], None] = lambda event: None, **options: Any
+    lake: Lake, choice: BackfillSelection, progress: Callable[[Progress], None] = lambda event: None, **options: Any
 ) -> BackfillResult:
     """Plan a backfill and do it."""
     config, result = config_of(lake), BackfillResult("t")
@@ -47,7 +47,7 @@ def fill(
     return result
 
 
-def fill_until(lake: Lake, choice: Choice, event: int, **options: Any) -> BackfillResult | None:
+def fill_until(lake: Lake, choice: BackfillSelection, event: int, **options: Any) -> BackfillResult | None:
     """As far as it comes until it is interrupted at its n-th event; None when it came to its end before."""
     told = 0
 
@@ -87,36 +87,36 @@ def key(partition: int) -> str:
 
 def test_a_first_version_takes_all(lake: Lake) -> None:
     """One chunk: a version describes the whole table. Nothing is left to be done then."""
-    plan = plan_of(lake, Choice())
+    plan = plan_of(lake, BackfillSelection())
     assert (plan.version, plan.missing, plan.stale, len(plan.chunks), plan.fragments) == (0, 12, 0, 1, 12)
     assert plan.keys == tuple(key(number) for number in range(1, 13))
     assert plan.bytes == sum(path.stat().st_size for path in lake.files())
     assert plan.seconds is None
-    done = fill(lake, Choice())
+    done = fill(lake, BackfillSelection())
     assert (done.versions, done.partitions, done.fragments, done.bytes, done.done) == ([1], 12, 12, plan.bytes, True)
-    assert plan_of(lake, Choice()).chunks == ()
-    assert plan_of(lake, Choice("all")).seconds is not None
+    assert plan_of(lake, BackfillSelection()).chunks == ()
+    assert plan_of(lake, BackfillSelection("all")).seconds is not None
 
 
 def test_before_the_first_version_a_part_is_kept(lake: Lake) -> None:
     """Nothing is told of a table of which most is unknown; what was read is not read again."""
-    choice = Choice(first="3", last="11")
+    choice = BackfillSelection(first="3", last="11")
     plan = plan_of(lake, choice)
     assert not plan.publishes
     assert (plan.besides.partitions, plan.besides.fragments) == (3, 3)
     done = fill(lake, choice)
     assert (done.versions, done.partitions, done.fragments, done.done) == ([], 9, 9, False)
     assert fill(lake, choice).fragments == 0
-    rest = fill(lake, Choice())
+    rest = fill(lake, BackfillSelection())
     assert (rest.versions, rest.fragments, rest.done) == ([1], 3, True)
 
 
 def test_read_without_publishing(lake: Lake) -> None:
     """What is chosen is read, and the next refresh publishes it."""
-    fill(lake, Choice())
+    fill(lake, BackfillSelection())
     for partition in (2, 5, 9):
         lake.append(partition, 8)
-    kept = fill(lake, Choice(partitions=("part=5",)), publish=False)
+    kept = fill(lake, BackfillSelection(partitions=("part=5",)), publish=False)
     assert (kept.versions, kept.fragments) == ([], 1)
     assert latest(config_of(lake)).number == 1
     assert refresh(config_of(lake), lake.table, no_spark).fragments_profiled == 2
@@ -124,11 +124,11 @@ def test_read_without_publishing(lake: Lake) -> None:
 
 def test_missing_and_stale(lake: Lake) -> None:
     """By mode; what is not chosen and out of date is read with it, for the version would not be true else."""
-    fill(lake, Choice())
+    fill(lake, BackfillSelection())
     lake.append(3, 8)
     lake.append(20, 8)
     lake.append(21, 8)
-    told = {mode: plan_of(lake, Choice(mode)) for mode in ("outdated", "missing", "stale")}  # type: ignore[arg-type]
+    told = {mode: plan_of(lake, BackfillSelection(mode)) for mode in ("outdated", "missing", "stale")}  # type: ignore[arg-type]
     assert {mode: plan.keys for mode, plan in told.items()} == {
         "outdated": (key(3), key(20), key(21)),
         "missing": (key(20), key(21)),
@@ -140,33 +140,33 @@ def test_missing_and_stale(lake: Lake) -> None:
         (0, 1, 2),
     ]
     assert {plan.fragments for plan in told.values()} == {3}
-    done = fill(lake, Choice("missing"))
+    done = fill(lake, BackfillSelection("missing"))
     assert (done.partitions, done.fragments, done.versions) == (2, 3, [2])
-    assert plan_of(lake, Choice("stale")).chunks == ()
+    assert plan_of(lake, BackfillSelection("stale")).chunks == ()
 
 
 def test_partitions_that_are_gone_are_a_version(lake: Lake) -> None:
     """Without a choice, though no partition has anything to be read; with one, nothing of it is to be done."""
-    fill(lake, Choice())
+    fill(lake, BackfillSelection())
     lake.files()[0].unlink()
-    assert plan_of(lake, Choice(first="4")).chunks == ()
-    assert plan_of(lake, Choice("missing")).chunks == ()
-    done = fill(lake, Choice())
+    assert plan_of(lake, BackfillSelection(first="4")).chunks == ()
+    assert plan_of(lake, BackfillSelection("missing")).chunks == ()
+    done = fill(lake, BackfillSelection())
     assert (done.versions, done.partitions, done.fragments, done.done) == ([2], 0, 0, True)
 
 
 def test_all_in_chunks(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each chunk is a version, by number of partitions or by bytes; each partition is read once. What is told of it on
     the way is of the whole: bytes and rows rise over all chunks, to what there is of both."""
-    fill(lake, Choice())
-    assert [len(chunk.keys) for chunk in plan_of(lake, Choice("all"), chunk=5).chunks] == [5, 5, 2]
-    assert [len(chunk.keys) for chunk in plan_of(lake, Choice("all")).chunks] == [12]
+    fill(lake, BackfillSelection())
+    assert [len(chunk.keys) for chunk in plan_of(lake, BackfillSelection("all"), chunk=5).chunks] == [5, 5, 2]
+    assert [len(chunk.keys) for chunk in plan_of(lake, BackfillSelection("all")).chunks] == [12]
     size = sum(path.stat().st_size for path in lake.files())
     monkeypatch.setattr(backfill_plan, "CHUNK_BYTES", size // 3 + 1)
-    assert [len(chunk.keys) for chunk in plan_of(lake, Choice("all")).chunks] == [4, 4, 4]
+    assert [len(chunk.keys) for chunk in plan_of(lake, BackfillSelection("all")).chunks] == [4, 4, 4]
     before = everything(config_of(lake))
     events: list[Progress] = []
-    done = fill(lake, Choice("all"), events.append)
+    done = fill(lake, BackfillSelection("all"), events.append)
     assert (done.versions, done.chunks, done.partitions, done.fragments) == ([2, 3, 4], 3, 12, 12)
     read = [event for event in events if event.stage == "profile"]
     assert [event.bytes for event in read] == sorted(event.bytes for event in read)
@@ -179,10 +179,10 @@ def test_all_in_chunks(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_all_of_what_is_out_of_date_is_one_version(lake: Lake) -> None:
     """What the newest version lacks comes first, and in one; stale partitions are read whole, the old files too."""
-    fill(lake, Choice())
+    fill(lake, BackfillSelection())
     for partition in (2, 4, 30):
         lake.append(partition, 8)
-    plan = plan_of(lake, Choice("all"), chunk=4)
+    plan = plan_of(lake, BackfillSelection("all"), chunk=4)
     assert [len(chunk.keys) for chunk in plan.chunks] == [3, 4, 4, 2]
     assert plan.chunks[0].keys == (key(2), key(4), key(30))
     assert plan.chunks[0].again == (key(2), key(4))
@@ -192,13 +192,13 @@ def test_all_of_what_is_out_of_date_is_one_version(lake: Lake) -> None:
 @pytest.mark.parametrize("event", [8, *(pytest.param(event, marks=pytest.mark.long) for event in (1, 3, 13, 20, 27))])
 def test_interrupted_and_repeated(lake: Lake, event: int) -> None:
     """Whatever it was at: the next one goes on; no more than the chunk that was not read to its end is read again."""
-    fill(lake, Choice())
-    stopped = fill_until(lake, Choice("all"), event, chunk=3)
+    fill(lake, BackfillSelection())
+    stopped = fill_until(lake, BackfillSelection("all"), event, chunk=3)
     assert stopped is not None
     assert not stopped.done
-    plan = plan_of(lake, Choice("all"), chunk=3)
+    plan = plan_of(lake, BackfillSelection("all"), chunk=3)
     assert (len(plan.done), len(plan.chunks)) == (3 * stopped.chunks, 4 - stopped.chunks)
-    rest = fill(lake, Choice("all"), chunk=3)
+    rest = fill(lake, BackfillSelection("all"), chunk=3)
     assert stopped.partitions + rest.partitions == 12
     assert 12 - 3 <= stopped.fragments + rest.fragments <= 12
     assert paths(lake, "backfills") == []
@@ -207,35 +207,35 @@ def test_interrupted_and_repeated(lake: Lake, event: int) -> None:
 @pytest.mark.long
 def test_what_is_read_of_a_chunk_is_not_read_again(lake: Lake) -> None:
     """Interrupted between reading and publishing, by the name of the attempt; another request has nothing of it."""
-    fill(lake, Choice())
+    fill(lake, BackfillSelection())
     events: list[str] = []
-    fill(lake, Choice("all"), lambda event: events.append(event.stage))
+    fill(lake, BackfillSelection("all"), lambda event: events.append(event.stage))
     reduces = events.index("reduce") + 1
-    assert fill_until(lake, Choice("all"), reduces) is not None
-    other = fill(lake, Choice("all", first="1", last="3"))
+    assert fill_until(lake, BackfillSelection("all"), reduces) is not None
+    other = fill(lake, BackfillSelection("all", first="1", last="3"))
     assert other.fragments == 3
-    assert fill_until(lake, Choice("all"), reduces) is not None
-    assert plan_of(lake, Choice("all")).fragments == 0
-    assert fill(lake, Choice("all")).fragments == 0
+    assert fill_until(lake, BackfillSelection("all"), reduces) is not None
+    assert plan_of(lake, BackfillSelection("all")).fragments == 0
+    assert fill(lake, BackfillSelection("all")).fragments == 0
 
 
 @pytest.mark.long
 def test_another_choice_does_not_go_on(lake: Lake) -> None:
     """Nor does one that starts anew; the interrupted one goes on all the same."""
-    fill(lake, Choice())
-    stopped = fill_until(lake, Choice("all"), 9, chunk=3)
+    fill(lake, BackfillSelection())
+    stopped = fill_until(lake, BackfillSelection("all"), 9, chunk=3)
     assert stopped is not None
     assert stopped.chunks == 1
-    assert plan_of(lake, Choice("all", first="1")).done == ()
-    assert len(plan_of(lake, Choice("all")).done) == 3
-    assert plan_of(lake, Choice("all"), restart=True).done == ()
-    assert fill(lake, Choice("all"), restart=True).fragments == 12
+    assert plan_of(lake, BackfillSelection("all", first="1")).done == ()
+    assert len(plan_of(lake, BackfillSelection("all")).done) == 3
+    assert plan_of(lake, BackfillSelection("all"), restart=True).done == ()
+    assert fill(lake, BackfillSelection("all"), restart=True).fragments == 12
     assert paths(lake, "backfills") == []
 
 
 def test_partitions_dropped_meanwhile_are_left_out(lake: Lake) -> None:
     """A table does not stand still for hours: what came is read as every refresh reads it, what went is not missed."""
-    fill(lake, Choice())
+    fill(lake, BackfillSelection())
 
     def commit(event: Progress) -> None:
         if event.stage == "publish" and (lake.uri / "part=12").exists():
@@ -244,7 +244,7 @@ def test_partitions_dropped_meanwhile_are_left_out(lake: Lake) -> None:
             (lake.uri / "part=12").rmdir()
             lake.append(30, 8)
 
-    done = fill(lake, Choice("all"), commit, chunk=6)
+    done = fill(lake, BackfillSelection("all"), commit, chunk=6)
     assert done.done
     assert done.versions == [2, 3]
     assert {entry.key for entry in latest(config_of(lake)).partitions} == {*map(key, range(1, 12)), key(30)}
@@ -254,18 +254,18 @@ def test_partitions_dropped_meanwhile_are_left_out(lake: Lake) -> None:
 @pytest.mark.long
 def test_a_file_that_cannot_be_read_stops_it(lake: Lake) -> None:
     """The chunks before are versions, and stay; once it is mended, the rest is read."""
-    fill(lake, Choice())
+    fill(lake, BackfillSelection())
     broken = next((lake.uri / "part=7").iterdir())
     good = broken.read_bytes()
     broken.write_bytes(good[:-400] + b"x" * 396 + b"PAR1")
     config, result = config_of(lake), BackfillResult("t")
-    plan = plan_of(lake, Choice("all"), chunk=3)
+    plan = plan_of(lake, BackfillSelection("all"), chunk=3)
     with pytest.raises(ProfileError, match="part=7"):
         backfill(config, lake.table, plan, local_work(config, lake.table, no_spark, plan), result)
     assert result.done is False
     number = latest(config).number
     broken.write_bytes(good)
-    assert fill(lake, Choice("all"), chunk=3).done
+    assert fill(lake, BackfillSelection("all"), chunk=3).done
     assert latest(config).number > number
     lake_again = everything(config)
     refresh(config_of(lake, "other"), lake.table, no_spark)
@@ -274,17 +274,17 @@ def test_a_file_that_cannot_be_read_stops_it(lake: Lake) -> None:
 
 def test_a_list_of_keys(lake: Lake) -> None:
     """An empty one is no choice of everything; unknown ones are named, and how many they are."""
-    assert plan_of(lake, Choice(keys=())).chunks == ()
-    fill(lake, Choice())
-    assert plan_of(lake, Choice("all", keys=())).chunks == ()
-    assert plan_of(lake, Choice("all", keys=(key(3), key(11)))).keys == (key(3), key(11))
-    assert plan_of(lake, Choice("all", ("part=1",), (key(3), key(11)), last="9")).keys == (key(1), key(3))
+    assert plan_of(lake, BackfillSelection(keys=())).chunks == ()
+    fill(lake, BackfillSelection())
+    assert plan_of(lake, BackfillSelection("all", keys=())).chunks == ()
+    assert plan_of(lake, BackfillSelection("all", keys=(key(3), key(11)))).keys == (key(3), key(11))
+    assert plan_of(lake, BackfillSelection("all", ("part=1",), (key(3), key(11)), last="9")).keys == (key(1), key(3))
     with pytest.raises(PartitionNotFoundError, match=r"no partition 'part=99'.* nearest .*nor the 1 others"):
-        plan_of(lake, Choice("all", keys=(key(3), "part=99", "part=1*")))
+        plan_of(lake, BackfillSelection("all", keys=(key(3), "part=99", "part=1*")))
     with pytest.raises(
         PartitionNotFoundError, match="none of the 1 partitions named lies between 'part=2' and 'part=4'"
     ):
-        plan_of(lake, Choice("all", ("part=9",), first="2", last="4"))
+        plan_of(lake, BackfillSelection("all", ("part=9",), first="2", last="4"))
 
 
 def test_time_expected() -> None:
@@ -327,7 +327,7 @@ def test_interrupted_on_an_object_store(lake: Lake, s3_options: dict[str, str]) 
     config = config_of(lake).model_copy(update={"root": "s3://metastore/backfills", "storage_options": s3_options})
 
     def fill_there(interrupt: Callable[[Progress], None] = lambda event: None) -> BackfillResult:
-        plan = plan_backfill(config, lake.table, Choice("all"), chunk=5)
+        plan = plan_backfill(config, lake.table, BackfillSelection("all"), chunk=5)
         backfill(config, lake.table, plan, local_work(config, lake.table, no_spark, plan, interrupt), result)
         return result
 
@@ -370,7 +370,10 @@ def test_whatever_is_chosen_all_is_true_in_the_end(
         there = sorted({path.parent.name for path in lake.files()})
         mode: Mode = data.draw(st.sampled_from(["outdated", "missing", "stale", "all"]))
         keys = data.draw(st.none() | st.lists(st.sampled_from(there), unique=True))
-        choice, chunk = Choice(mode, keys=None if keys is None else tuple(keys)), data.draw(st.integers(1, 3))
+        choice, chunk = (
+            BackfillSelection(mode, keys=None if keys is None else tuple(keys)),
+            data.draw(st.integers(1, 3)),
+        )
         plan = plan_of(lake, choice, chunk=chunk)
         if data.draw(st.booleans()):
             stopped = fill_until(lake, choice, data.draw(st.integers(1, 12)), chunk=chunk)
@@ -379,7 +382,7 @@ def test_whatever_is_chosen_all_is_true_in_the_end(
         done = fill(lake, choice, chunk=chunk)
         assert done.fragments <= plan.fragments
         assert done.partitions == len(plan.keys)
-        after = plan_of(lake, Choice())
+        after = plan_of(lake, BackfillSelection())
         chosen = set(there) if keys is None else set(keys)
         meant = {"outdated", "all", "missing" if plan.version == 0 else ""}
         if mode in meant and plan.publishes and chosen and plan.chunks:

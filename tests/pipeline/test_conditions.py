@@ -16,7 +16,7 @@ from metastore_assets.errors import ColumnNotFoundError, PartitionNotFoundError
 from metastore_assets.expressions import sql_parser
 from metastore_assets.metastore import open_table
 from metastore_assets.pipeline.backfill import plan_backfill
-from metastore_assets.pipeline.backfill_plan import Choice
+from metastore_assets.pipeline.backfill_plan import BackfillSelection
 from metastore_assets.pipeline.refresh import refresh
 
 
@@ -51,7 +51,7 @@ def test_a_backfill_of_what_a_condition_is_true_of(tmp_path: Path) -> None:
     refresh(config, table, no_spark)
 
     def keys(where: str, **choice: Any) -> list[str]:
-        plan = plan_backfill(config, table, Choice("all", where=where, **choice))
+        plan = plan_backfill(config, table, BackfillSelection("all", where=where, **choice))
         return [key.removeprefix("day=2024-01-0") for key in plan.keys]
 
     assert keys("day >= '2024-01-05'") == ["5", "6"]
@@ -61,4 +61,4 @@ def test_a_backfill_of_what_a_condition_is_true_of(tmp_path: Path) -> None:
         keys("dya > '2024-01-01'")
     with pytest.raises(PartitionNotFoundError, match="is true of none of 6 partitions"):
         keys("day > '2025-01-01'")
-    assert Choice(where="day > '2024-01-01'").id != Choice(where="day > '2024-01-02'").id
+    assert BackfillSelection(where="day > '2024-01-01'").id != BackfillSelection(where="day > '2024-01-02'").id

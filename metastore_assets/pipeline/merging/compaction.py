@@ -19,7 +19,7 @@ from metastore_assets.pipeline.context import RefreshContext
 from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.merging.merges import node_group
 from metastore_assets.pipeline.profile_spec import ProfileSpec
-from metastore_assets.pipeline.profiles.states_reader import StatesReader, list_at, sound
+from metastore_assets.pipeline.profiles.states_reader import StatesReader, corruption_guard, list_at
 from metastore_assets.pipeline.profiles.states_writer import (
     LISTS,
     MEMBERSHIP,
@@ -232,7 +232,7 @@ def _rewrite(store: ObjectStore, task: _Task) -> _Result:
             for path, sections in sections_by_path.items():
                 for table in reader.group_tables(path):
                     rows = table.filter(pc.is_in(table[SECTION[0]], pa.array(sorted(sections), pa.string())))
-                    with sound(store, path):
+                    with corruption_guard(store, path):
                         rows = _cast_values(rows.combine_chunks(), union)
                         writer.add_rows(_replace_lists(rows, task.dropped, union, unlisted) if task.dropped else rows)
     return _Result(tuple(writer.files), {name: tuple(leaves) for name, leaves in unlisted.items()})

@@ -1,4 +1,4 @@
-"""Reading files of states section by section: each file is opened once, and what neighbours share is read once."""
+"""Reading profiles from states files. Each file is opened once, and row groups that profiles share are read once."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 _OPEN_FILES = 64
 _KEPT_BYTES = 64 << 20
-"""Of row groups that were read last."""
+"""Most bytes of cached row groups."""
 
 
 class StatesReader:
-    """Files of states of one store. Raises CorruptionError. A context manager."""
+    """Reads the states files of one store. A context manager. Methods raise CorruptionError for damaged files."""
 
     def __init__(self, store: ObjectStore) -> None:
         self.store = store
@@ -36,8 +36,8 @@ class StatesReader:
         self._bytes = 0
 
     def read(self, files: ProfileFiles, names: Sequence[str]) -> tuple[int, pa.Table]:
-        """The row count of a profile, and some columns of its states."""
-        with sound(self.store, files.states):
+        """Return the row count of a profile, and some columns of its states."""
+        with corruption_guard(self.store, files.states):
             if files.sections == 1:
                 metadata = self._open(files.states).file.metadata
                 pieces = [(group, 0, metadata.row_group(group).num_rows) for group in range(metadata.num_row_groups)]
@@ -51,13 +51,13 @@ class StatesReader:
             return table[SECTION[1]][0].as_py(), table.drop_columns([SECTION[1]])
 
     def listed(self, files: ProfileFiles) -> frozenset[str]:
-        """Field ids of the columns whose values a packed profile lists."""
-        with sound(self.store, files.states):
+        """Return the field ids of the enumerated columns of a profile in a multi-profile file."""
+        with corruption_guard(self.store, files.states):
             return frozenset(self._section(files).lists)
 
     def read_list(self, files: ProfileFiles, field_id: str) -> Frequencies | None:
-        """All values of one column of a packed profile; None when it is not listed."""
-        with sound(self.store, files.states):
+        """Return the value counts of a column of a profile in a multi-profile file; None if it is not enumerated."""
+        with corruption_guard(self.store, files.states):
             place = self._section(files).lists.get(field_id)
             if place is None:
                 return None
@@ -65,8 +65,8 @@ class StatesReader:
             return list_at(self._group(files.states, group, LISTS), at)
 
     def read_prints(self, files: ProfileFiles, field_id: str) -> FingerprintCounts | None:
-        """The fingerprints of one column of a packed profile; None when it has none."""
-        with sound(self.store, files.states):
+        """Return the fingerprints of a column of a profile in a multi-profile file; None if it has none."""
+        with corruption_guard(self.store, files.states):
             place = self._section(files).prints.get(field_id)
             if place is None:
                 return None
@@ -76,8 +76,8 @@ class StatesReader:
             return FingerprintCounts(prints, counts)
 
     def read_filter(self, files: ProfileFiles, field_id: str) -> tuple[str, bytes] | None:
-        """The filter of one column of a packed profile, and the class of its values; None when it has none."""
-        with sound(self.store, files.states):
+        """Return the class of the values of a column and its value filter; None if it has none."""
+        with corruption_guard(self.store, files.states):
             place = self._section(files).filters.get(field_id)
             if place is None:
                 return None
@@ -87,13 +87,13 @@ class StatesReader:
             return None if own is None or cls is None else (cls, own)
 
     def schema(self, path: str) -> pa.Schema:
-        """The columns of a file."""
-        with sound(self.store, path):
+        """Return the columns of a file."""
+        with corruption_guard(self.store, path):
             return self._open(path).file.schema_arrow
 
     def group_tables(self, path: str) -> Iterator[pa.Table]:
-        """A whole file, row group by row group."""
-        with sound(self.store, path):
+        """Yield the row groups of a file."""
+        with corruption_guard(self.store, path):
             file = self._open(path).file
             for group in range(file.metadata.num_row_groups):
                 yield file.read_row_group(group).combine_chunks()
@@ -135,7 +135,7 @@ class StatesReader:
 
 
 def list_at(table: pa.Table, at: int) -> Frequencies:
-    """The list of values in a row of a table that has the `LISTS`, without chunks."""
+    """Return the value counts in a row of a table with the columns `LISTS`, each in one chunk."""
     values, counts = (table[name].chunk(0) for name in LISTS)
     start, stop = values.offsets[at].as_py(), values.offsets[at + 1].as_py()
     if start == stop:
@@ -146,8 +146,8 @@ def list_at(table: pa.Table, at: int) -> Frequencies:
 
 
 @contextmanager
-def sound(store: ObjectStore, path: str) -> Iterator[None]:
-    """For reading what stored state names: it must be there, and make sense. Raises CorruptionError that names it."""
+def corruption_guard(store: ObjectStore, path: str) -> Iterator[None]:
+    """Raise CorruptionError with the path if a referenced file is missing or cannot be decoded."""
     try:
         yield
     except ObjectNotFoundError as error:
@@ -164,18 +164,18 @@ class _Section:
     pieces: list[tuple[int, int, int]] = field(default_factory=list)
     """Row group, first row in it, number of rows."""
     lists: dict[str, tuple[int, int]] = field(default_factory=dict)
-    """Row group and row in it of the columns listed, by field id."""
+    """By field id of enumerated columns, the row group and the row in it."""
     prints: dict[str, tuple[int, int]] = field(default_factory=dict)
-    """Likewise of columns with fingerprints."""
+    """By field id of fingerprinted columns, the row group and the row in it."""
     filters: dict[str, tuple[int, int]] = field(default_factory=dict)
-    """Likewise of columns that may have a filter."""
+    """By field id of columns that may have a value filter, the row group and the row in it."""
 
 
 @dataclass(frozen=True)
 class _File:
     file: ParquetObject
     sections: dict[str, _Section]
-    """By name; filled when the first of them is looked for."""
+    """By name; filled when the first one is read."""
 
 
 def _sections(file: ParquetObject) -> dict[str, _Section]:

@@ -1,8 +1,8 @@
-"""Files of states of profiles: what merges read. Those of fragments also have the lists of values.
+"""Writing states files, which merges read: one or many profiles per file. Those of fragments also have value counts.
 
-A file is made of sections, one per profile, whose rows, one per column, share row groups: so a file with many small
-profiles is little more than their numbers. A column whose list of values is short has that alone, for everything else
-follows from it. A long list lies in a row group of its own, so that whoever merges need not read it.
+A file consists of sections, one per profile, with a row per column. Sections share row groups, so that many small
+profiles take little space. A column with few values has value counts alone: its states are derived from them. A column
+with many values has a row group to itself, which merges need not read.
 """
 
 from __future__ import annotations
@@ -28,32 +28,32 @@ from metastore_assets.store.objects import Lean, ObjectStore
 from metastore_assets.values.types import TypeClass, class_named, classes_of
 
 ROW_COUNT = "metastore.row_count"
-"""Key of the file metadata of `statistics` that holds the number of rows described."""
+"""Key of the file metadata of `statistics` with the number of rows that the profile describes."""
 SHORT_LIST = 4096
-"""Most values of a list that is kept without the states that follow from it."""
+"""Most values of value counts that are stored without the states that are derived from them."""
 SECTION = ("section", "row_count")
-"""Columns of every row of states: the name of its section, and how many rows that describes."""
+"""Columns of every row: the name of its section, and the number of rows that the profile describes."""
 LISTS = ("listed_values", "listed_counts")
-"""Columns of packed profiles."""
+"""Columns with the value counts of enumerated columns."""
 PRINTS = ("value_prints", "print_counts")
-"""Columns of those of them that have fingerprints of values: ascending, and of how many rows each."""
+"""Columns with ascending fingerprints of values, and the number of rows of each."""
 MEMBERSHIP = "membership"
-"""Column of those that have filters of values."""
+"""Column with value filters."""
 _SKETCHES = [name for name, type_ in SKETCH_COLUMNS.items() if pa.types.is_binary(type_) or pa.types.is_nested(type_)]
 _LONG = ("multiset_hash", *_SKETCHES, *LISTS, *PRINTS, MEMBERSHIP)
-"""Columns of many bytes; the others have a number per row, or few texts."""
+"""Columns with many bytes per row; the others have a number or a short text."""
 _GROUP_VALUES = 1 << 14
 _GROUP_ROWS = 256
-"""Where a row group ends: some 200 KB, for whoever wants one small profile reads the others of its group too."""
+"""Where a row group ends: at about 200 KB, because reading one small profile reads its whole row group."""
 
 
 def is_derivable(row: ColumnStatistics) -> bool:
-    """Whether the states of a column follow from its list of values, and are not kept beside it."""
+    """Return whether the states of a column are derived from its value counts, so that they are not stored."""
     return row.frequencies == "enumerated" and row.value_count > 0 and (row.distinct_count or 0) <= SHORT_LIST
 
 
 def strip_derivable(row: ColumnStatistics) -> ColumnStatistics:
-    """Of a row what does not follow from the list of values."""
+    """Return the statistics of a column without those that are derived from its value counts."""
     return ColumnStatistics(
         position=row.position,
         column=row.column,
@@ -74,17 +74,17 @@ def value_union(spec: ProfileSpec) -> pa.StructType:
 
 
 def has_fingerprints(spec: ProfileSpec) -> bool:
-    """Whether profiles made under a profile spec may have fingerprints of values."""
+    """Return whether profiles of a spec may have fingerprints."""
     return any(policy.frequencies == "repeated" and not policy.has_all_values for _, policy in spec.leaves)
 
 
 def has_value_filters(spec: ProfileSpec) -> bool:
-    """Whether profiles made under a profile spec may have filters of values."""
+    """Return whether profiles of a spec may have value filters."""
     return any(policy.has_value_filter for _, policy in spec.leaves)
 
 
 def states_schema(union: pa.StructType, *, lists: bool, prints: bool = False, filters: bool = False) -> pa.Schema:
-    """The columns of a file of states."""
+    """Return the columns of a states file."""
     fields = [pa.field(name, type_) for name, type_ in zip(SECTION, (pa.string(), pa.int64()), strict=True)]
     fields += build_states_table([], [], union).schema
     if lists:
@@ -97,9 +97,9 @@ def states_schema(union: pa.StructType, *, lists: bool, prints: bool = False, fi
 
 
 class StatesWriter:
-    """Writes one file of states, with lists of values or without. A context manager; `files` are final when it ends.
+    """Writes one states file. A context manager; `files` are final when it ends.
 
-    Holds no more than a row group in memory, besides what is given.
+    Buffers at most one row group.
     """
 
     def __init__(
@@ -129,7 +129,7 @@ class StatesWriter:
         self._values = 0
 
     def begin(self, row_count: int, name: str = "") -> str:
-        """Begin the next section, of a profile of so many rows; its name, which is new unless given."""
+        """Begin the section of a profile with a number of rows. Return its name, which is new by default."""
         self._end_section()
         self._sections.append(name or uuid.uuid4().hex[:16])
         self._row_count = row_count
@@ -137,7 +137,7 @@ class StatesWriter:
 
     @property
     def files(self) -> list[ProfileFiles]:
-        """The profiles begun, in that order."""
+        """The profiles of the file, in the order of their sections."""
         return [ProfileFiles("", "", (), self.path, name, len(self._sections)) for name in self._sections]
 
     def add(
@@ -169,7 +169,7 @@ class StatesWriter:
             self._flush()
 
     def add_table(self, table: pa.Table) -> None:
-        """Append columns whose states were merged, in the union of the file."""
+        """Append rows of merged states, in the union of the file."""
         for at, (name, value) in enumerate(zip(SECTION, (self._sections[-1], self._row_count), strict=True)):
             table = table.add_column(at, name, pa.repeat(value, table.num_rows))
         if self._lists:
@@ -178,7 +178,7 @@ class StatesWriter:
         self.add_rows(table)
 
     def add_rows(self, table: pa.Table) -> None:
-        """Append rows in the union of the file, as they are: with the names of sections that were begun."""
+        """Append rows with the names of sections that were begun, in the union of the file."""
         self._end_section()
         for name in PRINTS if self._prints and PRINTS[0] not in table.column_names else ():
             table = table.append_column(name, pa.nulls(table.num_rows, self._schema.field(name).type))
@@ -196,7 +196,7 @@ class StatesWriter:
             self._flush()
 
     def _end_section(self) -> None:
-        """Make a table of the columns that wait, which are all of one section."""
+        """Build a table of the buffered columns, which belong to one section."""
         if self._columns:
             self._tables.append(self._table(self._columns))
             self._waiting += len(self._columns)
@@ -242,13 +242,13 @@ class StatesWriter:
 
 
 def value_encodings(path: str, union: pa.StructType) -> dict[str, str]:
-    """How values of the typed union in a column are encoded, that ascend, or nearly do."""
+    """Return by path the Parquet encodings of ascending values in a column of union type."""
     encodings = {field.name: value_encoding(class_named(field.name)) for field in union}
     return {f"{path}.{name}": encoding for name, encoding in encodings.items() if encoding}
 
 
 def value_encoding(cls: TypeClass) -> str | None:
-    """How ascending values of a class are encoded; None: plainly."""
+    """Return the Parquet encoding of ascending values of a class; None for the plain one."""
     if cls.kind == "integer" and not pa.types.is_decimal(cls.arrow):
         return "DELTA_BINARY_PACKED"
     return {"float64": "BYTE_STREAM_SPLIT", "string": "DELTA_BYTE_ARRAY", "binary": "DELTA_BYTE_ARRAY"}.get(cls.name)

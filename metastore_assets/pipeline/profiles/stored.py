@@ -7,7 +7,7 @@ from contextlib import ExitStack
 
 import pyarrow as pa
 
-from metastore_assets.pipeline.profiles.states_reader import StatesReader, sound
+from metastore_assets.pipeline.profiles.states_reader import StatesReader, corruption_guard
 from metastore_assets.pipeline.profiles.states_writer import ROW_COUNT
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.distinct import distinct_sketch
@@ -40,7 +40,7 @@ def read_sketches(
     """
     path = files.states or files.statistics
     names = ["field_id", "type_class", "value_count", "frequencies", *(["distinct_sketch"] if files.states else ())]
-    with sound(opened.store, path):
+    with corruption_guard(opened.store, path):
         table = opened.read(files, names)[1] if files.states else opened.store.read_parquet(path, names)
         columns = [table[name].to_pylist() for name in names]
     sketches = columns[4] if files.states else [None] * table.num_rows
@@ -65,7 +65,7 @@ def read_counts(opened: StatesReader, files: ProfileFiles) -> dict[str, tuple[st
     Raises CorruptionError.
     """
     path = files.states or files.statistics
-    with sound(opened.store, path):
+    with corruption_guard(opened.store, path):
         table = opened.read(files, COUNTS)[1] if files.states else opened.store.read_parquet(path, COUNTS)
         rows = zip(*(table[name].to_pylist() for name in COUNTS), strict=True)
         return {field_id: (cls, values, distinct) for field_id, cls, values, distinct in rows}
@@ -83,7 +83,7 @@ def read_lists(
 
 def read_statistics(store: ObjectStore, files: ProfileFiles) -> tuple[int, dict[str, ColumnStatistics]]:
     """The row count and the statistics of a profile, by field id, without states. Raises CorruptionError."""
-    with sound(store, files.statistics):
+    with corruption_guard(store, files.statistics):
         table = store.read_parquet(files.statistics)
         row_count = int((table.schema.metadata or {})[ROW_COUNT.encode()])
         return row_count, {row.field_id: row for row in parse_statistics_rows(table)}
@@ -93,7 +93,7 @@ def read_histograms(store: ObjectStore, files: ProfileFiles) -> dict[str, Histog
     """The histograms of a profile, by the column paths it was written under. Raises CorruptionError."""
     if not files.histograms:
         return {}
-    with sound(store, files.histograms):
+    with corruption_guard(store, files.histograms):
         return parse_histograms(store.read_parquet(files.histograms))
 
 
@@ -108,7 +108,7 @@ class FrequencyReader:
         self._packed = files if files.is_packed and files.states else None
         with self._stack:
             for path in files.frequencies:
-                with sound(store, path):
+                with corruption_guard(store, path):
                     self._parts.append((path, self._stack.enter_context(SectionReader(store, path))))
             self._stack = self._stack.pop_all()
         own = opened.listed(self._packed) if self._packed else frozenset()
@@ -121,7 +121,7 @@ class FrequencyReader:
             return self._opened.read_list(self._packed, field_id)
         for path, part in self._parts:
             if field_id in part.sections:
-                with sound(self._store, path):
+                with corruption_guard(self._store, path):
                     return parse_frequencies(part.read_section(field_id))
         return None
 
@@ -132,7 +132,7 @@ class FrequencyReader:
             return {field_id: [(own.values, own.counts)] for field_id, own in lists.items()}
         tables: dict[str, list[pa.Table]] = {}
         for path, part in self._parts:
-            with sound(self._store, path):
+            with corruption_guard(self._store, path):
                 own = part.read_sections([field_id for field_id in field_ids if field_id in part.sections])
             for field_id, table in own.items():
                 tables.setdefault(field_id, []).append(table)

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from metastore_assets.config import ResolvedPolicy
 from metastore_assets.errors import CorruptionError
 from metastore_assets.pipeline.profile_spec import ProfileSpec
-from metastore_assets.pipeline.profiles.states_reader import StatesReader, sound
+from metastore_assets.pipeline.profiles.states_reader import StatesReader, corruption_guard
 from metastore_assets.pipeline.profiles.states_writer import ROW_COUNT, value_union
 from metastore_assets.pipeline.profiles.stored import read_lists
 from metastore_assets.statistics.column import ColumnStatistics
@@ -92,13 +92,13 @@ def _together(profiles: Sequence[_Profile], spec: ProfileSpec) -> dict[str, list
 
 
 class _Profile:
-    """A profile's rows of states as they are stored, and the lists that are needed beside them."""
+    """The stored states of a profile, and the value counts that the others are derived from."""
 
     def __init__(self, opened: StatesReader, files: ProfileFiles, spec: ProfileSpec) -> None:
         self._store = store = opened.store
         self._path = path = files.states or files.statistics
         self._union = union = value_union(spec)
-        with sound(store, path):
+        with corruption_guard(store, path):
             read = (
                 opened.read(files, (*STATE_COLUMNS, *SKETCH_COLUMNS))
                 if files.states
@@ -120,7 +120,7 @@ class _Profile:
         self._lists = read_lists(opened, files, listed)
 
     def is_implied(self, field_id: str) -> bool:
-        """Whether a column is stored as its list of values."""
+        """Whether states are derived from value counts, instead of stored."""
         return field_id in self.held and self.held[field_id].is_implied
 
     def states(self, spec: ProfileSpec, together: Mapping[str, Sequence[_Profile]], silent: Set[str]) -> pa.Table:
@@ -151,7 +151,7 @@ class _Profile:
         return combine_to_one_chunk(table)
 
     def _silenced(self, field_ids: Set[str]) -> pa.Table:
-        """The stored rows, some of them as of no values."""
+        """Return the stored rows, some of them as if the columns had no values."""
         table = self._table
         if not field_ids:
             return table
@@ -171,7 +171,7 @@ class _Profile:
     def _derived(
         self, leaf: LeafColumn, policy: ResolvedPolicy, profiles: Sequence[_Profile]
     ) -> tuple[ColumnStatistics, Histogram | None]:
-        """What follows from the lists of a column in some profiles, of which this is the first; its own nulls."""
+        """Derive statistics from the value counts of several profiles, this one first; nulls are its own."""
         held = [own.held[leaf.field_id] for own in profiles]
         assert held[0].type_class is not None
         frequencies = sum_value_counts([rows for own in profiles for rows in own._lists.get(leaf.field_id, ())])
@@ -191,7 +191,7 @@ class _Profile:
         return row, histogram
 
     def _stored(self, leaf: LeafColumn, policy: ResolvedPolicy) -> tuple[ColumnStatistics, Histogram | None]:
-        """The stored row of a column, with the states of user-defined statistics that it lacks."""
+        """Return the stored statistics of a column, with missing user-defined states derived."""
         stored = self._table.slice(self._places[leaf.field_id], 1)
         (row,) = read_state_rows(stored, [(leaf.path, type_text(leaf.type))])
         (histogram,) = decode_histograms(stored.combine_chunks())
@@ -213,7 +213,7 @@ def _without_sketches(store: ObjectStore, path: str) -> tuple[int, pa.Table]:
 
 
 class _Held(NamedTuple):
-    """What tells of a row of states how it is to be read."""
+    """The statistics of a row of states that decide how it is read."""
 
     field_id: str
     type_class: str | None
@@ -237,11 +237,11 @@ class _Held(NamedTuple):
         )
 
     def is_whole(self, policy: ResolvedPolicy) -> bool:
-        """Whether the row is as it is wanted."""
+        """Return whether the stored row can be used as it is."""
         return not self.is_implied and self.is_kept(policy)
 
     def is_kept(self, policy: ResolvedPolicy) -> bool:
-        """Whether a policy keeps all that there is."""
+        """Return whether the row has no state that the policy excludes, and all user-defined states."""
         if self.type_class is None:
             return True
         return (
@@ -252,14 +252,14 @@ class _Held(NamedTuple):
         )
 
     def lacks_states(self, policy: ResolvedPolicy) -> bool:
-        """Whether states of user-defined statistics are asked for that are not stored, and follow from the list."""
+        """Return whether user-defined states have to be derived from value counts."""
         if not policy.statistics or (self.frequencies != "enumerated" and self.value_count):
             return False
         return not list_required_keys(policy, self.type_class) <= list_state_keys(self.user_states)
 
 
 def _capacity(policy: ResolvedPolicy) -> int:
-    """The most bins that are kept; 0 for none."""
+    """Return the most bins of a stored histogram; 0 for none."""
     return 0 if policy.histogram == "off" else histogram_capacity(policy.histogram)
 
 
