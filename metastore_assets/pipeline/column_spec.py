@@ -19,15 +19,15 @@ from metastore_assets.config import ResolvedPolicy
 from metastore_assets.errors import ConfigError, UnsupportedTypeError
 from metastore_assets.statistics.histogram import histogram_capacity
 from metastore_assets.statistics.keyed_hashing import key_id
+from metastore_assets.statistics.registry import HISTOGRAM, STATISTICS_VERSION
 from metastore_assets.statistics.user_defined.interface import MergeableStatistic
 from metastore_assets.statistics.user_defined.loading import load_for_class
 from metastore_assets.values.leaf_columns import LeafColumn
 from metastore_assets.values.types import type_class, type_fingerprint
 
-STATISTICS_VERSION = "3"
 FREQUENCIES_VERSION = "1"
-HISTOGRAMS_VERSION = "1"
-"""Raise a version when its output changes for the same rows, so that fragments are profiled again."""
+"""Raise it when frequencies change for the same rows, so that fragments are profiled again."""
+HISTOGRAMS_VERSION = HISTOGRAM.version
 PROFILE_VERSION = f"{STATISTICS_VERSION}.{FREQUENCIES_VERSION}.{HISTOGRAMS_VERSION}"
 
 _NOT_ENUMERATED = {"auto": "estimated", "enumerated": "estimated", "repeated": "fingerprinted"}

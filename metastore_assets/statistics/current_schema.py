@@ -1,4 +1,4 @@
-"""Statistics under the name, place and type that a column has now, whatever it had when they were computed."""
+"""Statistics under the current schema: the position, path and type that a column has now."""
 
 from __future__ import annotations
 
@@ -15,36 +15,43 @@ from metastore_assets.values.types import type_class, type_text
 
 
 def apply_schema(row: ColumnStatistics, position: int, leaf: LeafColumn) -> ColumnStatistics:
-    """`row` as the statistics of a leaf column that may have been renamed, moved or widened since."""
-    told = {"position": position, "column": leaf.path, "field_id": leaf.field_id, "type": type_text(leaf.type)}
+    """Return the row of a column that may have been renamed, moved or widened since it was profiled.
+
+    Args:
+        row: The statistics.
+        position: The column's current position.
+        leaf: The column in the current schema.
+    """
+    current = {"position": position, "column": leaf.path, "field_id": leaf.field_id, "type": type_text(leaf.type)}
     if row.total_bytes is not None and (width := value_width(leaf.type)):
-        # A profile made before the column was widened counted narrower values.
-        told["total_bytes"] = row.value_count * width
-    if all(getattr(row, name) == own for name, own in told.items()):
+        # A profile from before the column was widened counted narrower values.
+        current["total_bytes"] = row.value_count * width
+    if all(getattr(row, name) == value for name, value in current.items()):
         return row
-    return replace(row, **told)  # type: ignore[arg-type]
+    return replace(row, **current)  # type: ignore[arg-type]
 
 
-SCHEMA_COLUMNS = tuple(name for name, own in STATISTICS.items() if own.merge == "schema")
-"""The statistics that follow from the schema that the table has now."""
+SCHEMA_COLUMNS = tuple(name for name, statistic in STATISTICS.items() if statistic.merge == "schema")
+"""The columns of `statistics` that the current schema determines."""
 
 
 def apply_schema_to_table(table: pa.Table, position: int, leaf: LeafColumn) -> pa.Table:
-    """Rows of `statistics` that are all of one leaf column, as `apply_schema` has them; columns may be missing."""
-    named = {"position": position, "column": leaf.path, "field_id": leaf.field_id, "type": type_text(leaf.type)}
+    """Return rows of `statistics` of one leaf column as `apply_schema` does; schema columns may be missing."""
+    current = {"position": position, "column": leaf.path, "field_id": leaf.field_id, "type": type_text(leaf.type)}
     arrays = {
-        name: pa.repeat(pa.scalar(told, ARROW_TYPES[STATISTICS[name].kind]), len(table)) for name, told in named.items()
+        name: pa.repeat(pa.scalar(value, ARROW_TYPES[STATISTICS[name].kind]), len(table))
+        for name, value in current.items()
     }
-    arrays |= {name: table[name] for name in table.column_names if name not in named}
-    known = table["total_bytes"]
-    if known.null_count < len(known) and (width := value_width(leaf.type)):
-        # A profile made before the column was widened counted narrower values.
-        arrays["total_bytes"] = pc.if_else(known.is_valid(), pc.multiply(table["value_count"], width), None)
+    arrays |= {name: table[name] for name in table.column_names if name not in current}
+    total_bytes = table["total_bytes"]
+    if total_bytes.null_count < len(total_bytes) and (width := value_width(leaf.type)):
+        # As in `apply_schema`.
+        arrays["total_bytes"] = pc.if_else(total_bytes.is_valid(), pc.multiply(table["value_count"], width), None)
     return pa.table(arrays)
 
 
 def value_width(type: pa.DataType) -> int:
-    """Bytes of one value of a type of fixed width, 0 for others; a boolean counts as one."""
+    """Return the bytes of one value of a type of fixed width, 0 for other types; a boolean counts as one byte."""
     plain = plain_type(type)
     if t.is_null(plain) or (type_class(type).kind == "bytes" and plain != pa.uuid()):
         return 0

@@ -1,7 +1,8 @@
-"""Fingerprints of values, 48 bits each: a multiset of values in some four bytes a value, in which equal values meet.
+"""Fingerprints of values, 48 bits each: a multiset of values in about four bytes per value.
 
-Two values may have the same fingerprint; who wants to know reads the values. A fingerprint is the upper end of the
-first 64-bit hash of a value, so that narrower ones are made of those there are, and keep their order.
+Equal values have equal fingerprints. Different values may share one; only the values themselves can tell them apart. A
+fingerprint is the upper end of a value's first 64-bit hash, so that shorter fingerprints are derivable from longer ones
+and are in the same order.
 """
 
 from __future__ import annotations
@@ -16,14 +17,14 @@ from metastore_assets.statistics.frequencies import Frequencies
 from metastore_assets.statistics.hashing import Words, hash_values
 
 FINGERPRINT_BITS = 48
-"""Width of the fingerprints that are stored."""
+"""Width of stored fingerprints."""
 
 Numbers = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
 class FingerprintCounts:
-    """Distinct fingerprints, ascending, each with how many rows have a value of it."""
+    """Distinct fingerprints, ascending, each with the number of rows whose value has it."""
 
     fingerprints: Numbers
     counts: Numbers
@@ -32,96 +33,98 @@ class FingerprintCounts:
         return len(self.fingerprints)
 
     def equals(self, other: FingerprintCounts) -> bool:
-        """Whether they are of the same values, as far as fingerprints tell."""
+        """Return whether both have the same fingerprints and counts."""
         return np.array_equal(self.fingerprints, other.fingerprints) and np.array_equal(self.counts, other.counts)
 
     @property
     def rows(self) -> int:
-        """How many values they are of."""
+        """The number of rows."""
         return int(self.counts.sum())
 
-    def part(self, wanted: npt.NDArray[np.bool_]) -> FingerprintCounts:
-        """Some of them."""
-        return FingerprintCounts(self.fingerprints[wanted], self.counts[wanted])
+    def part(self, selected: npt.NDArray[np.bool_]) -> FingerprintCounts:
+        """Return the fingerprints that a mask selects."""
+        return FingerprintCounts(self.fingerprints[selected], self.counts[selected])
 
-    def counts_of(self, prints: Numbers) -> Numbers:
-        """The counts of some fingerprints, 0 of those that there are none of."""
+    def counts_of(self, fingerprints: Numbers) -> Numbers:
+        """Return the counts of the given fingerprints, 0 for those that do not occur."""
         if not len(self):
-            return np.zeros(len(prints), np.int64)
-        at = np.minimum(np.searchsorted(self.fingerprints, prints), len(self) - 1)
-        return np.where(self.fingerprints[at] == prints, self.counts[at], 0)
+            return np.zeros(len(fingerprints), np.int64)
+        at = np.minimum(np.searchsorted(self.fingerprints, fingerprints), len(self) - 1)
+        return np.where(self.fingerprints[at] == fingerprints, self.counts[at], 0)
 
 
 EMPTY = FingerprintCounts(np.zeros(0, np.int64), np.zeros(0, np.int64))
 
 
 def fingerprint_hashes(hashes: Words, bits: int = FINGERPRINT_BITS) -> Numbers:
-    """The fingerprint of each value, from the first of its hashes."""
+    """Return the fingerprint of each value from the first of its hashes."""
     return (hashes >> np.uint64(64 - bits)).astype(np.int64)
 
 
 def fingerprint_values(frequencies: Frequencies, bits: int = FINGERPRINT_BITS) -> Numbers:
-    """The fingerprint of each value of a list."""
+    """Return the fingerprint of each distinct value, in the order of the values."""
     if not len(frequencies):
         return EMPTY.fingerprints
     return fingerprint_hashes(hash_values(frequencies.values, frequencies.type_class)[0], bits)
 
 
-def count_fingerprints(prints: Numbers, counts: Numbers | None) -> FingerprintCounts:
-    """Fingerprints in any order, some of them repeatedly, with their counts: None says once each."""
-    if not len(prints):
+def count_fingerprints(fingerprints: Numbers, counts: Numbers | None) -> FingerprintCounts:
+    """Sum the counts of equal fingerprints.
+
+    Args:
+        fingerprints: In any order, with repeats.
+        counts: The rows of each; None: one row each.
+    """
+    if not len(fingerprints):
         return EMPTY
     if counts is None:
-        ordered = np.sort(prints)
+        ordered = np.sort(fingerprints)
     else:
-        order = np.argsort(prints, kind="stable")
-        ordered, counts = prints[order], counts[order]
+        order = np.argsort(fingerprints, kind="stable")
+        ordered, counts = fingerprints[order], counts[order]
     starts = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]]))
     totals = np.diff(starts, append=len(ordered)) if counts is None else np.add.reduceat(counts, starts)
     return FingerprintCounts(ordered[starts], totals.astype(np.int64, copy=False))
 
 
 def fingerprint_frequencies(frequencies: Frequencies) -> FingerprintCounts:
-    """The fingerprints of the values that a list holds."""
+    """Return the fingerprints of the values with their counts."""
     return count_fingerprints(fingerprint_values(frequencies), frequencies.counts.to_numpy())
 
 
 def sum_fingerprints(parts: Iterable[FingerprintCounts]) -> FingerprintCounts:
-    """The fingerprints of the values of all of them."""
-    held = [part for part in parts if len(part)]
-    if len(held) < 2:
-        return held[0] if held else EMPTY
-    return count_fingerprints(
-        np.concatenate([own.fingerprints for own in held]), np.concatenate([own.counts for own in held])
-    )
+    """Return the fingerprints of the rows of all parts."""
+    filled = [part for part in parts if len(part)]
+    if len(filled) < 2:
+        return filled[0] if filled else EMPTY
+    fingerprints = np.concatenate([part.fingerprints for part in filled])
+    return count_fingerprints(fingerprints, np.concatenate([part.counts for part in filled]))
 
 
-def narrow_fingerprints(prints: FingerprintCounts, bits: int) -> FingerprintCounts:
-    """The same with fingerprints of fewer bits, which more values share."""
-    return (
-        prints
-        if bits == FINGERPRINT_BITS
-        else count_fingerprints(prints.fingerprints >> (FINGERPRINT_BITS - bits), prints.counts)
-    )
+def narrow_fingerprints(counts: FingerprintCounts, bits: int) -> FingerprintCounts:
+    """Return the counts by fingerprints of fewer bits, which more values share."""
+    if bits == FINGERPRINT_BITS:
+        return counts
+    return count_fingerprints(counts.fingerprints >> (FINGERPRINT_BITS - bits), counts.counts)
 
 
 class FingerprintCounter:
-    """Takes the hashes of values as they come."""
+    """Collects the fingerprints of values block by block."""
 
     def __init__(self) -> None:
-        self._prints: list[Numbers] = []
+        self._fingerprints: list[Numbers] = []
         self._counts: list[Numbers] = []
-        self._repeat = False
+        self._has_repeats = False
 
     def add(self, hashes: Words, counts: Numbers) -> None:
-        """Values by the first of their hashes, and how often each came."""
-        self._prints.append(fingerprint_hashes(hashes))
+        """Add values by the first of their hashes, with their counts."""
+        self._fingerprints.append(fingerprint_hashes(hashes))
         self._counts.append(counts)
-        self._repeat = self._repeat or bool((counts != 1).any())
+        self._has_repeats = self._has_repeats or bool((counts != 1).any())
 
     def total(self) -> FingerprintCounts:
-        """The fingerprints of all that was added."""
-        if not self._prints:
+        """Return the fingerprints of all values that were added."""
+        if not self._fingerprints:
             return EMPTY
-        counts = np.concatenate(self._counts) if self._repeat else None
-        return count_fingerprints(np.concatenate(self._prints), counts)
+        counts = np.concatenate(self._counts) if self._has_repeats else None
+        return count_fingerprints(np.concatenate(self._fingerprints), counts)

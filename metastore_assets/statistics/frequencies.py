@@ -1,4 +1,4 @@
-"""Frequencies: the distinct values of a column and how often each occurs, their sums, and what follows from them."""
+"""Frequencies: the distinct values of a column and how often each occurs; their sums, and statistics of them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from metastore_assets.values.physical import canonical_array, physical_series, s
 from metastore_assets.values.types import TypeClass, type_class
 
 PERCENTS = (1, 5, 10, 25, 50, 75, 90, 95, 99)
-"""The percentiles that are kept, as percents."""
+"""The percentiles that are stored, as percents."""
 
 Percentiles = tuple[tuple[float, pa.Scalar], ...]
 """(fraction, value) by increasing fraction: .01, .05, .1, .25, .5, .75, .9, .95, .99."""
@@ -30,15 +30,16 @@ Percentiles = tuple[tuple[float, pa.Scalar], ...]
 class Frequencies:
     """Exact frequencies of one column's values.
 
-    `values`: of the canonical type of the class, ascending (numeric; bytewise; false before true), distinct, no nulls;
-    NaN last, zero as 0.0. `counts`: int64, same length. Positive, except in a difference that is yet to be added.
+    `values` are of the canonical type of the class, ascending (numeric; bytewise; false before true), distinct and not
+    null; NaN is the last, zero is 0.0. `counts` is int64 of the same length. Counts are positive, except in a
+    difference that is still to be added to other frequencies.
     """
 
     values: pa.Array
     counts: pa.Int64Array
 
     def __eq__(self, other: object) -> bool:
-        # Arrow's own equality of arrays takes NaN for different from itself.
+        # Arrow's equality of arrays treats NaN as different from itself.
         return (
             isinstance(other, Frequencies)
             and self.counts.equals(other.counts)
@@ -52,7 +53,7 @@ class Frequencies:
 
     @property
     def type_class(self) -> TypeClass:
-        """The class of the values; `null` for a column that has none."""
+        """The type class of the values; `null` for a column without values."""
         return type_class(self.values.type)
 
     def __len__(self) -> int:
@@ -60,26 +61,28 @@ class Frequencies:
 
 
 EMPTY = Frequencies(pa.nulls(0), pa.array([], pa.int64()))
-"""The frequencies of no values of any class: the zero of the sum."""
+"""The frequencies of no values of any class: the neutral element of the sum."""
 
 
 @dataclass(frozen=True)
 class FrequencySummary:
-    """What follows from the full list of frequencies, all of it exact. Travels between processes."""
+    """Exact statistics of all values of a column. It is sent between processes."""
 
     distinct_count: int
     duplicate_count: int
     """Distinct values that occur more than once."""
     ranked: pa.Array | None
-    """The values of `percentiles`, as an array: scalars travel as Python values, of which some are rounded. None where
-    values that occur once are not known."""
+    """The values of `percentiles` as an array, because pickled scalars lose precision. None if the values that occur
+    once are unknown."""
     user_defined: Mapping[str, UserResult] = field(default_factory=dict)
-    """By name, the user-defined statistics that follow from the list and are asked for."""
+    """By name: the requested user-defined statistics that are computed from frequencies."""
 
     @property
     def percentiles(self) -> Percentiles | None:
-        """Nearest rank: the smallest value whose cumulative frequency is at least fraction * n, NaN left out. Empty
-        when there is no value but NaN, None when they are not known."""
+        """By nearest rank: the smallest value whose cumulative frequency is at least fraction * n, without NaN.
+
+        Empty if all values are NaN, None if unknown.
+        """
         if self.ranked is None:
             return None
         percents = PERCENTS if len(self.ranked) else ()
@@ -87,24 +90,34 @@ class FrequencySummary:
 
 
 def run_to_frequencies(run: CountedRun, cls: TypeClass) -> Frequencies:
-    """The frequencies that a run of counted values stands for."""
+    """Return the frequencies of a run of counted values."""
     return Frequencies(canonical_array(run.values, cls), pa.array(run.counts))
 
 
-def split_frequencies(own: Frequencies, splitters: pa.Array) -> list[Frequencies]:
-    """A list in ranges, one more than there are splitters, which ascend: each is the last that a range may have."""
+def split_frequencies(frequencies: Frequencies, splitters: pa.Array) -> list[Frequencies]:
+    """Split frequencies into ranges of values.
+
+    Args:
+        frequencies: The frequencies to split.
+        splitters: Ascending values; each is the inclusive end of a range.
+
+    Returns:
+        One range more than there are splitters.
+    """
     keys = [sort_key(splitter) for splitter in splitters]
-    numbers = range(len(own))
-    ends = [bisect_right(numbers, key, key=lambda at: sort_key(own.values[at])) for key in keys]
-    bounds = pairwise([0, *ends, len(own)])
-    return [Frequencies(own.values[start:stop], own.counts[start:stop]) for start, stop in bounds]
+    indices = range(len(frequencies))
+    ends = [bisect_right(indices, key, key=lambda at: sort_key(frequencies.values[at])) for key in keys]
+    bounds = pairwise([0, *ends, len(frequencies)])
+    return [Frequencies(frequencies.values[start:stop], frequencies.counts[start:stop]) for start, stop in bounds]
 
 
 def sum_frequencies(terms: Iterable[tuple[Frequencies, int]]) -> Frequencies:
-    """The sum of frequencies, each times its sign (an integer factor, usually +1 or -1). Zeros vanish.
+    """Return the sum of frequencies, each times an integer factor, usually +1 or -1. Zero counts are dropped.
 
-    Associative and commutative. Raises CorruptionError when a value would have a negative frequency, or the terms are
-    of more than one type class.
+    The sum is associative and commutative.
+
+    Raises:
+        CorruptionError: A value would have a negative frequency, or the terms are of several type classes.
     """
     parts = [(frequencies, sign) for frequencies, sign in terms if len(frequencies)]
     if not parts:
@@ -126,25 +139,25 @@ def sum_frequencies(terms: Iterable[tuple[Frequencies, int]]) -> Frequencies:
             f"the value {_text(canonical_array(total.values.slice(at, 1), cls)[0])} would have frequency "
             f"{total.counts[at]}: stored frequencies contradict each other; `metastore refresh NAME --full` rebuilds"
         )
-    kept = np.flatnonzero(total.counts)
-    if len(kept) < len(total.counts):
-        total = CountedRun(total.values[kept], total.counts[kept])
+    nonzero = np.flatnonzero(total.counts)
+    if len(nonzero) < len(total.counts):
+        total = CountedRun(total.values[nonzero], total.counts[nonzero])
     return run_to_frequencies(total, cls)
 
 
 def _text(value: pa.Scalar) -> str:
-    """For people; Python has no dates of all years."""
+    """Return a value as text for messages. Python's dates do not cover all years."""
     return temporal_text(value.value, value.type) if t.is_temporal(value.type) else str(value)[:200]
 
 
 def summarize_frequencies(frequencies: Frequencies) -> FrequencySummary:
-    """Distinct and duplicate values and percentiles of the full list of a column's frequencies."""
+    """Return the distinct count, the duplicate count and the percentiles of all values of a column."""
     counts = frequencies.counts.to_numpy()
     return FrequencySummary(len(counts), int((counts > 1).sum()), exact_percentiles(frequencies))
 
 
 def count_nan(frequencies: Frequencies) -> int:
-    """How often NaN occurs; 0 for classes without it."""
+    """Return how often NaN occurs; 0 for classes without NaN."""
     if len(frequencies) == 0 or frequencies.values.type != pa.float64():
         return 0
     last = frequencies.values[-1].as_py()
@@ -152,7 +165,7 @@ def count_nan(frequencies: Frequencies) -> int:
 
 
 def exact_percentiles(frequencies: Frequencies) -> pa.Array:
-    """The percentiles of values with exact frequencies, by nearest rank; NaN left out. Empty when nothing is left."""
+    """Return the percentiles by nearest rank, without NaN; empty if all values are NaN."""
     counts = frequencies.counts.to_numpy()
     if count_nan(frequencies):
         counts = counts[:-1]
@@ -162,5 +175,5 @@ def exact_percentiles(frequencies: Frequencies) -> pa.Array:
 
 
 def nearest_ranks(n: int) -> npt.NDArray[np.int64]:
-    """1-based rank of each of the percentiles among n > 0 values: the least integer that is at least fraction * n."""
+    """Return the 1-based rank of each percentile among n > 0 values: the least integer of at least fraction * n."""
     return np.array([-(-percent * n // 100) for percent in PERCENTS], np.int64)

@@ -1,7 +1,7 @@
-"""Histograms on a dyadic lattice: bins of width 2**k, edges at multiples of the width, so that any two merge exactly.
+"""Histograms of dyadic bins: of width 2**k, with edges at multiples of the width, so that any two merge exactly.
 
-The exponent k is a function of the least value, the greatest value and the capacity alone: the smallest k with at most
-`capacity` bins from floor(minimum / 2**k) to floor(maximum / 2**k). So merging equals building from all rows at once.
+The exponent k depends only on the minimum, the maximum and the capacity: it is the smallest k with at most `capacity`
+bins from floor(minimum / 2**k) to floor(maximum / 2**k). Merging therefore equals building from all rows at once.
 """
 
 from __future__ import annotations
@@ -60,23 +60,23 @@ class Histogram:
         )
 
     def edges(self) -> pa.Array:
-        """The len + 1 bin edges, ascending, as values of the class. Bin i is [edges[i], edges[i + 1]).
+        """Return the len + 1 bin edges, ascending, as values of the class. Bin i is [edges[i], edges[i + 1]).
 
-        Edges beyond the range of the class are clamped to it; a last bin whose upper edge is clamped includes it.
+        Edges outside the range of the class are clamped to it. A last bin with a clamped upper edge includes that edge.
         """
         return self._values(np.arange(len(self) + 1))
 
     def minima(self, bins: npt.NDArray[np.intp]) -> pa.Array:
-        """The lower edges of some of the bins, by their numbers, ascending."""
+        """Return the lower edges of the bins with these ascending numbers."""
         return self._values(bins)
 
     def _values(self, bins: npt.NDArray[np.intp]) -> pa.Array:
-        """The lower edges of bins by their numbers, ascending, as values of the class, clamped to its range."""
+        """Return the lower edges of bins as values of the class, clamped to its range."""
         ends = (self.first + int(bins[0]), self.first + int(bins[-1])) if len(bins) else (0, 0)
         bits = max(end.bit_length() for end in ends)
         if self.type_class.kind == "float":
             greatest = np.finfo(np.float64).max
-            if bits <= 53:  # exact, so that the only rounding is that of the result
+            if bits <= 53:  # The integer is exact as a double, so that only the result is rounded.
                 with np.errstate(over="ignore", under="ignore"):
                     edges = np.ldexp((self.first + bins).astype(np.float64), self.exponent)
                 return pa.array(np.clip(edges, -greatest, greatest))
@@ -84,41 +84,42 @@ class Histogram:
             return pa.array([max(-greatest, min(edge, greatest)) for edge in exact], pa.float64())
         low, high = self.type_class.physical_range
         if bits + self.exponent < 63:
-            whole = (self.first + bins) << self.exponent
-            return integers_array(np.clip(whole, max(low, -(2**63)), min(high, 2**63 - 1)), self.type_class)
+            edges_in_units = (self.first + bins) << self.exponent
+            return integers_array(np.clip(edges_in_units, max(low, -(2**63)), min(high, 2**63 - 1)), self.type_class)
         values = [max(low, min((self.first + at) << self.exponent, high)) for at in bins.tolist()]
         return integers_array(values, self.type_class)
 
     def rebin(self, n: int) -> Histogram:
-        """The same frequencies in at most n bins, and at least n / 2 unless there are fewer: its lattice coarsened.
+        """Return the frequencies in wider bins: at most n, and at least n / 2 unless there are fewer bins.
 
-        n >= 2, because no bin reaches across zero. Raises ValueError otherwise.
+        Raises:
+            ValueError: n < 2. No bin contains both negative and positive values, so that one bin may not suffice.
         """
         if n < 2:
             raise ValueError(f"a histogram has at least 2 bins, not {n}")
         return self.coarsened(_merged_exponent([self], n))
 
     def coarsened(self, exponent: int) -> Histogram:
-        """The same frequencies in bins of width 2**exponent, which is no less than the width they have."""
+        """Return the frequencies in bins of width 2**exponent, which is at least the current width."""
         return _coarsen(self, exponent, self.capacity)
 
 
 def limit_bins(histogram: Histogram, capacity: int) -> Histogram:
-    """The histogram with at most `capacity` bins, as if it had been built so; one made for fewer stays as it is."""
+    """Return the histogram as if built with at most `capacity` bins; unchanged if its capacity is not larger."""
     if histogram.capacity <= capacity:
         return histogram
     return _coarsen(histogram, _merged_exponent([histogram], capacity), capacity)
 
 
 def histogram_capacity(bins: int) -> int:
-    """The most bins of a histogram that is asked for `bins`: with room to halve, it never has fewer than asked."""
+    """Return the capacity for at least `bins` bins: twice as many, because a merge may halve their number."""
     return min(2 * bins, MOST_BINS)
 
 
 def build_histogram(frequencies: Frequencies, capacity: int) -> Histogram | None:
-    """The histogram of exact frequencies, with at most `capacity` >= 2 bins.
+    """Return the histogram of exact frequencies, with at most `capacity` >= 2 bins.
 
-    None for classes without one (boolean, string, binary, uuid) and for columns without a finite value.
+    The result is None for boolean, string, binary and uuid, and for columns without a finite value.
     """
     cls = frequencies.type_class
     if not cls.is_ordinal:
@@ -129,7 +130,17 @@ def build_histogram(frequencies: Frequencies, capacity: int) -> Histogram | None
 def build_histogram_of_values(
     values: Numbers, counts: npt.NDArray[np.int64], cls: TypeClass, capacity: int
 ) -> Histogram | None:
-    """As `build_histogram`, of ascending physical values of an ordinal class and their counts."""
+    """Return the histogram of ascending physical values of an ordinal class with their counts.
+
+    Args:
+        values: Physical values; NaN and infinities are left out.
+        counts: How often each value occurs.
+        cls: The type class of the values.
+        capacity: The most bins, at least 2.
+
+    Returns:
+        None without a finite value.
+    """
     if cls.kind == "float":
         finite = np.isfinite(values)
         values, counts = values[finite], counts[finite]
@@ -145,14 +156,14 @@ def build_histogram_of_values(
 
 
 def bin_numbers(values: Numbers, exponent: int, first: int) -> npt.NDArray[np.intp]:
-    """The bins, counted from `first`, that physical values lie in."""
+    """Return the bin number of each physical value, where bin 0 starts at `first * 2**exponent`."""
     return (_indices(values, exponent) - first).astype(np.intp)
 
 
 def merge_histograms(histograms: Sequence[Histogram]) -> Histogram:
-    """The histogram of all the rows together (one or more histograms of one class). Associative and commutative.
+    """Return the histogram of all rows of one or more histograms of one class. Associative and commutative.
 
-    The least capacity rules. Equal to `build_histogram` over all the rows with that capacity.
+    The result has the smallest capacity and equals `build_histogram` of all rows with that capacity.
     """
     classes = sorted({histogram.type_class.name for histogram in histograms})
     if len(classes) != 1:
@@ -184,7 +195,7 @@ def _coarsen(histogram: Histogram, exponent: int, capacity: int) -> Histogram:
     first = histogram.first >> shift
     last = (histogram.first + len(histogram) - 1) >> shift
     counts = np.zeros(last - first + 1, np.int64)
-    # Within one histogram positions are small, however far from zero it lies: shift them, not the indices.
+    # Positions within the histogram are small, however far from zero it lies. So the positions are shifted.
     inside = (
         (np.arange(len(histogram)) + (histogram.first - (first << shift))) >> shift
         if shift < 62
@@ -197,7 +208,7 @@ def _coarsen(histogram: Histogram, exponent: int, capacity: int) -> Histogram:
 def _exponent(values: Numbers, capacity: int) -> int:
     if values.dtype == np.float64:
         (low, low_exponent), (high, high_exponent) = (_integer_form(float(values[at])) for at in (0, -1))
-        # No finer than the doubles near the greatest magnitude: then indices stay within 2**53.
+        # The bins are no finer than the doubles of the greatest magnitude, so that indices stay within 2**53.
         exponent = max(-1074, magnitude(values) - 53) if values[0] or values[-1] else -1074
         first, last = _floor(low, low_exponent - exponent), _floor(high, high_exponent - exponent)
     else:
@@ -210,7 +221,7 @@ def _exponent(values: Numbers, capacity: int) -> int:
 def _indices(values: Numbers, exponent: int) -> Numbers:
     if values.dtype == np.float64:
         indices = np.floor(scaled(values, -exponent)).astype(np.int64)
-        # A negative value far smaller than a bin underflows to zero when scaled.
+        # A negative value much smaller than a bin underflows to zero when it is scaled.
         return np.where((values < 0) & (indices >= 0), -1, indices)
     if values.dtype == object:
         return values >> exponent
@@ -218,7 +229,7 @@ def _indices(values: Numbers, exponent: int) -> Numbers:
 
 
 def _integer_form(value: float) -> tuple[int, int]:
-    """(mantissa, exponent) with value == mantissa * 2**exponent, exactly."""
+    """Return (mantissa, exponent) with value == mantissa * 2**exponent, exactly."""
     fraction, exponent = math.frexp(value)
     return int(math.ldexp(fraction, 53)), exponent - 53
 

@@ -1,4 +1,4 @@
-"""Rows of statistics as JSON; see `values.json` for the form of single values."""
+"""JSON of rows of statistics; `values.json` defines the JSON of single values."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ from metastore_assets.values.json import Json, float_json, integer_json, scalar_
 
 
 def column_to_json(row: ColumnStatistics) -> Json:
-    """One row of statistics. null where a statistic is not known or not defined for the type.
+    """Return the JSON of a row: null where a statistic is unknown or not defined for the type.
 
     User-defined statistics are under the key `user_defined`, by name.
     """
-    told = {name: _FORMS[own.kind](getattr(row, name), row) for name, own in STATISTICS.items() if own.is_reported}
-    return {**told, "user_defined": {name: _result_json(own) for name, own in row.user_defined.items()}}
+    reported = (statistic for statistic in STATISTICS.values() if statistic.is_reported)
+    fields = {each.name: _FORMATTERS[each.kind](getattr(row, each.name), row) for each in reported}
+    return {**fields, "user_defined": {name: _result_json(result) for name, result in row.user_defined.items()}}
 
 
 def _result_json(result: UserResult) -> Json:
@@ -39,7 +40,7 @@ def _percentiles_json(percentiles: Percentiles | None) -> list[Json] | None:
     return [{"fraction": fraction, "value": scalar_json(value)} for fraction, value in percentiles]
 
 
-_FORMS: Mapping[StatisticKind, Callable[[Any, ColumnStatistics], Any]] = {
+_FORMATTERS: Mapping[StatisticKind, Callable[[Any, ColumnStatistics], Any]] = {
     "position": lambda value, row: value,
     "count": lambda value, row: integer_json(value),
     "measure": lambda value, row: float_json(value),
@@ -50,4 +51,4 @@ _FORMS: Mapping[StatisticKind, Callable[[Any, ColumnStatistics], Any]] = {
     "value": lambda value, row: scalar_json(value),
     "percentiles": lambda value, row: _percentiles_json(value),
 }
-"""The JSON of each kind of statistic, of a value and the row that it is in."""
+"""By kind of statistic: a function that returns the JSON of a value, given its row."""

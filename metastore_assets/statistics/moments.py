@@ -1,10 +1,10 @@
 """Moments: sum, mean, deviation, skewness and kurtosis, from a state that merges exactly.
 
-The state of n finite numbers x holds the power sums  S1 = sum x  and  S2 = sum x²  as exact integers times a power of
-two: for integers and decimals of the unscaled values, for floats of mantissas grouped by exponent. So the sum (rounded
-once, for floats), the mean  S1/n  and the sample deviation  sqrt((n S2 - S1²) / (n (n-1)))  are the correctly rounded
-results whatever the order of rows and merges. The third and fourth central moments  Mp = sum (x - mean)^p  are doubles,
-scaled by a power of two so that they do not overflow; they merge about the common mean (Pébay, "Formulas for robust,
+The state of n finite numbers x contains the power sums  S1 = sum x  and  S2 = sum x²  as exact integers times a power
+of two: of unscaled values for integers and decimals, of mantissas grouped by exponent for floats. Therefore the sum
+(rounded once, for floats), the mean  S1/n  and the sample deviation  sqrt((n S2 - S1²) / (n (n-1)))  are correctly
+rounded in any order of rows and merges. The third and fourth central moments  Mp = sum (x - mean)^p  are doubles,
+scaled by a power of two so that they do not overflow. They merge about the common mean (Pébay, "Formulas for robust,
 one-pass parallel computation of covariances and arbitrary-order statistical moments", Sandia 2008, eq. 2.1, over all
 parts at once), with di = mean_i - mean:
 
@@ -39,12 +39,12 @@ if TYPE_CHECKING:
 _VERSION = 1
 _HEADER = struct.Struct("<BqqqiiddIIII")
 _NO_SPREAD = -(2**20)
-"""Exponent of moments about the mean that are all zero: below any other, so that merging takes the other."""
+"""Exponent of central moments that are all zero: below any other, so that merging uses the other exponent."""
 
 
 @dataclass(frozen=True)
 class Moments:
-    """The mergeable state of the moments of a column's numbers, NaN left out.
+    """The mergeable state of the moments of a column's numbers, without NaN.
 
     The finite numbers, in physical units (decimals: unscaled): `n` of them, their sum `s1` * 2**base and sum of
     squares `s2` * 2**(2 * base), their central moments `m3` * 2**(3 * exponent) and `m4` * 2**(4 * exponent).
@@ -72,7 +72,7 @@ class Moments:
 
 @dataclass(frozen=True)
 class MomentFacts:
-    """What the moments amount to. None where undefined: no numbers; deviation of one; shape of a constant."""
+    """The results of moments. None where undefined: of no numbers, the deviation of one, the shape of a constant."""
 
     sum: str | None
     mean: float | None
@@ -82,7 +82,7 @@ class MomentFacts:
 
 
 def moments_of(values: Numbers, counts: npt.NDArray[np.int64]) -> Moments:
-    """The state of distinct physical values in ascending order, without NaN, and their counts."""
+    """Return the state of ascending distinct physical values without NaN, with their counts."""
     below = above = base = 0
     if values.dtype == np.float64:
         start = np.searchsorted(values, -math.inf, side="right")
@@ -98,7 +98,7 @@ def moments_of(values: Numbers, counts: npt.NDArray[np.int64]) -> Moments:
 
 
 def merge_moments(parts: Sequence[Moments]) -> Moments:
-    """The state of all the parts' numbers together. Commutative; associative exactly in all but `m3` and `m4`."""
+    """Return the state of the numbers of all parts. Commutative; associative, `m3` and `m4` up to rounding."""
     filled = [part for part in parts if part.n]
     below = sum(part.negative_infinities for part in parts)
     above = sum(part.positive_infinities for part in parts)
@@ -123,7 +123,12 @@ def merge_moments(parts: Sequence[Moments]) -> Moments:
 
 
 def moment_facts(moments: Moments, *, scale: int | None) -> MomentFacts:
-    """Sum, mean and so on. `scale`: digits after the decimal point of integers and decimals; None for floats."""
+    """Return sum, mean and so on.
+
+    Args:
+        moments: The state.
+        scale: Digits after the decimal point of decimals, 0 for integers, None for floats.
+    """
     m, unit = moments, 10 ** (scale or 0)
     if m.n + sum(m.infinities) == 0:
         return MomentFacts(None, None, None, None, None)
@@ -142,7 +147,7 @@ def moment_facts(moments: Moments, *, scale: int | None) -> MomentFacts:
 
 
 def encode_moments(moments: Moments) -> bytes:
-    """The state as bytes: one encoding per content."""
+    """Return the state as bytes; equal states have equal bytes."""
     m = moments
     numbers, sizes = [], []
     for value in (m.s1, m.s2):
@@ -156,7 +161,7 @@ def encode_moments(moments: Moments) -> bytes:
 
 
 def decode_moments(state: bytes) -> Moments:
-    """The inverse of `encode_moments`."""
+    """Return the state from its bytes."""
     _, n, below, above, base, exponent, m3, m4, zeros1, size1, zeros2, size2 = _HEADER.unpack_from(state)
     start = _HEADER.size
     s1 = int.from_bytes(state[start : start + size1], "little", signed=True) << zeros1
@@ -165,7 +170,7 @@ def decode_moments(state: bytes) -> Moments:
 
 
 def rounded_ratio(numerator: int, denominator: int, shift: int) -> float:
-    """numerator / denominator * 2**shift, correctly rounded; infinite beyond the range of doubles."""
+    """Return numerator / denominator * 2**shift, correctly rounded; infinite beyond the range of doubles."""
     if shift >= 0:
         numerator <<= shift
     else:
@@ -177,7 +182,7 @@ def rounded_ratio(numerator: int, denominator: int, shift: int) -> float:
 
 
 def root(numerator: int, denominator: int) -> float:
-    """The square root of a non-negative ratio, within one unit in the last place."""
+    """Return the square root of a non-negative ratio, within one unit in the last place."""
     if numerator == 0:
         return 0.0
     shift = 128 - _bits(numerator, denominator)
@@ -187,17 +192,17 @@ def root(numerator: int, denominator: int) -> float:
 
 
 def _bits(numerator: int, denominator: int) -> int:
-    """An exponent e with |numerator / denominator| < 2**e, at most one too large."""
+    """Return an exponent e with |numerator / denominator| < 2**e, at most one too large."""
     return numerator.bit_length() - denominator.bit_length() + 1
 
 
 def _shape(values: Numbers, counts: npt.NDArray[np.int64], n: int, s1: int, base: int) -> tuple[int, float, float]:
-    """Exponent and scaled third and fourth central moments."""
+    """Return the exponent and the scaled third and fourth central moments."""
     if len(values) < 2:
         return _NO_SPREAD, 0.0, 0.0
     offset = 0
     if values.dtype == np.float64:
-        # Scaled into -1..1, then less a double near the mean, exactly, then less what the mean is from that double.
+        # Scale into -1..1, subtract a double near the mean exactly, then subtract the rest of the mean.
         offset = magnitude(values) + 1
         near = rounded_ratio(s1, n, base - offset)
         top, bottom = near.as_integer_ratio()
@@ -205,7 +210,7 @@ def _shape(values: Numbers, counts: npt.NDArray[np.int64], n: int, s1: int, base
         rest = rounded_ratio(((s1 << up) * bottom) - ((top * n) << down), (n * bottom) << down, 0)
         differences = (scaled(values, -offset) - near) - rest
     else:
-        # Subtracting an integer near the mean is exact, so that close large numbers keep their differences.
+        # Subtracting an integer near the mean is exact, so that differences of large numbers are not rounded.
         pivot = s1 // n
         if int(values[-1]) - int(values[0]) >= 2**63:
             values = values.astype(object)
@@ -215,7 +220,7 @@ def _shape(values: Numbers, counts: npt.NDArray[np.int64], n: int, s1: int, base
     local = magnitude(differences)
     differences = scaled(differences, -local)
     weighted = differences * differences * differences * counts
-    # Summed in pairs by numpy: rounds less than a dot product, which would also start threads of its own.
+    # numpy sums in pairs, which rounds less than a dot product and starts no threads.
     return offset + local, float(weighted.sum()), float((weighted * differences).sum())
 
 

@@ -1,4 +1,4 @@
-"""Exact sums of numbers and of their squares, weighted by counts: vectorised where 64 bits allow, else in limbs."""
+"""Exact sums of numbers and of their squares, weighted by counts; vectorized where 64 bits suffice."""
 
 from __future__ import annotations
 
@@ -19,7 +19,12 @@ _LOW_27 = np.uint64(2**27 - 1)
 
 
 def integer_power_sums(values: Numbers, counts: Counts) -> tuple[int, int]:
-    """Sum and sum of squares of int64, uint64 or object (Python integer) values, each times its count."""
+    """Return the sum and the sum of squares of values, each times its count.
+
+    Args:
+        values: Of dtype int64, uint64 or object (Python integers).
+        counts: How often each value occurs.
+    """
     if len(values) == 0:
         return 0, 0
     if values.dtype == object:
@@ -49,14 +54,19 @@ def integer_power_sums(values: Numbers, counts: Counts) -> tuple[int, int]:
 
 
 def float_power_sums(values: npt.NDArray[np.float64], counts: Counts) -> tuple[int, int, int]:
-    """(base, s1, s2): the sum of finite ascending values is s1 * 2**base, that of their squares s2 * 2**(2 * base)."""
+    """Return (base, s1, s2) such that the sum is s1 * 2**base and the sum of squares is s2 * 2**(2 * base).
+
+    Args:
+        values: Finite and ascending.
+        counts: How often each value occurs.
+    """
     if len(values) == 0:
         return 0, 0, 0
     fractions, exponents = np.frexp(values)
     mantissas = (fractions * 2.0**53).astype(np.int64)
     if int(counts.sum()) >= 2**31:
         return _float_power_sums_slowly(mantissas, exponents, counts)
-    # Neighbours in ascending order mostly share the exponent: one exact integer sum per such group.
+    # Neighbours in ascending order mostly share the exponent. Each such group has one exact integer sum.
     starts = np.flatnonzero(np.diff(exponents, prepend=exponents[0] - 1))
     shifts = (exponents[starts] - 53 - FLOAT_BASE).tolist()
     magnitudes = np.abs(mantissas).view(np.uint64)
@@ -71,20 +81,20 @@ def float_power_sums(values: npt.NDArray[np.float64], counts: Counts) -> tuple[i
 
 
 def magnitude(ascending: npt.NDArray[np.float64]) -> int:
-    """The least exponent e such that all of the values, which ascend, lie within -2**e and 2**e; 0 for zeros."""
+    """Return the least exponent e such that ascending values lie between -2**e and 2**e; 0 for zeros."""
     return math.frexp(max(abs(ascending[0]), abs(ascending[-1])))[1]
 
 
 def scaled(values: npt.NDArray[np.float64], exponent: int) -> npt.NDArray[np.float64]:
-    """values * 2**exponent, rounded only where it leaves the normal range."""
-    # Multiplying by a power of two is the same, and vectorised; but few exponents make a power that is a double.
+    """Return values * 2**exponent, rounded only outside the normal range."""
+    # Multiplication is vectorized and gives the same, as long as the power of two is a normal double.
     return values * 2.0**exponent if abs(exponent) < 1022 else np.ldexp(values, exponent)
 
 
 def _weighted(values: npt.NDArray[np.uint64], weights: Counts, starts: npt.NDArray[np.intp]) -> list[int]:
-    """Exact sums of unsigned values times signed weights, per group from one of `starts` to the next.
+    """Return the exact sums of unsigned values times signed weights, per group from one of `starts` to the next.
 
-    The weights' magnitudes must add up to less than 2**31: then no sum of 32-bit halves leaves 63 bits.
+    The magnitudes of the weights must add up to less than 2**31, so that no sum of 32-bit halves exceeds 63 bits.
     """
     low = np.add.reduceat((values & _LOW_32).view(np.int64) * weights, starts).tolist()
     high = np.add.reduceat((values >> np.uint64(32)).view(np.int64) * weights, starts).tolist()

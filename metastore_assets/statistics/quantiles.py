@@ -1,15 +1,15 @@
-"""The quantile sketch: a t-digest of a column's finite values, stored in the form of Apache DataSketches.
+"""Percentiles and the quantile sketch: a t-digest of finite values in the format of Apache DataSketches.
 
-Values that are sorted and counted are cut into clusters of neighbours, none wider than one step of the scale function
-k1 (Dunning, "Computing extremely accurate quantiles using t-digests", 2019); a cluster is kept as its mean and weight.
-A profile cuts all its values, merging cuts the clusters of the parts in the same way. So a digest is a function of the
-multiset of values, whatever the order of rows, and one merge does not depend on the order of the parts; but how merges
-are grouped shows in the last digits, so that quantiles of merged digests are estimates: `benchmarks/quantile_errors.py`
-says how far off.
+Sorted and counted values are divided into clusters of neighbours. No cluster is wider than one step of the scale
+function k1 (Dunning, "Computing extremely accurate quantiles using t-digests", 2019). A cluster is stored as its mean
+and its weight. A profile clusters its values; merging clusters the clusters of the parts in the same way. A digest
+therefore depends only on the multiset of values, and one merge does not depend on the order of the parts. The grouping
+of merges shows in the last digits, so that quantiles of merged digests are estimates. `benchmarks/quantile_errors.py`
+measures their errors.
 
-DataSketches reads these digests and can merge them. Here neither is left to it: its Python package (5.2) merges to a
-rank error several times larger, and its `get_quantile` interpolates towards the wrong neighbour, so that quantiles do
-not even ascend (corrected for Java in apache/datasketches-java#755).
+DataSketches can read and merge these digests. This module does both itself. The Python package of DataSketches (5.2)
+merges to a rank error several times larger, and its `get_quantile` interpolates towards the wrong neighbour, so that
+quantiles do not ascend (corrected for Java in apache/datasketches-java#755).
 """
 
 from __future__ import annotations
@@ -39,8 +39,9 @@ if TYPE_CHECKING:
     from metastore_assets.statistics.histogram import Histogram
 
 COMPRESSION = 200
-"""Steps of the scale function over all ranks. A digest has no more clusters, but for values so frequent that they go
-over more than a step, which have one to themselves."""
+"""Steps of the scale function over all ranks, and most clusters of a digest.
+
+Values so frequent that they cover more than a step have a cluster each, in addition."""
 _SHARES = (np.sin(math.pi * (np.arange(COMPRESSION) / COMPRESSION - 0.5)) + 1) / 2
 """Step j of k1 begins at this share of the weight."""
 _HEADER = struct.Struct("<BBBHBHIIdd")
@@ -52,7 +53,7 @@ _PRECISION = 8
 
 @dataclass(frozen=True)
 class Digest:
-    """A quantile sketch, taken apart: means of clusters in ascending order, and how many values each holds."""
+    """A decoded quantile sketch: the means of its clusters, ascending, and the number of values in each."""
 
     minimum: float
     maximum: float
@@ -61,25 +62,25 @@ class Digest:
 
 
 def build_quantile_sketch(values: npt.NDArray[np.float64], counts: npt.NDArray[np.int64]) -> bytes | None:
-    """The digest of finite values in ascending order with their counts; None when there are none."""
+    """Return the digest of ascending finite values with their counts, or None if there are no values."""
     if len(values) == 0:
         return None
     return encode_digest(Digest(float(values[0]), float(values[-1]), *_clusters(values, counts)))
 
 
 def merge_quantile_sketches(sketches: Sequence[bytes]) -> bytes:
-    """The digest of the values of several digests (one or more). Independent of their order, not of their grouping."""
+    """Return the digest of the values of one or more digests. It depends on their grouping, not on their order."""
     return encode_digest(merge_digests([decode_digest(sketch) for sketch in sketches]))
 
 
 def merge_digests(parts: Sequence[Digest]) -> Digest:
-    """As `merge_quantile_sketches`, of digests that were taken apart."""
+    """Return what `merge_quantile_sketches` returns, of decoded digests."""
     if len(parts) == 1:
         return parts[0]
     means = np.concatenate([part.means for part in parts])
     order = np.argsort(means)
     means, weights = means[order], np.concatenate([part.weights for part in parts])[order]
-    # Equal means become one cluster: so few distinct values stay exact.
+    # Equal means become one cluster, so that a few distinct values remain exact.
     starts = np.flatnonzero(np.concatenate([[True], means[1:] != means[:-1]]))
     clusters = _clusters(means[starts], np.add.reduceat(weights, starts))
     return Digest(min(p.minimum for p in parts), max(p.maximum for p in parts), *clusters)
@@ -88,9 +89,14 @@ def merge_digests(parts: Sequence[Digest]) -> Digest:
 def estimate_percentiles(
     sketch: bytes | None, cls: TypeClass, infinities: tuple[int, int], minimum: pa.Scalar, maximum: pa.Scalar
 ) -> Percentiles:
-    """Percentiles estimated from a digest of the finite values, between `minimum` and `maximum`.
+    """Return percentiles estimated from a digest.
 
-    `infinities`: how often -inf and +inf occur, which the digest does not hold.
+    Args:
+        sketch: The encoded digest of the finite values; None without finite values.
+        cls: The type class of the values.
+        infinities: How often -inf and +inf occur; the digest does not contain them.
+        minimum: Lower bound of the results, inclusive.
+        maximum: Upper bound of the results, inclusive.
     """
     digest = None if sketch is None else decode_digest(sketch)
     ranks = nearest_ranks(count_ranked_values(digest, infinities))
@@ -99,7 +105,7 @@ def estimate_percentiles(
 
 
 def count_ranked_values(digest: Digest | None, infinities: tuple[int, int]) -> int:
-    """How many values a digest and the infinities beside it stand for."""
+    """Return the number of values of a digest and of the infinities."""
     return sum(infinities) + (0 if digest is None else int(digest.weights.sum()))
 
 
@@ -110,7 +116,10 @@ def estimate_values(
     bounds: tuple[pa.Scalar, pa.Scalar],
     ranks: npt.NDArray[np.int64],
 ) -> list[pa.Scalar]:
-    """The values at 1-based ranks, about, but within the bounds, which are inclusive; as `estimate_percentiles`."""
+    """Return estimates of the values at 1-based ranks, within inclusive bounds.
+
+    The other arguments are those of `estimate_percentiles`, with a decoded digest.
+    """
     below, above = infinities
     finite = count_ranked_values(digest, infinities) - below - above
     estimates = np.where(ranks <= below, -math.inf, math.inf)
@@ -123,7 +132,7 @@ def estimate_values(
 
 
 def estimate_rank(digest: Digest | None, infinities: tuple[int, int], value: float) -> int:
-    """About how many values are less than a number, in the unit of the digest: the inverse of `estimate_values`."""
+    """Return the estimated number of values below a number in physical units: the inverse of `estimate_values`."""
     below, above = infinities
     finite = count_ranked_values(digest, infinities) - below - above
     if value == -math.inf:
@@ -132,35 +141,37 @@ def estimate_rank(digest: Digest | None, infinities: tuple[int, int], value: flo
         return below
     if value > digest.maximum:
         return below + finite
-    places, points = _curve(digest)
+    ranks, points = _curve(digest)
     point = value * _shrink(digest.minimum, digest.maximum)
-    at = int(np.searchsorted(points, point))  # Of a frequent value, where it begins.
-    found = places[at] if points[at] == point else np.interp(point, points, places)
-    return below + min(finite, round(float(found)))
+    at = int(np.searchsorted(points, point))  # the first rank of a frequent value
+    rank = ranks[at] if points[at] == point else np.interp(point, points, ranks)
+    return below + min(finite, round(float(rank)))
 
 
 def _interpolated(digest: Digest, ranks: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
-    """Values at 1-based ranks."""
-    places, points = _curve(digest)
-    return np.interp(ranks - 0.5, places, points) / _shrink(digest.minimum, digest.maximum)
+    """Return the values at 1-based ranks."""
+    curve_ranks, points = _curve(digest)
+    return np.interp(ranks - 0.5, curve_ranks, points) / _shrink(digest.minimum, digest.maximum)
 
 
 def _curve(digest: Digest) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """Ranks and values, shrunk, between which values are interpolated: a cluster's mean is at the middle of its ranks,
-    minimum and maximum at the ends. That of a single frequent value is the value from its first rank to its last.
+    """Return the ranks and the scaled values between which to interpolate.
+
+    A cluster's mean is at the middle of its ranks; minimum and maximum are at the ends. A cluster of one frequent value
+    has that value from its first rank to its last.
     """
     ends = np.cumsum(digest.weights)
     single = _steps(ends, digest.weights) >= 2
     half = digest.weights / 2
-    places = np.stack([ends - np.where(single, digest.weights, half), ends - np.where(single, 0, half)], axis=1)
+    ranks = np.stack([ends - np.where(single, digest.weights, half), ends - np.where(single, 0, half)], axis=1)
     means = np.repeat(digest.means, 2)
-    places = np.concatenate([[0.0], places.ravel(), ends[-1:]])
+    ranks = np.concatenate([[0.0], ranks.ravel(), ends[-1:]])
     points = np.concatenate([[digest.minimum], means, [digest.maximum]])
-    return np.asarray(places, np.float64), points * _shrink(digest.minimum, digest.maximum)
+    return np.asarray(ranks, np.float64), points * _shrink(digest.minimum, digest.maximum)
 
 
 def _steps(ends: npt.NDArray[np.int64], counts: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
-    """How many steps of the scale function values or clusters go over, of which these are the last ranks and counts."""
+    """Return how many steps of the scale function values or clusters cover, from their last ranks and counts."""
     sides = np.stack([ends - counts, ends]) / ends[-1]
     scaled = COMPRESSION * (np.arcsin(np.clip(2 * sides - 1, -1, 1)) / math.pi + 0.5)
     return scaled[1] - scaled[0]
@@ -169,13 +180,13 @@ def _steps(ends: npt.NDArray[np.int64], counts: npt.NDArray[np.int64]) -> npt.ND
 def _clusters(
     values: npt.NDArray[np.float64], counts: npt.NDArray[np.int64]
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
-    """Means and weights of the clusters of ascending values."""
+    """Return the means and the weights of the clusters of ascending values."""
     if len(values) <= COMPRESSION:
         return values, counts
     ends = np.cumsum(counts)
-    # A value belongs to the step that its middle falls into.
+    # A value belongs to the step that contains the middle of its ranks.
     starts = np.searchsorted(ends - counts / 2, _SHARES * ends[-1])
-    # A value that goes over more than a step is a cluster by itself: others go over two at the most, about.
+    # A value that covers more than a step is a cluster by itself. Other clusters cover about two steps at most.
     frequent = np.flatnonzero(_steps(ends, counts) > 1)
     starts = np.unique(np.concatenate([starts, frequent, frequent + 1]))
     starts = starts[starts < len(values)]
@@ -188,7 +199,7 @@ def _clusters(
 
 
 def _rounded(means: npt.NDArray[np.float64], widths: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """Means to some 1/256 of the widths of their clusters: the bits beyond say nothing, and would not compress."""
+    """Round means to about 1/256 of the widths of their clusters: further bits are noise and would not compress."""
     finite = np.isfinite(widths) & (widths > 0)
     exponents = np.where(finite, np.frexp(np.where(finite, widths, 1.0))[1] - _PRECISION, 0)
     steps = np.ldexp(1.0, np.clip(exponents, -1021, 1021))
@@ -198,14 +209,14 @@ def _rounded(means: npt.NDArray[np.float64], widths: npt.NDArray[np.float64]) ->
 
 
 def _shrink(least: float, greatest: float) -> float:
-    """A factor that keeps weighted sums and differences of values between these two finite."""
+    """Return a factor that prevents overflow of weighted sums and differences of values between these two."""
     return 2.0**-64 if max(abs(least), abs(greatest)) > _HUGE else 1.0
 
 
 def encode_digest(digest: Digest) -> bytes:
-    """The sketch of a digest."""
-    # DataSketches' layout, version 1 (tdigest.hpp): preamble longs, serial version, family 20, k, flags, two unused
-    # bytes, number of centroids, of buffered values, minimum, maximum; then (mean, weight) per centroid.
+    """Return the sketch of a digest."""
+    # Format of DataSketches, version 1 (tdigest.hpp): preamble longs, serial version, family 20, k, flags, two unused
+    # bytes, number of centroids, number of buffered values, minimum, maximum; then (mean, weight) per centroid.
     centroids = np.empty(len(digest.means), _CENTROID)
     centroids["mean"], centroids["weight"] = digest.means, digest.weights
     sizes = (len(centroids), 0)
@@ -213,7 +224,7 @@ def encode_digest(digest: Digest) -> bytes:
 
 
 def decode_digest(sketch: bytes) -> Digest:
-    """The inverse of `encode_digest`."""
+    """Return the digest of a sketch."""
     *_, size, _, minimum, maximum = _HEADER.unpack_from(sketch)
     centroids = np.frombuffer(sketch, _CENTROID, size, _HEADER.size)
     return Digest(minimum, maximum, centroids["mean"], centroids["weight"].astype(np.int64))

@@ -1,4 +1,4 @@
-"""The Arrow tables of the files `statistics`, `frequencies` and `histograms`, which people read, and back."""
+"""The Arrow tables of the files `statistics`, `frequencies` and `histograms`: building and parsing them."""
 
 from __future__ import annotations
 
@@ -35,16 +35,18 @@ ValueCountRows = tuple[pa.Array, pa.Int64Array]
 """Values of one column, in any order, and how often each occurs."""
 
 _REPEATS = 1 << 20
-"""Repetitions of a path in one chunk: strings with 32-bit offsets end at 2 GB."""
+"""Most repetitions of a path in one chunk, because strings with 32-bit offsets are limited to 2 GB."""
 
 HISTOGRAMS = "metastore.histograms"
-"""Metadata key of `histograms`: by path of the column its lattice, as JSON."""
+"""Metadata key of `histograms`: the bins of each column by its path, as JSON."""
 
 
 def build_statistics_table(rows: Sequence[ColumnStatistics]) -> pa.Table:
-    """One row per column, in the order given, without mergeable states. `minimum`, `maximum` and the values of
-    `percentiles` are of the typed union of the classes that occur in these rows. The last columns are the user-defined
-    statistics, by name: struct(value, guarantee, reason)."""
+    """Return the table `statistics` of some rows, without mergeable states.
+
+    `minimum`, `maximum` and the values of `percentiles` are of the typed union of the classes in these rows. The last
+    columns are the user-defined statistics by name: struct(value, guarantee, reason).
+    """
     names = {row.type_class for row in rows if row.type_class is not None}
     table = pack_columns(rows, list(STATISTICS), union_type(class_named(name) for name in names))
     for name, array in build_result_columns([row.user_defined for row in rows]).items():
@@ -58,7 +60,7 @@ def parse_statistics_rows(table: pa.Table) -> list[ColumnStatistics]:
     columns |= unpack_columns(table, list(STATISTICS))
     columns["user_defined"] = read_results(table, list(STATISTICS))
     names = list(columns)
-    return [_made(dict(zip(names, row, strict=True))) for row in zip(*columns.values(), strict=False)]
+    return [_build_row(dict(zip(names, row, strict=True))) for row in zip(*columns.values(), strict=False)]
 
 
 def normalize_statistics_table(table: pa.Table) -> pa.Table:
@@ -69,40 +71,46 @@ def normalize_statistics_table(table: pa.Table) -> pa.Table:
     union = union_type(class_named(name) for name in names)
     columns: dict[str, pa.Array] = {}
     for name, statistic in STATISTICS.items():
-        own, type_ = one_chunk(table[name]), statistic_type(name, union)
+        column, type_ = one_chunk(table[name]), statistic_type(name, union)
         if statistic.kind in ("value", "percentiles"):
-            own = cast_to_union(own, union)
-        columns[name] = own if own.type == type_ else own.cast(type_)
+            column = cast_to_union(column, union)
+        columns[name] = column if column.type == type_ else column.cast(type_)
     return pa.table(columns | normalize_results(table, list(STATISTICS)))
 
 
-def _made(told: dict[str, Any]) -> ColumnStatistics:
-    """A row. Of thousands, to set forty fields of a frozen object one by one is most of the work."""
+def _build_row(values: dict[str, Any]) -> ColumnStatistics:
+    """Return a row without running `__init__`, which sets forty fields one by one: most of the time of many rows."""
     row = object.__new__(ColumnStatistics)
-    object.__setattr__(row, "__dict__", told)
+    object.__setattr__(row, "__dict__", values)
     return row
 
 
-_STATES = {own.name: own.default for own in fields(ColumnStatistics) if own.name not in STATISTICS}
-"""What a row has that a table does not tell."""
+_STATES = {field.name: field.default for field in fields(ColumnStatistics) if field.name not in STATISTICS}
+"""The default values of the fields that a table of statistics does not have."""
 
 
 def pack_columns(rows: Sequence[ColumnStatistics], names: Sequence[str], union: pa.StructType) -> pa.Table:
-    """Some of the `STATISTICS` of rows, as a table. `union` has the classes of all values."""
+    """Return some of the `STATISTICS` of rows as a table.
+
+    Args:
+        rows: The rows.
+        names: The statistics, which become the columns.
+        union: The typed union of the classes of all values.
+    """
     arrays = []
     for name in names:
-        held, kind = [getattr(row, name) for row in rows], STATISTICS[name].kind
+        values, kind = [getattr(row, name) for row in rows], STATISTICS[name].kind
         if kind == "value":
-            arrays.append(pack_scalars(held, union))
+            arrays.append(pack_scalars(values, union))
         elif kind == "percentiles":
-            arrays.append(_pack_percentiles(held, union))
+            arrays.append(_pack_percentiles(values, union))
         else:
-            arrays.append(pa.array(held, ARROW_TYPES[kind]))
+            arrays.append(pa.array(values, ARROW_TYPES[kind]))
     return pa.Table.from_arrays(arrays, names=list(names))
 
 
 def unpack_columns(table: pa.Table, names: Sequence[str]) -> dict[str, list[Any]]:
-    """The values of some of the `STATISTICS` of a table, by name."""
+    """Return the values of some of the `STATISTICS` of a table, by name."""
     columns: dict[str, list[Any]] = {}
     for name in names:
         column, kind = one_chunk(table.column(name)), STATISTICS[name].kind
@@ -116,56 +124,68 @@ def unpack_columns(table: pa.Table, names: Sequence[str]) -> dict[str, list[Any]
 
 
 def build_frequencies_table(path: str, frequencies: Frequencies, union: pa.StructType) -> pa.Table:
-    """`column` (path, on every row), `value` (typed union), `frequency`: by decreasing frequency, then value."""
+    """Return the rows of a column in `frequencies`, by decreasing frequency, then value.
+
+    Args:
+        path: The column's path.
+        frequencies: All of its values.
+        union: The typed union of the table.
+
+    Returns:
+        The columns `column` (the path), `value` (typed union) and `frequency`.
+    """
     order = np.argsort(-frequencies.counts.to_numpy(), kind="stable")
     values, counts = frequencies.values.take(pa.array(order)), frequencies.counts.take(pa.array(order))
     return build_value_counts_table(path, values, counts, union)
 
 
 def build_value_counts_table(path: str, values: pa.Array, counts: pa.Array, union: pa.StructType) -> pa.Table:
-    """The same of values of one class, in the order that they have."""
+    """Return rows of `frequencies` of values of one class, in the order of the values."""
     paths = [pa.repeat(pa.scalar(path), min(_REPEATS, len(values) - at)) for at in range(0, len(values), _REPEATS)]
     value = pack_values(values, type_class(values.type), union)
     return pa.table({"column": pa.chunked_array(paths, pa.string()), "value": value, "frequency": counts})
 
 
 def parse_frequencies(table: pa.Table) -> Frequencies:
-    """The frequencies of one column from its rows in frequencies.parquet, in any order."""
+    """Return the frequencies of one column from its rows in `frequencies`, in any order."""
     return sum_value_counts([parse_value_counts(table)])
 
 
 def parse_value_counts(table: pa.Table) -> ValueCountRows:
-    """Values and frequencies from rows of one column in frequencies.parquet."""
+    """Return values and frequencies from rows of one column in `frequencies`."""
     return unpack_values(one_chunk(table.column("value"))), one_chunk(table.column("frequency")).cast(pa.int64())
 
 
-def sum_value_counts(lists: Sequence[ValueCountRows]) -> Frequencies:
-    """The frequencies of one column from lists of its values, in any order, of one class."""
-    held = [own for own in lists if len(own[0])]
-    if not held:
+def sum_value_counts(parts: Sequence[ValueCountRows]) -> Frequencies:
+    """Return the sum of several value counts of one column, which are in any order."""
+    filled = [part for part in parts if len(part[0])]
+    if not filled:
         return EMPTY
-    values, counts = (pa.concat_arrays([own[at] for own in held]) if len(held) > 1 else held[0][at] for at in (0, 1))
+    values, counts = (
+        pa.concat_arrays([part[at] for part in filled]) if len(filled) > 1 else filled[0][at] for at in (0, 1)
+    )
     cls = type_class(values.type)
     run = sum_counts(physical_series(values, cls), counts.to_numpy())
     return run_to_frequencies(run, cls)
 
 
 def build_histograms_table(histograms: Mapping[str, Histogram]) -> pa.Table:
-    """One column per histogram, named by its path: struct(minimum, frequency), a row per bin that is not empty, padded
-    with nulls.
+    """Return a table with a column per histogram, named by its path.
 
-    The table's metadata holds by path: class, exponent, index of the first bin, number of bins, and capacity.
+    A column has struct(minimum, frequency) for each bin that is not empty, followed by nulls. The metadata of the table
+    has the class, the exponent, the index of the first bin, the number of bins and the capacity of each path.
     """
     filled = {path: np.flatnonzero(histogram.counts) for path, histogram in histograms.items()}
     longest = max(map(len, filled.values()), default=0)
-    arrays, lattices = [], {}
+    arrays, bins_by_path = [], {}
     for path, histogram in histograms.items():
-        own = filled[path]
+        bin_numbers_used = filled[path]
         bins = pa.StructArray.from_arrays(
-            [histogram.minima(own), pa.array(histogram.counts[own])], names=["minimum", "frequency"]
+            [histogram.minima(bin_numbers_used), pa.array(histogram.counts[bin_numbers_used])],
+            names=["minimum", "frequency"],
         )
-        arrays.append(pa.concat_arrays([bins, pa.nulls(longest - len(own), bins.type)]))
-        lattices[path] = [
+        arrays.append(pa.concat_arrays([bins, pa.nulls(longest - len(bin_numbers_used), bins.type)]))
+        bins_by_path[path] = [
             histogram.type_class.name,
             histogram.exponent,
             histogram.first,
@@ -173,61 +193,61 @@ def build_histograms_table(histograms: Mapping[str, Histogram]) -> pa.Table:
             histogram.capacity,
         ]
     schema = pa.schema([pa.field(path, array.type) for path, array in zip(histograms, arrays, strict=True)])
-    text = json.dumps(lattices, separators=(",", ":"))
+    text = json.dumps(bins_by_path, separators=(",", ":"))
     return pa.Table.from_arrays(arrays, schema=schema.with_metadata({HISTOGRAMS: text}))
 
 
 @lru_cache(maxsize=4)
-def _lattices(text: bytes) -> Mapping[str, tuple[Any, ...]]:
-    """The lattice of every column of a file; parsed once, where a wide file is read column by column."""
-    lattices: dict[str, tuple[Any, ...]] = json.loads(text)
-    return lattices
+def _parse_bins(text: bytes) -> Mapping[str, tuple[Any, ...]]:
+    """Parse the bins of every column of a file; cached, because a wide file is read column by column."""
+    bins_by_path: dict[str, tuple[Any, ...]] = json.loads(text)
+    return bins_by_path
 
 
 def parse_histograms(table: pa.Table) -> dict[str, Histogram]:
-    """The histograms by path, of all columns that `table` holds."""
-    lattices = _lattices((table.schema.metadata or {}).get(HISTOGRAMS.encode(), b"{}"))
-    found = {}
+    """Return the histograms of all columns of a table by path."""
+    bins_by_path = _parse_bins((table.schema.metadata or {}).get(HISTOGRAMS.encode(), b"{}"))
+    histograms = {}
     for path, column in zip(table.column_names, table.columns, strict=True):
-        if path not in lattices:
-            raise CorruptionError(f"histogram column {path!r} has no metadata of its lattice")
-        name, exponent, first, bins, capacity = lattices[path]
-        cls, held = class_named(name), one_chunk(column)
-        parts = {field.name: _without_nulls(part) for field, part in zip(held.type, held.flatten(), strict=True)}
+        if path not in bins_by_path:
+            raise CorruptionError(f"histogram column {path!r} has no metadata of its bins")
+        name, exponent, first, bins, capacity = bins_by_path[path]
+        cls, chunk = class_named(name), one_chunk(column)
+        parts = {field.name: _without_nulls(part) for field, part in zip(chunk.type, chunk.flatten(), strict=True)}
         frequencies, minima = parts["frequency"], parts["minimum"]
         minima = minima if minima.type == cls.arrow else minima.cast(cls.arrow)
         counts = np.zeros(bins, np.int64)
         counts[bin_numbers(numbers(minima, cls), exponent, first)] = frequencies.to_numpy()
-        found[path] = Histogram(cls, exponent, first, counts, capacity)
-    return found
+        histograms[path] = Histogram(cls, exponent, first, counts, capacity)
+    return histograms
 
 
-def _pack_percentiles(held: Sequence[Percentiles | None], union: pa.StructType) -> pa.ListArray:
-    flat = [pair for percentiles in held for pair in percentiles or ()]
+def _pack_percentiles(rows: Sequence[Percentiles | None], union: pa.StructType) -> pa.ListArray:
+    flat = [pair for percentiles in rows for pair in percentiles or ()]
     entries = pa.StructArray.from_arrays(
         [pa.array([fraction for fraction, _ in flat], pa.float64()), pack_scalars([v for _, v in flat], union)],
         names=["fraction", "value"],
     )
-    offsets = np.cumsum([0, *(len(percentiles or ()) for percentiles in held)], dtype=np.int32)
-    missing = pa.array([percentiles is None for percentiles in held], pa.bool_())
+    offsets = np.cumsum([0, *(len(percentiles or ()) for percentiles in rows)], dtype=np.int32)
+    missing = pa.array([percentiles is None for percentiles in rows], pa.bool_())
     return pa.ListArray.from_arrays(pa.array(offsets), entries, mask=missing)
 
 
 def _unpack_percentiles(column: pa.ListArray) -> list[Percentiles | None]:
-    # Not flattened: Arrow has no kernel for that where a list is null and there are UUIDs in the values.
+    # Not `flatten`: Arrow cannot flatten lists with nulls whose values contain UUIDs.
     first, last = column.offsets[0].as_py(), column.offsets[len(column)].as_py()
     entries = column.values.slice(first, last - first)
     parts = {field.name: part for field, part in zip(entries.type, entries.flatten(), strict=True)}
     pairs = list(zip(parts["fraction"].to_pylist(), unpack_scalars(parts["value"]), strict=True))
     starts = (column.offsets.to_numpy() - first).tolist()
-    valid = [own.is_valid for own in column] if column.null_count else [True] * len(column)
+    is_valid = [element.is_valid for element in column] if column.null_count else [True] * len(column)
     return [
-        tuple(pairs[start:end]) if there else None
-        for start, end, there in zip(starts[:-1], starts[1:], valid, strict=True)
+        tuple(pairs[start:end]) if valid else None
+        for start, end, valid in zip(starts[:-1], starts[1:], is_valid, strict=True)
     ]
 
 
 def _without_nulls(array: pa.Array) -> pa.Array:
-    """What is there. Where columns of more rows are beside, nulls follow: no kernel is needed then, nor imported."""
+    """Return the elements that are not null. Nulls at the end are dropped without importing kernels."""
     head = array.slice(0, len(array) - array.null_count)
     return array.drop_null() if head.null_count else head

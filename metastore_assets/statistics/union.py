@@ -1,4 +1,4 @@
-"""The typed union `value`: a struct with one nullable child per type class, of which exactly one is not null."""
+"""The typed union: a struct with one nullable child per type class, of which at most one is not null."""
 
 from __future__ import annotations
 
@@ -13,28 +13,30 @@ from metastore_assets.values.types import TypeClass, class_named, type_class
 
 
 def union_type(classes: Iterable[TypeClass]) -> pa.StructType:
-    """The struct of the classes' canonical types, named by class and sorted by name.
+    """Return the struct of the canonical types of the classes, named by class and sorted by name.
 
-    The class `null` has no values, hence no child. Parquet has no structs without children, so where no class has
-    values the union is that of `boolean` alone.
+    The class `null` has no values and therefore no child. Without any child the union has the child `boolean`, because
+    Parquet has no structs without children.
     """
-    held = {cls.name: cls for cls in classes if cls.kind != "null"}
-    return pa.struct([pa.field(name, held[name].arrow) for name in sorted(held)] or [pa.field("boolean", pa.bool_())])
+    by_name = {cls.name: cls for cls in classes if cls.kind != "null"}
+    return pa.struct(
+        [pa.field(name, by_name[name].arrow) for name in sorted(by_name)] or [pa.field("boolean", pa.bool_())]
+    )
 
 
 def pack_values(values: pa.Array, cls: TypeClass, union: pa.StructType) -> pa.StructArray:
-    """A canonical array of one class as union values."""
+    """Return a canonical array of one class as union values."""
     arrays = [values if field.name == cls.name else pa.nulls(len(values), field.type) for field in union]
     return pa.StructArray.from_arrays(arrays, fields=list(union))
 
 
 def pack_scalars(scalars: Sequence[pa.Scalar | None], union: pa.StructType) -> pa.StructArray:
-    """Scalars of any classes as union values; None becomes a null union."""
+    """Return scalars of any classes as union values; None becomes a null union."""
     names = [None if scalar is None else type_class(scalar.type).name for scalar in scalars]
     arrays = []
     for field in union:
-        held = [scalar if name == field.name else None for scalar, name in zip(scalars, names, strict=True)]
-        arrays.append(_array(held, field.type))
+        of_class = [scalar if name == field.name else None for scalar, name in zip(scalars, names, strict=True)]
+        arrays.append(_array(of_class, field.type))
     missing = pa.array([name is None for name in names], pa.bool_())
     return pa.StructArray.from_arrays(arrays, fields=list(union), mask=missing)
 
@@ -42,13 +44,13 @@ def pack_scalars(scalars: Sequence[pa.Scalar | None], union: pa.StructType) -> p
 def _array(scalars: Sequence[pa.Scalar | None], type: pa.DataType) -> pa.Array:
     if not isinstance(type, pa.BaseExtensionType):
         return pa.array(scalars, type)
-    # Arrow builds no arrays of extension types, only of what they are stored as.
+    # Arrow builds arrays of extension types only from their storage.
     stored = [None if scalar is None or not scalar.is_valid else scalar.value for scalar in scalars]
     return pa.ExtensionArray.from_storage(type, pa.array(stored, type.storage_type))
 
 
 def unpack_scalars(values: pa.StructArray) -> list[pa.Scalar | None]:
-    """The inverse of `pack_scalars`, from whatever types a reader gave the children."""
+    """Return the scalars of union values, whose children may have other types than the canonical ones."""
     result: list[pa.Scalar | None] = [None] * len(values)
     for field, child in zip(values.type, values.flatten(), strict=True):
         if child.null_count == len(child):
@@ -63,7 +65,7 @@ def unpack_scalars(values: pa.StructArray) -> list[pa.Scalar | None]:
 
 
 def _canonical(child: pa.Array, type: pa.DataType) -> pa.Array:
-    """A child in the type of its class. Without a kernel for what readers give: kernels take 30 ms to be imported."""
+    """Return a child in the type of its class, if possible without kernels, which take 30 ms to import."""
     if child.type == type:
         return child
     if (child.type, type) in ((pa.string(), pa.large_string()), (pa.binary(), pa.large_binary())):
@@ -72,7 +74,7 @@ def _canonical(child: pa.Array, type: pa.DataType) -> pa.Array:
 
 
 def unpack_values(values: pa.StructArray) -> pa.Array:
-    """The values of union values that are all of one class, as a canonical array of it."""
+    """Return union values that are all of one class as a canonical array."""
     for field, child in zip(values.type, values.flatten(), strict=True):
         if child.null_count < len(child):
             return child.cast(class_named(field.name).arrow)
@@ -80,20 +82,20 @@ def unpack_values(values: pa.StructArray) -> pa.Array:
 
 
 def merge_unions(types: Iterable[pa.StructType]) -> pa.StructType:
-    """The union of all the classes of some unions."""
+    """Return the union of all classes of some unions."""
     return union_type(class_named(field.name) for type_ in types for field in type_)
 
 
 def cast_to_union(values: pa.Array, union: pa.StructType) -> pa.Array:
-    """Union values, or lists of (fraction, union value), as those of a union with the same classes or more."""
+    """Return union values, or lists of (fraction, union value), cast to a union with the same classes or more."""
     if isinstance(values, pa.ListArray):
         if values.type.value_type == pa.struct([("fraction", pa.float64()), ("value", union)]):
             return values
         first, end = values.offsets[0].as_py(), values.offsets[len(values)].as_py()
         entries = values.values.slice(first, end - first)
-        fractions, own = entries.field("fraction"), cast_to_union(entries.field("value"), union)
-        entries = pa.StructArray.from_arrays([fractions, own], names=["fraction", "value"])
-        # Offsets of their own: a mask goes with no slice of a buffer.
+        fractions, cast_values = entries.field("fraction"), cast_to_union(entries.field("value"), union)
+        entries = pa.StructArray.from_arrays([fractions, cast_values], names=["fraction", "value"])
+        # Recomputed offsets, because Arrow accepts no mask together with a slice of an offsets buffer.
         offsets = pc.subtract(values.offsets, pa.scalar(first, pa.int32()))
         return pa.ListArray.from_arrays(offsets, entries, mask=values.is_null() if values.null_count else None)
     if values.type == union:
@@ -107,27 +109,33 @@ def cast_to_union(values: pa.Array, union: pa.StructType) -> pa.Array:
 
 
 def select_class(values: pa.StructArray, cls: TypeClass) -> pa.Array:
-    """Of union values those of one class, and null in place of the others."""
+    """Return union values as canonical values of one class, null where they are of another class."""
     at = values.type.get_field_index(cls.name)
     if at < 0:
         return pa.nulls(len(values), cls.arrow)
-    own = values.flatten()[at]
-    return own if own.type == cls.arrow else own.cast(cls.arrow)
+    child = values.flatten()[at]
+    return child if child.type == cls.arrow else child.cast(cls.arrow)
 
 
 def scatter_values(
     values: Mapping[str, tuple[npt.NDArray[np.intp], pa.Array]], length: int, union: pa.StructType
 ) -> pa.StructArray:
-    """Union values from places and values by class; null at all other places."""
+    """Return union values from the indices and the values of each class.
+
+    Args:
+        values: By class name: ascending indices in the result, and a canonical value for each.
+        length: Length of the result. Elements without a value are null.
+        union: The typed union; classes that it does not have are ignored.
+    """
     arrays = []
     missing = np.ones(length, np.bool_)
     for field in union:
         if field.name not in values:
             arrays.append(pa.nulls(length, field.type))
             continue
-        places, own = values[field.name]
-        indices, elsewhere = np.zeros(length, np.int64), np.ones(length, np.bool_)
-        indices[places], elsewhere[places] = np.arange(len(places)), False
-        arrays.append(own.take(pa.array(indices, mask=elsewhere)))
+        positions, class_values = values[field.name]
+        indices, is_null = np.zeros(length, np.int64), np.ones(length, np.bool_)
+        indices[positions], is_null[positions] = np.arange(len(positions)), False
+        arrays.append(class_values.take(pa.array(indices, mask=is_null)))
         missing &= arrays[-1].is_null().to_numpy(zero_copy_only=False)
     return pa.StructArray.from_arrays(arrays, fields=list(union), mask=pa.array(missing))

@@ -1,16 +1,16 @@
-"""Filters that tell which values are not among some: for columns of which bounds and lists cannot.
+"""Value filters: compact sets that exclude most values which a column does not have.
 
-A filter is the set of the beginnings, of `bits` bits each, of the values' first 64-bit hashes. With n values they are
-7 + ⌈log2 n⌉ bits long, so that a value that is not there is taken for one in n / 2^bits, at most 0.8 % of cases. A
-value that is there is always found. It holds no values, as a Bloom filter does, but makes fewer mistakes in as many
-bits (a split-block filter of 10 bits a value 1.3 %), and since it is ordered, a part of it can be read by itself.
+A filter is the set of hash prefixes, of `bits` bits each, of the values' first 64-bit hashes. For n values a prefix has
+7 + ⌈log2 n⌉ bits, so that a value that does not occur matches in n / 2^bits of the cases, at most 0.8 %. A value that
+occurs always matches. Like a Bloom filter, it contains no values. It has fewer false positives of the same size (a
+split-block Bloom filter of 10 bits per value has 1.3 %), and it is ordered, so that a part of it can be read alone.
 
-It is kept as Elias and Fano do: the last byte of each beginning as it is, and of what is before it ("bucket") how many
-there are of each, in unary: a 1 for each, and a 0 when the next bucket begins. That is 9.5 to 10 bits a value, and at
-least 128 bytes.
+It is stored in the Elias–Fano encoding. The last byte of each prefix is stored as it is. For the bits before it (the
+"bucket"), the number of prefixes of each bucket is stored in unary: a 1 for each prefix, then a 0 at the end of the
+bucket. That takes 9.5 to 10 bits per value, and at least 128 bytes.
 
-A *cell* is what a filter has of the hashes in one of 2^slicing equal slices of all hashes. Cells of many filters are
-an Arrow array each of `upper` (unary, filled up to whole bytes with zeros) and `lower` (bytes).
+A *filter slice* has the part of a filter for one of 2^slice_bits equal ranges of hashes. The slices of many filters are
+two Arrow arrays: `upper` (unary, padded with zeros to whole bytes) and `lower` (bytes).
 """
 
 from __future__ import annotations
@@ -28,141 +28,148 @@ from metastore_assets.statistics.hashing import hash_values
 Words = npt.NDArray[np.uint64]
 FilterIndices = npt.NDArray[np.int64]
 
-LEAST_BITS = 18
-"""No beginning is shorter: whatever the filter, slices begin where buckets do."""
-_LOWER = 8
-_MISTAKES = 7
-MAX_SLICE_BITS = LEAST_BITS - _LOWER
-_WORD = 64
+MIN_BITS = 18
+"""Shortest prefix. Slices of all filters then start at bucket boundaries."""
+_LOWER_BITS = 8
+_PRECISION_BITS = 7
+MAX_SLICE_BITS = MIN_BITS - _LOWER_BITS
+_HASH_BITS = 64
 
 
 @dataclass(frozen=True)
 class FilterSlice:
-    """Of some filters, in their order, what they have of one slice. A filter that there is not has null."""
+    """One slice of several filters, in the order of the filters; null for a missing filter."""
 
     bits: npt.NDArray[np.int64]
-    """Length of its beginnings; 0 for one that there is not."""
+    """Length of each filter's prefixes; 0 for a missing filter."""
     upper: pa.BinaryArray
     lower: pa.BinaryArray
-    slicing: int = 0
+    slice_bits: int = 0
     slice: int = 0
 
     @property
-    def known(self) -> npt.NDArray[np.bool_]:
-        """Whether there is a filter."""
+    def exists(self) -> npt.NDArray[np.bool_]:
+        """Whether each filter exists."""
         return self.bits > 0
 
     @property
     def _buckets(self) -> npt.NDArray[np.int64]:
-        """The number of the first bucket of each cell, among all of its filter."""
-        return np.where(self.known, self.slice << np.maximum(self.bits - _LOWER - self.slicing, 0), 0)
+        """The number of each slice's first bucket among all buckets of its filter."""
+        return np.where(self.exists, self.slice << np.maximum(self.bits - _LOWER_BITS - self.slice_bits, 0), 0)
 
     def may_hold(self, hashes: Sequence[int]) -> npt.NDArray[np.bool_]:
-        """Whether each filter may hold a value of one of the hashes, which are in the slice; True where there is no
-        filter."""
-        found = ~self.known
-        at = np.flatnonzero(self.known)
+        """Return whether each filter may contain a value with one of the hashes; True for a missing filter.
+
+        Args:
+            hashes: First 64-bit hashes of values, all of them in the range of the slice.
+        """
+        matches = ~self.exists
+        at = np.flatnonzero(self.exists)
         if not len(at):
-            return found
+            return matches
         bits = self.bits[at].astype(np.uint64)
         data, starts = _data(self.upper)
         starts = 8 * starts[at]
         zeros = np.flatnonzero(np.unpackbits(data) == 0)
         zeros_before = np.searchsorted(zeros, starts)
         lower, offsets = _data(self.lower)
-        held = np.zeros(len(at), np.bool_)
+        has_match = np.zeros(len(at), np.bool_)
         for hash_ in hashes:
-            prints = np.uint64(hash_) >> (np.uint64(_WORD) - bits)
-            buckets = (prints >> np.uint64(_LOWER)).astype(np.int64) - self._buckets[at]
+            prefixes = np.uint64(hash_) >> (np.uint64(_HASH_BITS) - bits)
+            buckets = (prefixes >> np.uint64(_LOWER_BITS)).astype(np.int64) - self._buckets[at]
             first = zeros_before + buckets
             begins = np.where(buckets > 0, zeros[first - 1] + 1, starts)
             counts = zeros[first] - begins
             begins = offsets[at] + begins - starts - buckets
-            wanted = (prints & np.uint64(0xFF)).astype(np.uint8)
+            low_bytes = (prefixes & np.uint64(0xFF)).astype(np.uint8)
             for number in range(int(counts.max(initial=0))):
-                some = np.flatnonzero(counts > number)
-                held[some] |= lower[begins[some] + number] == wanted[some]
-        found[at] = held
-        return found
+                rows = np.flatnonzero(counts > number)
+                has_match[rows] |= lower[begins[rows] + number] == low_bytes[rows]
+        matches[at] = has_match
+        return matches
 
     def prefixes(self) -> tuple[FilterIndices, Words]:
-        """The place of the filter of each beginning, ascending, and the beginning as the upper end of a hash."""
+        """Return the index of the filter of each prefix, ascending, and the prefixes as upper ends of 64-bit hashes."""
         data, starts = _data(self.upper)
         ones = np.flatnonzero(np.unpackbits(data))
-        places = np.searchsorted(8 * starts[1:], ones, "right")
+        at = np.searchsorted(8 * starts[1:], ones, "right")
         firsts = _data(self.lower)[1][:-1]
-        buckets = ones - 8 * starts[places] - (np.arange(len(ones)) - firsts[places]) + self._buckets[places]
-        prints = (buckets.astype(np.uint64) << np.uint64(_LOWER)) | _data(self.lower)[0][: len(ones)]
-        return places, prints << (np.uint64(_WORD) - self.bits[places].astype(np.uint64))
+        buckets = ones - 8 * starts[at] - (np.arange(len(ones)) - firsts[at]) + self._buckets[at]
+        prefixes = (buckets.astype(np.uint64) << np.uint64(_LOWER_BITS)) | _data(self.lower)[0][: len(ones)]
+        return at, prefixes << (np.uint64(_HASH_BITS) - self.bits[at].astype(np.uint64))
 
 
 def build_filter_slice(
-    places: FilterIndices, prefixes: Words, bits: npt.NDArray[np.int64], slicing: int = 0, slice_: int = 0
+    indices: FilterIndices, hashes: Words, bits: npt.NDArray[np.int64], slice_bits: int = 0, slice_: int = 0
 ) -> FilterSlice:
-    """The cells of filters, with beginnings of those lengths, from the places of the filters and hashes in the slice,
-    ascending by both."""
-    shift = np.uint64(_WORD) - bits[places].astype(np.uint64)
-    prints = prefixes >> shift
-    new = np.ones(len(prints), np.bool_)
-    new[1:] = (prints[1:] != prints[:-1]) | (places[1:] != places[:-1])
-    places, prints = places[new], prints[new]
-    known = bits > 0
-    counts = np.bincount(places, minlength=len(bits))
-    sizes = np.where(known, (1 << np.maximum(bits - _LOWER - slicing, 0)) + counts, 0)
+    """Build one slice of several filters.
+
+    Args:
+        indices: For each hash the index of its filter, ascending.
+        hashes: Hashes, or prefixes as their upper ends, in the range of the slice; ascending within a filter.
+        bits: Length of each filter's prefixes; 0 for a missing filter.
+        slice_bits: The range of all hashes is divided into 2^slice_bits slices.
+        slice_: The number of this slice.
+    """
+    prefixes = hashes >> (np.uint64(_HASH_BITS) - bits[indices].astype(np.uint64))
+    is_new = np.ones(len(prefixes), np.bool_)
+    is_new[1:] = (prefixes[1:] != prefixes[:-1]) | (indices[1:] != indices[:-1])
+    indices, prefixes = indices[is_new], prefixes[is_new]
+    exists = bits > 0
+    counts = np.bincount(indices, minlength=len(bits))
+    sizes = np.where(exists, (1 << np.maximum(bits - _LOWER_BITS - slice_bits, 0)) + counts, 0)
     starts = np.concatenate([[0], np.cumsum((sizes + 7) // 8)])
     firsts = np.concatenate([[0], np.cumsum(counts)])
-    cells = FilterSlice(bits, _binary(b"", starts * 0, known), _binary(b"", starts * 0, known), slicing, slice_)
-    buckets = (prints >> np.uint64(_LOWER)).astype(np.int64) - cells._buckets[places]
+    empty = _binary_array(b"", starts * 0, exists)
+    buckets = (prefixes >> np.uint64(_LOWER_BITS)).astype(np.int64)
+    buckets -= FilterSlice(bits, empty, empty, slice_bits, slice_)._buckets[indices]
     unary = np.zeros(8 * int(starts[-1]), np.uint8)
-    unary[8 * starts[places] + buckets + np.arange(len(prints)) - firsts[places]] = 1
-    upper = _binary(np.packbits(unary).tobytes(), starts, known)
-    return FilterSlice(bits, upper, _binary(prints.astype(np.uint8).tobytes(), firsts, known), slicing, slice_)
+    unary[8 * starts[indices] + buckets + np.arange(len(prefixes)) - firsts[indices]] = 1
+    upper = _binary_array(np.packbits(unary).tobytes(), starts, exists)
+    lower = _binary_array(prefixes.astype(np.uint8).tobytes(), firsts, exists)
+    return FilterSlice(bits, upper, lower, slice_bits, slice_)
 
 
 def bits_for(count: int) -> int:
-    """How long the beginnings are of so many hashes."""
-    return max(LEAST_BITS, _MISTAKES + max(0, count - 1).bit_length())
+    """Return the length of the prefixes of a filter of `count` hashes."""
+    return max(MIN_BITS, _PRECISION_BITS + max(0, count - 1).bit_length())
 
 
 def build_filter(hashes: Words) -> bytes:
-    """The filter of the values with these hashes, in any order, as it is kept with a profile."""
-    prefixes = np.unique(hashes)
-    bits = bits_for(len(prefixes))
-    cells = build_filter_slice(np.zeros(len(prefixes), np.int64), prefixes, np.array([bits]))
-    upper, lower = cells.upper[0].as_py(), cells.lower[0].as_py()
+    """Return the encoded filter of the values with these hashes, which are in any order."""
+    distinct_hashes = np.unique(hashes)
+    bits = bits_for(len(distinct_hashes))
+    whole_filter = build_filter_slice(np.zeros(len(distinct_hashes), np.int64), distinct_hashes, np.array([bits]))
+    upper, lower = whole_filter.upper[0].as_py(), whole_filter.lower[0].as_py()
     return bytes([bits]) + len(upper).to_bytes(8, "little") + upper + lower
 
 
 def build_filter_of_frequencies(frequencies: Frequencies) -> bytes | None:
-    """The filter of the values of a list; None of none."""
+    """Return the encoded filter of the values, or None if there are no values."""
     return build_filter(hash_values(frequencies.values, frequencies.type_class)[0]) if len(frequencies) else None
 
 
-def parse_filters(filters: list[bytes | None]) -> FilterSlice:
-    """Filters as they are kept with profiles, whole. Raises ValueError for what is none."""
-    bits = [0 if own is None else own[0] for own in filters]
-    ends = [0 if own is None else 9 + int.from_bytes(own[1:9], "little") for own in filters]
-    for own, length, end in zip(filters, bits, ends, strict=True):
-        if own is not None and (not LEAST_BITS <= length <= _WORD or not 9 < end <= len(own)):
-            raise ValueError("a filter of values makes no sense")
-    upper = [None if own is None else own[9:end] for own, end in zip(filters, ends, strict=True)]
-    lower = [None if own is None else own[end:] for own, end in zip(filters, ends, strict=True)]
+def parse_filters(encoded: list[bytes | None]) -> FilterSlice:
+    """Return encoded filters as a single slice of all hashes. Raises ValueError for an invalid filter."""
+    bits = [0 if data is None else data[0] for data in encoded]
+    ends = [0 if data is None else 9 + int.from_bytes(data[1:9], "little") for data in encoded]
+    for data, length, end in zip(encoded, bits, ends, strict=True):
+        if data is not None and (not MIN_BITS <= length <= _HASH_BITS or not 9 < end <= len(data)):
+            raise ValueError(f"a value filter of {len(data)} bytes has an invalid header: {length} bits, end at {end}")
+    upper = [None if data is None else data[9:end] for data, end in zip(encoded, ends, strict=True)]
+    lower = [None if data is None else data[end:] for data, end in zip(encoded, ends, strict=True)]
     return FilterSlice(np.array(bits, np.int64), pa.array(upper, pa.binary()), pa.array(lower, pa.binary()))
 
 
-def _data(cells: pa.BinaryArray) -> tuple[npt.NDArray[np.uint8], FilterIndices]:
-    """The bytes of all cells, one after the other, and where each begins, and the last one ends."""
-    offsets = np.frombuffer(cells.buffers()[1], np.int32, len(cells) + 1, 4 * cells.offset).astype(np.int64)
-    whole = np.frombuffer(cells.buffers()[2] or b"", np.uint8)
-    return whole[offsets[0] : offsets[-1]], offsets - offsets[0]
+def _data(array: pa.BinaryArray) -> tuple[npt.NDArray[np.uint8], FilterIndices]:
+    """Return the bytes of all elements in sequence, and the start of each element and the end of the last."""
+    offsets = np.frombuffer(array.buffers()[1], np.int32, len(array) + 1, 4 * array.offset).astype(np.int64)
+    data = np.frombuffer(array.buffers()[2] or b"", np.uint8)
+    return data[offsets[0] : offsets[-1]], offsets - offsets[0]
 
 
-def _binary(data: bytes, offsets: FilterIndices, known: npt.NDArray[np.bool_]) -> pa.BinaryArray:
-    buffers = [None, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(data)]
-    whole = pa.Array.from_buffers(pa.binary(), len(known), buffers)
-    return whole if known.all() else _masked(whole, known)
-
-
-def _masked(whole: pa.BinaryArray, known: npt.NDArray[np.bool_]) -> pa.BinaryArray:
-    mask = pa.py_buffer(np.packbits(known, bitorder="little").tobytes())
-    return pa.Array.from_buffers(pa.binary(), len(whole), [mask, *whole.buffers()[1:]])
+def _binary_array(data: bytes, offsets: FilterIndices, exists: npt.NDArray[np.bool_]) -> pa.BinaryArray:
+    """Return an array of the parts of `data` between offsets, null where `exists` is false."""
+    bitmap = None if exists.all() else pa.py_buffer(np.packbits(exists, bitorder="little").tobytes())
+    buffers = [bitmap, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(data)]
+    return pa.Array.from_buffers(pa.binary(), len(exists), buffers)

@@ -237,7 +237,7 @@ def test_one_that_goes_wrong_is_absent_and_says_why(tmp_path: Path) -> None:
         own = columns_["id"]
         reason = "update() raised RuntimeError: an odd number"
         assert own["raises"] == {"value": None, "guarantee": "absent", "reason": reason}, place
-        assert own["wrong_type"]["reason"] == "compute() returned 'many' (str), which is no int64"
+        assert own["wrong_type"]["reason"] == "compute() returned 'many' (str), which is not of the type int64"
         assert own["most_frequent"]["guarantee"] == "exact"
         assert "are not listed" in columns_["price"]["most_frequent"]["reason"]
 

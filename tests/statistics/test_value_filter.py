@@ -49,23 +49,23 @@ def test_a_filter_is_the_set_of_the_beginnings(sets: list[list[int]], slicing: i
         own_places, own_prefixes = cells.prefixes()
         assert own_places.tolist() == places[mask].tolist()
         assert own_prefixes.tolist() == prefixes[mask].tolist()
-    asked = [other, *(hash_ for own in sets for hash_ in own[:1])]
-    each = np.array([whole.may_hold([hash_]) for hash_ in asked])
-    assert whole.may_hold(asked).tolist() == each.any(axis=0).tolist()
+    tested = [other, *(hash_ for own in sets for hash_ in own[:1])]
+    each = np.array([whole.may_hold([hash_]) for hash_ in tested])
+    assert whole.may_hold(tested).tolist() == each.any(axis=0).tolist()
 
 
 @pytest.mark.parametrize("count", [1_000, 1_024, 1_025, 40_000, 65_536])
-def test_few_bits_and_few_mistakes(count: int) -> None:
+def test_size_and_false_positives(count: int) -> None:
     draw = np.random.default_rng(count)
-    kept = build_filter(draw.integers(0, 2**64, count, dtype=np.uint64))
-    assert 8 * len(kept) / count <= 10.1  # nine bytes say how long it is
-    cells = parse_filters([kept])
-    asked = draw.integers(0, 2**64, 4_000, dtype=np.uint64).tolist()  # 1/128, and four deviations of so many draws
-    assert np.mean([cells.may_hold([hash_])[0] for hash_ in asked]) < 0.0115
+    encoded = build_filter(draw.integers(0, 2**64, count, dtype=np.uint64))
+    assert 8 * len(encoded) / count <= 10.1  # nine bytes say how long it is
+    cells = parse_filters([encoded])
+    tested = draw.integers(0, 2**64, 4_000, dtype=np.uint64).tolist()  # 1/128, and four deviations of so many draws
+    assert np.mean([cells.may_hold([hash_])[0] for hash_ in tested]) < 0.0115
 
 
-def test_what_is_no_filter_is_refused() -> None:
-    kept = build_filter(np.array([1, 2, 3], np.uint64))
-    for damaged in (b"\x00" + kept[1:], kept[:5] + b"\xff" + kept[6:], bytes([70]) + kept[1:]):
-        with pytest.raises(ValueError, match="makes no sense"):
-            parse_filters([kept, damaged])
+def test_an_invalid_filter_is_refused() -> None:
+    encoded = build_filter(np.array([1, 2, 3], np.uint64))
+    for damaged in (b"\x00" + encoded[1:], encoded[:5] + b"\xff" + encoded[6:], bytes([70]) + encoded[1:]):
+        with pytest.raises(ValueError, match=r"filter of \d+ bytes"):
+            parse_filters([encoded, damaged])

@@ -1,4 +1,4 @@
-"""What a user-defined statistic is derived from.
+"""Base classes of user-defined statistics.
 
 `MergeableStatistic` and `FrequencyStatistic` are part of the public API, in `metastore_assets`.
 """
@@ -14,37 +14,42 @@ from metastore_assets.statistics.declaration import Guarantee
 from metastore_assets.values.types import TypeClass
 
 Route = Literal["merge", "subtract", "frequencies"]
-"""`merge`: states of parts are merged. `subtract`: likewise, and a part can be taken out of the whole. `frequencies`:
-computed from the list of the column's values."""
+"""How a statistic is updated after a commit.
+
+- `merge`: the states of the parts are merged.
+- `subtract`: as `merge`; a part's state can also be subtracted.
+- `frequencies`: the statistic is computed from the frequencies of all values.
+"""
 
 GROUPS = ("any", "numeric", "temporal", "decimal", "timestamp", "timestamptz")
-"""Names in `types` that stand for several classes."""
+"""Names in `types` that mean several type classes."""
 
 
 class UserStatistic(ABC):
-    """One number, or other Arrow value, of each column of some types. Constructed without arguments; keeps nothing of
-    what it has seen, for one object serves all columns.
+    """A statistic with one Arrow value per column.
+
+    It is constructed without arguments. It must not store what it has seen, because one object serves all columns.
     """
 
     name: ClassVar[str]
-    """Its column in `statistics`: a Python identifier, and no name of a statistic there is."""
+    """The name of its column in `statistics`: a Python identifier that no other statistic has."""
     revision: ClassVar[str]
-    """Changed whenever the same rows would come to something else, so that they are read again."""
+    """Must change whenever the same rows would give another value, so that they are read again."""
     types: ClassVar[tuple[str, ...]]
-    """The type classes it is for, by name (`int64`, `float64`, `string`, `date`, `boolean`, …), or `numeric`, `decimal`
-    (any scale), `temporal`, `timestamp`, `timestamptz` (any unit), `any`."""
+    """The type classes it applies to, by name (`int64`, `float64`, `string`, `date`, `boolean`, …), or `numeric`,
+    `decimal` (any scale), `temporal`, `timestamp`, `timestamptz` (any unit), `any`."""
     result: ClassVar[pa.DataType]
-    """Arrow type of its value. Must be a type that Parquet has."""
+    """Arrow type of the value, which Parquet must support."""
     guarantee: ClassVar[Guarantee] = "exact"
-    """What the value is worth: `exact`, `bound`, `estimate`."""
+    """How far the value can be trusted: `exact`, `bound` or `estimate`."""
 
     @property
     @abstractmethod
     def route(self) -> Route:
-        """How it follows the table."""
+        """How it is updated after a commit."""
 
     def is_for(self, cls: TypeClass) -> bool:
-        """Whether `types` has the class."""
+        """Return whether the statistic applies to a type class."""
         groups = {"any"} if cls.kind != "null" else set()
         groups |= {"numeric"} if cls.is_numeric else set()
         groups |= {"temporal"} if pa.types.is_temporal(cls.arrow) else set()
@@ -53,57 +58,62 @@ class UserStatistic(ABC):
 
 @runtime_checkable
 class SupportsRetract(Protocol):
-    """What a mergeable statistic may have besides, where merging has an inverse."""
+    """A mergeable statistic whose `merge` has an inverse."""
 
     def retract(self, whole: Any, part: Any) -> Any:
-        """The state of the rows of `whole` that are not those of `part`, which are among them."""
+        """Return the state of the rows of `whole` without the rows of `part`, which are among them."""
 
 
 class MergeableStatistic(UserStatistic):
-    """A statistic with a state, of which those of disjoint sets of rows make that of all of them.
+    """A statistic whose states of disjoint sets of rows can be merged.
 
-    A state is what Python value Arrow makes of its type (`list`, `dict`, `int`, `str`, None, …). Merging has to be
-    associative and commutative, with the initial state as identity: rows have no order, and neither have files.
+    A state is the Python value that Arrow returns for its type (`list`, `dict`, `int`, `str`, None, …). `merge` must be
+    associative and commutative with the initial state as identity, because neither rows nor files have an order.
     """
 
     state: ClassVar[pa.DataType]
-    """Arrow type of a state, which is how it is stored."""
+    """Arrow type of a state as it is stored."""
 
     @abstractmethod
     def initial(self) -> Any:
-        """The state of no rows at all."""
+        """Return the state of no rows."""
 
     @abstractmethod
     def update(self, state: Any, values: pa.Array, counts: pa.Int64Array) -> Any:
-        """The state of some rows more: `values[i]` occurs `counts[i]` times, one time or more.
+        """Return the state with more rows, in which `values[i]` occurs `counts[i]` times.
 
-        Values are of the canonical Arrow type of their class (int64, float64, large_string, date32, …), in any order,
-        perhaps repeated; none is null, NaN is one. `state` must not be changed.
+        Args:
+            state: The state so far; it must not be changed.
+            values: Of the canonical Arrow type of their class (int64, float64, large_string, date32, …), in any order,
+                possibly with repeats. No value is null; NaN is a value.
+            counts: 1 or more for each value.
         """
 
     @abstractmethod
     def merge(self, one: Any, other: Any) -> Any:
-        """The state of two disjoint sets of rows together. Neither must be changed."""
+        """Return the state of two disjoint sets of rows together. Neither argument must be changed."""
 
     @abstractmethod
     def finalize(self, state: Any) -> Any:
-        """The value of the type `result`; None where it is not defined."""
+        """Return the value of the type `result`, or None if it is not defined."""
 
     @property
     def route(self) -> Route:
-        """`subtract` where it also has the method `retract`, else `merge`."""
+        """`subtract` if the class has a method `retract`, else `merge`."""
         return "subtract" if isinstance(self, SupportsRetract) else "merge"
 
 
 class FrequencyStatistic(UserStatistic):
-    """A statistic that follows from how often each value of the column occurs; absent where values are not listed."""
+    """A statistic computed from the frequencies of all values; absent where values are not enumerated."""
 
     @abstractmethod
     def compute(self, values: pa.Array, counts: pa.Int64Array) -> Any:
-        """The value of the type `result`; None where it is not defined.
+        """Return the value of the type `result`, or None if it is not defined.
 
-        Values are distinct and ascending, of the canonical Arrow type of their class; none is null, NaN is the last.
-        `counts[i]`, one or more, says how often `values[i]` occurs. Both are empty for a column without values.
+        Args:
+            values: Distinct and ascending, of the canonical Arrow type of their class. No value is null; NaN is the
+                last. Empty for a column without values.
+            counts: How often each value occurs, 1 or more.
         """
 
     @property

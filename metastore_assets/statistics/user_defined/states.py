@@ -1,7 +1,7 @@
-"""States of user-defined statistics: those of a column as one binary value, an Arrow stream of one row.
+"""States of user-defined statistics: all states of a column are one binary value, an Arrow stream of one row.
 
-A column of it is a statistic's, named by its key: struct(`state`, `reason`), of which a reason stands where there is no
-state, because the user's code raised or returned something else. That is the column's only loss.
+The row has a column per statistic, named by its key: struct(`state`, `reason`). There is a reason instead of a state if
+the user's code raised an error or returned a value of another type. Other statistics are not affected.
 """
 
 from __future__ import annotations
@@ -31,73 +31,88 @@ if TYPE_CHECKING:
     from metastore_assets.statistics.blocks import Block
     from metastore_assets.statistics.column import ColumnStatistics
 
-_LONGEST = 300
-"""Characters of a reason."""
+_MAX_REASON = 300
+"""Most characters of a reason."""
 NOT_ALL = "it was not computed of all rows; `metastore refresh NAME --full` does"
 
 
 @dataclass(frozen=True)
 class StoredUserState:
-    """Of one statistic."""
+    """The state of one statistic, or the reason why there is none."""
 
     value: Any
-    """A value of its type, as Python has it."""
+    """The Python value of the Arrow value."""
     reason: str | None = None
-    """Why there is none."""
+    """Why there is no state; None if there is one."""
 
 
 class UserCodeError(Exception):
-    """Raised when a user's code raises, or returns what is not of the type that it declares: says so."""
+    """A user's code raised an error, or returned a value that is not of the declared type."""
 
 
 def call_user_code(what: str, type_: pa.DataType, call: Callable[[], Any]) -> pa.Array:
-    """What the call returns, as an array of one value of that type. Raises Failed."""
+    """Call a user's code and return its result as an array of one element.
+
+    Args:
+        what: The name of the called method, for messages.
+        type_: The declared type of the result.
+        call: The call.
+
+    Raises:
+        UserCodeError: The call raised an error or returned another type.
+    """
     try:
-        found = call()
-    except Exception as error:  # whatever it is, it ends nothing else
-        raise UserCodeError(f"{what} raised {type(error).__name__}: {error}"[:_LONGEST]) from error
+        result = call()
+    except Exception as error:  # An error of a user's code costs that statistic only.
+        raise UserCodeError(f"{what} raised {type(error).__name__}: {error}"[:_MAX_REASON]) from error
     try:
-        return pa.array([found.as_py() if isinstance(found, pa.Scalar) else found], type_)
+        return pa.array([result.as_py() if isinstance(result, pa.Scalar) else result], type_)
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-        raise UserCodeError(f"{what} returned {found!r:.100} ({type(found).__name__}), which is no {type_}") from error
+        raise UserCodeError(
+            f"{what} returned {result!r:.100} ({type(result).__name__}), which is not of the type {type_}"
+        ) from error
 
 
 class UserStateAccumulator:
-    """Takes a column's values a block at a time, for those of some statistics that have states."""
+    """The states of the mergeable statistics of a column, updated block by block."""
 
     def __init__(self, references: tuple[str, ...], cls: TypeClass) -> None:
         self._statistics = {
-            own.key: own.statistic
-            for own in load_for_class(references, cls)
-            if isinstance(own.statistic, MergeableStatistic)
+            loaded.key: loaded.statistic
+            for loaded in load_for_class(references, cls)
+            if isinstance(loaded.statistic, MergeableStatistic)
         }
-        self._states = {key: _attempt("initial()", own, own.initial) for key, own in self._statistics.items()}
+        self._states = {
+            key: _attempt("initial()", statistic, statistic.initial) for key, statistic in self._statistics.items()
+        }
 
     def __bool__(self) -> bool:
         return bool(self._statistics)
 
     def add(self, values: pa.Array, counts: pa.Int64Array) -> None:
-        """Values of the canonical type of the class, with how often each occurs."""
-        for key, own in self._statistics.items():
+        """Add values of the canonical type of the class, with their counts."""
+        for key, statistic in self._statistics.items():
             state = self._states[key]
             if state.reason is None and len(values):
-                self._states[key] = _attempt("update()", own, partial(own.update, state.value, values, counts))
+                self._states[key] = _attempt(
+                    "update()", statistic, partial(statistic.update, state.value, values, counts)
+                )
 
     def states(self) -> bytes | None:
-        """All states; None where there are none."""
+        """Return the encoded states, or None if there are none."""
         return encode_user_states(self._states)
 
 
 def encode_user_states(states: Mapping[str, StoredUserState]) -> bytes | None:
-    """The states by key, each of its type; None of none."""
+    """Return states by key as bytes, or None if there are none."""
     if not states:
         return None
     arrays = []
-    for key, own in states.items():
+    for key, state in states.items():
         type_ = _mergeable(load_by_key(key)).state
-        value = pa.nulls(1, type_) if own.reason is not None else pa.array([own.value], type_)
+        value = pa.nulls(1, type_) if state.reason is not None else pa.array([state.value], type_)
         arrays.append(
-            pa.StructArray.from_arrays([value, pa.array([own.reason], pa.string())], names=["state", "reason"])
+            pa.StructArray.from_arrays([value, pa.array([state.reason], pa.string())], names=["state", "reason"])
         )
     table = pa.Table.from_arrays(arrays, names=list(states))
     sink = pa.BufferOutputStream()
@@ -107,60 +122,62 @@ def encode_user_states(states: Mapping[str, StoredUserState]) -> bytes | None:
 
 
 def decode_user_states(data: bytes | None) -> dict[str, StoredUserState]:
-    """The inverse of `encode_user_states`."""
+    """Return the states by key from their bytes."""
     if data is None:
         return {}
     (row,) = pa.ipc.open_stream(data).read_all().to_pylist()
-    return {key: StoredUserState(own["state"], own["reason"]) for key, own in row.items()}
+    return {key: StoredUserState(fields["state"], fields["reason"]) for key, fields in row.items()}
 
 
 def merge_user_states(parts: Sequence[bytes | None]) -> bytes | None:
-    """The states of disjoint sets of rows together. A statistic that one of them has not is not known of all."""
+    """Merge the encoded states of disjoint sets of rows.
+
+    A statistic that is missing in a part has a reason instead of a state.
+    """
     if all(part is None for part in parts):
         return None
-    held = [decode_user_states(part) for part in parts]
-    keys = sorted({key for own in held for key in own})
-    return encode_user_states(
-        {key: _merged(key, [own.get(key, StoredUserState(None, NOT_ALL)) for own in held]) for key in keys}
-    )
+    by_part = [decode_user_states(part) for part in parts]
+    keys = sorted({key for states in by_part for key in states})
+    missing = StoredUserState(None, NOT_ALL)
+    return encode_user_states({key: _merged(key, [states.get(key, missing) for states in by_part]) for key in keys})
 
 
 def select_states(data: bytes | None, policy: ResolvedPolicy, type_class: str | None) -> bytes | None:
-    """Of stored states those that a policy asks for."""
+    """Return the encoded states that a policy requests."""
     if data is None:
         return None
     keys = list_required_keys(policy, type_class)
-    return encode_user_states({key: own for key, own in decode_user_states(data).items() if key in keys})
+    return encode_user_states({key: state for key, state in decode_user_states(data).items() if key in keys})
 
 
 def list_state_keys(data: bytes | None) -> frozenset[str]:
-    """The keys of stored states."""
+    """Return the keys of encoded states."""
     return frozenset() if data is None else frozenset(pa.ipc.open_stream(data).schema.names)
 
 
 def list_required_keys(policy: ResolvedPolicy, type_class: str | None) -> frozenset[str]:
-    """The keys of the states that a policy asks for of a column of that class."""
+    """Return the keys of the states that a policy requests of a column of a type class."""
     if not policy.statistics:
         return frozenset()
     return frozenset(
-        own.key for own in load_for_policy(policy, type_class) if isinstance(own.statistic, MergeableStatistic)
+        loaded.key for loaded in load_for_policy(policy, type_class) if isinstance(loaded.statistic, MergeableStatistic)
     )
 
 
 def compute_states(policy: ResolvedPolicy, type_class: str, frequencies: Frequencies) -> bytes | None:
-    """The states that a policy asks for, of the list of all values of a column."""
+    """Return the encoded states that a policy requests, computed from all values of a column."""
     accumulator = UserStateAccumulator(policy.statistics, class_named(type_class))
     accumulator.add(frequencies.values, frequencies.counts)
     return accumulator.states()
 
 
 def _merged(key: str, states: Sequence[StoredUserState]) -> StoredUserState:
-    reasons = [own.reason for own in states if own.reason is not None]
+    reasons = [state.reason for state in states if state.reason is not None]
     if reasons:
         return StoredUserState(None, min(reasons))
     statistic, total = _mergeable(load_by_key(key)), states[0]
-    for own in states[1:]:
-        total = _attempt("merge()", statistic, partial(statistic.merge, total.value, own.value))
+    for state in states[1:]:
+        total = _attempt("merge()", statistic, partial(statistic.merge, total.value, state.value))
         if total.reason is not None:
             break
     return total
@@ -168,16 +185,16 @@ def _merged(key: str, states: Sequence[StoredUserState]) -> StoredUserState:
 
 def _attempt(what: str, statistic: MergeableStatistic, call: Callable[[], Any]) -> StoredUserState:
     try:
-        # Through its Arrow type and back: what is stored is what is merged.
+        # Converted to its Arrow type and back, so that merging sees what is stored.
         return StoredUserState(call_user_code(what, statistic.state, call)[0].as_py())
     except UserCodeError as error:
         return StoredUserState(None, str(error))
 
 
-def _mergeable(own: LoadedStatistic) -> MergeableStatistic:
-    if not isinstance(own.statistic, MergeableStatistic):
-        raise ConfigError(f"statistic {own.reference!r} has no states any more: give it a new revision")
-    return own.statistic
+def _mergeable(loaded: LoadedStatistic) -> MergeableStatistic:
+    if not isinstance(loaded.statistic, MergeableStatistic):
+        raise ConfigError(f"statistic {loaded.reference!r} has no states any more: give it a new revision")
+    return loaded.statistic
 
 
 class UserStates(BuiltinStatistic[UserStateAccumulator]):
