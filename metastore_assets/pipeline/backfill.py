@@ -1,4 +1,4 @@
-"""A backfill of one table: chunk after chunk, in this process or wherever the chunks are done."""
+"""Running a backfill of one table, chunk by chunk, in this process or elsewhere."""
 
 from __future__ import annotations
 
@@ -34,46 +34,46 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _EFFORTS = 5
-"""Versions that are asked what they took."""
+"""Most versions whose effort is read for an estimate."""
 
 
 @dataclass(frozen=True)
 class Done:
-    """What a chunk came to."""
+    """The result of a chunk."""
 
     version: int | None
-    """The version that it published; None where it found nothing to publish, or was not to."""
+    """The version that was published; None if none was."""
     fragments: int
-    """That were read."""
+    """Number of fragments that were read."""
     bytes: int
-    """Stored size of these."""
+    """Stored size of the fragments."""
     failed_checks: tuple[str, ...] = ()
     """Names of the checks of Dagster that failed after the version was published."""
 
 
 Work = Callable[[Chunk, str], Done]
-"""Does one chunk; the text says which of how many it is, for people."""
+"""Processes one chunk. The text says which of how many it is, for people."""
 
 
 @dataclass
 class BackfillResult:
-    """What a backfill did, as far as it came."""
+    """The progress and the result of a backfill."""
 
     table: str
     partitions: int = 0
-    """Of the choice, that were done."""
+    """Number of selected partitions that were processed."""
     chunks: int = 0
     versions: list[int] = field(default_factory=list)
     fragments: int = 0
     bytes: int = 0
     seconds: float = 0.0
     done: bool = False
-    """Whether all that was chosen is in a published version."""
+    """Whether all selected partitions are in a published version."""
     failed_checks: list[str] = field(default_factory=list)
     """Names of the checks of Dagster that failed after a version was published."""
 
     def to_json(self) -> dict[str, object]:
-        """The shape of `backfill --json`."""
+        """Return the answer of `backfill --json`."""
         return {**vars(self), "seconds": round(self.seconds, 3)}
 
 
@@ -86,9 +86,15 @@ def plan_backfill(
     chunk: int | None = None,
     restart: bool = False,
 ) -> BackfillPlan:
-    """What a backfill would do now, without doing it. Reads metadata only. See `make_backfill_plan`.
+    """Return the plan of a backfill. Reads metadata only.
 
-    With `restart`, partitions that an interrupted one has done are done again.
+    Args:
+        config: The configuration.
+        table: The table.
+        choice: The selected partitions.
+        publish: Whether versions are published.
+        chunk: Most partitions that a chunk reads again.
+        restart: Whether partitions that an interrupted backfill has finished are processed again.
     """
     plan = plan_refresh(config, table)
     versions = versions_of(config, table.name)
@@ -104,9 +110,14 @@ def plan_backfill(
 def backfill(
     config: MetastoreConfig, table: TableConfig, plan: BackfillPlan, work: Work, result: BackfillResult
 ) -> None:
-    """Carry a plan out, chunk by chunk; `result` tells how far it came, also where this raises what `work` does.
+    """Process the chunks of a plan. Finished chunks are recorded: a plan for the same selection leaves them out.
 
-    What is done is kept with each chunk: a plan for the same choice leaves it out.
+    Args:
+        config: The configuration.
+        table: The table.
+        plan: The plan.
+        work: Processes a chunk. Its errors are raised.
+        result: Updated after each chunk, so that it is right after an error, too.
     """
     started = time.monotonic()
     versions = versions_of(config, table.name)
@@ -142,7 +153,7 @@ def local_work(
     plan: BackfillPlan,
     progress: Callable[[Progress], None] = lambda progress: None,
 ) -> Work:
-    """Work that is done by this process and its Spark. `progress` is told of the whole."""
+    """Return a function that processes chunks in this process. `progress` is called for the whole backfill."""
     before = Progress(table.name, "profile")
 
     def do(chunk: Chunk, part: str) -> Done:
@@ -179,7 +190,7 @@ def _published(
         try:
             result = refresh(config, table, spark, partitions=again, progress=progress)
         except PartitionNotFoundError:
-            # The table moved on: partitions may have been dropped since the plan was made.
+            # Partitions may have been dropped since the plan was made.
             there = {part.key for part in plan_refresh(config, table).partitions}
             left = tuple(key for key in again if key in there)
             if left == again:
@@ -197,7 +208,7 @@ def _kept(
     chunk: Chunk,
     progress: Callable[[Progress], None],
 ) -> Done:
-    """Read what is not stored of the partitions, and keep it for whoever publishes."""
+    """Profile the fragments of the partitions without a stored profile, and save the profiles for a refresh."""
     versions, table = versions_of(config, table.name), with_hidden_key(config, table, create=True)
     progress(Progress(table.name, "plan"))
     table_format = open_table_format(table, metadata_cache(versions, full=False), SizedRunner(spark))
@@ -213,7 +224,7 @@ def _kept(
 
 
 def _without_kept(made: BackfillPlan, plan: Plan, versions: VersionStore, efforts: Sequence[Effort]) -> BackfillPlan:
-    """The plan without what an interrupted attempt at its first chunk has read and kept."""
+    """Return the plan without the fragments that an interrupted attempt at its first chunk has profiled."""
     first = made.chunks[0]
     kept = {entry.id for entry in AttemptProfiles.resume(versions, RefreshRequest(partitions=first.again)).entries}
     again = set(first.again)
@@ -224,7 +235,7 @@ def _without_kept(made: BackfillPlan, plan: Plan, versions: VersionStore, effort
 
 
 def _efforts(versions: VersionStore, newest: int) -> list[Effort]:
-    """What the last versions took, as far as these are there and it was measured."""
+    """Return the measured effort of the last versions that still exist."""
     found = []
     for number in range(newest, max(0, newest - _EFFORTS), -1):
         try:

@@ -1,6 +1,6 @@
-"""Profile fragments: a task reads a bundle of them, one column of one fragment at a time, and writes their file.
+"""Profiling fragments: a task reads a bundle of them, one column of one fragment at a time, and writes one file.
 
-A fragment that has a partition to itself gets files of its own, for those are the partition's, for people to read.
+The only fragment of a partition gets separate files, because they are those of the partition, which people read.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _DAMAGE = (*CORRUPTION_ERRORS, pl.exceptions.PolarsError, pl.exceptions.PanicExc
 
 @dataclass(frozen=True)
 class ProfileContext:
-    """What every task of one refresh needs beside its fragment."""
+    """The objects that every profiling task of a refresh needs."""
 
     store: ObjectStore
     """The table's folder below the Metastore's root."""
@@ -54,22 +54,22 @@ class ProfileContext:
     schema: pa.Schema
     spec: ProfileSpec
     alone: frozenset[str] = frozenset()
-    """Ids of fragments that have a partition to themselves: their profiles are also those of the partitions, for people
-    to read. All others are packed, some to a file."""
+    """Ids of fragments that are the only one of their partition: their profiles are also those of the partitions. All
+    others share files."""
 
 
 @dataclass(frozen=True)
 class FragmentFailure:
-    """Why one fragment has no profile."""
+    """A fragment that could not be profiled, and why."""
 
     fragment_id: str
     partition_key: str
     path: str
     message: str
     missing: bool
-    """The data file is gone: the table may have moved on."""
+    """Whether the data file is missing: the table may have changed."""
     unsupported: bool = False
-    """The data file is sound: this package cannot read what it holds."""
+    """Whether the content of the data file is not supported, as opposed to damaged."""
 
 
 Bundle: TypeAlias = Sequence[Fragment]
@@ -149,7 +149,7 @@ def profile_bundle(context: ProfileContext, bundle: Bundle) -> Results:
         prints=has_fingerprints(context.spec),
         filters=has_value_filters(context.spec),
     ) as writer:
-        # What is left of one that fails halfway is a section that nothing names.
+        # A fragment that fails halfway leaves a section that nothing references.
         results = [
             _outcome(context, fragment, partial(_profile_section, context, fragment, writer)) for fragment in bundle
         ]
@@ -176,7 +176,7 @@ def _outcome(
         )
         return _failure(fragment, _told(context, fragment, error, str(error)), missing, unsupported)
     except _DAMAGE as error:
-        # What a reader throws at damaged bytes is not bounded by what it documents.
+        # For damaged bytes, readers raise more than they document.
         text = _told(context, fragment, error, f"{fragment.path}: {error_reason(error)}")
         return _failure(fragment, text, isinstance(error, FileNotFoundError), is_unsupported(error))
 
@@ -231,7 +231,7 @@ def _opened(fragment: Fragment) -> Iterator[FragmentReader]:
 def _profile(
     context: ProfileContext, fragment: Fragment, reader: FragmentReader, add: Callable[[ColumnProfile], None]
 ) -> FragmentEntry:
-    """The entry of a fragment, without its files, once all its columns are added."""
+    """Profile and add all columns of a fragment. Return its entry without files."""
     row_count = reader.row_count
     policies = {leaf.path: policy for leaf, policy in context.spec.leaves}
     unlisted: list[str] = []

@@ -1,10 +1,9 @@
-"""The shape of a tree of merges: a pure function of its children that splits locally.
+"""The tree of merges of a group: a pure function of the group's children, which changes locally.
 
-A trie over the bits of the children's positions. A branch that holds more than `fan_in` children splits into as many
-parts as a power of two allows, each of which is a branch of its own; a part with a single child is that child. So a
-child that comes or goes touches the branches on its way, about log(n) of them, and where one splits or closes, at most
-a fan-in more; none of the others, whatever the number of children. (A width that follows from the number of all
-children would rebuild the whole tree wherever it changes.)
+The tree is a trie over the bits of the children's positions. A branch with more than `fan_in` children splits into a
+power of two of parts; a part with one child is that child. Adding or removing a child changes the branches above it,
+about log(n) of them, and at most `fan_in` more if a branch splits or merges. All other branches stay the same, whatever
+the number of children. (If the width depended on the number of children, each change of it would rebuild the tree.)
 """
 
 from __future__ import annotations
@@ -21,14 +20,14 @@ _BITS = 64
 
 @dataclass(frozen=True)
 class Branch(Generic[Item]):
-    """What one merge reads: at most `fan_in` children and results of other branches."""
+    """The inputs of one merge: at most `fan_in` children and results of other branches."""
 
     parts: tuple[Branch[Item] | Item, ...]
     """By increasing position."""
 
 
 def levels(root: Branch[Item]) -> list[list[Branch[Item]]]:
-    """The branches below the root by height: first those that hold nothing but children; each after what it holds."""
+    """Return the branches below the root by height: first those with children only."""
     found: list[list[Branch[Item]]] = []
 
     def height(branch: Branch[Item]) -> int:
@@ -43,13 +42,13 @@ def levels(root: Branch[Item]) -> list[list[Branch[Item]]]:
 
 
 def key_position(key: str) -> int:
-    """Where a child with that key stands: 64 bits that are as good as random, the same in every process."""
+    """Return the position of a child: a hash of its key with 64 bits, the same in every process."""
     digest = hashlib.blake2b(key.encode("utf-8", "surrogatepass"), digest_size=_BITS // 8).digest()
     return int.from_bytes(digest, "big")
 
 
 def merge_tree(children: Sequence[tuple[int, Item]], fan_in: int) -> Branch[Item]:
-    """The root of the tree over (position, child), in any order; `fan_in` is 2 or more.
+    """Return the root of the tree of (position, child) pairs, in any order; `fan_in` is at least 2.
 
     Only children that share all 64 bits of their position make a branch wider than `fan_in`.
     """
@@ -57,7 +56,7 @@ def merge_tree(children: Sequence[tuple[int, Item]], fan_in: int) -> Branch[Item
 
 
 def _branch(children: Sequence[tuple[int, Item]], left: int, bits: int, fan_in: int) -> Branch[Item]:
-    """The branch over children, sorted, that agree in all but the last `left` bits."""
+    """Return the branch of sorted children that differ only in the last `left` bits."""
     if len(children) <= fan_in or not left:
         return Branch(tuple(child for _, child in children))
     left = max(0, left - bits)

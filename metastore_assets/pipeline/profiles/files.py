@@ -1,4 +1,4 @@
-"""The files of one profile, written column by column; `stored` reads them."""
+"""Writing the files of one profile, column by column. `stored` reads them."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ from metastore_assets.store.objects import Lean, ObjectStore
 from metastore_assets.store.sections import SectionWriter
 
 COLUMNS = "metastore.columns"
-"""Key of the file metadata of `statistics` that lists path and field id of every row: see `encode_columns`."""
+"""Key of the file metadata of `statistics` with path and field id of every row: see `encode_columns`."""
 _ROWS_PER_GROUP = 256
 _FEW_ROWS = 32
-"""Statistics of so many columns are no larger with LZ4, and read in a third of the time; those of 3,000 a quarter."""
+"""Statistics of at most this many columns are no larger with LZ4, and read three times as fast (measured)."""
 
 
 class FrequencyWriter:
-    """One `frequencies` file: the listed columns in the order they come, a section each, named by field id."""
+    """Writes one `frequencies` file, with a section per enumerated column, named by field id."""
 
     def __init__(self, store: ObjectStore, folder: str, spec: ProfileSpec) -> None:
         self._union = value_union(spec)
@@ -53,7 +53,7 @@ class FrequencyWriter:
         self._writer = SectionWriter(store, self.path, schema, encodings)
 
     def add(self, path: str, field_id: str, frequencies: Frequencies) -> None:
-        """Append the values of one column."""
+        """Append the value counts of one column."""
         self._writer.write_section(field_id, build_frequencies_table(path, frequencies, self._union))
 
     def __enter__(self) -> FrequencyWriter:
@@ -67,7 +67,7 @@ class FrequencyWriter:
 
 
 class ProfileWriter:
-    """Writes the files of one profile under unique names. Use as a context manager, then take `files`."""
+    """Writes the files of one profile under unique names. A context manager; `files` is set when it ends."""
 
     def __init__(self, store: ObjectStore, folder: str, spec: ProfileSpec, row_count: int) -> None:
         self._store = store
@@ -81,7 +81,7 @@ class ProfileWriter:
         self.files: ProfileFiles
 
     def add(self, profile: ColumnProfile) -> None:
-        """Take the profile of the next column, in table order."""
+        """Add the profile of the next column, in table order."""
         statistics = replace(profile.statistics, position=len(self._statistics))
         self._statistics.append(statistics)
         self._histograms.append(profile.histogram)
@@ -117,9 +117,17 @@ def write_profile(
     *,
     states: bool = True,
 ) -> ProfileFiles:
-    """Write the files of a profile but its frequencies, whose files are given.
+    """Write the files of a profile without its value counts.
 
-    `states` where it is to be merged; else of those only the quantile sketches that estimates are made from.
+    Args:
+        store: The table's folder.
+        folder: Folder of the files.
+        spec: The profile spec.
+        row_count: Number of rows of the profile.
+        statistics: The statistics of the columns, in table order.
+        histograms: The histograms of the columns.
+        frequencies: Paths of the files with value counts.
+        states: Whether states are written, because the profile will be merged. Else only quantile sketches are.
     """
     name = f"{folder}/{uuid.uuid4().hex}"
     shown = {
@@ -136,7 +144,7 @@ def write_profile(
         encodings |= {f"{path}.minimum": encoding for path, encoding in kinds.items() if encoding}
         with store.parquet_writer(files.histograms, table.schema, lean=Lean(encodings)) as output:
             output.write_table(table)
-    # Without lists of its own, a profile has nothing that states could follow from.
+    # Without value counts, a profile has nothing that states could be derived from.
     implied = bool(frequencies)
     if states:
         kept = list(zip(statistics, histograms, strict=True))
@@ -156,12 +164,12 @@ def write_profile(
 
 
 def _merges(row: ColumnStatistics) -> bool:
-    """Whether a column with values has states to be merged."""
+    """Return whether a column with values has states."""
     return row.type_class is not None or row.distinct_sketch is not None
 
 
 def write_statistics(store: ObjectStore, path: str, row_count: int, statistics: Sequence[ColumnStatistics]) -> str:
-    """Write one `statistics` file; returns its path."""
+    """Write one `statistics` file. Return its path."""
     table = build_statistics_table(statistics)
     columns = encode_columns([(row.column, row.field_id) for row in statistics])
     table = table.replace_schema_metadata({ROW_COUNT: str(row_count), COLUMNS: columns})
@@ -172,12 +180,12 @@ def write_statistics(store: ObjectStore, path: str, row_count: int, statistics: 
 
 
 def encode_columns(columns: Sequence[tuple[str, str]]) -> str:
-    """Paths and field ids of columns: JSON, deflated, in base 64."""
+    """Return paths and field ids of columns as JSON, deflated, in base 64."""
     return base64.b64encode(zlib.compress(json.dumps(columns).encode())).decode()
 
 
 def write_states(store: ObjectStore, folder: str, spec: ProfileSpec, row_count: int, states: pa.Table) -> ProfileFiles:
-    """Write merged states, which nobody but merges reads, to a file of their own."""
+    """Write merged states, which only merges read, to one file."""
     if not states.num_rows:  # a table without columns, whose rows are counted all the same
         return write_profile(store, folder, spec, row_count, (), (), ())
     with StatesWriter(store, folder, value_union(spec), lists=False) as writer:
@@ -188,6 +196,6 @@ def write_states(store: ObjectStore, folder: str, spec: ProfileSpec, row_count: 
 
 
 def shown_histogram(histogram: Histogram, row: ColumnStatistics) -> Histogram:
-    """A histogram with no more bins than the column has values, as people see it."""
+    """Return a histogram for people, with no more bins than the column has values."""
     most = max(2, row.value_count if row.distinct_count is None else row.distinct_count)
     return histogram if len(histogram) <= most else histogram.rebin(most)

@@ -1,4 +1,4 @@
-"""Reading the files of profiles: sketches, lists of values, statistics, histograms."""
+"""Reading the files of profiles: sketches, value counts, statistics, histograms."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from metastore_assets.store.sections import SectionReader
 from metastore_assets.values.types import class_named
 
 COUNTS = ("field_id", "type_class", "value_count", "distinct_count")
-"""What is read of `statistics`, or of states, where numbers of values are all that is asked for."""
+"""Columns of `statistics`, or of states, with numbers of values."""
 
 
 def read_sketches(
@@ -74,7 +74,7 @@ def read_counts(opened: StatesReader, files: ProfileFiles) -> dict[str, tuple[st
 def read_lists(
     opened: StatesReader, files: ProfileFiles, field_ids: Sequence[str]
 ) -> Mapping[str, Sequence[ValueCountRows]]:
-    """The values of some listed columns: for short lists. Raises CorruptionError."""
+    """Return the value counts of some enumerated columns with few values. Raise CorruptionError."""
     if not field_ids:
         return {}
     with FrequencyReader(opened, files) as reader:
@@ -82,7 +82,7 @@ def read_lists(
 
 
 def read_statistics(store: ObjectStore, files: ProfileFiles) -> tuple[int, dict[str, ColumnStatistics]]:
-    """The row count and the statistics of a profile, by field id, without states. Raises CorruptionError."""
+    """Return the row count of a profile and its statistics by field id. Raise CorruptionError."""
     with corruption_guard(store, files.statistics):
         table = store.read_parquet(files.statistics)
         row_count = int((table.schema.metadata or {})[ROW_COUNT.encode()])
@@ -90,7 +90,7 @@ def read_statistics(store: ObjectStore, files: ProfileFiles) -> tuple[int, dict[
 
 
 def read_histograms(store: ObjectStore, files: ProfileFiles) -> dict[str, Histogram]:
-    """The histograms of a profile, by the column paths it was written under. Raises CorruptionError."""
+    """Return the histograms of a profile by the column paths of its spec. Raise CorruptionError."""
     if not files.histograms:
         return {}
     with corruption_guard(store, files.histograms):
@@ -98,7 +98,7 @@ def read_histograms(store: ObjectStore, files: ProfileFiles) -> dict[str, Histog
 
 
 class FrequencyReader:
-    """The listed columns of one profile, whose `frequencies` may lie in several files. Raises CorruptionError."""
+    """Reads the value counts of one profile, from one or more files. Raises CorruptionError."""
 
     def __init__(self, opened: StatesReader, files: ProfileFiles) -> None:
         self._opened = opened
@@ -113,10 +113,10 @@ class FrequencyReader:
             self._stack = self._stack.pop_all()
         own = opened.listed(self._packed) if self._packed else frozenset()
         self.listed = own.union(name for _, part in self._parts for name in part.sections)
-        """Field ids of the columns listed."""
+        """Field ids of the enumerated columns."""
 
     def read(self, field_id: str) -> Frequencies | None:
-        """All values of one column; None when it is not listed."""
+        """Return the value counts of a column; None if it is not enumerated."""
         if self._packed is not None:
             return self._opened.read_list(self._packed, field_id)
         for path, part in self._parts:
@@ -126,7 +126,7 @@ class FrequencyReader:
         return None
 
     def read_all(self, field_ids: Sequence[str]) -> dict[str, Sequence[ValueCountRows]]:
-        """All values of some listed columns, read at once, in any order: for short lists."""
+        """Return the value counts of some enumerated columns with few values, unsorted, read at once."""
         if self._packed is not None:
             lists = {field_id: self.read(field_id) or EMPTY for field_id in field_ids}
             return {field_id: [(own.values, own.counts)] for field_id, own in lists.items()}
@@ -139,7 +139,7 @@ class FrequencyReader:
         return {field_id: [parse_value_counts(part) for part in own] for field_id, own in tables.items()}
 
     def row_count(self, field_id: str) -> int:
-        """Number of values listed for a column, of a profile that is not packed."""
+        """Return the number of distinct values of an enumerated column, for a profile with separate files."""
         return sum(part.sections[field_id].row_count for _, part in self._parts if field_id in part.sections)
 
     def __enter__(self) -> FrequencyReader:

@@ -1,4 +1,4 @@
-"""Two profiles of the same rows, number by number: what is told exactly has to be the same."""
+"""Comparing two profiles of the same rows: exact numbers have to be equal."""
 
 from __future__ import annotations
 
@@ -31,34 +31,34 @@ from metastore_assets.value_counts import ListReader
 from metastore_assets.values.types import type_text
 
 _ROUNDED, _ALMOST_ZERO = 1e-9, 1e-12
-"""Relative difference of floats that rounding explains, and absolute one of higher moments: these depend on how they
-merge, and the skewness of a symmetric distribution is about 0."""
+"""Largest relative difference of floats by rounding, and largest absolute difference of higher moments, which depend on
+the order of merges: the skewness of a symmetric distribution is about 0."""
 
 
 @dataclass(frozen=True)
 class Difference:
-    """One number of one column that is not what the rows say."""
+    """A number of a column that differs from that of the rows."""
 
     column: str
     statistic: str
-    """A column of `statistics`; `frequencies` for the list of values; `histogram`; `index` for a whole row of that."""
+    """A column of `statistics`; `frequencies` for value counts; `histogram`; `index` for a row of an index."""
     stored: str
     found: str
-    """Both as text, for people."""
+    """Both numbers as text."""
 
 
 @dataclass(frozen=True)
 class ProfileView:
-    """A stored profile, by field id of the columns of a profile spec."""
+    """A stored profile, by field id of the columns of a spec."""
 
     row_count: int
     rows: Mapping[str, ColumnStatistics]
     histograms: Mapping[str, Histogram]
     read_list: Callable[[str], Frequencies | None]
     read_prints: Callable[[str], FingerprintCounts] | None = None
-    """Of a profile as merges read it."""
+    """Reads fingerprints, if the profile is read as merges read it."""
     is_table: bool = False
-    """Whether it is of the table, whose lists have what is repeated."""
+    """Whether the profile is that of the table, whose value counts contain repeated values."""
 
 
 @contextmanager
@@ -71,8 +71,18 @@ def opened(
     table: ListReader | None = None,
     is_table: bool = False,
 ) -> Iterator[ProfileView]:
-    """A profile as merges read it; else as people do, for a partition, or where `is_table` for the table. `table` are
-    the table's lists, where the profile has none but these. Raises CorruptionError.
+    """Open a profile.
+
+    Args:
+        states_files: Reads the files of the profile's store.
+        files: The files of the profile.
+        spec: The spec of the version.
+        merged: Whether the states are read, as merges do. Else the files for people.
+        table: The table's value counts, if the profile has none itself.
+        is_table: Whether the profile is that of the table.
+
+    Raises:
+        CorruptionError: A file is damaged.
     """
     with FrequencyReader(states_files, files) as lists:
         if merged:
@@ -106,7 +116,7 @@ def _table_list(lists: ListReader, field_id: str) -> Frequencies | None:
 
 
 def differences(spec: ProfileSpec, stored: ProfileView, found: ProfileView) -> Iterator[Difference]:
-    """Where two profiles tell different things. Estimates are not compared: other ways of merging give others."""
+    """Yield differences of two profiles. Estimates are not compared, because they depend on the order of merges."""
     if stored.row_count != found.row_count:
         yield Difference("", "row_count", str(stored.row_count), str(found.row_count))
     for leaf, _ in spec.leaves:
@@ -157,7 +167,7 @@ def _same(left: Any, right: Any, near_zero: float = 0.0) -> bool:
 
 
 def _list_differences(column: str, stored: Frequencies, found: Frequencies) -> Iterator[Difference]:
-    """The first value that is listed otherwise."""
+    """Yield the first value whose count differs."""
     if stored.values.equals(found.values) and stored.counts.equals(found.counts):
         return
     # As texts, because NaN is not equal to itself.
@@ -173,7 +183,7 @@ def _list_differences(column: str, stored: Frequencies, found: Frequencies) -> I
 
 
 def partition_differences(spec: ProfileSpec, stored: ListReader, found: ListReader) -> Iterator[Difference]:
-    """Columns of which it is kept which partitions hold which values, and that have others: the first one of each."""
+    """Yield for each column the first value whose counts by partition differ."""
     for leaf, _ in spec.leaves:
         kept = [leaf.field_id in each.by_partition for each in (stored, found)]
         if kept[0] != kept[1]:
@@ -192,7 +202,7 @@ def partition_differences(spec: ProfileSpec, stored: ListReader, found: ListRead
 
 
 def _rows_by_partition(table: pa.Table) -> dict[tuple[str, str], int]:
-    """Frequencies by value, as text because NaN is not equal to itself, and partition."""
+    """Return frequencies by value and partition. Values are texts, because NaN is not equal to itself."""
     columns = (table[name].to_pylist() for name in ("partition", "frequency"))
     return {(str(value), partition): count for value, partition, count in zip(table["value"], *columns, strict=True)}
 

@@ -1,4 +1,4 @@
-"""What files of a version say otherwise than those that are made from the table again; and which cannot be read."""
+"""Differences between the files of a version and files that are computed again; files that cannot be read."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ from metastore_assets.store.parquet import parquet_errors
 from metastore_assets.value_counts import ListReader, Lists, other_rows
 
 _Both: TypeAlias = tuple[ProfileFiles, ProfileFiles]
-"""Of one profile: those of the version, and those that were made again."""
+"""The files of one profile: those of the version, and those that were computed again."""
 
 
 @dataclass(frozen=True)
 class Found:
-    """A difference, and in which profile it is."""
+    """A difference, and the profile or file that it is in."""
 
     level: str
-    """`fragment`, `partition`, `table`; `node`, an intermediate result of merging; `index`, of which the row of a
-    fragment or partition differs; `file`, one that is missing or cannot be read."""
+    """`fragment`, `partition`, `table`; `node`, an intermediate result of merging; `index`, in which the row of a
+    fragment or partition differs; `file`, which is missing or cannot be read."""
     name: str
     """The fragment's file, the partition's key, the node's id, or the path of a file below the table's folder."""
     difference: Difference
@@ -45,7 +45,7 @@ class Found:
 def entry_differences(
     version: Version, fresh: Mapping[str, FragmentEntry], anew: Version | None, *, whole: bool
 ) -> Iterator[Found]:
-    """Of what a version says beside profiles: of fragments, of partitions, and of the table where it is `whole`."""
+    """Yield differences of entries of fragments, of partitions and, if `whole`, of the table."""
     of_fragment, of_partition = ("path", "partition_key", "row_count", "bytes"), ("row_count", "bytes", "fragments")
     told: list[tuple[str, str, object, object, tuple[str, ...]]] = [
         ("fragment", own.path, own, fresh[own.id], of_fragment)
@@ -68,7 +68,7 @@ def entry_differences(
 def fragment_differences(
     store: ObjectStore, scratch: ObjectStore, version: Version, plan: Plan, fresh: Mapping[str, FragmentEntry]
 ) -> Iterator[Found]:
-    """Of the profiles of fragments."""
+    """Yield differences of the profiles of fragments."""
     with StatesReader(store) as kept, StatesReader(scratch) as new:
         for entry in sorted(version.fragments, key=lambda entry: entry.files.states):
             if entry.id in fresh:
@@ -86,8 +86,17 @@ def profile_differences(
     *,
     merged: bool,
 ) -> list[Found]:
-    """Of one profile, as merges read it or as people do. `lists` are those of both tables, which have those of their
-    only partition as well."""
+    """Return the differences of one profile.
+
+    Args:
+        stored: The profile of the version, and its reader.
+        found: The profile that was computed again, and its reader.
+        plan: The plan of the verification.
+        level: The level of the differences, see `Found`.
+        name: The name of the differences, see `Found`.
+        lists: The value counts of both tables, which an only partition shares.
+        merged: Whether the states are compared, which merges read. Else the files for people.
+    """
     own_lists, other_lists = (
         reader if level == "table" or not files.frequencies else None
         for reader, (_, files) in zip(lists, (stored, found), strict=True)
@@ -98,7 +107,7 @@ def profile_differences(
             opened(*stored, plan.spec, merged=merged, table=own_lists, is_table=is_table) as own,
             opened(*found, plan.spec, merged=merged, table=other_lists, is_table=is_table) as other,
         ):
-            if level != "fragment":  # which alone have fingerprints of their own
+            if level != "fragment":  # Other profiles have no fingerprints.
                 own, other = (replace(view, read_prints=None) for view in (own, other))
             return [Found(level, name, difference) for difference in differences(plan.spec, own, other)]
     except CorruptionError as error:
@@ -108,15 +117,15 @@ def profile_differences(
 def node_differences(
     store: ObjectStore, scratch: ObjectStore, version: Version, anew: Version, plan: Plan
 ) -> Iterator[Found]:
-    """Of the intermediate results that the profiles of partitions and of the table were merged from.
+    """Yield differences of the nodes that the profiles of partitions and of the table were merged from.
 
-    One is found by what it merges. Those of partitions whose rows only moved merge what is not there any more.
+    Nodes are matched by their inputs. Nodes of partitions with skipped rewrites have inputs that no longer exist.
     """
     known = [{entry.id: entry for entry in each.nodes} for each in (version, anew)]
     with StatesReader(store) as kept, StatesReader(scratch) as new:
 
         def walked(group: str, branch: Branch[_Both]) -> tuple[list[Found], tuple[str, str] | None]:
-            """What differs, and the names of both profiles of a branch; None where one is not kept."""
+            """Return the differences of a branch, and the names of both of its profiles; None if one is not stored."""
             found: list[Found] = []
             names: list[tuple[str, str]] = []
             for part in branch.parts:
@@ -144,7 +153,7 @@ def node_differences(
 
 
 def _groups(version: Version, anew: Version) -> Iterator[tuple[str, list[tuple[str, _Both]]]]:
-    """What is merged for the partitions and for the table: keys of children, with the files of both profiles."""
+    """Yield by group the keys of its children, with the files of both profiles."""
     stored = {entry.id: entry.files for entry in version.fragments if entry.retired is None}
     members: dict[str, list[tuple[str, _Both]]] = {}
     for entry in anew.fragments:
@@ -158,7 +167,7 @@ def _groups(version: Version, anew: Version) -> Iterator[tuple[str, list[tuple[s
 def list_differences(
     store: ObjectStore, scratch: ObjectStore, version: Version, plan: Plan, found: Lists, stored: Lists
 ) -> Iterator[Found]:
-    """Of what goes with the table's lists of values, and of the plain files that they were compacted to."""
+    """Yield differences of the table's value counts, and of the plain files that they were compacted to."""
     name = version.table
     leaves = {leaf.field_id: leaf for leaf, _ in plan.spec.leaves}
     try:
@@ -187,7 +196,7 @@ def index_differences(
     plan: Plan,
     fresh: Sequence[FragmentEntry],
 ) -> list[Found]:
-    """What the index has otherwise than the profiles of fragments."""
+    """Return the differences of the fragment index."""
     if version.index is None or not fresh:
         return []
     columns = {leaf.field_id: leaf for leaf, _ in plan.spec.leaves}
@@ -226,7 +235,7 @@ def index_differences(
 def membership_differences(
     engine: Engine, store: ObjectStore, scratch: ObjectStore, version: Version, fresh: Sequence[FragmentEntry]
 ) -> list[Found]:
-    """The filters that are not those of the fragments' values."""
+    """Return the value filters that differ from those of the fragments' values."""
     if version.membership is None or not fresh:
         return []
     names = {entry.id: entry.files.name for entry in version.fragments if entry.retired is None}
@@ -241,7 +250,7 @@ def membership_differences(
 
 
 def partition_file_differences(store: ObjectStore, version: Version, keys: Collection[str]) -> list[Found]:
-    """What is told of partitions by column otherwise than in their own files, which are compared with the rows."""
+    """Return where statistics of partitions by column differ from the files of the partitions."""
     try:
         wrong = list(wrong_rows(store, version, keys))
     except CorruptionError as error:
@@ -252,7 +261,7 @@ def partition_file_differences(store: ObjectStore, version: Version, keys: Colle
 
 
 def missing_files(store: ObjectStore, version: Version) -> Iterator[Found]:
-    """The files that the version names and that are not there. Raises StoreError where these are entries."""
+    """Yield the missing files of a version. Raise StoreError if a file of entries is missing."""
     named = {*version.paths(), *version.own_files()}
     named |= {path for entries in stored_entries(version) for path in entries.files.paths()}
     for path in sorted(named - {info.path for info in store.list()}):
@@ -260,8 +269,7 @@ def missing_files(store: ObjectStore, version: Version) -> Iterator[Found]:
 
 
 def unreadable_files(store: ObjectStore, version: Version) -> Iterator[Found]:
-    """Those that cannot be read, of the files that nothing is compared with: of fragments that left the table, and of
-    what planning learnt."""
+    """Yield files that cannot be read, of those that are not compared: of removed fragments, nodes and entries."""
     left = {path for entry in version.fragments if entry.retired is not None for path in entry.files.paths()}
     left |= {path for entry in version.nodes for path in entry.files.paths()}
     left |= {path for entries in stored_entries(version) for path in entries.files.paths()}

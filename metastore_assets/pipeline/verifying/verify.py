@@ -1,4 +1,4 @@
-"""Compute again what a version says, from the table's own files, and tell what differs."""
+"""Verifying a version: computing it again from the table's files, and reporting differences."""
 
 from __future__ import annotations
 
@@ -51,27 +51,27 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Verification:
-    """What was compared, and what differs."""
+    """The compared profiles of a version, and their differences."""
 
     table: str
     version: int
     fragments: int
     partitions: int
     whole: bool
-    """Whether the table's own profile was compared too: only when all partitions were."""
+    """Whether the table's profile was compared too, which needs all partitions."""
     moved_on: int
-    """Partitions left out, because the table does not hold all of their files any more."""
+    """Number of partitions that were not compared, because the table no longer has all of their files."""
     differences: tuple[Found, ...]
     unreadable: tuple[FragmentFailure, ...]
-    """Files that are in the version and cannot be read."""
+    """Fragments of the version whose files cannot be read."""
 
     @property
     def is_right(self) -> bool:
-        """Whether nothing differs, and everything could be read."""
+        """Whether nothing differs, and every file could be read."""
         return not self.differences and not self.unreadable
 
     def to_json(self) -> dict[str, object]:
-        """The shape of `verify --json`."""
+        """Return the answer of `verify --json`."""
         return {
             "table": self.table,
             "version": self.version,
@@ -95,14 +95,23 @@ def verify(
     sample: int | None = None,
     progress: Callable[[Progress], None] = lambda progress: None,
 ) -> Verification:
-    """Read the files of a table's newest version again, and compare every exact number that follows from them.
+    """Read the files of a table's newest version again, and compare every exact number.
 
-    `partitions` names some, by key or pattern; `sample` takes so many fragments at random, of which then only the
-    fragments' own profiles are compared. Partitions of which the table does not have all files any more are left out.
-    Publishes nothing; what it writes on the way lies beside the table's state and is removed.
+    Partitions are not compared if the table no longer has all of their files. Nothing is published: new profiles are
+    written to a temporary folder.
 
-    Raises VersionNotFoundError, PartitionNotFoundError; MetastoreError when the table's schema or policies are not
-    those of the version.
+    Args:
+        config: The configuration.
+        table: The table.
+        spark: Starts Spark. Called only if there is much to read.
+        partitions: Keys or patterns of the partitions to compare; empty for all.
+        sample: Number of fragments that are drawn at random. Then only profiles of fragments are compared.
+        progress: Called with the progress.
+
+    Raises:
+        VersionNotFoundError: The table has no version.
+        PartitionNotFoundError: A partition does not exist.
+        MetastoreError: The table's schema or policies are not those of the version.
     """
     versions = versions_of(config, table.name)
     version = versions.latest()
@@ -155,7 +164,7 @@ def verify(
 def _merged_differences(
     store: ObjectStore, scratch: ObjectStore, version: Version, anew: Version, plan: Plan, *, whole: bool
 ) -> Iterator[Found]:
-    """Of partitions and, where it is `whole`, of the table."""
+    """Yield differences of partitions and, if `whole`, of the table."""
     lists = read_lists(store, version.lists), read_lists(scratch, anew.lists)
     readers = ListReader(store, lists[0]), ListReader(scratch, lists[1])
     stored = {entry.key: entry.files for entry in version.partitions}
@@ -167,7 +176,7 @@ def _merged_differences(
             own, other = (kept, was), (new, is_)
             found = profile_differences(own, other, plan, level, name, readers, merged=False)
             if level == "partition":
-                # What people read, and what later versions are made of.
+                # Files for people, and states that later versions merge.
                 found += profile_differences(own, other, plan, level, name, readers, merged=True)
             yield from dict.fromkeys(found)
     if whole:
@@ -178,7 +187,7 @@ def _merged_differences(
 
 
 def _chosen(version: Version, snapshot: Snapshot, partitions: Collection[str]) -> tuple[dict[str, list[Fragment]], int]:
-    """The fragments of the partitions that are verified, by key, and how many cannot be."""
+    """Return the fragments to verify by partition key, and the number of partitions that cannot be verified."""
     there = {fragment.id: fragment for fragment in snapshot.fragments}
     members: dict[str, list[str]] = {}
     for entry in version.fragments:
@@ -191,7 +200,7 @@ def _chosen(version: Version, snapshot: Snapshot, partitions: Collection[str]) -
 
 @contextmanager
 def _scratch(objects: ObjectStore) -> Iterator[ObjectStore]:
-    """A folder for what is computed again. What a process that is killed leaves in it, `expire` removes."""
+    """Create a temporary folder for new profiles. `expire` removes it if the process is killed."""
     prefix = f"verify/{uuid.uuid4().hex}"
     try:
         yield objects.child(prefix)
