@@ -1,4 +1,4 @@
-"""A history has a row per version and column, whatever became of the versions, and each once."""
+"""A history has exactly one row per version and column, whether or not the version still exists."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def expected(count: int) -> list[tuple[int, str]]:
     return [(number, column) for number in range(1, count + 1) for column in ("id", "name", "secret")]
 
 
-def test_a_row_says_what_the_version_said(store: ObjectStore) -> None:
+def test_a_row_has_the_statistics_of_its_version(store: ObjectStore) -> None:
     """On disk and in an object store; by the library, by this package, and by DuckDB."""
     tables = [published(store, 1) for _ in range(3)]
     assert append_versions(VersionStore(store, "orders")) == 3
@@ -88,7 +88,7 @@ def test_a_row_says_what_the_version_said(store: ObjectStore) -> None:
         assert total == tables[1].statistics(["name"])[0].null_count
 
 
-def test_it_outlives_the_versions(local_store: ObjectStore) -> None:
+def test_a_history_outlives_expired_versions(local_store: ObjectStore) -> None:
     table = published(local_store, 3)
     versions = VersionStore(local_store, "orders")
     append_versions(versions)
@@ -111,7 +111,7 @@ def test_it_outlives_the_versions(local_store: ObjectStore) -> None:
     assert again.history().equals(before), "nothing of the history is removed as a file that no version names"
 
 
-def test_what_is_not_appended_yet_is_read_from_versions(local_store: ObjectStore) -> None:
+def test_versions_that_are_not_appended_are_read(local_store: ObjectStore) -> None:
     table = published(local_store, 2)
     assert keys(table.history()) == expected(2)
     assert not list(Path(local_store.uri(f"orders/{HISTORY}")).glob("*")), "reading writes nothing"
@@ -125,8 +125,8 @@ def test_what_is_not_appended_yet_is_read_from_versions(local_store: ObjectStore
 
 
 @pytest.mark.long
-def test_writers_at_the_same_time_do_not_double(local_store: ObjectStore) -> None:
-    """Processes, for the library keeps threads of one apart."""
+def test_concurrent_processes_append_each_row_once(local_store: ObjectStore) -> None:
+    """In processes, because a lock serializes the threads of one."""
     published(local_store, 4)
     program = (
         "import sys; from metastore_assets.history import append_versions; from metastore_assets.store.objects import "
@@ -146,7 +146,7 @@ def test_writers_at_the_same_time_do_not_double(local_store: ObjectStore) -> Non
     assert sorted(keys(written(local_store))) == expected(4)
 
 
-def test_threads_do_not_double_either(local_store: ObjectStore) -> None:
+def test_concurrent_threads_append_each_row_once(local_store: ObjectStore) -> None:
     published(local_store, 3)
     threads = [threading.Thread(target=append_versions, args=(VersionStore(local_store, "orders"),)) for _ in range(4)]
     for thread in threads:
@@ -156,8 +156,8 @@ def test_threads_do_not_double_either(local_store: ObjectStore) -> None:
     assert sorted(keys(written(local_store))) == expected(3)
 
 
-def test_a_killed_append_is_made_good(local_store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Files that no commit names are no rows."""
+def test_an_interrupted_append_is_repeated(local_store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files without a commit have no rows."""
     published(local_store, 2)
     versions = VersionStore(local_store, "orders")
     append_versions(versions)
@@ -179,15 +179,15 @@ def test_a_killed_append_is_made_good(local_store: ObjectStore, monkeypatch: pyt
     assert sorted(keys(written(local_store))) == expected(4)
 
 
-def told(table: Table) -> Version:
+def version_of(table: Table) -> Version:
     return table.version
 
 
-def test_when_it_is_appended(local_store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After a pause, after many versions, and before a version goes that it lacks."""
+def test_versions_are_appended_when_due(local_store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a pause, after many versions, and before a version expires that the history lacks."""
     monkeypatch.setattr(updates, "MAX_VERSIONS", 5)
     versions = VersionStore(local_store, "orders")
-    first, second = told(published(local_store, 1)), told(published(local_store, 1))
+    first, second = version_of(published(local_store, 1)), version_of(published(local_store, 1))
     day = timedelta(days=1)
     assert append_when_due(versions, None, first, 100, day) == -99
     assert append_when_due(versions, first, second, 100, day) == -98
@@ -195,19 +195,19 @@ def test_when_it_is_appended(local_store: ObjectStore, monkeypatch: pytest.Monke
     assert not versions.objects.list(HISTORY)
     assert append_when_due(versions, first, second, 1, -day) == 1
     assert keys(written(local_store).sort_by([("version", "ascending"), ("position", "ascending")])) == expected(2)
-    third = told(published(local_store, 1))
+    third = version_of(published(local_store, 1))
     later = replace(third, published_at=second.published_at + timedelta(minutes=11))
     assert append_when_due(versions, second, third, 100, day) == -97
     assert len(written(local_store)) == 6
     append_when_due(versions, second, later, 100, day)
     assert len(written(local_store)) == 9
-    fifth = told(published(local_store, 2))
+    fifth = version_of(published(local_store, 2))
     append_when_due(versions, fifth, fifth, 100, day)
     assert len(written(local_store)) == 15
 
 
 def test_hidden_columns_show_no_values(local_store: ObjectStore) -> None:
-    """Also not those of versions that showed them."""
+    """Not even of versions in which they were not hidden."""
     table = published(local_store, 1)
     append_versions(VersionStore(local_store, "orders"))
     assert "secret-" in str(table.history().to_pydict())
@@ -232,8 +232,8 @@ def holding(folder: Path, text: str) -> list[str]:
     return found
 
 
-def test_a_purge_takes_values_out_of_it(local_store: ObjectStore) -> None:
-    """Also out of the files and the log that it consisted of before. Counts stay."""
+def test_a_purge_removes_values(local_store: ObjectStore) -> None:
+    """Also from former files and the log. Counts stay."""
     versions = VersionStore(local_store, "orders")
     for _ in range(3):
         published(local_store, 1)
@@ -254,8 +254,8 @@ def test_a_purge_takes_values_out_of_it(local_store: ObjectStore) -> None:
     assert sorted(keys(written(local_store))) == expected(5)
 
 
-def test_two_purges_at_once(local_store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What one has taken out, the other does not put back, though it had read the rows before."""
+def test_concurrent_purges(local_store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Values that one purge removed do not return with the rows that the other read before."""
     published(local_store, 3)
     versions = VersionStore(local_store, "orders")
     append_versions(versions)
@@ -273,7 +273,7 @@ def test_two_purges_at_once(local_store: ObjectStore, monkeypatch: pytest.Monkey
     assert set(rows["minimum"].to_pylist()) == {None}
 
 
-def test_files_do_not_grow_without_bound(local_store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_small_files_are_compacted(local_store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(delta_table, "_COMPACTION_INTERVAL", 2)
     versions = VersionStore(local_store, "orders")
     for _ in range(5):
@@ -285,7 +285,7 @@ def test_files_do_not_grow_without_bound(local_store: ObjectStore, monkeypatch: 
     assert table.metadata().configuration["delta.deletedFileRetentionDuration"] == "interval 1 days"
 
 
-def test_damaged_versions_are_left_out(local_store: ObjectStore) -> None:
+def test_corrupt_versions_are_skipped(local_store: ObjectStore) -> None:
     published(local_store, 3)
     versions = VersionStore(local_store, "orders")
     versions.objects.write(versions.read(2).files.statistics, b"no Parquet")
@@ -308,7 +308,7 @@ def test_bad_input(local_store: ObjectStore) -> None:
         table.history()
 
 
-def test_odd_places(tmp_path: Path) -> None:
+def test_unusual_characters_in_the_root(tmp_path: Path) -> None:
     for name in ("with space", "ünï a+b#c?d'e"):
         store = ObjectStore(str(tmp_path / name))
         published(store, 1)
@@ -320,8 +320,8 @@ def test_odd_places(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["a%20b", "a%2fb", "100%25"])
-def test_where_the_library_would_look_elsewhere_no_history_is_kept(tmp_path: Path, name: str) -> None:
-    """Versions come and go as they do without the library, and nothing is written beside the root."""
+def test_no_history_at_a_root_that_the_library_decodes(tmp_path: Path, name: str) -> None:
+    """Versions expire as they do without the library, and nothing is written outside the root."""
     store = ObjectStore(str(tmp_path / name))
     versions, new = VersionStore(store, "orders"), published(store, 1).version
     with pytest.raises(StoreError, match=r"no history can be stored at .*`%2[05f]`"):
@@ -333,7 +333,7 @@ def test_where_the_library_would_look_elsewhere_no_history_is_kept(tmp_path: Pat
     assert not (tmp_path / name / "orders" / "history").exists()
 
 
-def test_a_version_whose_files_are_gone(local_store: ObjectStore) -> None:
+def test_a_version_with_missing_files(local_store: ObjectStore) -> None:
     table = published(local_store, 1)
     table.objects.delete([table.version.files.statistics])
     with pytest.raises(ObjectNotFoundError):

@@ -100,7 +100,7 @@ def switching_often() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("is_shared", [True, False], ids=["one object", "objects of their own"])
-def test_readers_at_once_are_told_what_one_alone_is(root: str, is_shared: bool) -> None:
+def test_concurrent_readers_get_the_same_answers(root: str, is_shared: bool) -> None:
     """They begin together, with nothing read yet, and ask in orders of their own."""
     alone = asked(open_table(root, "orders"), range(len(questions())))
     assert len(set(alone.values())) > len(alone) // 2
@@ -143,7 +143,7 @@ def test_a_question_opens_each_file_once(root: str, asked: str, monkeypatch: pyt
 
 
 @pytest.mark.long
-def test_processes_are_told_the_same(root: str) -> None:
+def test_processes_get_the_same_answers(root: str) -> None:
     alone = asked(open_table(root, "orders"), range(len(questions())))
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(PROCESSES, mp_context=context) as pool:

@@ -209,14 +209,14 @@ def test_columns_without_a_finite_value_have_no_bins(orders: Table) -> None:
         (lambda t: t.histogram("flat"), "column 'flat' .* has no histogram: its policy is `histogram: off`; change it"),
     ],
 )
-def test_what_is_not_kept_is_told_with_the_reason(orders: Table, ask: Callable[[Table], object], message: str) -> None:
+def test_missing_statistics_are_reported_with_the_reason(
+    orders: Table, ask: Callable[[Table], object], message: str
+) -> None:
     with pytest.raises(NotStoredError, match=message):
         ask(orders)
 
 
-def test_values_beyond_the_limit_are_not_an_empty_list(
-    local_store: ObjectStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_column_over_the_limit_has_no_value_counts(local_store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("metastore_assets.statistics.profile.FREQUENCY_LIMIT", 100)
     table = publish(local_store, ORDERS)
     (row,) = table.statistics(["flat"])
@@ -322,7 +322,7 @@ def test_frequencies_in_several_files(local_store: ObjectStore) -> None:
                 assert str(split.top(row.column, n)) == str(table.top(row.column, n)), row.column
 
 
-def test_a_list_that_is_nowhere_is_damage(local_store: ObjectStore) -> None:
+def test_missing_value_counts_are_corruption(local_store: ObjectStore) -> None:
     table = publish(local_store, ORDERS)
     unlisted = replace(table.version, lists=None)
     with pytest.raises(CorruptionError, match=r"values of column 'amount' of table 'orders'.*--full"):
@@ -349,7 +349,7 @@ def test_a_lookup_stays_with_its_version(local_store: ObjectStore) -> None:
     assert open_table(local_store.uri(), "orders", version=1).row_count() == 10
 
 
-def test_a_version_that_expired_says_so(local_store: ObjectStore) -> None:
+def test_an_expired_version_is_reported(local_store: ObjectStore) -> None:
     first = publish(local_store, ORDERS.slice(0, 10))
     publish(local_store, ORDERS)
     VersionStore(local_store, "orders").expire(1, timedelta(days=-1))
