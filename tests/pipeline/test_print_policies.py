@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from metastore_assets.config import ColumnPolicy, MetastoreConfig, TableConfig
 from metastore_assets.errors import ConfigError, NotStoredError, ProfileError
-from metastore_assets.pipeline import auto_policies as decisions
+from metastore_assets.pipeline import auto_policies
 from metastore_assets.pipeline.auto_policies import why_fingerprinted, why_not_fingerprinted
 from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.purge import purge
@@ -73,7 +73,7 @@ def test_no_small_change_undoes_a_choice(distinct: int, repeats: int) -> None:
 
 def test_what_hardly_repeats_is_kept_by_fingerprints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Decided from what the values are like, recorded with why, and decided anew once they are clearly otherwise."""
-    for module in (decisions, profile):
+    for module in (auto_policies, profile):
         monkeypatch.setattr(module, "NEAR_UNIQUE_FROM", 100)
     lake = Words(tmp_path, frequencies="repeated")
     lake.words(*(f"unique {at}" for at in range(90)), "twice", "twice")

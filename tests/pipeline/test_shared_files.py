@@ -19,8 +19,7 @@ from hypothesis import strategies as st
 from metastore_assets.config import MetastoreConfig
 from metastore_assets.errors import ProfileError
 from metastore_assets.formats.base import Fragment
-from metastore_assets.pipeline import auto_policies as decisions
-from metastore_assets.pipeline import execution, profiling
+from metastore_assets.pipeline import auto_policies, execution, profiling
 from metastore_assets.pipeline.fragments import read_cost
 from metastore_assets.pipeline.merging import merges
 from metastore_assets.pipeline.merging.compaction import COMPACT_ALL, DEFAULT_LIMITS, _sparse_files
@@ -214,7 +213,7 @@ def lists(config: MetastoreConfig) -> Counter[str]:
 
 def test_lists_go_with_the_decision(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A column that only the whole table shows to be near-unique is listed in no fragment from then on, old or new."""
-    monkeypatch.setattr(decisions, "NEAR_UNIQUE_FROM", 2000)
+    monkeypatch.setattr(auto_policies, "NEAR_UNIQUE_FROM", 2000)
     lake = SmallFiles(tmp_path)
     config = lake.config()
 
@@ -262,7 +261,7 @@ def test_lists_go_with_the_decision(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 def test_killed_before_files_with_lists_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is to take their place is saved by then: the next attempt reads nothing again."""
-    monkeypatch.setattr(decisions, "NEAR_UNIQUE_FROM", 2000)
+    monkeypatch.setattr(auto_policies, "NEAR_UNIQUE_FROM", 2000)
     lake = SmallFiles(tmp_path)
     near_unique(lake, 12)
     config = lake.config()

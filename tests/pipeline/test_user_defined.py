@@ -19,7 +19,7 @@ from metastore_assets.config import MetastoreConfig
 from metastore_assets.errors import ConfigError
 from metastore_assets.lookup.json import column_to_json
 from metastore_assets.metastore import Metastore
-from metastore_assets.pipeline import auto_policies as decisions
+from metastore_assets.pipeline import auto_policies
 from metastore_assets.pipeline.outcome import RefreshResult
 from metastore_assets.pipeline.profiles.states_writer import SHORT_LIST
 from metastore_assets.pipeline.refresh import plan_refresh, refresh
@@ -329,7 +329,7 @@ def test_states_outlive_the_lists_that_they_follow_from(
     for partition in (1, 1, 2):
         lake.append(partition, LONG)
     refreshed(lake)
-    monkeypatch.setattr(decisions, "FREQUENCY_LIMIT", 60)
+    monkeypatch.setattr(auto_policies, "FREQUENCY_LIMIT", 60)
     lake.options = {"statistics": ALL}
     for partition in (2, 1):
         path = lake.append(partition)

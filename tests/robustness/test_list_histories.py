@@ -17,7 +17,7 @@ import pytest
 
 from metastore_assets.config import MetastoreConfig
 from metastore_assets.metastore import Metastore
-from metastore_assets.pipeline import auto_policies as decisions
+from metastore_assets.pipeline import auto_policies
 from metastore_assets.pipeline.hidden_values import KEY_FILE
 from metastore_assets.pipeline.verifying.verify import verify
 from metastore_assets.value_counts import graph
@@ -56,7 +56,7 @@ def _lots(kind: type[Policies], count: int, length: int, first: int = 0) -> list
 def _in_runs(monkeypatch: pytest.MonkeyPatch, seeds: range) -> None:
     monkeypatch.setattr(graph, "SETTINGS", RUNS)
     if seeds[0] // _LOTS % 2:
-        monkeypatch.setattr(decisions, "NEAR_UNIQUE_FROM", _NEAR_UNIQUE)
+        monkeypatch.setattr(auto_policies, "NEAR_UNIQUE_FROM", _NEAR_UNIQUE)
 
 
 @pytest.mark.parametrize(("kind", "seeds", "length"), _lots(FewPartitions, 50, 2))
