@@ -1,4 +1,4 @@
-"""CSV files as blocks of whole rows, in UTF-8, with the line in the file of each."""
+"""CSV files as blocks of complete rows in UTF-8, with their line numbers in the file."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from metastore_assets.formats.files.csv.quotes import (
     Backslashes,
     MalformedError,
     Quoting,
-    backslashes,
     count_breaks,
-    quoting,
+    find_backslashes,
+    scan_quotes,
 )
 from metastore_assets.formats.files.text_reader import OpenStream
 from metastore_assets.storage.compression import HEAD_BYTES, Stream, check_text
@@ -25,35 +25,35 @@ from metastore_assets.storage.corrupt_input import InvalidContentError
 
 _LF, _CR = b"\n\r"
 _BLANKS = b" \t"
-_LEAST = 4096
-"""Bytes asked for at a time: the first ones tell whether it is text."""
+_MIN_READ = 4096
+"""The least size of a read. The first bytes show whether the file is text."""
 
 
 @dataclass(frozen=True)
 class Block:
-    """Some rows of a file, each with its line break."""
+    """Consecutive rows of a file with their line breaks."""
 
     data: bytes
-    """In UTF-8, as it is to be parsed."""
+    """The rows in UTF-8, as Arrow parses them."""
     first_line: int
-    """In the file, counted from 1."""
+    """Number of its first line in the file, from 1."""
     rows: npt.NDArray[np.int64]
-    """Number of lines before each row, counted from the block's first."""
+    """For each row, the number of lines of the block before it."""
     rows_and_blanks: npt.NDArray[np.int64]
-    """The same of rows and blank lines."""
+    """The same for rows and blank lines."""
     width: int
-    """The most columns that the first row may have."""
+    """An upper bound of the number of columns in the first row."""
     blank: int | None
-    """Line in the file of the first blank row, if there is one."""
+    """Line number of the first blank line; None without one."""
     blanks_before: int
-    """Blank lines between the beginning of the file and this block, which is the first one; else 0."""
+    """Blank lines before the first block of the file; 0 for later blocks."""
     endings: frozenset[int]
-    """What rows end in: carriage returns, line feeds (also behind a return)."""
+    """Bytes that end rows: carriage returns, line feeds (also after a return)."""
     backslashes: Backslashes | None
-    """What they may mean where no option says it."""
+    """What its backslashes may mean, if no option says it."""
 
     def line_of(self, row: int) -> int:
-        """The line in the file that a row, counted from 0 and without blank ones, begins in."""
+        """Return the line number at which a row begins. Rows are counted from 0, without blank lines."""
         return self.first_line + int(self.rows[row]) if row < len(self.rows) else self.first_line
 
 
@@ -69,7 +69,7 @@ def blocks(open_stream: OpenStream, options: CsvOptions, size: int) -> Iterator[
         while True:
             data = rest + source.read(size - len(rest))
             if is_start:
-                # What they mean depends on how many columns the first row has.
+                # The meaning of leading blank lines depends on the number of columns.
                 rest = data.lstrip(b"\r\n")
                 is_start = not rest
                 if is_start and not source.at_end:
@@ -87,12 +87,12 @@ def blocks(open_stream: OpenStream, options: CsvOptions, size: int) -> Iterator[
                     yield Block(b"", line, none, none, 0, None, blanks, frozenset(), None)
                 return
             try:
-                found = quoting(data, options, source.at_end)
+                quoting = scan_quotes(data, options, source.at_end)
             except MalformedError as error:
-                raise pa.ArrowInvalid(f"line {line + count_breaks(data[: error.place])}: {error}") from None
-            block, end = _block(data, line, found, options, source.at_end, is_open, blanks)
+                raise pa.ArrowInvalid(f"line {line + count_breaks(data[: error.offset])}: {error}") from None
+            block, end = _block(data, line, quoting, options, source.at_end, is_open, blanks)
             if not end:
-                _refuse_unfinished(data, line, found, source.at_end)
+                _refuse_unfinished(data, line, quoting, source.at_end)
             yield block
             rest = data[end:]
             line += count_breaks(data[:end])
@@ -102,24 +102,24 @@ def blocks(open_stream: OpenStream, options: CsvOptions, size: int) -> Iterator[
 
 
 def _block(
-    data: bytes, line: int, found: Quoting, options: CsvOptions, is_last: bool, is_open: bool, blanks: int
+    data: bytes, line: int, quoting: Quoting, options: CsvOptions, is_last: bool, is_open: bool, blanks: int
 ) -> tuple[Block, int]:
-    """The whole rows at the beginning, and where they end; `is_open`: the last line end is none of the file's."""
+    """Return the complete rows at the beginning, and their size. `is_open`: the file lacks the last line break."""
     text = np.frombuffer(data, np.uint8)
     breaks = text == _LF
     lone = np.empty(0, np.int64)
     if _CR in data:
         returns = np.flatnonzero(text == _CR)
         following = text[np.minimum(returns + 1, len(text) - 1)]
-        # What the last byte is of shows the next one.
+        # The meaning of a return in the last byte depends on the next byte.
         lone = returns[(following != _LF) & ((returns < len(text) - 1) | is_last)]
         breaks[lone] = True
     ends = np.flatnonzero(breaks)
     lines = ends
-    if len(found.quotes):
-        ends = ends[~found.quoted(ends)]
-    if found.escaped:
-        ends = ends[~np.isin(ends, found.escaped)]
+    if len(quoting.quotes):
+        ends = ends[~quoting.quoted(ends)]
+    if quoting.escaped_breaks:
+        ends = ends[~np.isin(ends, quoting.escaped_breaks)]
     if not len(ends):
         return Block(b"", line, ends, ends, 0, None, blanks, frozenset(), None), 0
     end = int(ends[-1]) + 1
@@ -128,19 +128,19 @@ def _block(
     before = np.arange(len(ends)) if len(ends) == len(lines) else np.searchsorted(lines, starts)
     blank = line + int(before[is_blank][0]) if is_blank.any() else None
     endings = frozenset(np.flatnonzero(np.bincount(text[ends[: len(ends) - is_open]])).tolist())
-    told = None if options.has_escape else backslashes(data[:end], found, options, line)
+    block_backslashes = None if options.has_escape else find_backslashes(data[:end], quoting, options, line)
     width = data.count(options.delimiter.encode(), 0, int(ends[0])) + 1
-    rewritten = _rewritten(data[:end], found, options)
-    return Block(rewritten, line, before[~is_blank], before, width, blank, blanks, endings, told), end
+    rewritten = _rewritten(data[:end], quoting, options)
+    return Block(rewritten, line, before[~is_blank], before, width, blank, blanks, endings, block_backslashes), end
 
 
-def _rewritten(data: bytes, found: Quoting, options: CsvOptions) -> bytes:
-    """The text as Arrow's parser understands it, for which an escape always counts and a blank is never nothing."""
-    if not found.literal and not options.skip_initial_space:
+def _rewritten(data: bytes, quoting: Quoting, options: CsvOptions) -> bytes:
+    """Rewrite the text for Arrow's parser, which takes every escape as one, and keeps all blanks."""
+    if not quoting.literal_escapes and not options.skip_initial_space:
         return data
     text = np.frombuffer(data, np.uint8)
-    kept = np.ones(len(text), np.uint8)
-    kept[[place for place in found.literal if place < len(text)]] = 2
+    repeats = np.ones(len(text), np.uint8)
+    repeats[[offset for offset in quoting.literal_escapes if offset < len(text)]] = 2
     if options.skip_initial_space:
         blanks = (text == _BLANKS[0]) | (text == _BLANKS[1])
         blanks &= text != ord(options.delimiter)
@@ -148,19 +148,19 @@ def _rewritten(data: bytes, found: Quoting, options: CsvOptions) -> bytes:
         starts, ends = changes[0::2], changes[1::2]
         before = text[starts - 1]
         initial = (starts == 0) | (before == ord(options.delimiter)) | (before == _LF) | (before == _CR)
-        # Behind a closing quote a place is outside of quotes as well.
-        initial |= np.isin(starts, found.nothing)
+        # The offset after a closing quote is outside of quotes.
+        initial |= np.isin(starts, quoting.skipped_blanks)
         dropped = np.zeros(len(text) + 1, np.int8)
-        initial &= ~found.quoted(starts)
+        initial &= ~quoting.quoted(starts)
         dropped[starts[initial]] = 1
         dropped[ends[initial]] = -1
-        kept[np.cumsum(dropped[:-1], dtype=np.int8) > 0] = 0
-    return np.repeat(text, kept).tobytes()
+        repeats[np.cumsum(dropped[:-1], dtype=np.int8) > 0] = 0
+    return np.repeat(text, repeats).tobytes()
 
 
-def _refuse_unfinished(data: bytes, line: int, found: Quoting, is_last: bool) -> None:
-    if len(found.quotes) % 2:
-        line += count_breaks(data[: int(found.quotes[-1])])
+def _refuse_unfinished(data: bytes, line: int, quoting: Quoting, is_last: bool) -> None:
+    if len(quoting.quotes) % 2:
+        line += count_breaks(data[: int(quoting.quotes[-1])])
         end = "the file ends" if is_last else f"{len(data):,} bytes later, which is as long as a row may be"
         raise InvalidContentError(f"line {line}: a quote is opened that is not closed before {end}; set options.quote")
     if is_last:
@@ -171,11 +171,11 @@ def _refuse_unfinished(data: bytes, line: int, found: Quoting, is_last: bool) ->
 
 
 class _Utf8:
-    """A file's text in UTF-8, without a byte order mark."""
+    """The text of a file in UTF-8, without a byte order mark."""
 
     def __init__(self, stream: Stream, encoding: str) -> None:
         self._stream = stream
-        # Whether that is what it is in shows when it is parsed.
+        # Invalid UTF-8 is reported by the parser.
         self._is_utf8 = codecs.lookup(encoding).name == "utf-8"
         self._is_wide = b"\0" in "a".encode(encoding)
         self._decoder = codecs.getincrementaldecoder(encoding)()
@@ -186,11 +186,11 @@ class _Utf8:
 
     @property
     def at_end(self) -> bool:
-        """Whether all has been read."""
+        """Whether all bytes were read."""
         return self._at_end and not self._written
 
     def read(self, size: int) -> bytes:
-        """So many bytes, fewer only at the end."""
+        """Return `size` bytes, fewer only at the end."""
         pieces = [self._written]
         length = len(self._written)
         while length <= size and not self._at_end:
@@ -201,7 +201,7 @@ class _Utf8:
         return data[:size]
 
     def _next(self, size: int) -> bytes:
-        data: bytes = self._stream.read(max(size, _LEAST))
+        data: bytes = self._stream.read(max(size, _MIN_READ))
         self._at_end = not data
         if self._is_start:
             check_text(data[:HEAD_BYTES], "set options.encoding", self._is_wide)

@@ -1,4 +1,4 @@
-"""Whether the first row of a CSV file holds the names of its columns, where types and structure make that certain."""
+"""Detection of the header of a CSV file, by types and structure. Ambiguous files are refused."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from metastore_assets.startup import pc
 
 _NULLS = frozenset(["", "na", "n/a", "#n/a", "nan", "null", "none", "nil", r"\n", "-", "--", "?", "."])
 _PLACEHOLDERS = frozenset(["n.a.", "unknown", "missing", "undefined", "tbd", "tba", "not available", "not applicable"])
-"""What stands in place of a value, and is no name for certain."""
+"""Texts in place of a missing value. They are no names."""
 _FLAGS = frozenset(["t", "f", "y", "n", "yes", "no", "on", "off", "true", "false"])
 _YEAR = re.compile(r"(18|19|20)\d\d")
 _DIGITS = re.compile(r"[+-]?\d+")
@@ -26,12 +26,12 @@ _TEXT_KINDS = {
     "URLs": r"^[A-Za-z][A-Za-z0-9+.-]*://",
     "UUIDs": r"^[0-9A-Fa-f]{8}-([0-9A-Fa-f]{4}-){3}[0-9A-Fa-f]{12}$",
 }
-"""Texts that no name of a column looks like: `1/31/2024`, `$1,234.50` and `01234` are numbers that are kept as text."""
+"""Kinds of texts that are no column names: `1/31/2024`, `$1,234.50` and `01234` are numbers in columns of text."""
 _RUN_OF_DIGITS = r"\p{Nd}+"
 _NAME_BEGINNING = re.compile(r"[^\W\d]|[#%$€£°(\"'*][\W_]*[^\W\d]")
 _NUMBERED = re.compile(r"(\D*[^\W\d]\D*?)(0|[1-9]\d*)")
 _CODE = re.compile(r"[^a-z]*|\D*[\s:#-]\d+")
-"""What has digits and may be a value as well as a name: `A5`, `EUR 5`, `user-6`."""
+"""Texts with digits that may be a value or a name: `A5`, `EUR 5`, `user-6`."""
 _NAME, _MAYBE_NAME, _VALUE, _MAYBE_VALUE = "name", "maybe name", "value", "maybe value"
 _NEITHER, _SILENT = "neither", "silent"
 _SOME = 1024
@@ -47,14 +47,20 @@ class FirstRow:
 
     cells: tuple[str, ...]
     has_types: bool
-    """Whether any column has other values than texts below it."""
+    """Whether any column below it has a type other than text."""
 
 
 class HeaderEvidence:
-    """How the first row of a file compares to the others."""
+    """The comparison of the first row of a file with the others."""
 
     def __init__(self, batch: pa.RecordBatch, rest: Sequence[frozenset[pa.DataType]], other_rows: int) -> None:
-        """From the first rows of a file as texts, and the types that the values of all other rows fit."""
+        """Create the comparison.
+
+        Args:
+            batch: the first rows of the file as texts.
+            rest: for each column, the types that the values of all other rows fit.
+            other_rows: the number of other rows in the file.
+        """
         columns = [pc.fill_null(column, "") for column in batch.columns]
         self._raw_cells = tuple(column[0].as_py() for column in columns)
         self._cells = tuple(map(str.strip, self._raw_cells))
@@ -64,41 +70,41 @@ class HeaderEvidence:
 
     @property
     def first_row(self) -> FirstRow:
-        """What is stored of it."""
+        """The first row as it is stored in the summary."""
         return FirstRow(self._raw_cells, any(map(_is_typed, self._rest)))
 
     def is_header(self) -> bool | None:
-        """Return whether the first row holds names, or None where that is not certain.
+        """Return whether the first row has names; None when that is ambiguous.
 
-        Names stand above values of another kind: numbers, dates, times, booleans, e-mail addresses and the like. More
-        of them do than occur again in their column. Values are of the kind of those below.
+        Names are above values of another kind, such as numbers, dates or e-mail addresses, and few of them occur again
+        in their columns. Values are of the same kind as those below.
         """
-        evidence = [self._compared(place) for place in range(len(self._cells))]
-        found = set(evidence) - {_SILENT}
-        if found & {_NAME, _MAYBE_NAME} and not found & {_VALUE, _MAYBE_VALUE, _NEITHER}:
-            places = range(len(self._cells))
-            doubtful = [place for place in places if evidence[place] == _MAYBE_NAME]
-            is_sure = _NAME in found or self._are_numbered(doubtful) or self._are_numbered(places)
+        evidence = [self._compared(column) for column in range(len(self._cells))]
+        verdicts = set(evidence) - {_SILENT}
+        if verdicts & {_NAME, _MAYBE_NAME} and not verdicts & {_VALUE, _MAYBE_VALUE, _NEITHER}:
+            columns = range(len(self._cells))
+            doubtful = [column for column in columns if evidence[column] == _MAYBE_NAME]
+            is_sure = _NAME in verdicts or self._are_numbered(doubtful) or self._are_numbered(columns)
             names = sum(one in (_NAME, _MAYBE_NAME) for one in evidence)
-            return True if is_sure and sum(map(self._recurs, places)) < names else None
-        if _VALUE in found and found <= {_VALUE, _MAYBE_VALUE}:
+            return True if is_sure and sum(map(self._recurs, columns)) < names else None
+        if _VALUE in verdicts and verdicts <= {_VALUE, _MAYBE_VALUE}:
             return None if self._may_be_numbers_as_names() or self._are_numbered(range(len(self._cells))) else False
-        if found:
+        if verdicts:
             return None
         if self._is_below_an_index() or self._has_default_names():
             return True
         return False if self._repeats_the_others() else None
 
-    def _compared(self, place: int) -> str:
-        """What the cell looks like beside the values below it."""
-        cell, types = self._cells[place], self._rest[place]
+    def _compared(self, column: int) -> str:
+        """Return what the cell looks like, compared with the values below it."""
+        cell, types = self._cells[column], self._rest[column]
         if cell.lower() in _NULLS:
             return _SILENT
         if types == ALL:
             return self._above_nothing(cell)
-        values = self._values(place)
+        values = self._values(column)
         if not _is_typed(types):
-            # A column of numbers and `NA` is text, and still one of numbers.
+            # A column of numbers and `NA` is of type text, but its values are numbers.
             types = fitting(values, ALL)
         if _is_typed(types):
             return _compared_to_type(cell, preferred(types))
@@ -106,78 +112,78 @@ class HeaderEvidence:
         if kind is not None:
             return _VALUE if _is_all(pa.array([cell]), kind) else _name_likeness(cell)
         if _is_number(cell):
-            # Above texts of which none is a number it may be a name: pandas calls columns 0, 1, 2.
+            # A number above texts may be a name: pandas names columns 0, 1, 2.
             return _MAYBE_VALUE if _is_any(values, _TEXT_KINDS["numbers"]) else _SILENT
         shape = _common_shape(values)
         return _VALUE if shape is not None and _shape_of(cell) == shape else _SILENT
 
     def _above_nothing(self, cell: str) -> str:
-        """What a cell looks like that has no values below it."""
+        """Return what a cell looks like without values below it."""
         if not self._other_rows and all(map(_is_number_or_null, self._cells)):
             return _VALUE
         return _MAYBE_VALUE if _is_number(cell) else _SILENT
 
-    def _values(self, place: int) -> pa.StringArray:
-        """The other values of a column but nulls, as far as they are in the first block."""
-        texts = self._others[place]
+    def _values(self, column: int) -> pa.StringArray:
+        """Return the other values of a column in the first block, without nulls."""
+        texts = self._others[column]
         is_null = pc.is_in(pc.utf8_lower(pc.utf8_trim_whitespace(texts)), value_set=pa.array(sorted(_NULLS)))
         return texts.filter(pc.invert(is_null))
 
-    def _recurs(self, place: int) -> bool:
-        """Whether the cell occurs again in its column."""
-        cell = self._raw_cells[place]
-        return cell != "" and bool(pc.any(pc.equal(self._others[place], cell)).as_py())
+    def _recurs(self, column: int) -> bool:
+        """Return whether the cell occurs again in its column."""
+        cell = self._raw_cells[column]
+        return cell != "" and bool(pc.any(pc.equal(self._others[column], cell)).as_py())
 
     def _may_be_numbers_as_names(self) -> bool:
-        """Whether numbers may be names: years, numbers that count up behind a text, and pandas' 0, 1, 2."""
+        """Return whether numbers may be names: years, numbers that count up after a text, or pandas' 0, 1, 2."""
         cells = self._cells
         if len(cells) < 2:
             return False
         if _is_range(cells if cells[0] else cells[1:]) or (not self._raw_cells[0] and self._counts_below(0)):
             return True
-        years = [place for place, cell in enumerate(cells) if _YEAR.fullmatch(cell)]
+        years = [column for column, cell in enumerate(cells) if _YEAR.fullmatch(cell)]
         if any(b - a == 1 and abs(int(cells[b]) - int(cells[a])) == 1 for a, b in pairwise(years)):
             return True
         if _is_number_or_null(cells[0]):
             return False
-        places = [place for place, cell in enumerate(cells) if _DIGITS.fullmatch(cell)]
+        columns = [column for column, cell in enumerate(cells) if _DIGITS.fullmatch(cell)]
         if (
             years
-            and years == places
-            and not all(_is_all(self._values(place), f"^({_YEAR.pattern})$") for place in years)
+            and years == columns
+            and not all(_is_all(self._values(column), f"^({_YEAR.pattern})$") for column in years)
         ):
             return True
-        if not places or places[-1] - places[0] >= len(places):
+        if not columns or columns[-1] - columns[0] >= len(columns):
             return False
-        steps = {int(cells[b]) - int(cells[a]) for a, b in pairwise(places)}
-        return len(steps) == 1 and 0 not in steps and (len(places) > 2 or bool(steps & {1, -1}))
+        steps = {int(cells[b]) - int(cells[a]) for a, b in pairwise(columns)}
+        return len(steps) == 1 and 0 not in steps and (len(columns) > 2 or bool(steps & {1, -1}))
 
     def _is_below_an_index(self) -> bool:
-        """Whether the row is what pandas writes above an index: nothing above 0, 1, 2, and names behind it."""
+        """Return whether the row is pandas' header of an index: empty above 0, 1, 2, then names."""
         names = self._cells[1:]
         if self._raw_cells[0] or not names or not self._counts_below(0):
             return False
-        if not all(names) or any(self._recurs(place) for place in range(1, len(self._cells))):
+        if not all(names) or any(self._recurs(column) for column in range(1, len(self._cells))):
             return False
         return not any(map(_is_number, names)) or _is_range(names)
 
-    def _counts_below(self, place: int) -> bool:
-        """Whether the values below are 0, 1, 2, …."""
-        if pa.int64() not in self._rest[place] or not len(self._others[place]):
+    def _counts_below(self, column: int) -> bool:
+        """Return whether the values below are 0, 1, 2, …."""
+        if pa.int64() not in self._rest[column] or not len(self._others[column]):
             return False
-        return _is_range(self._others[place].slice(0, _SOME).to_pylist())
+        return _is_range(self._others[column].slice(0, _SOME).to_pylist())
 
     def _has_default_names(self) -> bool:
-        """Whether the row is a word with numbers (`c1`, `c2`) above columns that each have another word or shape."""
-        places = range(len(self._cells))
-        if not self._are_numbered(places):
+        """Return whether the row is a numbered word (`c1`, `c2`) above columns with other words or shapes."""
+        columns = range(len(self._cells))
+        if not self._are_numbered(columns):
             return False
-        shapes = [_common_shape(self._values(place)) for place in places]
+        shapes = [_common_shape(self._values(column)) for column in columns]
         return None not in shapes and _shape_of(self._cells[0]) not in shapes
 
-    def _are_numbered(self, places: Sequence[int]) -> bool:
-        """Whether the cells of these columns, two or more, are one word with numbers that count from 0 or 1."""
-        matches = [_NUMBERED.fullmatch(self._cells[place]) for place in places]
+    def _are_numbered(self, columns: Sequence[int]) -> bool:
+        """Return whether at least two cells are one word with numbers that count from 0 or 1."""
+        matches = [_NUMBERED.fullmatch(self._cells[column]) for column in columns]
         parts = [(match[1], int(match[2])) for match in matches if match]
         if len(parts) < max(2, len(matches)) or len({word for word, _ in parts}) > 1:
             return False
@@ -185,31 +191,37 @@ class HeaderEvidence:
         return numbers[0] in (0, 1) and all(b - a == 1 for a, b in pairwise(numbers))
 
     def _repeats_the_others(self) -> bool:
-        """Whether every cell is one of the values that a column has again and again, in rows that differ from it."""
-        places = [place for place, cell in enumerate(self._cells) if cell.lower() not in _NULLS]
-        if len(places) < 2 or not len(self._others[0]):
+        """Return whether every cell is a frequent value of its column, and no other row equals the first."""
+        columns = [column for column, cell in enumerate(self._cells) if cell.lower() not in _NULLS]
+        if len(columns) < 2 or not len(self._others[0]):
             return False
-        is_same = [pc.equal(self._others[place], self._raw_cells[place]) for place in range(len(self._cells))]
+        is_same = [pc.equal(self._others[column], self._raw_cells[column]) for column in range(len(self._cells))]
         is_copy = is_same[0]
         for one in is_same[1:]:
             is_copy = pc.and_(is_copy, one)
         if pc.any(is_copy).as_py():
-            # Files that were put together repeat their headers.
+            # Concatenated files repeat their headers.
             return False
-        for place in places:
-            texts = self._others[place]
+        for column in columns:
+            texts = self._others[column]
             distinct = pc.count_distinct(texts).as_py()
-            count = pc.sum(is_same[place]).as_py()
+            count = pc.sum(is_same[column]).as_py()
             if 2 * distinct > len(texts) or 2 * count * distinct < len(texts):
                 return False
         return True
 
 
 def headers_of(table: str, files: Sequence[tuple[str, bool | None, FirstRow | None]]) -> list[bool | None]:
-    """Whether each (path, whether it has a header as far as the file shows, first row) has one.
+    """Decide which files of a table have a header.
 
-    A file whose first row holds nothing but names that others have has a header. Raises TableFormatError when that
-    does not make it certain.
+    An ambiguous file has a header if all cells of its first row are names in other headers.
+
+    Args:
+        table: URI of the table, for messages.
+        files: path, `CsvSummary.has_header` and first row of each file.
+
+    Raises:
+        TableFormatError: a file is still ambiguous, or only some files have a header.
     """
     sure = {first.cells for _, has_header, first in files if first and has_header}
     names = {name for cells in sure for name in cells}
@@ -236,7 +248,7 @@ def headers_of(table: str, files: Sequence[tuple[str, bool | None, FirstRow | No
 def _check_related(
     table: str, files: Sequence[tuple[str, bool | None, FirstRow | None]], headers: set[tuple[str, ...]]
 ) -> None:
-    """Raise TableFormatError for a file of texts only whose names no other file has: they may be values."""
+    """Raise TableFormatError for a file of texts whose names no other file has, because they may be values."""
     if len(headers) < 2:
         return
     uses = Counter(name for cells in headers for name in set(cells))
@@ -254,24 +266,24 @@ def _compared_to_type(cell: str, below: pa.DataType) -> str:
     if pa.types.is_boolean(below) and cell.lower() in _FLAGS:
         return _NEITHER
     if _DIGITS.fullmatch(cell) and (pa.types.is_integer(below) or pa.types.is_floating(below)):
-        return _VALUE  # Zeros before a number make it a text.
+        return _VALUE  # Numbers with leading zeros are texts.
     return _name_likeness(cell)
 
 
 def _name_likeness(cell: str) -> str:
-    """Whether a cell, above values that it is not one of, looks like a name: `12 kg`, `<5` and `1,234` do not."""
+    """Return whether a cell above values of another kind looks like a name; `12 kg`, `<5` and `1,234` do not."""
     if not _NAME_BEGINNING.match(cell) or cell.lower() in _PLACEHOLDERS:
         return _NEITHER
     return _MAYBE_NAME if any(map(str.isdigit, cell)) and _CODE.fullmatch(cell) else _NAME
 
 
 def _text_kind(values: pa.StringArray) -> str | None:
-    """The pattern of a kind of texts, of which all values are."""
+    """Return the pattern of the kind of texts that all values are of; None without one."""
     return next((pattern for pattern in _TEXT_KINDS.values() if len(values) and _is_all(values, pattern)), None)
 
 
 def _common_shape(values: pa.StringArray) -> str | None:
-    """What all values, two or more, look like where every number in them is a `#`; None where they differ."""
+    """Return the common shape of at least two values, with `#` for each number; None if shapes differ."""
     if len(values) < 2:
         return None
     shape = _shape_of(values[0].as_py())
@@ -304,12 +316,12 @@ def _is_any(texts: pa.StringArray, pattern: str) -> bool:
 
 
 def _is_range(cells: Sequence[str]) -> bool:
-    """Whether the cells are 0, 1, 2, …."""
+    """Return whether the cells are 0, 1, 2, …."""
     return all(cell == str(number) for number, cell in enumerate(cells))
 
 
 def _is_number(cell: str) -> bool:
-    """Whether a text is a number, a date, a time, or a text of digits and signs only."""
+    """Return whether a text is a number, a date, a time, or consists of digits and signs."""
     return any(map(str.isdigit, cell)) and (not any(map(str.isalpha, cell)) or _is_typed(_types_of(cell)))
 
 
@@ -318,7 +330,7 @@ def _is_number_or_null(cell: str) -> bool:
 
 
 def _are_alike(one: pa.DataType, other: pa.DataType) -> bool:
-    """Whether values of both may be in one column: a fraction above integers, a time above dates."""
+    """Return whether values of both types may be in one column, such as fractions and integers."""
     kinds = (pa.types.is_boolean, pa.types.is_time)
     if any(kind(one) or kind(other) for kind in kinds):
         return one == other

@@ -1,4 +1,4 @@
-"""Reader options of CSV files, as a table's configuration says them."""
+"""Options of CSV files in a table's configuration."""
 
 from __future__ import annotations
 
@@ -29,38 +29,44 @@ class CsvOptions:
     """How the CSV files of a table are written."""
 
     header: bool | None = None
-    """Whether the first row holds the names; else they are `f0`, `f1`, …. None: each file tells."""
+    """Whether the first row has the names of the columns; else they are `f0`, `f1`, …. None: it is detected."""
     delimiter: str = ","
     quote: str | None = '"'
-    """Encloses values; doubled inside of them it stands for itself."""
+    """The character that encloses values. Doubled inside of a value, it stands for itself."""
     escape: str | None = None
-    """Takes its meaning from a quote, delimiter, line end or escape behind it; before others it stands for itself."""
+    """The character before a quote, delimiter, line break or escape that is part of the value."""
     escape_unquoted: bool | None = None
-    """Whether it does so in values without quotes. None: not known, so that what depends on it is refused."""
+    """Whether escapes count in unquoted values. None: files for which that matters are refused."""
     encoding: str = "utf8"
     null_values: tuple[str, ...] | None = None
-    """Texts that mean null. When not given: nothing between delimiters, and empty quotes but in text."""
+    """Texts that mean null. None: an empty value, and in columns other than text also an empty quoted value."""
     skip_initial_space: bool | None = None
-    """Whether blanks before a value, and behind a closing quote, are nothing. None: no, and none is before a quote."""
+    """Whether blanks around quoted and before other values are ignored. None: no; blanks before a quote are refused."""
     skip_blank_lines: bool | None = None
-    """Whether blank lines between rows of one column are nothing, or nulls. None: there are none."""
+    """Whether blank lines in files of one column are ignored; else they are nulls. None: they are refused."""
     empty_text: bool = False
-    """Whether nothing between delimiters is the empty text in columns of text; else it is null, as in all others."""
+    """Whether an empty value is the empty text in columns of text; else it is null, as in all other columns."""
     columns: tuple[str, ...] | None = None
-    """Names of the columns, in the order of the files, instead of those in their first rows."""
+    """Names of the columns in file order, instead of those in the first row."""
     has_delimiter: bool = False
-    """Whether the delimiter is the one that was asked for."""
+    """Whether the configuration has the delimiter."""
     has_escape: bool = False
-    """Whether it was said what escapes, be it nothing."""
+    """Whether the configuration has the escape, also an empty one."""
 
     @property
     def empty_is_null(self) -> bool:
-        """Whether nothing between delimiters is null in columns that are not text."""
+        """Whether an empty value is null in columns that are not text."""
         return self.null_values is None or self.empty_text
 
     @classmethod
     def of(cls, table: str, options: Mapping[str, Any], suffix: str) -> CsvOptions:
-        """Options from a table's configuration. Raises ConfigError naming the key, the value and what is allowed."""
+        """Parse the options of a table's configuration. Raises ConfigError.
+
+        Args:
+            table: name of the table, for messages.
+            options: the options.
+            suffix: suffix of the file, which decides on the default delimiter.
+        """
         for key in ("header", "escape_unquoted", "skip_initial_space", "skip_blank_lines", "empty_text"):
             if not isinstance(options.get(key), bool | None):
                 raise ConfigError(f"table {table!r}: options.{key} = {options[key]!r}: true or false")

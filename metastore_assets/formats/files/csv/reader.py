@@ -1,4 +1,4 @@
-"""CSV files: types inferred from every value of a file, and a file's rows in those types."""
+"""The reader of CSV files: inference of types from every value, and rows in the decided types."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ _BLANK_ROWS = 1 << 16
 
 @dataclass(frozen=True)
 class CsvReader:
-    """Reads CSV files that are written in one way."""
+    """Reads CSV files with the same options."""
 
     options: CsvOptions
     declared: tuple[tuple[str, pa.DataType], ...] = ()
-    """Types by column that the configuration says, whatever the values are."""
+    """Types by column that the configuration declares."""
 
     def summarize(self, open_stream: OpenStream) -> CsvSummary:
-        """Read a whole file in blocks of text and find what types its values fit. ArrowInvalid for a broken row."""
+        """Read a file completely, and return the types that its values fit. Raises ArrowInvalid for a malformed row."""
         header = self.options.header
         columns: tuple[Column, ...] = ()
         first: tuple[Block, pa.RecordBatch] | None = None
@@ -60,7 +60,7 @@ class CsvReader:
                 if header is False:
                     check_blanks_before(block, batch.num_columns, self.options)
                 _check_delimiter(batch, self.options)
-                # What may be a header waits until it is known how the other rows are.
+                # A row that may be a header is decided on after the other rows are read.
                 start = 0 if header is False else 1
                 columns = tuple(map(Column, _names(batch, self.options)))
                 check_distinct([column.name for column in columns])
@@ -69,7 +69,7 @@ class CsvReader:
                 for column, texts in zip(columns, batch.columns, strict=True)
             )
             rows += batch.num_rows
-            backslashes = block.backslashes.and_of(backslashes) if block.backslashes else backslashes
+            backslashes = block.backslashes.merge(backslashes) if block.backslashes else backslashes
         if first is None:
             return CsvSummary(0, ())
         block, batch = first
@@ -96,32 +96,32 @@ class CsvReader:
 
     @staticmethod
     def encode(summary: CsvSummary) -> bytes:
-        """A summary as bytes."""
+        """Serialize a summary."""
         return encode_summary(summary)
 
     @staticmethod
     def decode(data: bytes) -> CsvSummary:
-        """What `encode` made. Raises ValueError, LookupError or TypeError for anything else."""
+        """Parse a serialized summary. Raises ValueError, LookupError or TypeError for invalid bytes."""
         return decode_summary(data)
 
     @staticmethod
     def without_values(summary: CsvSummary, is_hidden: Callable[[str], bool]) -> CsvSummary:
-        """Return a summary without any value of the hidden columns."""
+        """Return a summary without values of hidden columns."""
         return summary.without_values(is_hidden)
 
     @staticmethod
     def plan(
         table: str, files: Sequence[tuple[str, CsvReader, CsvSummary]]
     ) -> tuple[list[PlannedFile], list[pa.Field], list[TypeReason]]:
-        """How to read each (path, reader, summary), and the columns of all, in the order in which they first occur.
+        """Decide how each file is read; see `TextReader.plan`. Columns are in the order of first occurrence.
 
-        A column has the type that is declared, else one that fits every value; one without any value has the null
-        type. Raises TableFormatError when it is not certain which files have a header, or what backslashes mean.
+        A column has its declared type, else one that fits every value; a column without values has the null type.
+        Raises TableFormatError when it is ambiguous which files have a header, or what backslashes mean.
         """
         _check_backslashes(table, files)
-        given = [reader.options.header for _, reader, _ in files]
-        found = headers_of(table, [(path, summary.has_header, summary.first_row) for path, _, summary in files])
-        headers = [one if one is not None else other for one, other in zip(given, found, strict=True)]
+        configured = [reader.options.header for _, reader, _ in files]
+        detected = headers_of(table, [(path, summary.has_header, summary.first_row) for path, _, summary in files])
+        headers = [one if one is not None else other for one, other in zip(configured, detected, strict=True)]
         types: dict[str, Types] = {}
         reasons: dict[tuple[str, pa.DataType], TypeReason] = {}
         planned = []
@@ -132,11 +132,11 @@ class CsvReader:
                 reader, summary = _plan_blank_lines(table, path, reader, summary.blank_lines, names, any(headers))
             for column in summary.columns:
                 types[column.name] = types.get(column.name, column.types) & column.types
-                for gone in column.ruled_out:
-                    value = "a value" if gone.text is None else f"{gone.text!r:.100}"
-                    reason = TypeReason(column.name, gone.type, f"{value} in {path}, line {gone.line}")
-                    reasons.setdefault((column.name, gone.type), reason)
-            # A file without any row has no header either.
+                for mismatch in column.ruled_out:
+                    value = "a value" if mismatch.text is None else f"{mismatch.text!r:.100}"
+                    reason = TypeReason(column.name, mismatch.type, f"{value} in {path}, line {mismatch.line}")
+                    reasons.setdefault((column.name, mismatch.type), reason)
+            # A file without rows has no header.
             planned.append(
                 PlannedFile(summary.row_count, replace(reader, options=replace(reader.options, header=bool(header))))
             )
@@ -147,7 +147,7 @@ class CsvReader:
     def batches(
         self, open_stream: OpenStream, types: Mapping[str, pa.DataType]
     ) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
-        """The rows of a file, with those types by column name, block by block."""
+        """Return the schema and the rows of a file. `types` are the types of columns by name."""
         blocks = text_batches(open_stream, self.options, _BLOCK)
         first = next(blocks, None)
         if first is None:
@@ -179,7 +179,7 @@ class CsvReader:
     def _typed_batch(
         self, columns: Sequence[pa.StringArray], block: Block, first: int, names: Sequence[str], schema: pa.Schema
     ) -> pa.RecordBatch:
-        """The columns of the block's rows from `first` on, in the types of the schema."""
+        """Return the block's rows from `first` on in the types of the schema."""
         texts = {name: values(column, self.options) for name, column in zip(names, columns, strict=True)}
         parsed = [_parsed(texts[field.name], field, block, first, self.options) for field in schema]
         return pa.RecordBatch.from_arrays(parsed, schema=schema)
@@ -193,9 +193,9 @@ def _plan_blank_lines(
     columns: Set[str],
     has_headers: bool,
 ) -> tuple[CsvReader, CsvSummary]:
-    """How to read a file of nothing but blank lines, in a table whose other files have these columns.
+    """Decide how a file of blank lines is read, in a table whose other files have these columns.
 
-    The lines are nulls where the table has one column and no headers. Raises TableFormatError where they may be.
+    The lines are nulls if the table has one column and no headers. Raises TableFormatError if that is ambiguous.
     """
     names = columns or set(reader.options.columns or ["f0"])
     if has_headers or len(names) > 1 or reader.options.skip_blank_lines:
@@ -207,7 +207,7 @@ def _plan_blank_lines(
 
 
 def _parsed(texts: pa.StringArray, field: pa.Field, block: Block, first: int, options: CsvOptions) -> pa.Array:
-    """Values of the block's rows from `first` on. Raises ArrowInvalid, naming the line and the value, for a misfit."""
+    """Parse values of the block's rows from `first` on. Raises ArrowInvalid with the line of the first mismatch."""
     if pa.types.is_null(field.type):
         return pa.nulls(len(texts))
     if options.empty_is_null and not pa.types.is_string(field.type):
@@ -215,9 +215,9 @@ def _parsed(texts: pa.StringArray, field: pa.Field, block: Block, first: int, op
     try:
         return parse(texts, field.type)
     except pa.ArrowInvalid:
-        place = first_mismatch(texts, lambda part: _is_parsed(part, field.type))
+        index = first_mismatch(texts, lambda part: _is_parsed(part, field.type))
         raise pa.ArrowInvalid(
-            f"line {block.line_of(first + place)}: {texts[place].as_py()!r:.100} in the column {field.name!r} is no "
+            f"line {block.line_of(first + index)}: {texts[index].as_py()!r:.100} in the column {field.name!r} is no "
             f"{field.type}; set schema.{field.name} to another type, such as string"
         ) from None
 
@@ -231,7 +231,7 @@ def _is_parsed(texts: pa.StringArray, type_: pa.DataType) -> bool:
 
 
 def _names(batch: pa.RecordBatch, options: CsvOptions) -> list[str]:
-    """What the columns are called, by the first rows of a file."""
+    """Return the names of the columns: those of the options, of the header, or `f0`, `f1`, …."""
     if options.columns is None:
         return _cells(batch) if options.header else batch.schema.names
     if len(options.columns) != batch.num_columns:
@@ -242,18 +242,18 @@ def _names(batch: pa.RecordBatch, options: CsvOptions) -> list[str]:
 
 
 def _cells(batch: pa.RecordBatch) -> list[str]:
-    """The texts of the first row."""
+    """Return the texts of the first row."""
     return [column[0].as_py() or "" for column in batch.columns]
 
 
 def _check_backslashes(table: str, files: Sequence[tuple[str, CsvReader, CsvSummary]]) -> None:
-    """Raise TableFormatError where backslashes may be escapes, in all files there are."""
-    told = [(path, summary.backslashes) for path, _, summary in files if summary.backslashes]
+    """Raise TableFormatError when the backslashes of all files together may be escapes."""
+    with_backslashes = [(path, summary.backslashes) for path, _, summary in files if summary.backslashes]
     together: Backslashes | None = None
-    for _, one in told:
-        together = one.and_of(together)
-    if together is not None and together.are_doubtful:
-        path, first = told[0]
+    for _, one in with_backslashes:
+        together = one.merge(together)
+    if together is not None and together.are_ambiguous:
+        path, first = with_backslashes[0]
         raise TableFormatError(
             f"{table}: {path}, line {first.line}: all backslashes may be escapes; set options.escape to '\\' if a pair "
             "of them stands for one, as Spark writes it in quotes, or to '' if they stand for themselves"
@@ -261,7 +261,7 @@ def _check_backslashes(table: str, files: Sequence[tuple[str, CsvReader, CsvSumm
 
 
 def _check_delimiter(batch: pa.RecordBatch, options: CsvOptions) -> None:
-    """Raise ArrowInvalid for a file of one column that seems to be several with another delimiter between them."""
+    """Raise ArrowInvalid for a file of one column in which every row has another delimiter equally often."""
     if options.has_delimiter or batch.num_columns > 1:
         return
     texts = batch.column(0)

@@ -1,4 +1,4 @@
-"""What all values of a CSV file have in common, found block by block; as JSON, to be kept, and back."""
+"""Summaries of CSV files: the types that all values fit, collected by block, and their serialization as JSON."""
 
 from __future__ import annotations
 
@@ -26,32 +26,32 @@ Types = frozenset[pa.DataType]
 
 @dataclass(frozen=True)
 class Column:
-    """What the values of a column in a file have in common."""
+    """The summary of a column in one file."""
 
     name: str
     types: Types = ALL
-    """That all its values fit; all of them when it has none."""
+    """The types that all values fit; all types without values."""
     ruled_out: tuple[RuledOut, ...] = ()
-    """Why not the others."""
+    """Why the column is not of the other types."""
 
     def with_values(self, texts: pa.StringArray, block: Block, first: int, options: CsvOptions) -> Column:
-        """The column with more values, which are those of the block's rows from `first` on."""
+        """Return the summary with more values: those of the block's rows from `first` on."""
         texts = values(texts, options)
-        found = misfits(texts, self.types, empty_fits=options.empty_is_null)
-        types = self.types - found.keys()
+        mismatches = misfits(texts, self.types, empty_fits=options.empty_is_null)
+        types = self.types - mismatches.keys()
         if texts.null_count < len(texts):
             types -= {pa.null()}
         if types == self.types:
             return self
-        gone = [
-            RuledOut(type_, texts[found[type_]].as_py()[:SHOWN], block.line_of(first + found[type_]))
+        mismatch = [
+            RuledOut(type_, texts[mismatches[type_]].as_py()[:SHOWN], block.line_of(first + mismatches[type_]))
             for type_ in CANDIDATES
-            if type_ in found
+            if type_ in mismatches
         ]
-        return replace(self, types=types, ruled_out=(*self.ruled_out, *gone))
+        return replace(self, types=types, ruled_out=(*self.ruled_out, *mismatch))
 
     def with_blank_lines(self, count: int, options: CsvOptions) -> Column:
-        """The column with the values of so many blank lines at the beginning of the file."""
+        """Return the summary with the values of `count` blank lines at the beginning of the file."""
         if not count:
             return self
         one = np.zeros(1, np.int64)
@@ -59,27 +59,27 @@ class Column:
         return self.with_values(blank_texts(1, options), block, 0, options)
 
     def without_values(self) -> Column:
-        """Return the column without the values that ruled types out: their lines are enough to find them."""
-        return replace(self, ruled_out=tuple(replace(gone, text=None) for gone in self.ruled_out))
+        """Return the summary without the values that ruled types out. Their line numbers remain."""
+        return replace(self, ruled_out=tuple(replace(mismatch, text=None) for mismatch in self.ruled_out))
 
 
 @dataclass(frozen=True)
 class CsvSummary:
-    """What all rows of a file have in common."""
+    """The summary of a CSV file."""
 
     row_count: int
     columns: tuple[Column, ...]
     """In file order."""
     first_row: FirstRow | None = None
-    """Where the options do not say whether it is a header: then it counts as values above."""
+    """The first row, if the options do not say whether it is a header. `columns` then include it as values."""
     has_header: bool | None = None
-    """Whether the first row is a header; None when the file does not tell."""
+    """Whether the first row is a header; None when that is ambiguous."""
     headed: tuple[Column, ...] = ()
-    """The columns for the case that it is one."""
+    """The columns if the first row is a header."""
     backslashes: Backslashes | None = None
-    """What they may mean where no option says it."""
+    """What backslashes may mean, if no option says it."""
     blank_lines: int = 0
-    """Rows of blank lines before the first row, in case it is no header; in a file of blank lines only, all of them."""
+    """Blank lines before the first row that are rows if it is no header; in a file of blank lines, all of them."""
 
     def without_values(self, is_hidden: Callable[[str], bool]) -> CsvSummary:
         """Return the summary without values of hidden columns, given by name; itself if it has none.
@@ -89,10 +89,10 @@ class CsvSummary:
         named = self.headed or self.columns
         hidden = [is_hidden(one.name) or is_hidden(two.name) for one, two in zip(self.columns, named, strict=True)]
         columns, headed = (
-            tuple(column.without_values() if hide else column for column, hide in zip(own, hidden, strict=False))
-            for own in (self.columns, self.headed)
+            tuple(column.without_values() if hide else column for column, hide in zip(part, hidden, strict=False))
+            for part in (self.columns, self.headed)
         )
-        # A first row that is not the header is a row of values, and decides nothing any more.
+        # A first row that is no header has values.
         is_row = any(hidden) and self.has_header is False and self.first_row is not None
         if not is_row and columns == self.columns and headed == self.headed:
             return self
@@ -101,16 +101,16 @@ class CsvSummary:
         return replace(self, columns=columns, headed=headed)
 
     def resolved(self, has_header: bool | None) -> CsvSummary:
-        """The summary of the same file when that is known."""
+        """Return the summary after it was decided whether the file has a header."""
         if self.first_row is None or not has_header:
             return self
         return CsvSummary(self.row_count - 1 - self.blank_lines, self.headed)
 
 
 def encode_summary(summary: CsvSummary) -> bytes:
-    """As `decode_summary` understands it."""
+    """Serialize a summary."""
     first = summary.first_row
-    # The columns under their headers differ from those without in few names and types, but are seldom there.
+    # Columns with and without a header differ little, but both are rarely present.
     fields = {
         "rows": summary.row_count,
         "columns": [_column(column) for column in summary.columns],
@@ -128,7 +128,7 @@ def encode_summary(summary: CsvSummary) -> bytes:
 
 
 def decode_summary(data: bytes) -> CsvSummary:
-    """What `encode_summary` made. Raises ValueError, LookupError or TypeError for anything else."""
+    """Parse a serialized summary. Raises ValueError, LookupError or TypeError for invalid bytes."""
     fields = json.loads(data)
     first = fields["first"]
     return CsvSummary(
@@ -143,20 +143,20 @@ def decode_summary(data: bytes) -> CsvSummary:
 
 
 def _column(column: Column) -> list[Any]:
-    # One value tells of many types that they are none of it.
-    told = groupby(column.ruled_out, lambda gone: (gone.text, gone.line))
-    ruled_out = [[_types(gone.type for gone in some), *value] for value, some in told]
+    # One value rules out many types.
+    groups = groupby(column.ruled_out, lambda mismatch: (mismatch.text, mismatch.line))
+    ruled_out = [[_types(mismatch.type for mismatch in some), *value] for value, some in groups]
     return [column.name, _types(column.types), *ruled_out]
 
 
 def _restored(column: list[Any]) -> Column:
     name, types, *ruled_out = column
-    gone = [RuledOut(type_, text, line) for bits, text, line in ruled_out for type_ in _ordered(bits)]
-    return Column(name, _types_of(types), tuple(gone))
+    mismatch = [RuledOut(type_, text, line) for bits, text, line in ruled_out for type_ in _ordered(bits)]
+    return Column(name, _types_of(types), tuple(mismatch))
 
 
 def _types(types: Iterable[pa.DataType]) -> int:
-    """A set of candidates as the bits of a number."""
+    """Return a set of candidates as the bits of a number."""
     return sum(1 << _NUMBERS[type_] for type_ in types)
 
 

@@ -1,4 +1,4 @@
-"""The rows of CSV files as texts: what stands between delimiters, unquoted."""
+"""The rows of CSV files as columns of unquoted texts."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from metastore_assets.storage.corrupt_input import InvalidContentError
 from metastore_assets.storage.limits import FIELDS
 
 _ROW = re.compile(r"Row #(\d+): ")
-"""Where Arrow's messages tell the row, counted from 1, blank lines not."""
+"""The row number in Arrow's messages, from 1, without blank lines."""
 OTHER_DELIMITERS = {";": ";", "\t": r"\t", "|": "|"}
-"""What separates values in files that are no CSV by the letter, and how the configuration spells it."""
+"""Other common delimiters, and their texts in the configuration."""
 _HINT_BYTES = 1 << 16
 _HINT_LINES = 100
 BLANK_LINE = (
@@ -33,11 +33,18 @@ _BOTH_ENDINGS = frozenset(b"\r\n")
 def text_batches(
     open_stream: OpenStream, options: CsvOptions, size: int
 ) -> Iterator[tuple[Block, pa.RecordBatch | None]]:
-    """All rows of a file, its header included, as columns of text without names, in blocks of about `size` bytes.
+    """Yield all rows of a file, with its header, as columns of text without names.
 
-    Null is only what has nothing between its delimiters, not even quotes, where no `null_values` are given. Blank
-    lines before the first row are in none of the batches. A file of blank lines is one block without a batch; a file
-    without lines has no block. Raises ArrowInvalid, naming the line.
+    Without `null_values`, null is an empty value without quotes. Blank lines before the first row are in no batch. A
+    file of blank lines is one block without a batch; an empty file has no block.
+
+    Args:
+        open_stream: opens the file.
+        options: how the file is written.
+        size: size of a block, about, in bytes.
+
+    Raises:
+        ArrowInvalid: a row is malformed; the message has its line.
     """
     names: list[str] = []
     endings: frozenset[int] = frozenset()
@@ -67,18 +74,18 @@ def text_batches(
 
 
 def blank_lines_are_rows(columns: int, options: CsvOptions) -> bool:
-    """Whether a blank line is a row, whose one value is null."""
+    """Return whether blank lines are rows with one null."""
     return columns == 1 and options.skip_blank_lines is False
 
 
 def blank_texts(count: int, options: CsvOptions) -> pa.StringArray:
-    """The texts of so many blank lines that are rows, as Arrow parses them."""
+    """Return the texts of `count` blank lines that are rows, as Arrow parses them."""
     is_null = options.null_values is None and not options.empty_text
     return pa.nulls(count, pa.string()) if is_null else pa.array([""], pa.string()).take(pa.repeat(0, count))
 
 
 def values(texts: pa.StringArray, options: CsvOptions) -> pa.StringArray:
-    """The texts of a column, null where `null_values` says so."""
+    """Return the texts of a column, with nulls for `null_values`."""
     if not options.null_values:
         return texts
     is_null = pc.is_in(texts, value_set=pa.array(options.null_values, pa.string()))
@@ -91,7 +98,7 @@ def _parsed(block: Block, names: list[str], options: CsvOptions, has_blank_rows:
     try:
         table = pacsv.read_csv(
             pa.BufferReader(block.data),
-            # One thread: then errors tell the row.
+            # With one thread, errors have the row number.
             read_options=pacsv.ReadOptions(
                 use_threads=False,
                 block_size=len(block.data) + 1,
@@ -118,12 +125,12 @@ def _parsed(block: Block, names: list[str], options: CsvOptions, has_blank_rows:
 
 
 def _delimiter_hint(block: Block, options: CsvOptions) -> str:
-    """Return which other delimiter every one of the first lines has as often, for an error; else nothing."""
+    """Return a hint at another delimiter that the first lines all have equally often; empty without one."""
     if options.has_delimiter:
         return ""
     head = block.data[:_HINT_BYTES]
-    whole = head[: max(head.rfind(b"\n"), head.rfind(b"\r")) + 1]
-    lines = [line for line in re.split(rb"[\r\n]+", whole)[:_HINT_LINES] if line]
+    complete = head[: max(head.rfind(b"\n"), head.rfind(b"\r")) + 1]
+    lines = [line for line in re.split(rb"[\r\n]+", complete)[:_HINT_LINES] if line]
     for delimiter, spelled in OTHER_DELIMITERS.items():
         counts = {line.count(delimiter.encode()) for line in lines}
         if delimiter != options.delimiter and len(counts) == 1 and counts != {0}:
@@ -132,7 +139,7 @@ def _delimiter_hint(block: Block, options: CsvOptions) -> str:
 
 
 def _check_width(block: Block, options: CsvOptions) -> None:
-    """Raise ArrowInvalid when the first row has too many columns, which it may seem to have for a long value."""
+    """Raise ArrowInvalid when the first row has too many columns. Delimiters in quotes do not count."""
     quote = re.escape(options.quote.encode()) if options.quote else b""
     data = re.sub(quote + b"[^" + quote + b"]*" + quote, b"", block.data) if quote else block.data
     columns = re.split(b"[\r\n]", data, maxsplit=1)[0].count(options.delimiter.encode()) + 1
@@ -141,13 +148,13 @@ def _check_width(block: Block, options: CsvOptions) -> None:
 
 
 def check_blanks_before(block: Block, columns: int, options: CsvOptions) -> None:
-    """Raise ArrowInvalid for blank lines before the first row, which is no header, that may be rows."""
+    """Raise ArrowInvalid for blank lines before a first row without a header, if they may be rows."""
     if columns == 1 and block.blanks_before and options.skip_blank_lines is None:
         raise InvalidContentError(BLANK_LINE.format(line=1))
 
 
 def _check_lines(block: Block, endings: frozenset[int], columns: int, options: CsvOptions) -> None:
-    """Raise ArrowInvalid for a file whose lines may be another number of rows."""
+    """Raise ArrowInvalid when it is ambiguous which lines are rows."""
     if columns == 1 and block.blank is not None and options.skip_blank_lines is None:
         raise InvalidContentError(BLANK_LINE.format(line=block.blank))
     if endings == _BOTH_ENDINGS:
@@ -158,13 +165,13 @@ def _check_lines(block: Block, endings: frozenset[int], columns: int, options: C
 
 
 def _located(error: pa.ArrowInvalid, block: Block) -> InvalidContentError:
-    """The error with the line in the file instead of the number of the row."""
+    """Return the error with the line number in the file instead of the row number."""
     message = str(error)
     hint = "; set options.encoding" if "UTF8" in message else ""
     row = _ROW.search(message)
     if row is None:
         return InvalidContentError(message + hint, "it cannot be parsed" + hint)
     line, text = f"line {block.line_of(int(row[1]) - 1)}", message[row.end() :]
-    # What is behind the numbers is the row.
+    # After the numbers, the message quotes the row.
     numbers = _WRONG_WIDTH.match(text)
     return InvalidContentError(f"{line}: {text}{hint}", f"{line}: {numbers[0]}" if numbers else line)

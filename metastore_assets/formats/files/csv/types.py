@@ -1,4 +1,4 @@
-"""Types of CSV columns: those that every value of a column fits."""
+"""Inference of the types of CSV columns: the types that every value of a column fits."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ CANDIDATES: tuple[pa.DataType, ...] = (
 
 ALL = frozenset(CANDIDATES)
 _EMPTY_TEXTS = ALL - {pa.null()}
-"""What a column of nothing but empty texts fits: they are null in every column but text."""
+"""The types that a column of empty texts fits: they are null in every column except text."""
 _DAY = "[0-9]{4}-[0-9]{2}-[0-9]{2}"
 _LIKE = {
     type_: re.compile(pattern + r"\Z")
@@ -48,14 +48,14 @@ _LIKE = {
     }.items()
     for type_ in types
 }
-"""What every value of a type looks like, and some others."""
+"""Patterns that every value of a type matches. Other texts may match too."""
 _SOME = 1024
 _FEW = 4
-"""So few values are compared in Python: a file may have 100,000 columns, and asking Arrow takes 10 µs each time."""
+"""So few values are compared in Python: a file may have 100,000 columns, and a call of Arrow takes 10 µs."""
 _SHORT_INTEGER = re.compile(r"-?[1-9][0-9]{0,14}|0")
 _INTEGERS = frozenset([pa.int64(), pa.float64(), pa.string()])
 SHOWN = 100
-"""Characters of a value that messages show."""
+"""Characters of a value in messages."""
 _LEADING_ZERO = r"^[ \t]*[+-]?0[0-9]"
 _LONG_INTEGER = r"^[ \t]*[+-]?[0-9]{16,}[ \t]*$"
 _EXACT = 2**53
@@ -63,23 +63,26 @@ _EXACT = 2**53
 
 @dataclass(frozen=True)
 class RuledOut:
-    """The first value of a file that is why a column is not of a type."""
+    """The first value of a file that does not fit a type."""
 
     type: pa.DataType
     text: str | None
-    """As much of it as is shown; None where the column's values are hidden."""
+    """Its beginning, for messages; None when the column's values are hidden."""
     line: int
 
 
 def fitting(texts: pa.StringArray, candidates: frozenset[pa.DataType]) -> frozenset[pa.DataType]:
-    """Those of the candidates that every text fits. Nulls fit all; so do empty texts, but no null type."""
+    """Return the candidates that every text fits. Nulls fit all types; empty texts fit all except the null type."""
     return candidates - misfits(texts, candidates).keys() - ({pa.null()} if len(texts) > texts.null_count else set())
 
 
 def misfits(
     texts: pa.StringArray, candidates: frozenset[pa.DataType], *, empty_fits: bool = True
 ) -> dict[pa.DataType, int]:
-    """Candidates, but the null type, that not every text fits, and the place of the first that does not."""
+    """Return the candidates that some text does not fit, with the index of the first such text.
+
+    The null type is never among them. With `empty_fits`, empty texts fit every type.
+    """
     if len(texts) <= _FEW:
         found = _misfits_of_integers(texts, candidates)
         if found is not None:
@@ -88,7 +91,7 @@ def misfits(
     values = texts.filter(is_value)
     if not len(values):
         return {}
-    # What Arrow has to be asked is asked of some values first: it takes long to say of many that they do not fit.
+    # Some values are parsed first, because Arrow is slow to refuse many values.
     first = values[0].as_py().strip(BLANKS)
     found = {}
     for type_ in candidates - {pa.null()}:
@@ -103,7 +106,7 @@ def misfits(
 
 
 def _misfits_of_integers(texts: pa.StringArray, candidates: frozenset[pa.DataType]) -> dict[pa.DataType, int] | None:
-    """What `misfits` returns of short integers without blanks or leading zeros; None of other texts."""
+    """Return `misfits` of short integers without blanks and leading zeros; None for other texts."""
     values = texts.to_pylist()
     if not values or not all(value and _SHORT_INTEGER.fullmatch(value) for value in values):
         return None
@@ -115,17 +118,17 @@ def _misfits_of_integers(texts: pa.StringArray, candidates: frozenset[pa.DataTyp
 
 
 def preferred(candidates: frozenset[pa.DataType]) -> pa.DataType:
-    """The type of a column that these fit: null when nothing is known because it has no value."""
+    """Return the preferred one of the types that a column fits; null for a column without values."""
     if candidates == _EMPTY_TEXTS:
         return pa.string()
     return next(type_ for type_ in CANDIDATES if type_ in candidates)
 
 
 def _fits(values: pa.StringArray, type_: pa.DataType) -> bool:
-    """Whether a column of these values may be of the type: they can be read so, and nothing of them would be lost."""
+    """Return whether all values can be parsed as the type without loss."""
     if pa.types.is_string(type_) or not len(values):
         return True
-    # Postcodes and the like: 01234 is another one than 1234.
+    # Leading zeros matter in postcodes: 01234 is not 1234.
     is_number = pa.types.is_integer(type_) or pa.types.is_floating(type_)
     if is_number and _any(matches(values, _LEADING_ZERO)):
         return False
@@ -134,7 +137,7 @@ def _fits(values: pa.StringArray, type_: pa.DataType) -> bool:
     except pa.ArrowInvalid:
         return False
     if pa.types.is_floating(type_):
-        # Integers and fractions in one column: no two different integers may become equal.
+        # In a column of integers and fractions, two different integers must not become equal.
         large = parsed.filter(matches(values, _LONG_INTEGER))
         return not _any(pc.greater(pc.abs(large), float(_EXACT)))
     return True

@@ -1,4 +1,4 @@
-"""JSON values as they are written, for columns whose types are declared: 1.50 is a decimal of two digits, or a text."""
+"""JSON values as they are written, for columns of declared types: 1.50 has two decimal digits."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _INTEGER = re.compile(r"-?[0-9]+")
 
 
 class Literal(str):
-    """A number as it is written."""
+    """The text of a number in JSON."""
 
     __slots__ = ()
 
 
 def distinct_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object. Raises ValueError when it has a key twice: which of the values is meant nobody can tell."""
+    """Return an object. Raises ValueError when it has a key twice, which is ambiguous."""
     result = dict(pairs)
     if len(result) < len(pairs):
         raise ValueError("an object has a key twice")
@@ -32,7 +32,7 @@ def distinct_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def finite(text: str) -> float:
-    """A number with a fraction or an exponent. Raises ValueError when it is beyond all floats."""
+    """Parse a number with a fraction or an exponent. Raises ValueError when it is beyond all floats."""
     value = float(text)
     if math.isinf(value):
         raise ValueError(f"the number {text} is beyond all floats")
@@ -43,15 +43,18 @@ DECODER = json.JSONDecoder(object_pairs_hook=distinct_keys, parse_float=finite)
 LITERAL_DECODER = json.JSONDecoder(
     object_pairs_hook=distinct_keys, parse_float=Literal, parse_int=Literal, parse_constant=Literal
 )
-"""Leaves numbers as Literals."""
+"""Decodes numbers as Literals."""
 _PARSING = FieldMatcher(convert=cast_losslessly)
-"""Makes values of the texts that `as_written` leaves."""
+"""Casts the texts of `as_written` to values."""
 
 
 def as_written(value: Any, path: str, declared: Set[str]) -> Any:
-    """A value decoded with literals: as text below the declared paths, elsewhere as it would be without literals.
+    """Return a decoded value with texts at declared paths, and numbers instead of literals elsewhere.
 
-    Objects and arrays as text have no blanks between their parts.
+    Args:
+        value: a value that `LITERAL_DECODER` decoded.
+        path: its dotted path.
+        declared: paths with declared types. Objects and arrays there become JSON without blanks.
     """
     if path in declared:
         return value if value is None or type(value) is str else _text(value)
@@ -65,7 +68,7 @@ def as_written(value: Any, path: str, declared: Set[str]) -> Any:
 
 
 def text_types(type_: pa.DataType, path: str, declared: Set[str]) -> pa.DataType:
-    """The type in which declared places are text."""
+    """Return a type with text at declared paths."""
     if path in declared:
         return pa.string()
     if pa.types.is_struct(type_):
@@ -81,20 +84,26 @@ def text_types(type_: pa.DataType, path: str, declared: Set[str]) -> pa.DataType
 
 
 def typed(array: pa.StructArray, wanted: pa.StructType, lines: Sequence[int]) -> pa.StructArray:
-    """Rows with texts in declared places as rows of the declared types; `lines` are theirs in the file.
+    """Cast rows with texts at declared paths to the declared types.
 
-    Raises ArrowInvalid, naming the line, for a text that is no value of its type.
+    Args:
+        array: the rows.
+        wanted: the declared types.
+        lines: line number of each row, for messages.
+
+    Raises:
+        ArrowInvalid: a text is no value of its type.
     """
     if array.type == wanted:
         return array
     try:
         return cast_to_schema(array, wanted, _PARSING)
     except pa.ArrowInvalid:
-        place = first_mismatch(array, lambda part: _are_typed(part, wanted))
+        index = first_mismatch(array, lambda part: _are_typed(part, wanted))
     try:
-        return cast_to_schema(array.slice(place, 1), wanted, _PARSING)
+        return cast_to_schema(array.slice(index, 1), wanted, _PARSING)
     except pa.ArrowInvalid as error:
-        raise pa.ArrowInvalid(f"line {lines[place]}: {error}") from None
+        raise pa.ArrowInvalid(f"line {lines[index]}: {error}") from None
 
 
 def _are_typed(array: pa.StructArray, wanted: pa.StructType) -> bool:

@@ -1,4 +1,4 @@
-"""JSON lines: one object per line, types inferred from every value of a file, and a file's rows in those types."""
+"""The reader of JSON lines: inference of types from every value, and rows in the decided types."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _ENCODING = "JSON lines are read in UTF-8"
 _BLANKS = b" \t\r"
 _LINE = re.compile(rb"[^ \t\r\n][^\n]*\n?")
 _HALF = r"\ud"
-"""How half of a character beyond the first 65,536 begins where it is written in ASCII."""
+"""The beginning of an escaped surrogate, of which two are one character."""
 
 
 @dataclass(frozen=True)
@@ -37,10 +37,10 @@ class JsonReader:
     """Reads JSON lines in UTF-8."""
 
     declared: tuple[tuple[str, pa.DataType], ...] = ()
-    """Types by dotted path that the configuration says, whatever the values are."""
+    """Types by dotted path that the configuration declares."""
 
     def summarize(self, open_stream: OpenStream) -> JsonSummary:
-        """Parse a whole file and find the types of its values. Raises ArrowInvalid, naming the line."""
+        """Read a file completely, and return the types of its values. Raises ArrowInvalid with the line."""
         shape = Shape()
         rows = 0
         for number, _, row in self._rows(open_stream):
@@ -50,41 +50,38 @@ class JsonReader:
 
     @staticmethod
     def encode(summary: JsonSummary) -> bytes:
-        """A summary as bytes."""
+        """Serialize a summary."""
         return encode_summary(summary)
 
     @staticmethod
     def decode(data: bytes) -> JsonSummary:
-        """What `encode` made. Raises ValueError, LookupError or TypeError for anything else."""
+        """Parse a serialized summary. Raises ValueError, LookupError or TypeError for invalid bytes."""
         return decode_summary(data)
 
     @staticmethod
     def without_values(summary: JsonSummary, is_hidden: Callable[[str], bool]) -> JsonSummary:
-        """Return the summary, which holds no values of any column, only places."""
+        """Return the summary, which has line numbers and no values."""
         return summary
 
     @staticmethod
     def plan(
         table: str, files: Sequence[tuple[str, JsonReader, JsonSummary]]
     ) -> tuple[list[PlannedFile], list[pa.Field], list[TypeReason]]:
-        """The rows of each file, and the columns of all, in the order in which they first occur.
-
-        Raises TableFormatError, naming both places, for two values that no type holds.
-        """
-        whole = Shape()
+        """Decide how each file is read; see `TextReader.plan`. Columns are in the order of first occurrence."""
+        merged = Shape()
         for path, _, summary in files:
-            merge(whole, summary.shape, path)
+            merge(merged, summary.shape, path)
         declared = dict(files[0][1].declared) if files else {}
-        fields = [pa.field(name, arrow_type(table, name, child, declared)) for name, child in whole.fields.items()]
+        fields = [pa.field(name, arrow_type(table, name, child, declared)) for name, child in merged.fields.items()]
         if not fields and any(summary.row_count for _, _, summary in files):
             raise TableFormatError(f"{table}: none of the objects in its files has a key")
-        reasons = [reason for name, child in whole.fields.items() for reason in type_reasons(name, child)]
+        reasons = [reason for name, child in merged.fields.items() for reason in type_reasons(name, child)]
         return [PlannedFile(summary.row_count, reader) for _, reader, summary in files], fields, reasons
 
     def batches(
         self, open_stream: OpenStream, types: Mapping[str, pa.DataType]
     ) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
-        """The rows of a file, with those types by column name; a key that a row lacks is null."""
+        """Return the schema and the rows of a file. A key that a row lacks is null."""
         schema = pa.schema(list(types.items()))
         return schema, self._batches(open_stream, schema)
 
@@ -130,9 +127,9 @@ def _array(rows: list[dict[str, Any]], type_: pa.StructType) -> pa.StructArray:
 
 
 def _preparation(type_: pa.DataType) -> Callable[[Any], Any] | None:
-    """What makes of a parsed value one that Arrow takes for the type; None where it is the value itself.
+    """Return a function that prepares parsed values for Arrow; None when values need no preparation.
 
-    An object without fields is the text `{}`: no file holds a struct without fields.
+    An object without fields becomes the text `{}`, because no file stores structs without fields.
     """
     if pa.types.is_string(type_):
         return lambda value: "{}" if value == {} else value
@@ -153,7 +150,7 @@ def _preparation(type_: pa.DataType) -> Callable[[Any], Any] | None:
 
 
 def _rows(open_stream: OpenStream, decoder: json.JSONDecoder) -> Iterator[tuple[int, int, dict[str, Any]]]:
-    """Line number, length and object of each line that is not blank."""
+    """Yield line number, length and object of each line that is not blank."""
     with open_stream() as stream:
         content = io.BufferedReader(stream, _BUFFER)
         check_text(content.peek(HEAD_BYTES)[:HEAD_BYTES], _ENCODING)
@@ -180,9 +177,9 @@ def _rows(open_stream: OpenStream, decoder: json.JSONDecoder) -> Iterator[tuple[
 
 
 def _lines(content: io.BufferedReader) -> Iterator[tuple[int, bytes]]:
-    """Number and bytes of each line that is not blank, from its first character that is none; cut off if too long.
+    """Yield number and bytes of each line that is not blank, without leading blanks; truncated if too long.
 
-    A small compressed file may hold millions of blank lines, so they are not looked at one by one.
+    A small compressed file may have millions of blank lines, so that they are skipped together.
     """
     number, rest, at_end = 1, b"", False
     while not at_end:

@@ -1,4 +1,4 @@
-"""Types of JSON values: what occurs in each place of many objects, and the Arrow type that holds all of it."""
+"""Shapes of JSON values: the kinds of values at each path of many objects, and the Arrow type for all of them."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from metastore_assets.formats.base import TypeReason
 from metastore_assets.storage.limits import KEYS
 
 _EXACT = 2**53
-"""Integers up to here are floats without loss."""
+"""Floats hold integers up to this one without loss."""
 _NEGATIVE_ENDS = (0, _EXACT, 2**63, 10**38 - 1)
 _POSITIVE_ENDS = (0, _EXACT, 2**63 - 1, 2**64 - 1, 10**38 - 1)
-"""Sizes of integers between which nothing is decided otherwise."""
+"""Magnitudes of integers at which the decision on a type changes."""
 _HINT = "say in the table's `schema` what type the column is to have"
 _KINDS: dict[pa.DataType, tuple[type, ...]] = {
     pa.int64(): (int,),
@@ -24,28 +24,28 @@ _KINDS: dict[pa.DataType, tuple[type, ...]] = {
     pa.bool_(): (bool,),
     pa.string(): (str,),
 }
-"""What values a column of a type may have."""
+"""Kinds of values by the type of a column."""
 _NAMES = {bool: "a boolean", int: "a number", float: "a number", str: "a text", dict: "an object", list: "an array"}
 
 
 @dataclass
 class Shape:
-    """What was seen in one place: kinds of values, the extremes of integers, and what lies below."""
+    """The values at one path: their kinds, the extremes of integers, and the shapes below."""
 
     seen: dict[type, str] = field(default_factory=dict)
-    """By Python type, where it was first seen. Null is never recorded."""
+    """The first location of each Python type. Null is not recorded."""
     least: int = 0
     greatest: int = 0
     beyond: str = ""
-    """Where the first integer beyond 2^53 was seen."""
+    """The location of the first integer beyond 2^53."""
     fields: dict[str, Shape] = field(default_factory=dict)
-    """Of objects, by key, in order of first occurrence."""
+    """Shapes of object values by key, in order of first occurrence."""
     items: Shape | None = None
-    """Of arrays."""
+    """The shape of all items of arrays."""
 
 
 def observe(shape: Shape, value: Any, line: int) -> None:
-    """Add a parsed value to what was seen."""
+    """Add a parsed value to a shape."""
     if value is None:
         return
     kind = type(value)
@@ -73,26 +73,25 @@ def observe(shape: Shape, value: Any, line: int) -> None:
             observe(shape.items, inner, line)
 
 
-def merge(whole: Shape, part: Shape, path: str) -> None:
-    """Add what was seen in a file."""
+def merge(total: Shape, part: Shape, path: str) -> None:
+    """Add the shape of a file to the shape of a table."""
     for kind, place in part.seen.items():
-        whole.seen.setdefault(kind, f"{path}, {place}")
-    if part.beyond and not whole.beyond:
-        whole.beyond = f"{path}, {part.beyond}"
-    whole.least, whole.greatest = min(whole.least, part.least), max(whole.greatest, part.greatest)
+        total.seen.setdefault(kind, f"{path}, {place}")
+    if part.beyond and not total.beyond:
+        total.beyond = f"{path}, {part.beyond}"
+    total.least, total.greatest = min(total.least, part.least), max(total.greatest, part.greatest)
     for name, child in part.fields.items():
-        merge(whole.fields.setdefault(name, Shape()), child, path)
+        merge(total.fields.setdefault(name, Shape()), child, path)
     if part.items is not None:
-        if whole.items is None:
-            whole.items = Shape()
-        merge(whole.items, part.items, path)
+        if total.items is None:
+            total.items = Shape()
+        merge(total.items, part.items, path)
 
 
 def without_extremes(shape: Shape) -> Shape:
-    """Return a shape that says of integers which types hold them, and not which they are.
+    """Return a shape without values of integers, from which the same types follow.
 
-    Least and greatest become those of the narrowest range that a type decision depends on. So nothing that is stored
-    of a file tells a value, and the types are the same.
+    The extremes become the ends of the narrowest range that a decision on a type depends on.
     """
     return replace(
         shape,
@@ -104,14 +103,21 @@ def without_extremes(shape: Shape) -> Shape:
 
 
 def _range_end(size: int, ends: Sequence[int]) -> int:
-    """Return the first end that is no smaller; of a number with more digits the greatest that has as many."""
+    """Return the first end that is not smaller; beyond all ends, the greatest number with as many digits."""
     return next((end for end in ends if size <= end), 10 ** len(str(size)) - 1)
 
 
 def arrow_type(table: str, column: str, shape: Shape, declared: Mapping[str, pa.DataType]) -> pa.DataType:
-    """The type of a place: what is declared of its path, else one that holds all values; null when there are none.
+    """Return the type of a path: the declared one, else one that holds all values; null without values.
 
-    Raises TableFormatError when no type does.
+    Args:
+        table: URI of the table, for messages.
+        column: dotted path.
+        shape: the shape of the path in all files.
+        declared: declared types by path.
+
+    Raises:
+        TableFormatError: no type holds all values.
     """
     if column in declared:
         return declared[column]
@@ -135,7 +141,7 @@ def arrow_type(table: str, column: str, shape: Shape, declared: Mapping[str, pa.
 
 
 def type_reasons(column: str, shape: Shape) -> Iterator[TypeReason]:
-    """The first values because of which a column is not of some types."""
+    """Yield, for each type that the column is not of, the first value that does not fit."""
     for type_, kinds in _KINDS.items():
         other = next((kind for kind in shape.seen if kind not in kinds), None)
         if other is not None:

@@ -1,4 +1,4 @@
-"""What all rows of a file of JSON lines have in common; as JSON, to be kept, and back."""
+"""Summaries of JSON lines files, and their serialization."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ _KINDS: dict[str, type] = {kind.__name__: kind for kind in (bool, int, float, st
 
 @dataclass(frozen=True)
 class JsonSummary:
-    """What all rows of a file have in common."""
+    """The row count and the shape of all rows of a file."""
 
     row_count: int
     shape: Shape
 
 
 def encode_summary(summary: JsonSummary) -> bytes:
-    """As `decode_summary` understands it."""
+    """Serialize a summary."""
     return json.dumps([summary.row_count, _encoded(summary.shape)], separators=(",", ":")).encode()
 
 
 def decode_summary(data: bytes) -> JsonSummary:
-    """What `encode_summary` made. Raises ValueError, LookupError or TypeError for anything else."""
+    """Parse a serialized summary. Raises ValueError, LookupError or TypeError for invalid bytes."""
     rows, shape = json.loads(data)
     return JsonSummary(rows, _decoded(shape))
 
