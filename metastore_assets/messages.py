@@ -61,11 +61,11 @@ def close_names(name: str, names: Sequence[str], otherwise: str) -> str:
 
     if not names:
         return ""
-    by_lower = {known.lower(): known for known in names}
+    by_lower = {valid.lower(): valid for valid in names}
     matches = get_close_matches(name.lower(), by_lower, n=3, cutoff=0.7)
     # `dya` and `day` are not similar enough for difflib; and `city` may mean `address.city`.
-    swapped = [known for known in names if sorted(known.lower()) == sorted(name.lower())]
-    last_parts = [known for known in names if known.rpartition(".")[2].lower() == name.lower()]
+    swapped = [valid for valid in names if sorted(valid.lower()) == sorted(name.lower())]
+    last_parts = [valid for valid in names if valid.rpartition(".")[2].lower() == name.lower()]
     close = list(dict.fromkeys([*(by_lower[match] for match in matches), *swapped, *last_parts]))[:3]
     if close:
         return f"; did you mean {' or '.join(map(repr, close))}?"

@@ -1,4 +1,4 @@
-"""The statistics of anything at once, kept nowhere: what SUMMARIZE is to a database."""
+"""Statistics of a path, a data frame or a query, without a configuration: `SUMMARIZE` for any data."""
 
 from __future__ import annotations
 
@@ -31,30 +31,33 @@ _FILE_ROWS = 1 << 20
 
 
 def profile(data: object, *, spark: SparkSession | None = None, unrestricted: bool = False, **settings: Any) -> Table:
-    """Compute the statistics of a table, file or data frame; the answer is asked as what `open_table` opens.
+    """Compute the statistics of a table, file, data frame or query, and return them as `open_table` does.
 
-    `data` is a path or URI of a table of any format; whatever gives Arrow data (a table, reader or dataset of pyarrow,
-    a data frame of Polars, pandas or Spark, a relation of DuckDB); or a query in DuckDB's SQL. `settings` are those of
-    a table in `metastore.yaml`, such as `at`, `options` or `storage_options` of a location, and `columns`.
+    Large tables are read on Spark. Data frames and query results are written to a temporary folder that is deleted with
+    the result. The rows of a Spark data frame pass through this process.
 
-    A query is one statement, and reads no file, no network and no variable: give a file as a path. With
-    `unrestricted=True` it may read and write files and load extensions, as DuckDB does; only for queries of your own.
+    Args:
+        data: A path or URI of a table of any format; an object with Arrow data (a table, reader or dataset of pyarrow,
+            a data frame of Polars, pandas or Spark, a relation of DuckDB); or a query in DuckDB's SQL.
+        spark: The session to read large tables with. Default: a new one, if it is needed.
+        unrestricted: Whether a query may read and write files and load extensions. Use it for trusted queries only.
+            Other queries are one statement that reads no file, network or Python variable.
+        settings: Keys of a table in `metastore.yaml`, such as `at`, `options`, `storage_options` and `columns`.
 
-    What is large is read on Spark: in the session given, else in one that is started. Data that lie nowhere yet are
-    written to a temporary folder, which goes with the answer; of a data frame of Spark they pass through this process.
-
-    Raises MetastoreError for what cannot be read: says what.
+    Raises:
+        MetastoreError: The data cannot be read.
+        ConfigError: A setting is invalid.
     """
     folder = TemporaryFolder("profile")
     try:
         uri = _location(data, Path(folder.path) / "data", unrestricted)
         table = TableConfig.model_validate({"name": table_name(uri), "uri": uri, **settings})
-        found = profile_table(table, f"{folder.path}/root", lambda: _session(spark))
+        profiled = profile_table(table, f"{folder.path}/root", lambda: _session(spark))
     except BaseException:
         folder.remove()
         raise
-    weakref.finalize(found, folder.remove)
-    return found
+    weakref.finalize(profiled, folder.remove)
+    return profiled
 
 
 def profile_table(
@@ -63,9 +66,16 @@ def profile_table(
     spark: Callable[[], SparkSession],
     progress: Callable[[Progress], None] = lambda progress: None,
 ) -> Table:
-    """Publish the first version of a table below a root that has nothing of it, and open it. Small ones need no Spark.
+    """Publish the first version of a table in a new root, and return it. Small tables are read without Spark.
 
-    Raises what `refresh` does.
+    Args:
+        table: The table.
+        root: An empty folder.
+        spark: Returns the session; called only for large tables.
+        progress: Receives the progress of the refresh.
+
+    Raises:
+        MetastoreError: The same errors as `refresh`.
     """
     refresh(MetastoreConfig(root=root, tables=[table], engine="auto"), table, spark, progress=progress)
     locations = [table.uri, *table.path_mapping.values(), *table.allow]
@@ -73,38 +83,38 @@ def profile_table(
 
 
 def table_name(uri: str) -> str:
-    """A table name that makes the messages about a location readable."""
+    """Return a valid table name for the table at a location: the last part of its path."""
     last = re.sub(r"[^A-Za-z0-9_-]+", "_", uri.rstrip("/").rpartition("/")[2])
     return re.sub(r"^(?![A-Za-z])", "t", last)[:100]
 
 
-def _session(given: SparkSession | None) -> SparkSession:
-    if given is not None:
-        return given
+def _session(spark: SparkSession | None) -> SparkSession:
+    if spark is not None:
+        return spark
     from metastore_assets.spark.session import get_spark_session
 
     return get_spark_session()
 
 
 def _location(data: object, folder: Path, unrestricted: bool) -> str:
-    """Where a table is; what is none yet becomes one there. Raises MetastoreError."""
+    """Return the location of the data. Data frames and query results are first written to `folder`."""
     if isinstance(data, os.PathLike):
         data = os.fspath(data)
     if isinstance(data, str):
         if not _QUERY.match(data) or os.path.exists(data):
             return data if "://" in data else os.path.abspath(os.path.expanduser(data))
-        return _queried(data, folder, unrestricted)
-    return _written(_reader(data), folder)
+        return _write_query_result(data, folder, unrestricted)
+    return _write(_open_reader(data), folder)
 
 
-def _queried(text: str, folder: Path, unrestricted: bool) -> str:
+def _write_query_result(text: str, folder: Path, unrestricted: bool) -> str:
     with query_connection(unrestricted=unrestricted) as session:
         session.parse(text)
-        return _written(_reader(session.run(text)), folder)
+        return _write(_open_reader(session.run(text)), folder)
 
 
-def _reader(data: Any) -> pa.RecordBatchReader:
-    """The data as a stream of Arrow. Raises MetastoreError for what gives none."""
+def _open_reader(data: Any) -> pa.RecordBatchReader:
+    """Return the data as a stream of Arrow batches. Raises MetastoreError for other objects."""
     if not hasattr(data, "__arrow_c_stream__"):
         # Datasets of pyarrow, data frames of Spark, lazy frames of Polars.
         if hasattr(data, "scanner"):
@@ -122,22 +132,22 @@ def _reader(data: Any) -> pa.RecordBatchReader:
     if not hasattr(data, "__arrow_c_stream__"):
         raise MetastoreError(
             f"a {type(data).__module__}.{type(data).__qualname__} cannot be profiled: give a path or URI, a query, or "
-            "what gives Arrow data, such as a table of pyarrow or a data frame of Polars, pandas or Spark"
+            "an object with Arrow data, such as a table of pyarrow or a data frame of Polars, pandas or Spark"
         )
     return pa.RecordBatchReader.from_stream(data)
 
 
-def _written(reader: pa.RecordBatchReader, folder: Path) -> str:
-    """The data as a folder of Parquet files. Raises MetastoreError."""
+def _write(reader: pa.RecordBatchReader, folder: Path) -> str:
+    """Write the data as Parquet files, and return their folder. Raises MetastoreError."""
     import pyarrow.parquet as pq
 
     names = reader.schema.names
     if not names:
         raise MetastoreError("data without a column cannot be profiled")
-    twice = next((name for name in names if names.count(name) > 1), None)
-    if twice is not None:
-        raise MetastoreError(f"the data have two columns named {twice!r}: rename one")
-    schema = pa.schema([own.with_type(_stored_type(own.type)) for own in reader.schema])
+    duplicate = next((name for name in names if names.count(name) > 1), None)
+    if duplicate is not None:
+        raise MetastoreError(f"the data have two columns named {duplicate!r}: rename one")
+    schema = pa.schema([field.with_type(_parquet_type(field.type)) for field in reader.schema])
     _check_types(schema)
     folder.mkdir()
     writer: pq.ParquetWriter | None = None
@@ -148,7 +158,7 @@ def _written(reader: pa.RecordBatchReader, folder: Path) -> str:
                 if writer is not None:
                     writer.close()
                 writer, rows, number = pq.ParquetWriter(folder / f"{number:05d}.parquet", schema), 0, number + 1
-            writer.write_batch(pa.RecordBatch.from_arrays(list(map(_stored, batch.columns)), schema=schema))
+            writer.write_batch(pa.RecordBatch.from_arrays(list(map(_parquet_array, batch.columns)), schema=schema))
             rows += batch.num_rows
         if writer is None:
             writer = pq.ParquetWriter(folder / "00000.parquet", schema)
@@ -161,7 +171,7 @@ def _written(reader: pa.RecordBatchReader, folder: Path) -> str:
 
 
 def _check_types(schema: pa.Schema) -> None:
-    """Raise MetastoreError for a type that no Parquet file holds: names the column."""
+    """Raise MetastoreError if Parquet does not support the type of a column."""
     import pyarrow.parquet as pq
 
     for field in schema:
@@ -169,17 +179,17 @@ def _check_types(schema: pa.Schema) -> None:
             pq.ParquetWriter(pa.BufferOutputStream(), pa.schema([field])).close()
         except (pa.ArrowException, OSError) as error:
             raise MetastoreError(
-                f"the data cannot be profiled: column {field.name!r} is of {field.type}, of which Parquet files have "
-                f"none ({error}): cast it, to text for instance, or leave it out"
+                f"the data cannot be profiled: column {field.name!r} is of {field.type}, which Parquet does not "
+                f"support ({error}): cast it, to text for instance, or leave it out"
             ) from error
 
 
-def _stored_type(type_: pa.DataType) -> pa.DataType:
+def _parquet_type(type_: pa.DataType) -> pa.DataType:
     return type_.value_type if t.is_run_end_encoded(type_) else type_
 
 
-def _stored(array: pa.Array) -> pa.Array:
-    """The same values, encoded in a way that Parquet files have."""
+def _parquet_array(array: pa.Array) -> pa.Array:
+    """Return the values in an encoding that Parquet supports."""
     if t.is_run_end_encoded(array.type):
         return plain_array(array)
     if t.is_dictionary(array.type) and array.dictionary.null_count:

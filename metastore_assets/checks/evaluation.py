@@ -90,10 +90,10 @@ def evaluate(check: NamedCheck, subject: Subject) -> Finding:
 def select_checks(table: TableConfig, names: Sequence[str] = ()) -> list[NamedCheck]:
     """Return the checks of a table with these names, or all. Raises ConfigError for an unknown name."""
     checks = named_checks(table)
-    known = [check.name for check in checks]
+    existing = [check.name for check in checks]
     for name in names:
-        if name not in known:
-            suffix = close_names(name, known, "; there are: {}") or ", which has none"
+        if name not in existing:
+            suffix = close_names(name, existing, "; there are: {}") or ", which has none"
             raise ConfigError(f"no check {name!r} of table {table.name!r}{suffix}")
     return [check for check in checks if not names or check.name in names]
 

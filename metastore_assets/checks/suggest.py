@@ -140,13 +140,13 @@ def _history(table: Table, context: CheckContext) -> list[Table]:
 def _table_entries(table: Table, history: Sequence[Table]) -> Iterator[Entry]:
     yield "consistent"
     yield "complete"
-    times = [one.version.committed_at for one in history if one.version.committed_at is not None]
+    times = [table.version.committed_at for table in history if table.version.committed_at is not None]
     gaps = [(later - earlier).total_seconds() for earlier, later in pairwise(times)]
     if len(gaps) >= 3:
         yield {"fresh": _duration(2 * max(gaps)), "severity": "warn"}
     if table.row_count():
         yield {"row_count": 1}
-    counts = [one.row_count() for one in history]
+    counts = [table.row_count() for table in history]
     changes = [Fraction(now - before, before) for before, now in pairwise(counts) if before]
     if len(changes) >= 3 and max(map(abs, changes)) <= Fraction(1, 2):
         limit = _ceil_percent(2 * max(map(abs, changes)))

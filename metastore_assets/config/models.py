@@ -321,12 +321,12 @@ class TableConfig(SharedTableConfig):
         copy._catalog_format, copy._dropped_reason = format_, dropped_reason
         return copy
 
-    def unknown_policy_columns(self, known: set[str]) -> list[str]:
-        """Return the names under `columns` that are no column of the table: probably misspelt.
+    def unknown_policy_columns(self, columns: set[str]) -> list[str]:
+        """Return the names under the key `columns` that are not among the table\'s `columns`: probably misspelt.
 
         Empty for a table of a database: its policies are meant for those tables that have the column.
         """
-        return [] if self._database else sorted(set(self.columns) - known - {"default"})
+        return [] if self._database else sorted(set(self.columns) - columns - {"default"})
 
     def dropped_columns_warning(self, dropped: Collection[str]) -> str | None:
         """Return a warning about policies for `dropped` columns of an earlier version; None without such policies."""
