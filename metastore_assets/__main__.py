@@ -4,6 +4,6 @@ from metastore_assets.startup import remove_working_folder
 
 remove_working_folder()
 
-from metastore_assets.cli import main  # noqa: E402 (modules of the working folder are out of reach from here on)
+from metastore_assets.cli import main  # noqa: E402 (imports must not find modules of the working folder)
 
 main()

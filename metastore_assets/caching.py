@@ -1,4 +1,4 @@
-"""What threads share without waiting for each other."""
+"""A cached property without a lock, for objects that several threads share."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ T = TypeVar("T")
 
 
 class lock_free_cached_property(Generic[T]):
-    """An attribute that is computed at its first use, and the same object for all from then on.
+    """A property that is computed at its first use and then cached, without a lock.
 
-    `functools.cached_property` of Python 3.11 lets one thread at a time compute an attribute, of all objects together,
-    so that readers of different tables wait for each other's files. Here threads may compute it twice.
+    Two threads may compute it at the same time; all get the object that was stored first. The `cached_property` of
+    Python 3.11 has one lock for the property in all objects, so that readers of different tables would wait for each
+    other's files.
     """
 
     def __init__(self, compute: Callable[[Any], T]) -> None:
@@ -23,13 +24,13 @@ class lock_free_cached_property(Generic[T]):
         self._name = name
 
     @overload
-    def __get__(self, owner: None, kind: type) -> lock_free_cached_property[T]: ...
+    def __get__(self, instance: None, owner: type) -> lock_free_cached_property[T]: ...
 
     @overload
-    def __get__(self, owner: object, kind: type) -> T: ...
+    def __get__(self, instance: object, owner: type) -> T: ...
 
-    def __get__(self, owner: object | None, kind: type) -> lock_free_cached_property[T] | T:
-        if owner is None:
+    def __get__(self, instance: object | None, owner: type) -> lock_free_cached_property[T] | T:
+        if instance is None:
             return self
-        value: T = owner.__dict__.setdefault(self._name, self._compute(owner))
+        value: T = instance.__dict__.setdefault(self._name, self._compute(instance))
         return value

@@ -1,4 +1,4 @@
-"""The Spark session of a run: from one of dagster-pyspark's resources, or with the settings of the configuration."""
+"""The Spark session of a Dagster run, from a resource of dagster-pyspark or from the configuration's settings."""
 
 import os
 import sys
@@ -16,30 +16,33 @@ SparkLike = Union["LazyPySparkResource", "PySparkResource"]
 
 
 @contextmanager
-def running_spark(given: SparkLike | None, settings: Mapping[str, Any]) -> Iterator[Callable[[], "SparkSession"]]:
-    """Yield a function that returns the session of a run, which starts at the first call.
+def running_spark(resource: SparkLike | None, settings: Mapping[str, Any]) -> Iterator[Callable[[], "SparkSession"]]:
+    """Yield a function that returns the session of a run, and starts it at the first call.
 
     Args:
-        given: The resource whose session is used. It ends with this context.
-        settings: Spark's own names, for a session without a resource. A session that this context started stops with
-            it; one that ran in the process before is used and left alone.
+        resource: The resource that provides the session. It is closed when the block ends.
+        settings: Spark settings for a session without a resource. A session that already runs in this process is used
+            as it is, and continues after the block; a new one stops when the block ends.
 
     Raises:
         MetastoreError: Spark does not start.
     """
     with ExitStack() as stack:
-        running: list[SparkSession] = []
+        sessions: list[SparkSession] = []
 
         def session() -> "SparkSession":
-            if not running:
-                running.append(_own_session(stack, settings) if given is None else _resource_session(stack, given))
-            return running[0]
+            if not sessions:
+                if resource is None:
+                    sessions.append(_configured_session(stack, settings))
+                else:
+                    sessions.append(_resource_session(stack, resource))
+            return sessions[0]
 
         yield session
 
 
-def _own_session(stack: ExitStack, settings: Mapping[str, Any]) -> "SparkSession":
-    # Here, for it loads PySpark: a code location is loaded without, at each start of a run.
+def _configured_session(stack: ExitStack, settings: Mapping[str, Any]) -> "SparkSession":
+    # Imported here because it loads PySpark, which each start of a run would otherwise load with its code location.
     from metastore_assets.spark.session import get_spark_session, has_active_session
 
     started = not has_active_session()
@@ -49,9 +52,9 @@ def _own_session(stack: ExitStack, settings: Mapping[str, Any]) -> "SparkSession
     return session
 
 
-def _resource_session(stack: ExitStack, given: SparkLike) -> "SparkSession":
-    # The workers must be this Python, with these packages, not whichever `python3` comes first on PATH.
+def _resource_session(stack: ExitStack, resource: SparkLike) -> "SparkSession":
+    # Workers must run this Python with its packages, rather than the first `python3` on PATH.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     with safe_import_path():
-        session: SparkSession = stack.enter_context(given.process_config_and_initialize_cm()).spark_session
+        session: SparkSession = stack.enter_context(resource.process_config_and_initialize_cm()).spark_session
     return session

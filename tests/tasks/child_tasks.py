@@ -1,4 +1,4 @@
-"""What tests ask child processes for: functions that are found by name there, some of which end the process."""
+"""Functions that tests run in child processes, some of which crash the process."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from metastore_assets.tasks.in_flight import record_in_flight
 
 
 class Stubborn(Exception):
-    """An error that is pickled and cannot be unpickled, like those of some libraries."""
+    """An exception that can be pickled but not unpickled, like those of some libraries."""
 
     def __init__(self, *, code: int) -> None:
         super().__init__(f"code {code}")
 
 
 def double(number: int) -> int:
-    """Ends the process for numbers that say so."""
+    """Return twice the number; a negative number is a signal that ends the process."""
     if number < 0:
         signal.raise_signal(-number)
     return 2 * number
@@ -46,7 +46,7 @@ def raise_stubborn() -> None:
 
 
 def noise(number: int) -> int:
-    """Writes where libraries write, past Python's own streams."""
+    """Write to the file descriptors, bypassing Python's streams, as libraries do."""
     os.write(1, b"standard output\n" * 100)
     os.write(2, b"standard error\n" * 100)
     print("print")  # noqa: T201
@@ -75,14 +75,14 @@ def loaded(name: str) -> bool:
 
 
 def wait_for(path: str) -> int:
-    """Until there is a file at that path."""
+    """Wait for a file, and return the process id."""
     while not os.path.exists(path):
         time.sleep(0.005)
     return os.getpid()
 
 
 def count_to(number: int, then: Any = None) -> Iterator[int]:
-    """Ends as `then` says: with a signal, or with an error."""
+    """Yield numbers, then end with a signal (an int) or an error (anything else)."""
     yield from range(number)
     if isinstance(then, int):
         signal.raise_signal(then)
@@ -91,7 +91,7 @@ def count_to(number: int, then: Any = None) -> Iterator[int]:
 
 
 def endless(sink: str) -> Iterator[int]:
-    """The size of the file tells how far it is."""
+    """Yield numbers for ever, and write one byte per number to a file."""
     number = 0
     while True:
         with open(sink, "a") as file:

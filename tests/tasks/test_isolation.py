@@ -1,4 +1,4 @@
-"""Files are read in a child process: it answers as a call would, and when it dies it is known of what."""
+"""Tasks of an isolated child process return what a call returns, and a crash is blamed on the file at fault."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ REPOSITORY = Path(__file__).parents[2]
 _SECONDS = 60
 
 
-def doubled(numbers: list[int], threads: int = 1, chunk_size: int = 1) -> list[Any]:
+def double_all(numbers: list[int], threads: int = 1, chunk_size: int = 1) -> list[Any]:
     paths = [f"/t/{number}" for number in numbers]
     return IsolatedRunner(threads, chunk_size).outcomes(tasks.double, numbers, paths=paths)
 
 
-def until(condition: Any) -> None:
+def wait_until(condition: Any) -> None:
     end = time.monotonic() + _SECONDS
     while not condition():
-        assert time.monotonic() < end, "it did not come to that"
+        assert time.monotonic() < end, "the condition stayed false"
         time.sleep(0.005)
 
 
 def is_running(process: int) -> bool:
-    """A process that has ended and waits for its parent to notice does not count."""
+    """Return whether a process runs; a zombie does not."""
     try:
         return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:
@@ -50,7 +50,7 @@ def is_running(process: int) -> bool:
 
 @pytest.fixture
 def no_idle_children() -> Iterator[None]:
-    """A test that looks at processes finds none of earlier ones."""
+    """End the children of earlier tests before and after a test."""
     child_process._end_all()
     child_process._idle.clear()
     yield
@@ -66,10 +66,10 @@ def no_idle_children() -> Iterator[None]:
     st.integers(1, 5),
     st.integers(1, 4),
 )
-def test_every_task_has_its_outcome_and_exactly_the_fatal_ones_are_named(
+def test_every_task_has_its_outcome_and_only_crashing_ones_fail(
     numbers: list[int], threads: int, chunk_size: int
 ) -> None:
-    outcomes = doubled(numbers, threads=threads, chunk_size=chunk_size)
+    outcomes = double_all(numbers, threads=threads, chunk_size=chunk_size)
     for number, outcome in zip(numbers, outcomes, strict=True):
         if number > 0:
             assert outcome == 2 * number
@@ -79,11 +79,11 @@ def test_every_task_has_its_outcome_and_exactly_the_fatal_ones_are_named(
             assert re.match(rf"reading /t/{number} ended the process that read it \(signal {-number}, ", str(outcome))
 
 
-def test_one_of_many_kills(no_idle_children: None) -> None:
-    """Two files among thousands: all others have their results, for two deaths and two restarts each."""
+def test_two_crashing_files_among_thousands(no_idle_children: None) -> None:
+    """All other tasks have their results, after two crashes and two restarts per crashing file."""
     numbers = list(range(5000))
     numbers[1234], numbers[4321] = tasks.SEGV, tasks.KILL
-    outcomes = doubled(numbers, threads=4, chunk_size=100)
+    outcomes = double_all(numbers, threads=4, chunk_size=100)
     fatal = [place for place, outcome in enumerate(outcomes) if isinstance(outcome, FatalFileError)]
     assert fatal == [1234, 4321]
     assert "signal 11, segmentation fault" in str(outcomes[1234])
@@ -91,27 +91,27 @@ def test_one_of_many_kills(no_idle_children: None) -> None:
     assert all(outcome == 2 * number for number, outcome in zip(numbers, outcomes, strict=True) if number >= 0)
 
 
-def test_a_real_fault_and_the_part_of_the_file_that_was_read() -> None:
+def test_a_segmentation_fault_names_the_part_of_the_file() -> None:
     with pytest.raises(TableFormatError, match=r"/t/x \(column 'x'\) ended .*\(signal 11, segmentation fault\)"):
         run_isolated(tasks.segfault, "/t/x", "/t/x")
 
 
-def test_a_library_that_ends_the_process_itself() -> None:
+def test_a_library_that_exits_the_process() -> None:
     with pytest.raises(TableFormatError, match=r"reading /t/x ended the process that read it \(exit status 3\)"):
         run_isolated(tasks.leave, "/t/x", 3)
 
 
-def test_where_each_file_kills_the_rest_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A reader that does not work at all ends soon."""
+def test_tasks_are_given_up_after_many_crashes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reader that always crashes does not run for ever."""
     monkeypatch.setattr(isolation, "_MAX_CRASHES", 4)
-    outcomes = doubled([1, *[tasks.KILL] * 50], threads=1, chunk_size=1)
+    outcomes = double_all([1, *[tasks.KILL] * 50], threads=1, chunk_size=1)
     assert outcomes[0] == 2
     assert all(isinstance(outcome, FatalFileError) for outcome in outcomes[1:])
     assert [" was not read: " in str(outcome) for outcome in outcomes[1:]] == [False] * 2 + [True] * 48
 
 
-def test_an_error_is_the_one_that_was_raised() -> None:
-    """With its type, attributes and traceback; one that does not reach another process says the same."""
+def test_an_exception_arrives_with_its_attributes() -> None:
+    """It has its type, attributes and traceback; one that cannot be pickled arrives as a ValueError with its text."""
     with pytest.raises(FileNotFoundError) as caught:
         run_isolated(tasks.raise_missing, "/t/x", "/t/gone")
     assert caught.value.filename == "/t/gone"
@@ -120,33 +120,31 @@ def test_an_error_is_the_one_that_was_raised() -> None:
         run_isolated(tasks.raise_stubborn, "/t/x")
 
 
-def test_what_libraries_write_disturbs_nobody(capfd: pytest.CaptureFixture[str]) -> None:
+def test_output_of_libraries_does_not_reach_the_parent(capfd: pytest.CaptureFixture[str]) -> None:
     assert IsolatedRunner().outcomes(tasks.noise, [1, 2], paths=["a", "b"]) == [1, 2]
     assert tuple(capfd.readouterr()) == ("", "")
 
 
-def test_a_child_is_kept(no_idle_children: None) -> None:
+def test_a_child_is_reused(no_idle_children: None) -> None:
     assert run_isolated(tasks.process_id, "a") == run_isolated(tasks.process_id, "b") != os.getpid()
     assert not run_isolated(tasks.loaded, "a", "pandas"), "a child starts fast"
 
 
-def test_a_child_that_was_killed_while_it_did_nothing_is_no_matter(no_idle_children: None) -> None:
-    """As by somebody who needs memory: no file is to blame."""
+def test_a_killed_idle_child_is_replaced(no_idle_children: None) -> None:
+    """No file is blamed."""
     child = run_isolated(tasks.process_id, "a")
     os.kill(child, signal.SIGKILL)
-    until(lambda: not is_running(child))
-    assert doubled([1, 2]) == [2, 4]
+    wait_until(lambda: not is_running(child))
+    assert double_all([1, 2]) == [2, 4]
     os.kill(run_isolated(tasks.process_id, "a"), signal.SIGKILL)
     assert list(stream_isolated(tasks.count_to, "a", 3)) == [0, 1, 2]
 
 
-def test_a_file_that_is_read_when_the_child_is_killed_from_outside_is_tried_again(
-    no_idle_children: None, tmp_path: Path
-) -> None:
-    """A file is to blame only when the process ends a second time, and then nothing else was being read."""
+def test_a_task_whose_child_is_killed_from_outside_runs_again(no_idle_children: None, tmp_path: Path) -> None:
+    """Only a second kill, while nothing else runs, would blame the file."""
     with ThreadPoolExecutor(1) as pool:
         answer = pool.submit(run_isolated, tasks.wait_for, "a", str(tmp_path / "go"))
-        until(lambda: any(child._in_flight.entries() for child in child_process._running))
+        wait_until(lambda: any(child._in_flight.entries() for child in child_process._running))
         (child,) = child_process._running
         killed = child._process.pid
         os.kill(killed, signal.SIGKILL)
@@ -154,7 +152,7 @@ def test_a_file_that_is_read_when_the_child_is_killed_from_outside_is_tried_agai
         assert answer.result(_SECONDS) != killed
 
 
-def test_a_child_that_cannot_start_says_why(no_idle_children: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_child_that_cannot_start_has_a_message(no_idle_children: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", "/nowhere/python")
     with pytest.raises(MetastoreError, match=r"does not start: .*/nowhere/python"):
         run_isolated(tasks.process_id, "a")
@@ -164,8 +162,8 @@ def test_a_child_that_cannot_start_says_why(no_idle_children: None, monkeypatch:
         run_isolated(tasks.process_id, "a")
 
 
-def test_the_environment_is_the_one_of_now(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Credentials may be set, changed and taken away while a child is kept."""
+def test_a_child_has_the_current_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Credentials may change while a child is idle."""
     for value in ("one", "two"):
         monkeypatch.setenv("METASTORE_TEST", value)
         assert run_isolated(tasks.variable, "a", "METASTORE_TEST") == value
@@ -173,34 +171,34 @@ def test_the_environment_is_the_one_of_now(monkeypatch: pytest.MonkeyPatch) -> N
     assert run_isolated(tasks.variable, "a", "METASTORE_TEST") is None
 
 
-def test_large_requests_and_answers_do_not_wait_for_each_other() -> None:
-    """Both pipes are full at times."""
+def test_large_requests_and_answers_do_not_deadlock() -> None:
+    """Both pipes fill up."""
     outcomes = IsolatedRunner(3, 2).outcomes(tasks.blob, [100_000] * 300, paths=["x" * 1000] * 300)
     assert [len(outcome) for outcome in outcomes] == [100_000] * 300
 
 
 def test_callers_in_several_threads(no_idle_children: None) -> None:
-    """Each has a child for itself; few of them are kept."""
+    """Each thread uses a child exclusively, and at most two children stay idle."""
     with ThreadPoolExecutor(4) as pool:
-        results = list(pool.map(lambda start: doubled(list(range(start, start + 100)), threads=2), range(8)))
+        results = list(pool.map(lambda start: double_all(list(range(start, start + 100)), threads=2), range(8)))
     assert results == [[2 * number for number in range(start, start + 100)] for start in range(8)]
     assert len(child_process._idle) <= 2
 
 
-def test_parts_come_as_they_are_asked_for(no_idle_children: None, tmp_path: Path) -> None:
-    """The child waits; who asks for no more ends it."""
+def test_a_stream_waits_for_its_reader(no_idle_children: None, tmp_path: Path) -> None:
+    """Closing the stream ends the child."""
     parts = stream_isolated(tasks.endless, "a", str(tmp_path / "sink"))
     assert [next(parts) for _ in range(3)] == [0, 1, 2]
     (child,) = child_process._running
     process = child._process.pid
-    until(lambda: "S" in Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0])
+    wait_until(lambda: "S" in Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0])
     assert (tmp_path / "sink").stat().st_size < 100_000
     parts.close()  # type: ignore[attr-defined]
     assert not is_running(process)
-    assert doubled([1]) == [2]
+    assert double_all([1]) == [2]
 
 
-def test_parts_that_end_in_an_error_or_in_a_death() -> None:
+def test_a_stream_that_ends_with_an_error_or_a_crash() -> None:
     parts = stream_isolated(tasks.count_to, "/t/x", 2, "no more")
     assert [next(parts), next(parts)] == [0, 1]
     with pytest.raises(ValueError, match="no more"):
@@ -212,15 +210,15 @@ def test_parts_that_end_in_an_error_or_in_a_death() -> None:
             next(parts)
 
 
-def test_an_interrupt_ends_what_was_going_on(no_idle_children: None, tmp_path: Path) -> None:
-    """What the child would answer next belongs to nobody."""
+def test_an_interrupt_ends_the_child(no_idle_children: None, tmp_path: Path) -> None:
+    """Its pending answers belong to no caller."""
 
     ended = threading.Event()
 
     def interrupt() -> None:
-        until(lambda: any(child._in_flight.entries() for child in child_process._running))
+        wait_until(lambda: any(child._in_flight.entries() for child in child_process._running))
         os.kill(os.getpid(), signal.SIGINT)
-        # One that comes just before the main thread begins to wait does not end the waiting: on a busy machine.
+        # On a busy machine, a signal just before the main thread waits does not interrupt the wait: send it again.
         while not ended.wait(5):
             os.kill(os.getpid(), signal.SIGINT)
 
@@ -231,7 +229,7 @@ def test_an_interrupt_ends_what_was_going_on(no_idle_children: None, tmp_path: P
     ended.set()
     other.join()
     assert child_process._idle == []
-    assert doubled([1]) == [2]
+    assert double_all([1]) == [2]
 
 
 def run(program: str, *arguments: str, **how: Any) -> subprocess.CompletedProcess[str]:
@@ -258,7 +256,7 @@ print(run_isolated(tasks.process_id, "a"), flush=True)
 def test_a_child_ends_with_its_parent(end: str) -> None:
     done = run(f"{_ASK}\n{end}")
     child = int(done.stdout)
-    until(lambda: not is_running(child))
+    wait_until(lambda: not is_running(child))
 
 
 def test_a_child_at_work_ends_with_its_parent(tmp_path: Path) -> None:
@@ -268,11 +266,11 @@ threading.Timer(0.2, os._exit, (0,)).start()
 run_isolated(tasks.wait_for, "a", sys.argv[1])
 """
     done = run(program, str(tmp_path / "never"))
-    until(lambda: not is_running(int(done.stdout)))
+    wait_until(lambda: not is_running(int(done.stdout)))
 
 
 def test_a_fork_of_the_parent_has_children_of_its_own() -> None:
-    """And neither of the two keeps the other's alive."""
+    """Neither process keeps the children of the other alive."""
     program = f"""{_ASK}
 fork = os.fork()
 if not fork:
@@ -286,11 +284,11 @@ print(run_isolated(tasks.process_id, "a"))
     assert done.stderr == ""
     first, forked, again = map(int, done.stdout.split())
     assert first == again != forked
-    until(lambda: not is_running(first) and not is_running(forked))
+    wait_until(lambda: not is_running(first) and not is_running(forked))
 
 
-def test_the_package_in_an_archive_that_only_the_program_knows(tmp_path: Path) -> None:
-    """As on a cluster: `sys.path` was changed after the start."""
+def test_a_package_in_an_archive_on_the_import_path(tmp_path: Path) -> None:
+    """On a cluster, `sys.path` changes after the start of the process."""
     archive = tmp_path / "package.zip"
     with zipfile.ZipFile(archive, "w") as file:
         for path in [*REPOSITORY.glob("metastore_assets/**/*.py"), *REPOSITORY.glob("tests/**/*.py")]:
@@ -317,7 +315,7 @@ print(isolation.run_isolated(tasks.double, "a", 21))
 
 
 def test_a_parent_without_standard_streams(tmp_path: Path) -> None:
-    """Then descriptors of small numbers are free, and pipes get them."""
+    """Descriptors 0 to 2 are free then, and pipes would get them."""
     program = (
         "from metastore_assets.tasks.isolation import run_isolated; from tests.tasks import child_tasks as tasks;"
         f"open({str(tmp_path / 'answer')!r}, 'w').write(str(run_isolated(tasks.double, 'a', 21)))"
