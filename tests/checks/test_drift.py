@@ -86,9 +86,9 @@ def test_what_cannot_be_compared_is_not_known(local_store: ObjectStore) -> None:
     )
     off = distance(local_store, some, pa.array([1, 2, 4]), policy={"histogram": "off", "frequencies": "off"})
     assert off.status == "unknown"
-    assert "`frequencies: all`" in off.found
+    assert "`frequencies: all`" in off.observed
     unlisted = distance(local_store, pa.array(["a", "b"]), pa.array(["a", "c"]), policy={"frequencies": "off"})
     assert unlisted.status == "unknown"
-    assert "`frequencies: all`" in unlisted.found
+    assert "`frequencies: all`" in unlisted.observed
     first = publish(local_store, pa.table({"d": some}))
     assert "'d' of table 'orders' was not there in version" in finding(local_store, first, d=[{"drift": 1}]).observed
