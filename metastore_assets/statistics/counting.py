@@ -1,4 +1,4 @@
-"""Counting the values of a column that arrives in chunks, in little more memory than they need themselves."""
+"""Counting the values of a column that arrives in chunks, in little more memory than the values need."""
 
 from __future__ import annotations
 
@@ -37,24 +37,24 @@ _PENDING_BYTES = 64 << 20
 
 
 class ValueCounter:
-    """Counts the values of one column, chunk by chunk.
+    """A counter of the values of one column, chunk by chunk.
 
-    Chunks wait until a million rows or 64 MB are together. If their values repeat, they become a run of distinct values
-    with counts, and such runs are merged when they are of similar size, as in a log-structured merge tree: a huge
-    column of few values stays small. If they hardly repeat, the sorted values are kept as they are, and merged with
-    the others only in the end, block by block: a column of distinct values needs little more than its own size.
+    Chunks are buffered up to a million rows or 64 MB. If their values repeat, they become a run of distinct values with
+    counts. Runs of similar size are merged, as in a log-structured merge tree, so that a huge column of few values
+    remains small. If the values hardly repeat, they are sorted and merged only at the end, block by block, so that a
+    column of distinct values needs little more than its size.
 
-    `instead` is shown each lot of values before it is counted, and says whether it took it: then, and from then on,
-    nothing is counted or sorted, and what was counted before is given to it as well.
+    `consume` receives each batch of values before it is counted and returns whether it consumed the batch. From the
+    first consumed batch on, nothing is counted or sorted, and `consume` also receives what was counted before.
     """
 
-    def __init__(self, cls: TypeClass, instead: Callable[[SortedValues], bool] = lambda run: False) -> None:
+    def __init__(self, cls: TypeClass, consume: Callable[[SortedValues], bool] = lambda run: False) -> None:
         self._class = cls
-        self._instead = instead
+        self._consume = consume
         self._pending: list[pl.Series] = []
         self._rows = 0
         self._entries: list[tuple[pl.Series, Counts]] = []
-        """Of dictionaries, with how often they occur; some of them repeatedly."""
+        """Used entries of dictionaries with their counts; entries may repeat."""
         self._entry_bytes = 0
         self._buffers: dict[int, int] = {}
         self._repeating: list[CountedRun] = []
@@ -62,7 +62,7 @@ class ValueCounter:
         self.nan_count = 0
 
     def add(self, array: pa.Array) -> None:
-        """Count the values of one chunk. Raises UnsupportedTypeError when one has no place in its class."""
+        """Count the values of one chunk. Raises UnsupportedTypeError if a value is out of range of its class."""
         if t.is_dictionary(array.type) and 2 * len(array.dictionary) < len(array):
             self._add_entries(*_used_entries(array, self._class), array.dictionary.nbytes)
             return
@@ -73,16 +73,16 @@ class ValueCounter:
             self.nan_count += int(np.isnan(series.to_numpy()).sum())
         self._pending.append(series)
         self._rows += len(series)
-        # Chunks may be slices of one large array: what they share is held once.
+        # Chunks may be slices of one large array. Shared buffers count once.
         self._buffers.update((buffer.address, buffer.size) for buffer in array.buffers() if buffer is not None)
         if self._rows >= _PENDING_ROWS or sum(self._buffers.values()) >= _PENDING_BYTES:
             self._flush()
 
     def blocks(self) -> Iterator[CountedRun]:
-        """The counts of all values added, in blocks of ascending values; not one where there are none."""
+        """Return the counts of all added values in blocks of ascending values; no block if there are no values."""
         self._flush_entries()
         last = concatenate_series(self._take_pending()) if self._pending else None
-        if last is not None and self._given_away(SortedValues(last, None)):
+        if last is not None and self._is_consumed(SortedValues(last, None)):
             last = None
         runs: list[SortedValues] = [*self._distinct, *self._repeating]
         if last is not None:
@@ -95,33 +95,33 @@ class ValueCounter:
             self.nan_count += int(counts[np.isnan(values.to_numpy())].sum())
         self._entries.append((values, counts))
         self._entry_bytes += size
-        if self._entry_bytes >= _PENDING_BYTES or sum(len(own) for own, _ in self._entries) >= _PENDING_ROWS:
+        if self._entry_bytes >= _PENDING_BYTES or sum(len(values) for values, _ in self._entries) >= _PENDING_ROWS:
             self._flush_entries()
 
     def _flush_entries(self) -> None:
-        """Entries of neighbouring dictionaries are mostly the same: together they are little to sort."""
+        """Count the buffered entries together: entries of successive dictionaries are mostly the same."""
         if not self._entries:
             return
         values, counts = (
-            concatenate_series([own for own, _ in self._entries]),
+            concatenate_series([entries for entries, _ in self._entries]),
             np.concatenate([n for _, n in self._entries]),
         )
         self._entries, self._entry_bytes = [], 0
         run = sum_counts(values, counts)
-        if not self._given_away(run):
+        if not self._is_consumed(run):
             self._push(CountedRun(copy_compact(run.values), run.counts))
 
-    def _given_away(self, run: SortedValues) -> bool:
-        if not self._instead(run):
+    def _is_consumed(self, run: SortedValues) -> bool:
+        if not self._consume(run):
             return False
         for counted in (*self._distinct, *self._repeating):
-            self._instead(counted)
+            self._consume(counted)
         self._distinct, self._repeating = [], []
         return True
 
     def _flush(self) -> None:
         values = concatenate_series(self._take_pending())
-        if self._given_away(SortedValues(values, None)):
+        if self._is_consumed(SortedValues(values, None)):
             return
         run = count_dense(values)
         ascending = None if run is not None or is_hashed(values) else values.sort()
@@ -147,9 +147,9 @@ class ValueCounter:
 
 
 def _used_entries(array: pa.DictionaryArray, cls: TypeClass) -> tuple[pl.Series, Counts]:
-    """The values of the entries that occur, some of them repeatedly, and how often."""
+    """Return the values of the entries that occur, possibly with repeats, and their counts."""
     indices = array.indices.drop_null().cast(pa.int64()).to_numpy()
     counts = np.bincount(indices, minlength=len(array.dictionary)).astype(np.int64)
-    # Entries that are null or unused are no values.
+    # Null entries and unused entries are no values.
     used = np.flatnonzero((counts > 0) & array.dictionary.is_valid().to_numpy(zero_copy_only=False))
     return physical_series(pa.DictionaryArray.from_arrays(pa.array(used), array.dictionary), cls), counts[used]

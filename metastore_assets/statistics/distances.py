@@ -1,8 +1,8 @@
-"""How far two distributions lie apart: counts of two sets of values over the same bins, in the same order.
+"""Distances of two distributions, which are counts over the same bins in the same order.
 
-All of them compare shares, so that it does not matter how many values there are; and two distributions that are the
-same over the bins have distance 0, whatever they are like within them: finer bins see more, and a distance is told with
-how many there were. Sources: S. Kullback, R. A. Leibler, "On information and sufficiency" (1951), whose symmetric
+All distances compare shares, so that the numbers of values do not matter. Two distributions with the same shares have
+distance 0, however they differ within the bins. Finer bins show more, so that a distance is reported with the number of
+bins. Sources: S. Kullback, R. A. Leibler, "On information and sufficiency" (1951), whose symmetric
 divergence the population stability index is; N. Smirnov, "Table for estimating the goodness of fit" (1948); J. Lin,
 "Divergence measures based on the Shannon entropy" (1991), whose square root is a metric (D. Endres, J. Schindelin, "A
 new metric for probability distributions", 2003).
@@ -19,13 +19,13 @@ import numpy.typing as npt
 from metastore_assets.statistics.histogram import Histogram
 
 Counts = Sequence[int] | Sequence[float] | npt.NDArray[np.int64] | npt.NDArray[np.float64]
-"""Finite numbers, 0 or more, of which one at least is greater; one for each bin."""
+"""A finite number per bin, 0 or more; at least one of them is greater than 0."""
 
 LEAST_SHARE = 0.0001
-"""What the population stability index takes for the share of an empty bin, as is the custom: 0 has no logarithm."""
+"""The share that the population stability index uses for an empty bin, because 0 has no logarithm."""
 
 _ROUNDING = 1e-9
-"""What sums of shares may be off by."""
+"""Tolerance of sums of shares."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,11 +42,18 @@ class AlignedBins:
 
 
 def aligned_bins(left: Histogram, right: Histogram, most: int | None = None) -> AlignedBins:
-    """Two histograms of one type class over the bins of the coarser lattice, from the first bin of either to the last.
+    """Align two histograms of one type class to the wider bins, from the first bin of either to the last.
 
-    Exact: bins of the finer one are added up. With `most` >= 2 bins are doubled in width until there are no more than
-    that; without, until there are no more than the larger capacity of the two, for ranges may lie far apart.
-    Raises ValueError for histograms of different classes, whose lattices have different units.
+    The result is exact, because narrow bins add up to wide ones.
+
+    Args:
+        left: A histogram.
+        right: A histogram of the same type class.
+        most: Most bins of the result, at least 2; by default the larger of both capacities. Bins are doubled in width
+            until that is met.
+
+    Raises:
+        ValueError: The type classes differ, so that the bins have different units, or `most` < 2.
     """
     if left.type_class != right.type_class:
         raise ValueError(
@@ -54,7 +61,9 @@ def aligned_bins(left: Histogram, right: Histogram, most: int | None = None) -> 
         )
     most = max(left.capacity, right.capacity) if most is None else most
     if most < 2:
-        raise ValueError(f"there are at least 2 bins, for none reaches across zero, not {most}")
+        raise ValueError(
+            f"most must be at least 2, because no bin contains both negative and positive values; it is {most}"
+        )
     exponent = max(left.exponent, right.exponent)
     while True:
         spans = [_span(histogram, exponent) for histogram in (left, right)]
@@ -66,39 +75,43 @@ def aligned_bins(left: Histogram, right: Histogram, most: int | None = None) -> 
 
 
 def equal_shares(baseline: Counts, other: Counts, groups: int) -> tuple[npt.NDArray[np.float64], ...]:
-    """Both counts with neighbouring bins added up to at most `groups` groups of about the same share of the baseline.
+    """Return both counts in at most `groups` groups of neighbouring bins, each of about the same baseline share.
 
-    What the population stability index is usually taken of, with 10 groups. A bin is in the group that the baseline's
-    cumulated share falls in with it, the bin that comes to a multiple of 1 / groups still in that one. What lies below
-    or beyond the baseline is a group each, if there is any: added to one of its own, it would hide there where that is
-    large. Raises ValueError as the distances, and for `groups` < 1.
+    The population stability index is usually computed with 10 such groups. The baseline's cumulated share up to and
+    including a bin determines its group; a multiple of 1 / groups still belongs to the lower group. Values below and
+    above the range of the baseline form a group each, because they would be invisible in a large group.
+
+    Raises:
+        ValueError: `groups` < 1, or for the reasons of `population_stability_index`.
     """
     if groups < 1:
         raise ValueError(f"there must be at least 1 group, not {groups}")
     p, q = _shares(baseline, other)
     at = np.clip(np.ceil(np.cumsum(p) * groups - _ROUNDING), 1, groups).astype(np.intp)
-    known = np.flatnonzero(p)
-    if q[: known[0]].any():
-        at[: known[0]] = 0
-    if q[known[-1] + 1 :].any():
-        at[known[-1] + 1 :] = groups + 1
+    occupied = np.flatnonzero(p)
+    if q[: occupied[0]].any():
+        at[: occupied[0]] = 0
+    if q[occupied[-1] + 1 :].any():
+        at[occupied[-1] + 1 :] = groups + 1
     _, starts = np.unique(at, return_index=True)
     return tuple(np.add.reduceat(np.asarray(counts, np.float64), starts) for counts in (baseline, other))
 
 
 def population_stability_index(a: Counts, b: Counts) -> float:
-    """`Σ (p − q) · ln(p / q)` over the shares p, q of the bins: 0 or more, symmetric, without a greatest value.
+    """Return `Σ (p − q) · ln(p / q)` over the shares p, q of the bins: 0 or more, symmetric, unbounded.
 
-    By custom less than 0.1 is stable and more than 0.25 has shifted, of 10 bins or so (`equal_shares`). Shares below
-    `LEAST_SHARE` count as that. Raises ValueError for counts of different length, without a bin, negative, not finite,
-    or all zero: says which.
+    By convention, less than 0.1 is stable and more than 0.25 has shifted, with about 10 bins (`equal_shares`). Shares
+    below `LEAST_SHARE` are replaced by it.
+
+    Raises:
+        ValueError: Counts have different lengths, no bins, or are negative, not finite or all zero.
     """
     p, q = (np.maximum(share, LEAST_SHARE) for share in _shares(a, b))
     return float(np.sum((p - q) * np.log(p / q)))
 
 
 def kolmogorov_smirnov(a: Counts, b: Counts) -> float:
-    """The greatest difference of the two cumulated shares at an upper edge of a bin: from 0 to 1, symmetric.
+    """Return the greatest difference of the cumulated shares at an upper edge of a bin: from 0 to 1, symmetric.
 
     Of the values themselves the statistic is no less; and equal where each bin holds one value. Raises as
     `population_stability_index`.
@@ -108,7 +121,7 @@ def kolmogorov_smirnov(a: Counts, b: Counts) -> float:
 
 
 def jensen_shannon(a: Counts, b: Counts) -> float:
-    """The Jensen–Shannon distance: the square root of the divergence in bits, so from 0 to 1, symmetric, and a metric.
+    """Return the Jensen–Shannon distance, the square root of the divergence in bits: from 0 to 1, a metric.
 
     The divergence is the mean of the Kullback–Leibler divergences of both from their mean. Of the values themselves it
     is no less. Raises as `population_stability_index`.
@@ -126,16 +139,16 @@ def _shares(a: Counts, b: Counts) -> tuple[npt.NDArray[np.float64], npt.NDArray[
 
 
 def _share(counts: Counts, which: str) -> npt.NDArray[np.float64]:
-    own = np.asarray(counts, np.float64)
-    if own.ndim != 1 or not len(own):
+    values = np.asarray(counts, np.float64)
+    if values.ndim != 1 or not len(values):
         raise ValueError(f"the {which} counts have no bin")
-    if not np.isfinite(own).all() or (own < 0).any():
+    if not np.isfinite(values).all() or (values < 0).any():
         raise ValueError(f"the {which} counts are not all finite and 0 or more")
-    greatest = own.max()
+    greatest = values.max()
     if greatest == 0:
         raise ValueError(f"the {which} counts are all 0: nothing has no distribution")
-    own = own / greatest
-    return own / own.sum()
+    values = values / greatest
+    return values / values.sum()
 
 
 def _relative_entropy(p: npt.NDArray[np.float64], q: npt.NDArray[np.float64]) -> float:
@@ -144,13 +157,13 @@ def _relative_entropy(p: npt.NDArray[np.float64], q: npt.NDArray[np.float64]) ->
 
 
 def _span(histogram: Histogram, exponent: int) -> tuple[int, int]:
-    """The first and the last bin on the coarser lattice."""
+    """Return the numbers of the first and the last bin at a larger exponent."""
     shift = exponent - histogram.exponent
     return histogram.first >> shift, (histogram.first + len(histogram) - 1) >> shift
 
 
 def _counts(histogram: Histogram, exponent: int, first: int, last: int) -> npt.NDArray[np.int64]:
-    own = histogram.coarsened(exponent)
+    coarse = histogram.coarsened(exponent)
     counts = np.zeros(last - first + 1, np.int64)
-    counts[own.first - first : own.first - first + len(own)] = own.counts
+    counts[coarse.first - first : coarse.first - first + len(coarse)] = coarse.counts
     return counts

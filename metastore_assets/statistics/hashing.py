@@ -22,7 +22,7 @@ Words = npt.NDArray[np.uint64]
 
 _SEEDS = (np.uint64(0x9E3779B97F4A7C15), np.uint64(0xC2B2AE3D27D4EB4F))
 _FACTOR = np.uint64(0x9FB21C651E98DF25)
-_MASKS = np.array([2 ** (8 * count) - 1 for count in range(9)], np.uint64)  # keep that many bytes of a word
+_MASKS = np.array([2 ** (8 * count) - 1 for count in range(9)], np.uint64)  # masks for the first 0 to 8 bytes of a word
 _LITTLE_WORD = np.dtype("<u8")
 _LONG = 128
 _BLOCK = 1 << 14
@@ -31,7 +31,7 @@ _ONE, _THIRTY_TWO, _SIXTY_THREE = np.uint64(1), np.uint64(32), np.uint64(63)
 
 
 def hash_values(values: pa.Array, cls: TypeClass) -> tuple[Words, Words]:
-    """Two 64-bit hashes of each value of a canonical array without nulls."""
+    """Return two 64-bit hashes of each value of a canonical array without nulls."""
     if cls.kind == "bytes":
         return _hash_bytes(storage(values))
     if cls.kind == "boolean":
@@ -43,20 +43,20 @@ def hash_values(values: pa.Array, cls: TypeClass) -> tuple[Words, Words]:
 
 
 def hash_numbers(values: Numbers, cls: TypeClass) -> tuple[Words, Words]:
-    """As `hash_values`, of physical values that are no objects."""
+    """Return what `hash_values` returns, of physical values that are not of dtype object."""
     if cls.kind == "float":
         floats = positive_zeros(values)
         return _hash_words(np.where(np.isnan(floats), _CANONICAL_NAN, floats.view(np.uint64)))
     words = values.astype(np.uint64 if cls.name == "uint64" else np.int64, copy=False)
-    # Of a decimal, whose words are two, the upper one is all sign.
+    # A decimal has two words. The upper word of a value of 64 bits repeats the sign.
     return _hash_words(words.view(np.uint64), (words >> 63).view(np.uint64) if t.is_decimal(cls.arrow) else None)
 
 
 def finalise(words: Words) -> Words:
-    """SplitMix64's output function: a bijection of 64-bit words whose every output bit depends on every input bit."""
+    """Apply SplitMix64's output function, a bijection of 64-bit words that mixes all bits."""
     result = np.empty_like(words)
     scratch = np.empty(min(len(words), _BLOCK), np.uint64)
-    for start in range(0, len(words), _BLOCK):  # as much as stays in the processor's cache from step to step
+    for start in range(0, len(words), _BLOCK):  # a block fits in the processor's cache
         part, out = words[start : start + _BLOCK], result[start : start + _BLOCK]
         shifted = scratch[: len(part)]
         np.bitwise_xor(part, np.right_shift(part, np.uint64(30), out=shifted), out=out)
@@ -94,7 +94,7 @@ def _hash_bytes(values: pa.LargeBinaryArray) -> tuple[Words, Words]:
 def _hash_short(values: pa.LargeBinaryArray) -> Words:
     offsets, data = _offsets(values), np.frombuffer(values.buffers()[2] or b"", np.uint8)
     states = np.empty(len(values), np.uint64)
-    # Of each block a copy that is aligned, and padded so that a word may be read past the last value.
+    # An aligned copy of each block, padded so that a word can be read past the last value.
     words = np.zeros(min(len(values), _BLOCK) * _LONG // 8 + 3, _LITTLE_WORD)
     for start in range(0, len(values), _BLOCK):
         bounds = offsets[start : start + _BLOCK + 1]
@@ -104,9 +104,9 @@ def _hash_short(values: pa.LargeBinaryArray) -> Words:
 
 
 def _hash_block(words: Words, bounds: npt.NDArray[np.int64]) -> Words:
-    """The states of the byte strings between neighbouring `bounds`: word by word, all strings at once.
+    """Return the states of the byte strings between neighbouring `bounds`: word by word, all strings at once.
 
-    Longest first, so that those that have a word of that number are the first of all.
+    The strings are sorted by decreasing length, so that the strings with a word number n are a prefix.
     """
     lengths = np.diff(bounds)
     shortness = (_LONG - lengths).astype(np.uint8)
@@ -123,7 +123,7 @@ def _hash_block(words: Words, bounds: npt.NDArray[np.int64]) -> Words:
             break
         index, shift, back = index[:alive], shift[:alive], back[:alive]
         current, following, word, rest = current[:alive], following[:alive], word[:alive], rest[:alive]
-        # Values start at any byte: a word of theirs is made of two of the buffer's, the second being next turn's first.
+        # Values start at any byte, so that a word of a value spans two words of the buffer.
         index += 1
         words.take(index, out=following, mode="clip")
         np.right_shift(current, shift, out=word)
@@ -131,10 +131,10 @@ def _hash_block(words: Words, bounds: npt.NDArray[np.int64]) -> Words:
         rest <<= back
         word |= rest
         word[whole:] &= _MASKS.take(lengths[whole:alive] - done)
-        held = states[:alive]
-        held ^= word
-        held *= _FACTOR
-        held ^= np.right_shift(held, _THIRTY_TWO, out=rest)
+        state = states[:alive]
+        state ^= word
+        state *= _FACTOR
+        state ^= np.right_shift(state, _THIRTY_TWO, out=rest)
         current, following = following, current
     result = np.empty_like(states)
     result[order] = states

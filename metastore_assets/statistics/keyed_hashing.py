@@ -1,8 +1,8 @@
-"""Hashes of values that only the holder of a key can compute: what is kept of values that must not be shown.
+"""Keyed hashes of hidden values, which only the holder of a key can compute.
 
 SipHash-2-4 (Aumasson, Bernstein, "SipHash: a fast short-input PRF", INDOCRYPT 2012) of a value's two unkeyed hashes,
-vectorised. Without the key nobody can tell by trying values one by one which of them a sketch or a fingerprint is of.
-Part of the stored format: never change them.
+vectorized. Without the key, nobody can test whether a sketch or a multiset hash contains a given value. The hashes are
+part of the stored format: never change them.
 """
 
 from __future__ import annotations
@@ -14,26 +14,32 @@ import numpy as np
 from metastore_assets.statistics.hashing import Words
 
 KEY_BYTES = 32
-"""Two keys of SipHash, one for each hash."""
+"""Bytes of two keys of SipHash, one for each hash."""
 _START = (0x736F6D6570736575, 0x646F72616E646F6D, 0x6C7967656E657261, 0x7465646279746573)
 _LENGTH = np.uint64(16 << 56)
 _BLOCK = 1 << 14
 
 
 def column_key(key: bytes, table: str, column: str) -> bytes:
-    """The key of one column, by its identity: so sketches of two columns do not tell whether they share values."""
+    """Return the key of one column, so that sketches of two columns do not reveal whether they share values.
+
+    Args:
+        key: The secret key.
+        table: The identity of the table.
+        column: The identity of the column.
+    """
     return hashlib.blake2b(f"{table}\0{column}".encode("utf-8", "surrogatepass"), key=key, digest_size=32).digest()
 
 
 def key_id(key: bytes) -> str:
-    """What tells a key from others, and nothing of the key."""
+    """Return an identifier of a key that reveals nothing about the key."""
     return hashlib.blake2b(b"id", key=key, digest_size=8).hexdigest()
 
 
 def keyed(hashes: tuple[Words, Words], key: bytes) -> tuple[Words, Words]:
-    """Two hashes of each value under a key of `KEY_BYTES`, from the value's unkeyed ones."""
+    """Return two hashes of each value under a key of `KEY_BYTES` bytes, from its two unkeyed hashes."""
     low, high = (np.empty_like(hashes[0]), np.empty_like(hashes[0]))
-    for start in range(0, len(low), _BLOCK):  # as much as stays in the processor's cache
+    for start in range(0, len(low), _BLOCK):  # a block fits in the processor's cache
         part = slice(start, start + _BLOCK)
         message = (hashes[0][part], hashes[1][part])
         low[part], high[part] = siphash(message, key[:16]), siphash(message, key[16:])
@@ -41,7 +47,7 @@ def keyed(hashes: tuple[Words, Words], key: bytes) -> tuple[Words, Words]:
 
 
 def siphash(message: tuple[Words, Words], key: bytes) -> Words:
-    """SipHash-2-4 of messages of two words, under a key of 16 bytes."""
+    """Return SipHash-2-4 of messages of two words under a key of 16 bytes."""
     halves = int.from_bytes(key[:8], "little"), int.from_bytes(key[8:], "little")
     state = [np.full(len(message[0]), start ^ halves[at % 2], np.uint64) for at, start in enumerate(_START)]
     for word in (*message, _LENGTH):

@@ -1,4 +1,4 @@
-"""Runs of values in ascending order: counting them, adding up their counts, and merging many without joining them."""
+"""Runs of ascending values: counting values, adding up counts, and merging many runs block by block."""
 
 from __future__ import annotations
 
@@ -17,30 +17,30 @@ else:
     pl = lazy_module("polars")
 
 BLOCK = 1 << 17
-"""Values in a block, about: what is held and computed with at a time."""
+"""Approximate number of values in a block, which is in memory at a time."""
 _SAMPLES = 4
 _SHORT = 1 << 12
 _UNIQUE = 1 << 14
 _SAMPLE = 2048
 _MOST_SPAN = 2
-"""Places per value of an array that integers are counted in: no more memory than sorted copies would need."""
+"""Most array elements per value for counting integers: no more memory than sorted copies would need."""
 
 Counts = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
 class SortedValues:
-    """Physical values in ascending order, without nulls: distinct ones with their counts, or each row for itself."""
+    """Ascending physical values without nulls: distinct ones with their counts, or one per row."""
 
     values: pl.Series
     counts: Counts | None
-    """How often each value occurs; None: once per row, and neighbours may be equal."""
+    """How often each value occurs. None: there is a value per row, and neighbours may be equal."""
 
     def __len__(self) -> int:
         return len(self.values)
 
     def part(self, start: int, stop: int) -> SortedValues:
-        """The values from one position up to another."""
+        """Return the values from position `start` up to and excluding `stop`."""
         return SortedValues(
             self.values.slice(start, stop - start), None if self.counts is None else self.counts[start:stop]
         )
@@ -54,7 +54,7 @@ class CountedRun(SortedValues):
 
 
 def count_values(values: pl.Series) -> CountedRun:
-    """The distinct values of a series without nulls and their counts; NaN equal to itself, -0.0 equal to 0.0."""
+    """Count the values of a series without nulls. NaN equals itself, -0.0 equals 0.0."""
     dense = count_dense(values)
     if dense is not None:
         return dense
@@ -66,7 +66,7 @@ def count_values(values: pl.Series) -> CountedRun:
 
 
 def count_dense(values: pl.Series) -> CountedRun | None:
-    """As `count_values`, of integers that lie close together: these need no sorting. None for all others."""
+    """Count integers that lie close together without sorting them. Returns None for other values."""
     if values.dtype not in (pl.Int64, pl.UInt64) or len(values) == 0:
         return None
     words = values.to_numpy()
@@ -75,27 +75,35 @@ def count_dense(values: pl.Series) -> CountedRun | None:
     if span > _MOST_SPAN * len(words):
         return None
     counts = np.bincount((words - least).view(np.int64), minlength=span)
-    places = np.flatnonzero(counts != 0)  # sooner found than in the integers themselves
-    return CountedRun(pl.Series(places.astype(words.dtype) + least), counts[places])
+    offsets = np.flatnonzero(counts != 0)  # faster than on the integers
+    return CountedRun(pl.Series(offsets.astype(words.dtype) + least), counts[offsets])
 
 
 def is_hashed(values: pl.Series) -> bool:
-    """Whether hashing beats sorting: for bytes that repeat. Numbers polars sorts as fast as it hashes them."""
+    """Return whether hashing is faster than sorting: for bytes that repeat. polars sorts numbers as fast."""
     return values.dtype in (pl.Binary, pl.Boolean) and not is_mostly_distinct(values)
 
 
 def count_sorted(values: pl.Series) -> CountedRun:
-    """The distinct values of an ascending series and their counts."""
+    """Count the values of an ascending series."""
     runs = values.rle().struct
     return CountedRun(runs.field("value"), runs.field("len").cast(pl.Int64).to_numpy())
 
 
 def sum_counts(values: pl.Series, counts: Counts) -> CountedRun:
-    """The run of values, in any order, that each come with a count of either sign; counts that cancel stay, as 0."""
+    """Sum the counts of equal values.
+
+    Args:
+        values: In any order, with repeats.
+        counts: A count of either sign for each value.
+
+    Returns:
+        The distinct values with their sums; sums of 0 are included.
+    """
     if len(values) == 0:
         return CountedRun(values, counts)
     order = _ascending(values)
-    # Taken by position a series is a hundred times faster than by `gather`, which plans a query.
+    # Indexing a series is a hundred times faster than `gather`, which plans a query.
     values, counts = values[order], counts[order]
     starts = _run_starts(values)
     if len(starts) == len(values):
@@ -104,7 +112,7 @@ def sum_counts(values: pl.Series, counts: Counts) -> CountedRun:
 
 
 def _ascending(values: pl.Series) -> npt.NDArray[np.intp]:
-    """The positions of the values in ascending order, NaN last. Short lists are not worth a query."""
+    """Return the positions of the values in ascending order, NaN last. Short series avoid a polars query."""
     if len(values) <= _SHORT:
         if _is_words(values):
             return values.to_numpy().argsort(kind="stable")
@@ -118,21 +126,21 @@ def _is_words(values: pl.Series) -> bool:
 
 
 def _run_starts(values: pl.Series) -> npt.NDArray[np.intp]:
-    """Where each distinct value begins in an ascending series that is not empty."""
+    """Return where each distinct value begins in an ascending series that is not empty."""
     if _is_words(values):
         words = values.to_numpy()
         differs = words[1:] != words[:-1]
         if values.dtype == pl.Float64:
             differs &= ~np.isnan(words[:-1])  # NaN is one value, the last
         return np.concatenate([[0], np.flatnonzero(differs) + 1])
-    if len(values) <= _UNIQUE and values.n_unique() == len(values):  # Less work than their runs, if hashed.
+    if len(values) <= _UNIQUE and values.n_unique() == len(values):  # Hashing is less work than runs.
         return np.arange(len(values))
     lengths = values.rle().struct.field("len").cast(pl.Int64).to_numpy()
     return np.cumsum(lengths) - lengths
 
 
 def merge_runs(runs: Sequence[SortedValues]) -> CountedRun:
-    """One run with the counts of equal values added up, of one run or more."""
+    """Merge one or more runs into one run of distinct values."""
     if all(run.counts is None for run in runs) and sum(map(len, runs)) <= 8 * BLOCK:
         return count_values(concatenate_series([run.values for run in runs]))
     counted = [_counted(run) for run in runs if len(run)]
@@ -144,9 +152,9 @@ def merge_runs(runs: Sequence[SortedValues]) -> CountedRun:
 
 
 def merge_in_blocks(runs: Sequence[SortedValues]) -> Iterator[CountedRun]:
-    """All the runs merged, in blocks of ascending values, each value in one block; never empty blocks.
+    """Merge runs and yield blocks of ascending values, each value in one block. No block is empty.
 
-    Values are cut into ranges, and a range is merged at a time: beside the runs only a block is held.
+    The values are divided into ranges, and one range is merged at a time, so that one block is in memory.
     """
     if len(runs) == 1 and runs[0].counts is not None:
         for start in range(0, len(runs[0]), BLOCK):
@@ -161,7 +169,7 @@ def merge_in_blocks(runs: Sequence[SortedValues]) -> Iterator[CountedRun]:
 
 
 def concatenate_series(parts: Sequence[pl.Series]) -> pl.Series:
-    """One series of parts of one class, of which some may need wider integers than others."""
+    """Concatenate series of one class, of which some may have wider integers than others."""
     if len(parts) == 1:
         return parts[0]
     if any(part.dtype == pl.Int128 for part in parts):
@@ -170,7 +178,7 @@ def concatenate_series(parts: Sequence[pl.Series]) -> pl.Series:
 
 
 def copy_compact(values: pl.Series) -> pl.Series:
-    """The same values without hold on the buffers of the chunks they came from."""
+    """Return a copy of the values that does not retain the buffers of their chunks."""
     return pl.Series(values.to_arrow(compat_level=pl.CompatLevel.oldest())) if values.dtype == pl.Binary else values
 
 
@@ -179,14 +187,14 @@ def _counted(run: SortedValues) -> CountedRun:
 
 
 def _splitters(runs: Sequence[SortedValues]) -> pl.Series:
-    """Values that cut all the runs into ranges of about a block."""
+    """Return values that divide all runs into ranges of about a block."""
     step = BLOCK // _SAMPLES
     sample = concatenate_series([run.values.gather_every(step, offset=step - 1) for run in runs]).sort()
     return sample.gather_every(_SAMPLES, offset=_SAMPLES - 1).unique().sort()
 
 
 def is_mostly_distinct(values: pl.Series) -> bool:
-    """Whether more than half of a sample are different values; false for few."""
+    """Return whether more than half of a sample are distinct values; False for few values."""
     if values.dtype == pl.Boolean or len(values) < 2 * _SAMPLE:
         return False
     step = len(values) // _SAMPLE

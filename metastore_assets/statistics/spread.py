@@ -1,4 +1,4 @@
-"""How the values of a column spread: what follows from how many of them there are of each frequency."""
+"""The spread of a column's values: distinct values, duplicates, singletons and entropy."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Spread:
-    """Exact counts of distinct values, and their entropy. NaN is one value, null is none."""
+    """Exact counts of distinct values and their entropy. NaN is a value, null is none."""
 
     distinct_count: int
     duplicate_count: int
@@ -17,17 +17,17 @@ class Spread:
     singleton_count: int
     """Values that occur once."""
     entropy: float
-    """Shannon's, in bits: 0 where all values are the same or there is none, log2(n) where all n are different."""
+    """Shannon entropy in bits: 0 if all values are equal or there are none, log2(n) if all n values differ."""
 
 
 def spread(counts: Iterable[tuple[int, int]]) -> Spread:
-    """The spread of (frequency, number of values that occur so often), in any order, each frequency once."""
-    held = list(counts)
-    distinct = sum(number for _, number in held)
-    singletons = sum(number for frequency, number in held if frequency == 1)
-    rows = sum(frequency * number for frequency, number in held)
+    """Return the spread of values, given pairs of a frequency and the number of values with that frequency."""
+    pairs = list(counts)
+    distinct = sum(number for _, number in pairs)
+    singletons = sum(number for frequency, number in pairs if frequency == 1)
+    rows = sum(frequency * number for frequency, number in pairs)
     if not rows:
         return Spread(0, 0, 0, 0.0)
-    # Summed exactly, so that it is the same whatever led to these counts.
-    information = math.fsum(number * frequency * math.log2(frequency) for frequency, number in held)
+    # An exact sum does not depend on the order of the counts.
+    information = math.fsum(number * frequency * math.log2(frequency) for frequency, number in pairs)
     return Spread(distinct, distinct - singletons, singletons, max(0.0, math.log2(rows) - information / rows))

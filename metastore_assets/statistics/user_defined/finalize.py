@@ -1,4 +1,4 @@
-"""From states, or from the list of a column's values, to what is told of user-defined statistics."""
+"""Results of user-defined statistics from states or from frequencies."""
 
 from __future__ import annotations
 
@@ -21,57 +21,70 @@ from metastore_assets.statistics.user_defined.states import (
 )
 from metastore_assets.values.types import TypeClass, class_named
 
-_NOT_LISTED = "the column's values are not listed, which `frequencies: all` changes"
+_NOT_ENUMERATED = "the column's values are not enumerated; set `frequencies: all`"
 
 
 def add_user_results(
     row: ColumnStatistics, policy: ResolvedPolicy, frequencies: Frequencies | None = None
 ) -> ColumnStatistics:
-    """`row` with what its states say of the statistics that its policy asks for, and the list of its values of those
-    that follow from it: without one they are absent."""
-    found: dict[str, UserResult] = {}
+    """Return the row with the results of the user-defined statistics that its policy requests.
+
+    Args:
+        row: The statistics, with the states of mergeable user-defined statistics.
+        policy: The policy of the column.
+        frequencies: All values of the column. Without them, statistics of frequencies are absent.
+    """
+    results: dict[str, UserResult] = {}
     states = decode_user_states(row.user_states) if policy.statistics else {}
-    for own in load_for_policy(policy, row.type_class):
-        if isinstance(own.statistic, MergeableStatistic):
-            found[own.name] = _finalized(own.statistic, states.get(own.key, StoredUserState(None, NOT_ALL)))
+    for loaded in load_for_policy(policy, row.type_class):
+        if isinstance(loaded.statistic, MergeableStatistic):
+            results[loaded.name] = _finalized(loaded.statistic, states.get(loaded.key, StoredUserState(None, NOT_ALL)))
         elif frequencies is None:
-            found[own.name] = _absent(own.statistic, _NOT_LISTED)
+            results[loaded.name] = _absent(loaded.statistic, _NOT_ENUMERATED)
     if frequencies is not None and row.type_class is not None:
-        found |= compute_frequency_results(policy, class_named(row.type_class), frequencies)
-    return replace(row, user_defined=found) if found or row.user_defined else row
+        results |= compute_frequency_results(policy, class_named(row.type_class), frequencies)
+    return replace(row, user_defined=results) if results or row.user_defined else row
 
 
 def compute_frequency_results(
     policy: ResolvedPolicy, cls: TypeClass, frequencies: Frequencies
 ) -> dict[str, UserResult]:
-    """What the list of all values of a column says, by name of the statistics that follow from it."""
+    """Return the results of statistics of frequencies by name.
+
+    Args:
+        policy: The policy of the column, which requests the statistics.
+        cls: The type class of the column.
+        frequencies: All values of the column.
+    """
     values = frequencies.values if len(frequencies) else pa.nulls(0, cls.arrow)
-    found: dict[str, UserResult] = {}
-    for own in load_for_class(policy.statistics, cls):
-        if isinstance(own.statistic, FrequencyStatistic):
-            found[own.name] = _computed(own.statistic, values, frequencies.counts)
-    return found
+    results: dict[str, UserResult] = {}
+    for loaded in load_for_class(policy.statistics, cls):
+        if isinstance(loaded.statistic, FrequencyStatistic):
+            results[loaded.name] = _computed(loaded.statistic, values, frequencies.counts)
+    return results
 
 
 def add_frequency_results(
-    facts: FrequencySummary, policy: ResolvedPolicy, cls: TypeClass, frequencies: Frequencies
+    summary: FrequencySummary, policy: ResolvedPolicy, cls: TypeClass, frequencies: Frequencies
 ) -> FrequencySummary:
-    """`facts` of the list with what it says of the statistics that a policy asks for."""
+    """Return the summary of frequencies with the results of the statistics that the policy requests."""
     return (
-        replace(facts, user_defined=compute_frequency_results(policy, cls, frequencies)) if policy.statistics else facts
+        replace(summary, user_defined=compute_frequency_results(policy, cls, frequencies))
+        if policy.statistics
+        else summary
     )
 
 
 def needs_frequencies(policy: ResolvedPolicy, cls: TypeClass) -> bool:
-    """Whether a policy asks for a statistic that follows from the list of a column's values."""
-    return any(isinstance(own.statistic, FrequencyStatistic) for own in load_for_class(policy.statistics, cls))
+    """Return whether the policy requests a statistic of frequencies for a type class."""
+    return any(isinstance(loaded.statistic, FrequencyStatistic) for loaded in load_for_class(policy.statistics, cls))
 
 
 def _finalized(statistic: MergeableStatistic, state: StoredUserState) -> UserResult:
     if state.reason is not None:
         return _absent(statistic, state.reason)
     try:
-        return _known(
+        return _result(
             statistic, call_user_code("finalize()", statistic.result, lambda: statistic.finalize(state.value))
         )
     except UserCodeError as error:
@@ -80,14 +93,14 @@ def _finalized(statistic: MergeableStatistic, state: StoredUserState) -> UserRes
 
 def _computed(statistic: FrequencyStatistic, values: pa.Array, counts: pa.Int64Array) -> UserResult:
     try:
-        return _known(
+        return _result(
             statistic, call_user_code("compute()", statistic.result, lambda: statistic.compute(values, counts))
         )
     except UserCodeError as error:
         return _absent(statistic, str(error))
 
 
-def _known(statistic: UserStatistic, array: pa.Array) -> UserResult:
+def _result(statistic: UserStatistic, array: pa.Array) -> UserResult:
     return UserResult(array, "absent" if array.null_count else statistic.guarantee)
 
 

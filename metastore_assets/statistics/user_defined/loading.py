@@ -1,6 +1,6 @@
-"""From the name of a user-defined statistic in the configuration to its class.
+"""Loading user-defined statistics by their names in the configuration.
 
-Only names travel: a process imports the module where it is needed, so the module has to be there too.
+Only names are sent between processes. Each process imports the module, which must be installed there too.
 """
 
 from __future__ import annotations
@@ -29,28 +29,28 @@ _LAYOUT = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tok
 
 @dataclass(frozen=True)
 class LoadedStatistic:
-    """A user-defined statistic."""
+    """A user-defined statistic with its reference."""
 
     reference: str
-    """`module:Class`, as it is configured."""
+    """`module:Class` as in the configuration."""
     statistic: UserStatistic
 
     @property
     def name(self) -> str:
-        """Its column in `statistics`."""
+        """The name of its column in `statistics`."""
         return self.statistic.name
 
     @property
     def key(self) -> str:
-        """What its states and signatures go by: reference and revision."""
+        """Reference and revision, which identify its states."""
         return f"{self.reference}@{self.statistic.revision}"
 
     @cached_property
     def source(self) -> str:
-        """Digest of its source, base classes of the user's included, without comments and layout.
+        """Digest of the source of its class and of the user's base classes, without comments and layout.
 
-        Classes of this package are left out: they have revisions, and users could do nothing about what a release
-        rewrites. Raises ConfigError when there is no source.
+        Classes of this package are left out: they have revisions, and a release may change their source. Raises
+        ConfigError if a source cannot be read.
         """
         digest = hashlib.sha256()
         for cls in type(self.statistic).__mro__:
@@ -66,23 +66,23 @@ class LoadedStatistic:
 
 
 def load_for_class(references: tuple[str, ...], cls: TypeClass) -> tuple[LoadedStatistic, ...]:
-    """Those of the statistics that are for columns of a class, in that order. Raises ConfigError."""
-    return tuple(own for own in _all(references) if own.statistic.is_for(cls)) if references else ()
+    """Return the statistics that apply to a type class, in the order of the references. Raises ConfigError."""
+    return tuple(loaded for loaded in _load_all(references) if loaded.statistic.is_for(cls)) if references else ()
 
 
 def load_for_policy(policy: ResolvedPolicy, type_class: str | None) -> tuple[LoadedStatistic, ...]:
-    """Those that a column's policy asks for; none of a column without a class. Raises ConfigError."""
+    """Return the statistics that a policy requests; none for a column without a type class. Raises ConfigError."""
     return load_for_class(policy.statistics, class_named(type_class)) if type_class is not None else ()
 
 
 def load_by_key(key: str) -> LoadedStatistic:
-    """The statistic whose states have that key. Raises ConfigError."""
+    """Return the statistic whose states have a key. Raises ConfigError."""
     return load_statistic(key.rpartition("@")[0])
 
 
 @lru_cache(maxsize=256)
 def load_statistic(reference: str) -> LoadedStatistic:
-    """The statistic that `module:Class` names, checked. Raises ConfigError, which says what is wrong with it."""
+    """Import and validate the statistic `module:Class`. Raises ConfigError if it cannot be used."""
     module_name, _, class_name = reference.partition(":")
     try:
         module = import_module(module_name)
@@ -92,38 +92,38 @@ def load_statistic(reference: str) -> LoadedStatistic:
             f"({type(error).__name__}: {error}); it has to "
             "be on PYTHONPATH here and, on a cluster, on the executors (spark.submit.pyFiles)"
         ) from error
-    found = getattr(module, class_name, None)
-    if not isinstance(found, type) or not issubclass(found, UserStatistic):
-        what = "nothing of that name" if found is None else "something else"
+    cls = getattr(module, class_name, None)
+    if not isinstance(cls, type) or not issubclass(cls, UserStatistic):
+        what = "nothing of that name" if cls is None else "something else"
         raise ConfigError(
             f"statistic {reference!r}: the module {module_name!r} has {what}, where a class derived from "
             "MergeableStatistic or FrequencyStatistic is needed"
         )
     try:
-        statistic = found()
+        statistic = cls()
     except Exception as error:
-        raise ConfigError(f"statistic {reference!r} cannot be made: {type(error).__name__}: {error}") from error
-    if wrong := _wrong(statistic):
-        raise ConfigError(f"statistic {reference!r}: {wrong}")
+        raise ConfigError(f"statistic {reference!r} cannot be constructed: {type(error).__name__}: {error}") from error
+    if error_text := _validate(statistic):
+        raise ConfigError(f"statistic {reference!r}: {error_text}")
     return LoadedStatistic(reference, statistic)
 
 
 @lru_cache(maxsize=256)
-def _all(references: tuple[str, ...]) -> tuple[LoadedStatistic, ...]:
-    found: dict[str, LoadedStatistic] = {}
+def _load_all(references: tuple[str, ...]) -> tuple[LoadedStatistic, ...]:
+    by_name: dict[str, LoadedStatistic] = {}
     for reference in dict.fromkeys(references):
-        own = load_statistic(reference)
-        if own.name in found:
+        loaded = load_statistic(reference)
+        if loaded.name in by_name:
             raise ConfigError(
-                f"statistics {found[own.name].reference!r} and {reference!r} have the same name, {own.name!r}: "
+                f"statistics {by_name[loaded.name].reference!r} and {reference!r} have the same name, {loaded.name!r}: "
                 "give one of them another"
             )
-        found[own.name] = own
-    return tuple(found.values())
+        by_name[loaded.name] = loaded
+    return tuple(by_name.values())
 
 
-def _wrong(statistic: UserStatistic) -> str | None:
-    """What is wrong with what a class declares."""
+def _validate(statistic: UserStatistic) -> str | None:
+    """Return what is wrong with the declarations of a class, or None."""
     name, revision, types = (getattr(statistic, key, None) for key in ("name", "revision", "types"))
     if not isinstance(name, str) or not name.isidentifier() or name in STATISTICS:
         return f"name = {name!r} must be an identifier that is not the name of another statistic"
@@ -151,6 +151,6 @@ def _is_class(name: object) -> bool:
 
 
 def _tokens(source: str) -> bytes:
-    # Indented, the source of a class within something else is no program.
+    # The source of a nested class is indented, which is no valid program.
     lines = io.StringIO(inspect.cleandoc("\n" + source)).readline
-    return "\0".join(own.string for own in tokenize.generate_tokens(lines) if own.type not in _LAYOUT).encode()
+    return "\0".join(token.string for token in tokenize.generate_tokens(lines) if token.type not in _LAYOUT).encode()
