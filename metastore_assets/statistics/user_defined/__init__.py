@@ -1,4 +1,4 @@
-"""Statistics that users define in modules of their own, and those that are shipped in the same way.
+"""Statistics that users define in their modules, and some that are shipped with the package.
 
 interface  the base classes of user-defined statistics
 loading    from a name in the configuration to the class

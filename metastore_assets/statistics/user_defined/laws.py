@@ -1,6 +1,6 @@
-"""What a user-defined statistic has to keep, so that it stays true whatever commits do; tried on random data.
+"""The laws of user-defined statistics, tested on random data. A statistic that obeys them is true after any commit.
 
-States are compared, floats in them up to rounding: two of the same rows have to be the same, however they came about.
+Two states of the same rows must be equal, floats in them up to rounding, however they were computed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from metastore_assets.values.physical import canonical_array, physical_series
 from metastore_assets.values.types import TypeClass, class_named
 
 TRIES = 200
-"""Random data sets of each type class."""
+"""Random data sets per type class."""
 _MOST_ROWS = 30
 _CLOSE = 1e-9
 _EXACT = Context(prec=76)
@@ -36,17 +36,17 @@ _EXACT = Context(prec=76)
 
 @dataclass(frozen=True)
 class Counterexample:
-    """Data on which a law does not hold."""
+    """Data that violates a law."""
 
     law: str
     type_class: str
     data: tuple[str, ...]
-    """The values of each of the sets of rows that it is about, as text."""
+    """The values of each set of rows, as text."""
     expected: str
     found: str
 
     def to_json(self) -> dict[str, object]:
-        """The shape of a counterexample of `check-statistic --json`."""
+        """Return the counterexample as in `check-statistic --json`."""
         return {
             "law": self.law,
             "type_class": self.type_class,
@@ -57,28 +57,34 @@ class Counterexample:
 
 
 def list_tested_classes(statistic: UserStatistic) -> list[TypeClass]:
-    """The type classes that it is tried on."""
+    """Return the type classes on which to test a statistic."""
     classes = [class_named(name) for name in (*_VALUES, *(f"decimal_{scale}" for scale in (0, 2, 38)))]
     others = [class_named(name) for name in statistic.types if name.startswith(("decimal_", "timestamp"))]
     return [cls for cls in dict.fromkeys([*classes, *others]) if statistic.is_for(cls)]
 
 
 def find_counterexample(statistic: UserStatistic, tries: int = TRIES, seed: int = 0) -> Counterexample | None:
-    """The first law that does not hold, on as little data as was tried; None where all hold."""
+    """Return the first violation of a law, or None if no data set violates one.
+
+    Args:
+        statistic: The statistic to test.
+        tries: Number of data sets per type class, of increasing size.
+        seed: Seed of the random data.
+    """
     for cls in list_tested_classes(statistic):
         draw = random.Random(f"{seed}:{cls.name}")
         for number in range(tries):
             size = number * _MOST_ROWS // tries
             sets = [_rows(draw, cls, draw.randint(0, size)) for _ in range(3)]
-            for law, expected, found, data in _laws(statistic, cls, draw, sets):
-                if not same(expected, found):
-                    told = tuple(str([str(value) for value in rows]) for rows in data)
-                    return Counterexample(law, cls.name, told, _text(expected), _text(found))
+            for law, expected, actual, data in _laws(statistic, cls, draw, sets):
+                if not same(expected, actual):
+                    texts = tuple(str([str(value) for value in rows]) for rows in data)
+                    return Counterexample(law, cls.name, texts, _text(expected), _text(actual))
     return None
 
 
 def same(one: Any, other: Any) -> bool:
-    """Whether two Python values are equal, floats up to rounding; NaN is equal to itself."""
+    """Return whether two Python values are equal, floats up to rounding; NaN equals itself."""
     if isinstance(one, float) and isinstance(other, float):
         return math.isclose(one, other, rel_tol=_CLOSE, abs_tol=_CLOSE) or (one != one and other != other)
     if isinstance(one, Mapping) and isinstance(other, Mapping):
@@ -89,7 +95,7 @@ def same(one: Any, other: Any) -> bool:
 
 
 _Law = tuple[str, Any, Any, Sequence[pa.Array]]
-"""Its words, both sides, and the rows that it is about."""
+"""The text of the law, the expected and the actual value, and the sets of rows."""
 
 
 def _laws(statistic: UserStatistic, cls: TypeClass, draw: random.Random, sets: Sequence[pa.Array]) -> Iterator[_Law]:
@@ -108,11 +114,11 @@ def _merging(statistic: MergeableStatistic, draw: random.Random, sets: Sequence[
     def state(what: str, call: Callable[[], Any]) -> Any:
         return call_user_code(what, statistic.state, call)[0].as_py()
 
-    def updated(held: Any, values: pa.Array, counts: Sequence[int] | None = None) -> Any:
+    def updated(current: Any, values: pa.Array, counts: Sequence[int] | None = None) -> Any:
         if not len(values):
-            return held
+            return current
         often = pa.array([1] * len(values) if counts is None else counts, pa.int64())
-        return state("update()", partial(statistic.update, held, values, often))
+        return state("update()", partial(statistic.update, current, values, often))
 
     def merged(one: Any, other: Any) -> Any:
         return state("merge()", partial(statistic.merge, one, other))
@@ -120,7 +126,7 @@ def _merging(statistic: MergeableStatistic, draw: random.Random, sets: Sequence[
     def initial() -> Any:
         return state("initial()", statistic.initial)
 
-    a, b, c = (updated(initial(), own) for own in (rows, others, more))
+    a, b, c = (updated(initial(), values) for values in (rows, others, more))
     call_user_code("finalize()", statistic.result, partial(statistic.finalize, a))
     shuffled = rows.take(pa.array(draw.sample(range(len(rows)), len(rows)), pa.int64()))
     yield "the order of rows does not matter", a, updated(initial(), shuffled), [rows, shuffled]
@@ -141,7 +147,7 @@ def _merging(statistic: MergeableStatistic, draw: random.Random, sets: Sequence[
         [repeated],
     )
     statistic = type(statistic)()
-    yield "nothing is kept in the object", a, updated(initial(), rows), [rows]
+    yield "the object stores nothing", a, updated(initial(), rows), [rows]
     if isinstance(statistic, SupportsRetract):
         taken = state("retract()", partial(statistic.retract, merged(a, b), b))
         yield "what is merged can be retracted", a, taken, [rows, others]
@@ -152,12 +158,12 @@ def _computing(statistic: FrequencyStatistic, cls: TypeClass, rows: pa.Array) ->
     values = canonical_array(run.values, cls) if len(run) else pa.nulls(0, cls.arrow)
     counts = pa.array(np.ones(0, np.int64) if run.counts is None else run.counts)
 
-    def computed(own: FrequencyStatistic) -> Any:
-        return call_user_code("compute()", own.result, partial(own.compute, values, counts))[0].as_py()
+    def computed(tested: FrequencyStatistic) -> Any:
+        return call_user_code("compute()", tested.result, partial(tested.compute, values, counts))[0].as_py()
 
     found = computed(statistic)
     yield "the same list comes to the same", found, computed(statistic), [rows]
-    yield "nothing is kept in the object", found, computed(type(statistic)()), [rows]
+    yield "the object stores nothing", found, computed(type(statistic)()), [rows]
 
 
 def _text(value: Any) -> str:
@@ -165,21 +171,21 @@ def _text(value: Any) -> str:
 
 
 def _rows(draw: random.Random, cls: TypeClass, size: int) -> pa.Array:
-    """Random values without nulls, of which some occur more than once."""
+    """Return random values without nulls, some of them repeatedly."""
     if pa.types.is_decimal(cls.arrow):
         unscaled = [
             draw.choice([0, 1, -1, draw.randrange(1000), draw.randrange(-(10**37), 10**37)]) for _ in range(size)
         ]
-        return pa.array([Decimal(own).scaleb(-cls.scale, _EXACT) for own in unscaled], cls.arrow)
+        return pa.array([Decimal(number).scaleb(-cls.scale, _EXACT) for number in unscaled], cls.arrow)
     kind = cls.name.partition("_")[0]
     pick = _VALUES[cls.name if cls.name in _VALUES else f"{kind}_us"]
-    held = [pick(draw) for _ in range(size)]
+    values = [pick(draw) for _ in range(size)]
     if cls.name == "uuid":
-        return pa.ExtensionArray.from_storage(cls.arrow, pa.array(held, pa.binary(16)))
+        return pa.ExtensionArray.from_storage(cls.arrow, pa.array(values, pa.binary(16)))
     if pa.types.is_temporal(cls.arrow):
         width = pa.int32() if cls.name == "date" else pa.int64()
-        return pa.array(held, width).view(cls.arrow)
-    return pa.array(held, cls.arrow)
+        return pa.array(values, width).view(cls.arrow)
+    return pa.array(values, cls.arrow)
 
 
 def _word(draw: random.Random) -> str:

@@ -1,4 +1,4 @@
-"""User-defined statistics that are ready to use, and to be derived from.
+"""User-defined statistics that are ready to use or to derive from.
 
 In a configuration: `metastore_assets.statistics.user_defined.shipped:Benford`.
 """
@@ -23,23 +23,23 @@ _BENFORD = tuple(math.log10(1 + 1 / digit) for digit in range(1, _DIGITS + 1))
 
 
 class _Tally(MergeableStatistic):
-    """Counts of a fixed number of cases, which add up and subtract."""
+    """Counts of a fixed number of cases, which can be added and subtracted."""
 
     state = pa.list_(pa.int64())
 
     def merge(self, one: list[int], other: list[int]) -> list[int]:
-        """Sums."""
+        """Return the sums of both counts."""
         return [a + b for a, b in zip(one, other, strict=True)]
 
     def retract(self, whole: list[int], part: list[int]) -> list[int]:
-        """Differences."""
+        """Return the differences of both counts."""
         return [a - b for a, b in zip(whole, part, strict=True)]
 
     def _tallied(self, state: list[int], cases: pa.Array, counts: pa.Int64Array) -> list[int]:
-        """The state with values more, of which each is one of the cases by number; null: none of them."""
-        known = cases.is_valid()
+        """Return the state with more values. `cases` has the case number of each value, null for none."""
+        has_case = cases.is_valid()
         total = np.array(state, np.int64)
-        np.add.at(total, cases.filter(known).to_numpy(), counts.filter(known).to_numpy())
+        np.add.at(total, cases.filter(has_case).to_numpy(), counts.filter(has_case).to_numpy())
         return total.tolist()
 
 
@@ -56,21 +56,21 @@ class Benford(_Tally):
     result = pa.float64()
 
     def initial(self) -> list[int]:
-        """No digits yet."""
+        """Return zero counts of the nine digits."""
         return [0] * _DIGITS
 
     def update(self, state: list[int], values: pa.Array, counts: pa.Int64Array) -> list[int]:
-        """As text, exactly: what is left after sign, zeros and point begins with the digit."""
+        """Count the first digits of the values as text without sign, leading zeros and point."""
         text = pc.utf8_slice_codeunits(pc.utf8_ltrim(values.cast(pa.string()), "-0."), 0, 1)
         cases = pc.index_in(text, pa.array([str(digit) for digit in range(1, _DIGITS + 1)]))
         return self._tallied(state, cases, counts)
 
     def finalize(self, state: list[int]) -> float | None:
-        """The deviation."""
+        """Return the deviation."""
         total = sum(state)
         if not total:
             return None
-        return sum(abs(own / total - law) for own, law in zip(state, _BENFORD, strict=True)) / _DIGITS
+        return sum(abs(count / total - law) for count, law in zip(state, _BENFORD, strict=True)) / _DIGITS
 
 
 class StringPatterns(_Tally):
@@ -95,20 +95,20 @@ class StringPatterns(_Tally):
     """By name, regular expressions of RE2. What fits none of them is `other`."""
 
     def initial(self) -> list[int]:
-        """No strings yet."""
+        """Return zero counts of the patterns."""
         return [0] * (len(self.patterns) + 1)
 
     def update(self, state: list[int], values: pa.Array, counts: pa.Int64Array) -> list[int]:
-        """The first pattern that fits each value."""
+        """Count the first pattern that matches each value."""
         fits = [pc.match_substring_regex(values, pattern) for pattern in self.patterns.values()]
         numbers = [pa.scalar(number) for number in range(len(fits) + 1)]
         return self._tallied(state, pc.case_when(pc.make_struct(*fits), *numbers), counts)
 
     def finalize(self, state: list[int]) -> list[dict[str, Any]] | None:
-        """Of the patterns that occur."""
+        """Return the shares of the patterns that occur, by decreasing share."""
         total = sum(state)
-        shares = sorted(zip(state, [*self.patterns, "other"], strict=True), key=lambda own: -own[0])
-        return [{"pattern": name, "share": own / total} for own, name in shares if own] if total else None
+        shares = sorted(zip(state, [*self.patterns, "other"], strict=True), key=lambda pair: -pair[0])
+        return [{"pattern": name, "share": count / total} for count, name in shares if count] if total else None
 
 
 class LongestCommonPrefix(MergeableStatistic):
@@ -121,20 +121,20 @@ class LongestCommonPrefix(MergeableStatistic):
     result = pa.string()
 
     def initial(self) -> None:
-        """Not a prefix, for that of no strings is as long as one likes."""
+        """Return None: no strings have no longest prefix."""
 
     def update(self, state: str | None, values: pa.Array, counts: pa.Int64Array) -> str:
-        """What the least and the greatest have in common, all have."""
+        """Shorten the prefix to that of the least and the greatest value, which is that of all values."""
         ends = pc.min_max(values).as_py()
         prefix = _common(ends["min"], ends["max"])
         return prefix if state is None else _common(state, prefix)
 
     def merge(self, one: str | None, other: str | None) -> str | None:
-        """What both have in common."""
+        """Return the common prefix of both prefixes."""
         return other if one is None else one if other is None else _common(one, other)
 
     def finalize(self, state: str | None) -> str | None:
-        """The prefix itself."""
+        """Return the prefix."""
         return state
 
 
@@ -151,7 +151,7 @@ class OutsideFences(FrequencyStatistic):
     result = pa.float64()
 
     def compute(self, values: pa.Array, counts: pa.Int64Array) -> float | None:
-        """Exactly: by the places of the fences among the values."""
+        """Return the exact share, from the positions of the fences among the values."""
         if count_nan(Frequencies(values, counts)):
             values, counts = values[:-1], counts[:-1]
         ends = np.cumsum(counts.to_numpy())
@@ -170,11 +170,11 @@ class OutsideFences(FrequencyStatistic):
 
 
 def _common(one: str, other: str) -> str:
-    """What both begin with."""
+    """Return the common prefix of two strings."""
     end = next((at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
     return one[:end]
 
 
 def _exact(value: pa.Scalar) -> Fraction | float:
-    own = value.as_py()
-    return own if isinstance(own, float) and math.isinf(own) else Fraction(own)
+    number = value.as_py()
+    return number if isinstance(number, float) and math.isinf(number) else Fraction(number)
