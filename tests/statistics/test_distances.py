@@ -154,7 +154,7 @@ def test_aligned_bins_count_the_values(a: list[int], b: list[int], left: int, ri
 def test_histograms_of_different_units_have_no_bins_in_common() -> None:
     days = build_histogram_of_values(np.array([1]), np.array([1]), class_named("date"), 10)
     assert days is not None
-    with pytest.raises(ValueError, match="int64.*date"):
+    with pytest.raises(ValueError, match=r"int64.*date"):
         aligned_bins(built([1], 10), days)
     with pytest.raises(ValueError, match="at least 2"):
         aligned_bins(built([1], 10), built([1], 10), 1)
