@@ -1,40 +1,198 @@
-"""Arrow's compute expressions taken apart.
+"""Parser of Arrow's compute expressions.
 
-Their serialized form is a record batch: its literals are values in one row, and its metadata say in order what they are
-arguments of. Python shows metadata as a mapping, so the order is read off their text; names that could be taken for a
-part of that are refused.
+Arrow serializes an expression as a record batch: its literals are values in one row, and the schema's metadata lists
+calls, fields and literals in prefix order. Python shows metadata as a mapping, so the order is read from their text
+form. Expressions whose names could be mistaken for a part of that text are refused.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from metastore_assets.errors import PredicateError
+from metastore_assets.expressions.predicates import COMMUTED, Operator
 from metastore_assets.expressions.unbound import (
-    COMMUTED,
     ArrowLiteral,
     BooleanColumn,
     BooleanLiteral,
     ColumnName,
-    Literal,
     Not,
-    Operator,
     UnboundAnd,
     UnboundComparison,
     UnboundIn,
     UnboundIsNaN,
     UnboundIsNull,
     UnboundLike,
+    UnboundLiteral,
     UnboundOr,
     UnboundPredicate,
 )
 
 _LINE = re.compile(r"(call|end|field_ref|nested_field_ref|options|literal): '([^'\n]*)'")
+_METADATA_HEADING = "-- schema metadata --"
+_NULL_MATCHES, _NULL_SKIPPED = 0, 1
+"""Null handling of `is_in`: a null in the value set equals null, or counts as absent."""
+
+Argument: TypeAlias = "ColumnName | UnboundLiteral | _Call"
+
+
+@dataclass(frozen=True)
+class _Call:
+    function: str
+    arguments: Sequence[Argument]
+    options: Mapping[str, Any]
+
+
+def parse_arrow(expression: pc.Expression) -> UnboundPredicate:
+    """Parse an Arrow expression.
+
+    Raises:
+        PredicateError: It has an unsupported function, or its serialized form is ambiguous.
+    """
+    try:
+        data = expression.__reduce__()[1][0]
+        batch = pa.ipc.open_file(data).get_batch(0)
+        text = batch.schema.to_string(truncate_metadata=False, show_schema_metadata=True)
+        start = text.index(_METADATA_HEADING) + len(_METADATA_HEADING)
+        lines = [_LINE.fullmatch(line) for line in text[start:].strip("\n").split("\n")]
+    except (pa.ArrowException, ValueError, IndexError, TypeError, AttributeError) as error:
+        raise _ambiguous(expression) from error
+    # A line break after a quote inside a name would look like the end of one entry and the start of another.
+    if b"'\n" in data.to_pybytes() or not all(lines):
+        raise _ambiguous(expression)
+    reader = _Reader([(line[1], line[2]) for line in lines if line], batch, expression)
+    argument = reader.argument()
+    if not reader.is_done:
+        raise _ambiguous(expression)
+    return _parse_argument(argument, expression)
+
+
+class _Reader:
+    """Reads arguments in prefix order."""
+
+    def __init__(self, entries: Sequence[tuple[str, str]], batch: pa.RecordBatch, expression: pc.Expression) -> None:
+        self._entries = entries
+        self._batch = batch
+        self._expression = expression
+        self._position = 0
+
+    @property
+    def is_done(self) -> bool:
+        return self._position == len(self._entries)
+
+    def argument(self) -> Argument:
+        kind, value = self._next()
+        if kind == "field_ref":
+            return ColumnName((value,))
+        if kind == "nested_field_ref":
+            parts = [self._next() for _ in range(int(value))]
+            if any(part_kind != "field_ref" for part_kind, _ in parts):
+                raise _ambiguous(self._expression)  # a field by its position
+            return ColumnName(tuple(part for _, part in parts))
+        if kind == "literal":
+            return _to_literal(self._batch.column(int(value))[0])
+        if kind != "call":
+            raise _ambiguous(self._expression)
+        return self._call(value)
+
+    def _call(self, function: str) -> _Call:
+        arguments: list[Argument] = []
+        options: Mapping[str, Any] = {}
+        while self._entries[self._position][0] not in ("end", "options"):
+            arguments.append(self.argument())
+        kind, value = self._next()
+        if kind == "options":
+            row = self._batch.column(int(value))[0]
+            options = {name: row[name] for name in row}
+            kind, value = self._next()
+        if kind != "end" or value != function:
+            raise _ambiguous(self._expression)
+        return _Call(function, arguments, options)
+
+    def _next(self) -> tuple[str, str]:
+        if self._position >= len(self._entries):
+            raise _ambiguous(self._expression)
+        self._position += 1
+        return self._entries[self._position - 1]
+
+
+def _to_literal(scalar: pa.Scalar) -> UnboundLiteral:
+    if not scalar.is_valid:
+        return BooleanLiteral(None)
+    return BooleanLiteral(scalar.as_py()) if pa.types.is_boolean(scalar.type) else ArrowLiteral(scalar)
+
+
+def _parse_argument(argument: Argument, expression: pc.Expression) -> UnboundPredicate:
+    if isinstance(argument, ColumnName):
+        return BooleanColumn(argument)
+    if isinstance(argument, BooleanLiteral):
+        return argument
+    if isinstance(argument, _Call) and argument.function in _FUNCTIONS:
+        return _FUNCTIONS[argument.function](argument, expression)
+    raise _unsupported(expression)
+
+
+def _parse_children(call: _Call, expression: pc.Expression) -> tuple[UnboundPredicate, ...]:
+    return tuple(_parse_argument(argument, expression) for argument in call.arguments)
+
+
+def _parse_comparison(call: _Call, expression: pc.Expression) -> UnboundPredicate:
+    operator = _OPERATORS[call.function]
+    left, right = call.arguments
+    if isinstance(left, ColumnName) and isinstance(right, UnboundLiteral):
+        return UnboundComparison(left, operator, right, ieee=True)
+    if isinstance(right, ColumnName) and isinstance(left, UnboundLiteral):
+        return UnboundComparison(right, COMMUTED[operator], left, ieee=True)
+    raise _unsupported(expression)
+
+
+def _column_name(call: _Call, expression: pc.Expression) -> ColumnName:
+    if not call.arguments or not isinstance(name := call.arguments[0], ColumnName):
+        raise _unsupported(expression)
+    return name
+
+
+def _parse_is_in(call: _Call, expression: pc.Expression) -> UnboundPredicate:
+    name = _column_name(call, expression)
+    null_handling = call.options["null_matching_behavior"].as_py()
+    if null_handling not in (_NULL_MATCHES, _NULL_SKIPPED):
+        raise _unsupported(expression)
+    scalars = list(call.options["value_set"].values)
+    literals = tuple(_to_literal(scalar) for scalar in scalars if scalar.is_valid)
+    alternatives: list[UnboundPredicate] = []
+    if literals:
+        # Arrow's `is_in` is false of null, and SQL's is null, which differs under a negation.
+        alternatives.append(UnboundAnd((Not(UnboundIsNull(name)), UnboundIn(name, literals, rounded=True))))
+    if null_handling == _NULL_MATCHES and len(literals) < len(scalars):
+        alternatives.append(UnboundIsNull(name))
+    return UnboundOr(tuple(alternatives))
+
+
+def _parse_is_null(call: _Call, expression: pc.Expression) -> UnboundPredicate:
+    name = _column_name(call, expression)
+    if call.options["nan_is_null"].as_py():
+        return UnboundOr((UnboundIsNull(name), UnboundAnd((Not(UnboundIsNull(name)), UnboundIsNaN(name)))))
+    return UnboundIsNull(name)
+
+
+def _parse_starts_with(call: _Call, expression: pc.Expression) -> UnboundPredicate:
+    prefix = re.sub(r"([%_\\])", r"\\\1", _pattern(call, expression))
+    return UnboundLike(_column_name(call, expression), f"{prefix}%")
+
+
+def _pattern(call: _Call, expression: pc.Expression) -> str:
+    if call.options["ignore_case"].as_py():
+        raise _unsupported(expression)
+    pattern: str = call.options["pattern"].as_py()
+    return pattern
+
+
 _OPERATORS: Mapping[str, Operator] = {
     "equal": "=",
     "not_equal": "!=",
@@ -43,178 +201,27 @@ _OPERATORS: Mapping[str, Operator] = {
     "greater": ">",
     "greater_equal": ">=",
 }
-_MARK = "-- schema metadata --"
-_MATCH, _SKIP = 0, 1
-"""What `is_in` makes of nulls in the values: equal to null, or not there."""
-
-Argument: TypeAlias = "ColumnName | Literal | _Call"
-
-
-class _Call:
-    def __init__(self, function: str, arguments: Sequence[Argument], options: Mapping[str, Any]) -> None:
-        self.function = function
-        self.arguments = arguments
-        self.options = options
-
-
-def parse_arrow(expression: pc.Expression) -> UnboundPredicate:
-    """What an expression says. Raises PredicateError for one that cannot be taken apart without doubt."""
-    try:
-        data = expression.__reduce__()[1][0]
-        batch = pa.ipc.open_file(data).get_batch(0)
-        text = batch.schema.to_string(truncate_metadata=False, show_schema_metadata=True)
-        lines = [_LINE.fullmatch(line) for line in text[text.index(_MARK) + len(_MARK) :].strip("\n").split("\n")]
-    except (pa.ArrowException, ValueError, IndexError, TypeError, AttributeError) as error:
-        raise _doubtful(expression) from error
-    # A line break after a quote inside a name would look like the end of one thing and the start of another.
-    if b"'\n" in data.to_pybytes() or not all(lines):
-        raise _doubtful(expression)
-    reader = _Reader([(line[1], line[2]) for line in lines if line], batch, expression)
-    found = reader.argument()
-    if not reader.is_done:
-        raise _doubtful(expression)
-    return _predicate(found, expression)
-
-
-class _Reader:
-    """Reads one argument after the other."""
-
-    def __init__(self, lines: Sequence[tuple[str, str]], batch: pa.RecordBatch, whole: pc.Expression) -> None:
-        self._lines = lines
-        self._batch = batch
-        self._whole = whole
-        self._at = 0
-
-    @property
-    def is_done(self) -> bool:
-        return self._at == len(self._lines)
-
-    def argument(self) -> Argument:
-        kind, value = self._next()
-        if kind == "field_ref":
-            return ColumnName((value,))
-        if kind == "nested_field_ref":
-            parts = [self._next() for _ in range(int(value))]
-            if any(own != "field_ref" for own, _ in parts):
-                raise _doubtful(self._whole)  # a field by its place
-            return ColumnName(tuple(part for _, part in parts))
-        if kind == "literal":
-            scalar = self._batch.column(int(value))[0]
-            if not scalar.is_valid:
-                return BooleanLiteral(None)
-            return BooleanLiteral(scalar.as_py()) if pa.types.is_boolean(scalar.type) else ArrowLiteral(scalar)
-        if kind != "call":
-            raise _doubtful(self._whole)
-        arguments: list[Argument] = []
-        options: Mapping[str, Any] = {}
-        while self._lines[self._at][0] not in ("end", "options"):
-            arguments.append(self.argument())
-        kind, own = self._next()
-        if kind == "options":
-            row = self._batch.column(int(own))[0]
-            options = {name: row[name] for name in row}
-            kind, own = self._next()
-        if kind != "end" or own != value:
-            raise _doubtful(self._whole)
-        return _Call(value, arguments, options)
-
-    def _next(self) -> tuple[str, str]:
-        if self._at >= len(self._lines):
-            raise _doubtful(self._whole)
-        self._at += 1
-        return self._lines[self._at - 1]
-
-
-def _predicate(node: Argument, whole: pc.Expression) -> UnboundPredicate:
-    if isinstance(node, ColumnName):
-        return BooleanColumn(node)
-    if isinstance(node, BooleanLiteral):
-        return node
-    if not isinstance(node, _Call):
-        raise _refused(whole)
-    if node.function in _OPERATORS:
-        return _comparison(node, _OPERATORS[node.function], whole)
-    if node.function in ("and_kleene", "or_kleene", "invert"):
-        children = tuple(_predicate(own, whole) for own in node.arguments)
-        if node.function == "invert":
-            return Not(children[0])
-        return UnboundAnd(children) if node.function == "and_kleene" else UnboundOr(children)
-    if node.function not in _TESTS or not node.arguments or not isinstance(name := node.arguments[0], ColumnName):
-        raise _refused(whole)
-    return _TESTS[node.function](name, node.options, whole)
-
-
-def _comparison(node: _Call, operator: Operator, whole: pc.Expression) -> UnboundPredicate:
-    left, right = node.arguments
-    if isinstance(left, ColumnName) and not isinstance(right, ColumnName | _Call):
-        return UnboundComparison(left, operator, right, ieee=True)
-    if isinstance(right, ColumnName) and not isinstance(left, ColumnName | _Call):
-        return UnboundComparison(right, COMMUTED[operator], left, ieee=True)
-    raise _refused(whole)
-
-
-def _is_in(name: ColumnName, options: Mapping[str, Any], whole: pc.Expression) -> UnboundPredicate:
-    nulls = options["null_matching_behavior"].as_py()
-    if nulls not in (_MATCH, _SKIP):
-        raise _refused(whole)
-    values = list(options["value_set"].values)
-    found: list[UnboundPredicate] = []
-    valid = tuple(
-        BooleanLiteral(own.as_py()) if pa.types.is_boolean(own.type) else ArrowLiteral(own)
-        for own in values
-        if own.is_valid
-    )
-    if valid:
-        # Arrow's is false of null, and SQL's null: that differs where it is negated.
-        found.append(UnboundAnd((Not(UnboundIsNull(name)), UnboundIn(name, valid, rounded=True))))
-    if nulls == _MATCH and len(valid) < len(values):
-        found.append(UnboundIsNull(name))
-    return UnboundOr(tuple(found))
-
-
-def _is_null(name: ColumnName, options: Mapping[str, Any], whole: pc.Expression) -> UnboundPredicate:
-    if options["nan_is_null"].as_py():
-        return UnboundOr((UnboundIsNull(name), UnboundAnd((Not(UnboundIsNull(name)), UnboundIsNaN(name)))))
-    return UnboundIsNull(name)
-
-
-def _is_valid(name: ColumnName, options: Mapping[str, Any], whole: pc.Expression) -> UnboundPredicate:
-    return Not(UnboundIsNull(name))
-
-
-def _is_nan(name: ColumnName, options: Mapping[str, Any], whole: pc.Expression) -> UnboundPredicate:
-    return UnboundIsNaN(name)
-
-
-def _starts_with(name: ColumnName, options: Mapping[str, Any], whole: pc.Expression) -> UnboundPredicate:
-    if options["ignore_case"].as_py():
-        raise _refused(whole)
-    prefix = re.sub(r"([%_\\])", r"\\\1", options["pattern"].as_py())
-    return UnboundLike(name, f"{prefix}%")
-
-
-def _match_like(name: ColumnName, options: Mapping[str, Any], whole: pc.Expression) -> UnboundPredicate:
-    if options["ignore_case"].as_py():
-        raise _refused(whole)
-    return UnboundLike(name, options["pattern"].as_py())
-
-
-_TESTS: Mapping[str, Callable[[ColumnName, Mapping[str, Any], pc.Expression], UnboundPredicate]] = {
-    "is_in": _is_in,
-    "is_null": _is_null,
-    "is_valid": _is_valid,
-    "is_nan": _is_nan,
-    "starts_with": _starts_with,
-    "match_like": _match_like,
+_FUNCTIONS: Mapping[str, Callable[[_Call, pc.Expression], UnboundPredicate]] = {
+    **dict.fromkeys(_OPERATORS, _parse_comparison),
+    "and_kleene": lambda call, expression: UnboundAnd(_parse_children(call, expression)),
+    "or_kleene": lambda call, expression: UnboundOr(_parse_children(call, expression)),
+    "invert": lambda call, expression: Not(_parse_children(call, expression)[0]),
+    "is_in": _parse_is_in,
+    "is_null": _parse_is_null,
+    "is_valid": lambda call, expression: Not(UnboundIsNull(_column_name(call, expression))),
+    "is_nan": lambda call, expression: UnboundIsNaN(_column_name(call, expression)),
+    "starts_with": _parse_starts_with,
+    "match_like": lambda call, expression: UnboundLike(_column_name(call, expression), _pattern(call, expression)),
 }
+"""By name, Arrow's functions that a predicate may consist of."""
 
 
-def _refused(whole: pc.Expression) -> PredicateError:
+def _unsupported(expression: pc.Expression) -> PredicateError:
     return PredicateError(
-        f"{whole} cannot be asked: an expression is made of comparisons of a field with a scalar, isin, is_null, "
-        "is_valid, is_nan, starts_with, match_like, &, | and ~"
+        f"{expression} is not supported: an expression consists of comparisons of a field with a scalar, isin, "
+        "is_null, is_valid, is_nan, starts_with, match_like, &, | and ~"
     )
 
 
-def _doubtful(whole: pc.Expression) -> PredicateError:
-    return PredicateError(f"{whole} cannot be taken apart without doubt: give it as SQL text")
+def _ambiguous(expression: pc.Expression) -> PredicateError:
+    return PredicateError(f"{expression} cannot be parsed unambiguously: write it as SQL text")

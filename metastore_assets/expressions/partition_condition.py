@@ -1,12 +1,11 @@
-"""Conditions on partitions: predicates bound to the types of partition columns, evaluated on the values of partitions.
+"""Conditions on partitions: predicates on partition columns, evaluated on the texts in partition keys.
 
-The values are texts as partition keys spell them. A text and the type of its column determine the value, so the
-evaluator of rows decides: there is no second comparison of values.
+A text and the type of its column determine a value, so the mask evaluator decides. Values are never compared as texts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 import pyarrow as pa
@@ -15,36 +14,34 @@ from pyarrow import types as t
 from metastore_assets.errors import LiteralError, UnsupportedTypeError
 from metastore_assets.expressions.binding import bind_predicate
 from metastore_assets.expressions.literals import parse_literal
-from metastore_assets.expressions.predicates import And, Constant, Leaf, Or, Predicate, array_of
-from metastore_assets.expressions.row_filter import leaf_mask
-from metastore_assets.expressions.unbound import (
-    BooleanLiteral,
-    ColumnName,
-    Not,
-    UnboundAnd,
-    UnboundOr,
-    UnboundPredicate,
-)
+from metastore_assets.expressions.predicates import And, Leaf, Or, Predicate
+from metastore_assets.expressions.unbound import UnboundPredicate
 from metastore_assets.values.leaf_columns import LeafColumn
+from metastore_assets.values.physical import array_of
 from metastore_assets.values.types import type_class
 
 
 class PartitionCondition:
-    """A condition on the partition columns of one table. Keeps what it found out of each value of a column."""
+    """A condition on the partition columns of one table. Caches its result for each value of a column."""
 
     def __init__(self, condition: UnboundPredicate, table: str, types: Mapping[str, pa.DataType]) -> None:
-        """Bind a condition to the partition columns in `types`.
+        """Bind a condition to partition columns.
+
+        Args:
+            condition: The condition.
+            table: The table's name or location, for messages.
+            types: The type of each partition column.
 
         Raises:
             ColumnNotFoundError: The condition names a column that is not in `types`.
-            LiteralError: A literal is no value of its column.
+            LiteralError: A literal is not a value of its column.
             PredicateError: A column has no values that the condition could compare.
         """
         leaves = [LeafColumn(name, name, type_, False) for name, type_ in types.items()]
         self._predicate = bind_predicate(condition, table, leaves, noun="partition column")
         self._types = types
         self._table = table
-        self._decided: dict[tuple[int, str | None], bool] = {}
+        self._results: dict[tuple[int, str | None], bool] = {}
 
     def may_match(self, values: Mapping[str, str | None]) -> bool:
         """Return whether the condition may be true of a partition.
@@ -53,46 +50,48 @@ class PartitionCondition:
             values: Texts of its values by column, None for null. A column that is absent may have any value.
 
         Raises:
-            LiteralError: A text is no value of its column.
+            LiteralError: A text is not a value of its column.
         """
-        return self._may_hold(self._predicate, values)
+        return self._may_match(self._predicate, values)
 
-    def _may_hold(self, predicate: Predicate, values: Mapping[str, str | None]) -> bool:
-        if isinstance(predicate, Constant):
-            return predicate.value
-        # The tree has no negations: what makes a leaf true never makes the predicate false.
+    def _may_match(self, predicate: Predicate, values: Mapping[str, str | None]) -> bool:
+        # Bound predicates have no negations: an unknown leaf may be true, and never makes another one false.
         if isinstance(predicate, And):
-            return all(self._may_hold(child, values) for child in predicate.children)
+            return all(self._may_match(child, values) for child in predicate.children)
         if isinstance(predicate, Or):
-            return any(self._may_hold(child, values) for child in predicate.children)
+            return any(self._may_match(child, values) for child in predicate.children)
+        if not isinstance(predicate, Leaf):
+            return bool(predicate.mask({}, 1)[0])
         name = predicate.column.field_id
-        return name not in values or self._holds(predicate, name, values[name])
+        return name not in values or self._matches(predicate, name, values[name])
 
-    def _holds(self, leaf: Leaf, name: str, text: str | None) -> bool:
+    def _matches(self, leaf: Leaf, name: str, text: str | None) -> bool:
         key = id(leaf), text
-        decided = self._decided.get(key)
-        if decided is None:
-            value = partition_value(text, self._types[name], f"partition column {name!r} of table {self._table!r}")
-            decided = self._decided[key] = bool(leaf_mask(leaf, value)[0])
-        return decided
+        result = self._results.get(key)
+        if result is None:
+            value = parse_partition_value(
+                text, self._types[name], f"partition column {name!r} of table {self._table!r}"
+            )
+            result = self._results[key] = bool(leaf.value_mask(value)[0])
+        return result
 
 
-def partition_value(text: str | None, type_: pa.DataType, subject: str) -> pa.Array:
+def parse_partition_value(text: str | None, type_: pa.DataType, subject: str) -> pa.Array:
     """Return the value that a partition key spells as `text`, as an array of length one.
 
     Args:
-        text: None for null.
-        type_: Of the partition column.
+        text: The text; None for null.
+        type_: The type of the partition column.
         subject: The column, for messages.
 
     Raises:
-        LiteralError: The text is no value of that type.
+        LiteralError: The text is not a value of that type.
     """
     if text is None:
         return pa.nulls(1, type_)
     cls = type_class(type_)
     if t.is_float32(type_):
-        # The key has the shortest text for the 32 bits; the nearest double would be another number.
+        # The key has the shortest text of the 32 bits; the nearest double would be another number.
         try:
             return pa.array(np.array([text], np.float32))
         except ValueError:
@@ -103,22 +102,7 @@ def partition_value(text: str | None, type_: pa.DataType, subject: str) -> pa.Ar
 def is_partition_value(text: str | None, type_: pa.DataType) -> bool:
     """Return whether a text, None for null, spells a value of a type."""
     try:
-        partition_value(text, type_, "")
+        parse_partition_value(text, type_, "")
     except (LiteralError, UnsupportedTypeError):
         return False
     return True
-
-
-def referenced_names(node: UnboundPredicate) -> Iterator[str]:
-    """Yield the columns that a condition names, as it spells them."""
-    if isinstance(node, UnboundAnd | UnboundOr):
-        for child in node.children:
-            yield from referenced_names(child)
-    elif isinstance(node, Not):
-        yield from referenced_names(node.child)
-    elif not isinstance(node, BooleanLiteral):
-        yield _path(node.name)
-
-
-def _path(name: ColumnName) -> str:
-    return ".".join(name.parts)

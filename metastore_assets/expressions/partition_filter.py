@@ -45,9 +45,7 @@ class PartitionFilter:
         """The columns that it names, as it spells them."""
         named = [column for column, _ in self.patterns]
         if self.condition is not None:
-            from metastore_assets.expressions.partition_condition import referenced_names  # most tables are without
-
-            named += referenced_names(self.condition)
+            named += self.condition.column_names()
         return tuple(dict.fromkeys(named))
 
     def unknown(self, columns: Collection[str]) -> list[str]:

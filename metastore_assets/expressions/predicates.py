@@ -1,48 +1,359 @@
-"""A predicate as a typed tree without negations: of each row it says whether the predicate is true.
+"""Bound predicates: one class per operator, each with all its evaluators.
 
-SQL's logic has three values, and a filter keeps the rows where a predicate is true: false and null are alike to it.
-Once negations are pushed down to the leaves, `and` and `or` of what is true are all that is left of that logic. So a
-leaf says when it is true: a comparison is so of no null, and its negation of none either.
+A bound predicate is typed and has no negations: it states which rows it is true of. SQL has three truth values, and a
+filter selects the rows where a predicate is true; null and false do not differ there. Binding pushes `not` down to the
+leaves, so `and` and `or` of "is true" are all that remains of three-valued logic. No leaf except `IsNull` is true of a
+null, and neither is its negation.
 
-Values are ordered as everywhere here: NaN equals itself and is the greatest, -0.0 is 0.0, text goes by bytes.
+Values are ordered as in statistics: NaN equals itself and is the greatest value, -0.0 equals 0.0, and text compares by
+its UTF-8 bytes.
+
+Evaluators:
+
+    mask                   the rows of Arrow arrays that match
+    bound_rows             bounds on the number of matching rows, for many sets of rows at once
+    eliminating_statistic  the statistic that proves that no row of a set matches (leaves only)
+    to_sql                 SQL text that parses to the same predicate
+
+A concrete class without one of them fails when its module is imported. Evaluators in other packages are tables by
+class; `complete_evaluator` checks them in the same way.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias, TypeVar
 
+import numpy as np
 import pyarrow as pa
 
-from metastore_assets.expressions.unbound import Operator
+from metastore_assets.expressions.row_bounds import (
+    ColumnBounds,
+    Mask,
+    RowBounds,
+    RowCounts,
+    UpperLimits,
+    bound_conjunction,
+    bound_disjunction,
+    order_comparable,
+    to_mask,
+)
+from metastore_assets.expressions.sql_text import column_to_sql, literal_to_sql, quote_text
+from metastore_assets.startup import pc
+from metastore_assets.values.leaf_columns import logical_nulls
+from metastore_assets.values.physical import array_of, canonical, storage
+from metastore_assets.values.truncation import prefix_successor
 from metastore_assets.values.types import TypeClass
 
-_FEW = 16
-"""Members of `in` that are looked up one by one."""
+Operator: TypeAlias = Literal["=", "!=", "<", "<=", ">", ">="]
+COMMUTED: Mapping[Operator, Operator] = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
+"""By operator, the operator of the same comparison with its operands swapped."""
+NEGATED: Mapping[Operator, Operator] = {"=": "!=", "!=": "=", "<": ">=", "<=": ">", ">": "<=", ">=": "<"}
+"""By operator, the operator that is true of exactly the other values."""
+
+MAX_SHOWN_VALUES = 10
+"""Values of one `in` that SQL text for people contains."""
+_MAX_EQUAL_VALUES = 16
+"""Values of one `in` that are looked up one by one."""
+_MAX_COMPARED_VALUES = 64
+"""Values of one `in` that are each compared with bounds, where the type allows no binary search."""
+_KERNELS: Mapping[Operator, str] = {
+    "=": "equal",
+    "!=": "not_equal",
+    "<": "less",
+    "<=": "less_equal",
+    ">": "greater",
+    ">=": "greater_equal",
+}
+
+StatisticNames: TypeAlias = "np.ndarray[Any, np.dtype[np.str_]]"
+_MINIMUM_AND_MAXIMUM = "minimum, maximum"
 
 
 @dataclass(frozen=True)
 class Column:
-    """A column that a predicate is about: a value, or null, in each row."""
+    """A column that a predicate refers to; a row has one value or null of it."""
 
     path: str
-    """Its dotted path, of now."""
+    """Dotted path in the current schema."""
     field_id: str
     cls: TypeClass | None
-    """None of what has no values that compare: a struct, a list, a map, or a type without a class."""
+    """None for columns whose values do not compare: structs, lists, maps, and types without a class."""
+
+    @property
+    def type_class(self) -> TypeClass:
+        """The class of a column whose values compare."""
+        assert self.cls is not None
+        return self.cls
+
+
+class CompleteClass(ABC):  # noqa: B024 (its families have the abstract methods)
+    """Base of families of classes in which a concrete class without all methods fails when it is defined."""
+
+    def __init_subclass__(cls, *, abstract: bool = False) -> None:
+        super().__init_subclass__()
+        missing = sorted(name for name in dir(cls) if getattr(getattr(cls, name, None), "__isabstractmethod__", False))
+        if missing and not abstract:
+            raise TypeError(f"class {cls.__name__} has no {', '.join(missing)}")
+
+
+class Predicate(CompleteClass, abstract=True):
+    """A condition on rows."""
+
+    @abstractmethod
+    def mask(self, arrays: Mapping[str, pa.Array], row_count: int) -> Mask:
+        """Return the matching rows as booleans.
+
+        Args:
+            arrays: The values of each referenced column by its field id, each of `row_count` rows.
+            row_count: The number of rows.
+        """
+
+    @abstractmethod
+    def bound_rows(
+        self, row_counts: RowCounts, columns: Mapping[str, ColumnBounds], limits: UpperLimits | None = None
+    ) -> RowBounds:
+        """Return bounds on the number of matching rows in each set of rows.
+
+        The upper bound is Iceberg's inclusive evaluator (0: no row can match), the lower one its strict evaluator (all
+        rows: every row matches).
+
+        Args:
+            row_counts: The number of rows of each set.
+            columns: Bounds of each referenced column by its field id.
+            limits: Further upper bounds on the matching rows of some leaves, for each set.
+        """
+
+    @abstractmethod
+    def to_sql(self, max_values: int | None = None) -> str:
+        """Return SQL text that parses to the same predicate.
+
+        Args:
+            max_values: Show at most this many values of each `in`. The text is then for people, and does not parse.
+        """
+
+    @abstractmethod
+    def leaves(self) -> Iterator[Leaf]:
+        """Yield the conditions on single columns, left to right."""
+
+    def to_short_sql(self) -> str:
+        """Return SQL text for people, with at most `MAX_SHOWN_VALUES` values of each `in`."""
+        return self.to_sql(MAX_SHOWN_VALUES)
+
+    def conjuncts(self) -> tuple[Predicate, ...]:
+        """Return the predicates that all have to be true."""
+        return (self,)
 
 
 @dataclass(frozen=True)
-class Constant:
-    """True of every row, or of none."""
+class Constant(Predicate):
+    """True of every row, or of no row."""
 
     value: bool
 
+    def mask(self, arrays: Mapping[str, pa.Array], row_count: int) -> Mask:
+        return np.full(row_count, self.value)
+
+    def bound_rows(
+        self, row_counts: RowCounts, columns: Mapping[str, ColumnBounds], limits: UpperLimits | None = None
+    ) -> RowBounds:
+        matching = row_counts if self.value else np.zeros_like(row_counts)
+        return RowBounds(matching, matching)
+
+    def to_sql(self, max_values: int | None = None) -> str:
+        return "true" if self.value else "false"
+
+    def leaves(self) -> Iterator[Leaf]:
+        return iter(())
+
+
+class _Junction(Predicate, abstract=True):
+    """`and` or `or` of several predicates."""
+
+    children: tuple[Predicate, ...]
+    keyword: ClassVar[str]
+
+    def to_sql(self, max_values: int | None = None) -> str:
+        parts = []
+        for child in self.children:
+            text = child.to_sql(max_values)
+            parts.append(f"({text})" if isinstance(child, _Junction) else text)
+        return f" {self.keyword} ".join(parts)
+
+    def leaves(self) -> Iterator[Leaf]:
+        for child in self.children:
+            yield from child.leaves()
+
 
 @dataclass(frozen=True)
-class Comparison:
-    """Of values that compare so with one, which is not NaN. NaN is greater than it."""
+class And(_Junction):
+    """True where all of its children are true."""
+
+    children: tuple[Predicate, ...]
+    keyword = "and"
+
+    def mask(self, arrays: Mapping[str, pa.Array], row_count: int) -> Mask:
+        combined: Mask = np.logical_and.reduce([child.mask(arrays, row_count) for child in self.children])
+        return combined
+
+    def bound_rows(
+        self, row_counts: RowCounts, columns: Mapping[str, ColumnBounds], limits: UpperLimits | None = None
+    ) -> RowBounds:
+        return bound_conjunction([child.bound_rows(row_counts, columns, limits) for child in self.children], row_counts)
+
+    def conjuncts(self) -> tuple[Predicate, ...]:
+        return self.children
+
+
+@dataclass(frozen=True)
+class Or(_Junction):
+    """True where at least one of its children is true."""
+
+    children: tuple[Predicate, ...]
+    keyword = "or"
+
+    def mask(self, arrays: Mapping[str, pa.Array], row_count: int) -> Mask:
+        combined: Mask = np.logical_or.reduce([child.mask(arrays, row_count) for child in self.children])
+        return combined
+
+    def bound_rows(
+        self, row_counts: RowCounts, columns: Mapping[str, ColumnBounds], limits: UpperLimits | None = None
+    ) -> RowBounds:
+        return bound_disjunction([child.bound_rows(row_counts, columns, limits) for child in self.children], row_counts)
+
+
+class Leaf(Predicate, abstract=True):
+    """A condition on one column."""
+
+    column: Column
+
+    @abstractmethod
+    def value_mask(self, array: pa.Array) -> Mask:
+        """Return which values match. The type of `array` belongs to the class of the column."""
+
+    @abstractmethod
+    def bound_column_rows(self, column: ColumnBounds) -> RowBounds:
+        """Return bounds on the number of matching rows in each set of rows."""
+
+    @abstractmethod
+    def eliminating_statistic(self, column: ColumnBounds) -> StatisticNames:
+        """Return for each set the name of the statistic that proves that no row of it matches.
+
+        The names are meaningful only for sets in which `bound_column_rows` allows no matching row.
+        """
+
+    def equal_values(self, max_values: int = _MAX_EQUAL_VALUES) -> list[pa.Scalar]:
+        """Return values of which every matching row has one; empty where there is no such list of `max_values`."""
+        return []
+
+    def mask(self, arrays: Mapping[str, pa.Array], row_count: int) -> Mask:
+        return self.value_mask(arrays[self.column.field_id])
+
+    def bound_rows(
+        self, row_counts: RowCounts, columns: Mapping[str, ColumnBounds], limits: UpperLimits | None = None
+    ) -> RowBounds:
+        bounds = self.bound_column_rows(columns[self.column.field_id])
+        if limits is None or self not in limits:
+            return bounds
+        return RowBounds(np.minimum(bounds.least, limits[self]), np.minimum(bounds.most, limits[self]))
+
+    def leaves(self) -> Iterator[Leaf]:
+        yield self
+
+
+@dataclass(frozen=True)
+class IsNull(Leaf):
+    """True of nulls; negated, of values, NaN included."""
+
+    column: Column
+    negated: bool = False
+
+    def value_mask(self, array: pa.Array) -> Mask:
+        nulls: Mask = logical_nulls(array).to_numpy(zero_copy_only=False)
+        return ~nulls if self.negated else nulls
+
+    def bound_column_rows(self, column: ColumnBounds) -> RowBounds:
+        nulls = column.nulls
+        return RowBounds(column.rows - nulls.most, column.rows - nulls.least) if self.negated else nulls
+
+    def eliminating_statistic(self, column: ColumnBounds) -> StatisticNames:
+        return np.full(len(column.rows), "null_count")
+
+    def to_sql(self, max_values: int | None = None) -> str:
+        return f"{column_to_sql(self.column.path)} is{' not' if self.negated else ''} null"
+
+
+@dataclass(frozen=True)
+class IsNaN(Leaf):
+    """True of NaN; negated, of values other than NaN."""
+
+    column: Column
+    negated: bool = False
+
+    def value_mask(self, array: pa.Array) -> Mask:
+        values = canonical(array, self.column.type_class)
+        return _is_valid(values) & (_is_nan(values, self.column.type_class) != self.negated)
+
+    def bound_column_rows(self, column: ColumnBounds) -> RowBounds:
+        return column.numbers if self.negated else column.nans
+
+    def eliminating_statistic(self, column: ColumnBounds) -> StatisticNames:
+        return np.where(column.nulls.least == column.rows, "null_count", "nan_count")
+
+    def to_sql(self, max_values: int | None = None) -> str:
+        return f"{column_to_sql(self.column.path)} is{' not' if self.negated else ''} nan"
+
+
+class _ValueLeaf(Leaf, abstract=True):
+    """A condition on the order or the text of a value, which minimum and maximum can decide."""
+
+    @property
+    @abstractmethod
+    def matches_nan(self) -> bool:
+        """Whether NaN, which is greater than any other value, matches."""
+
+    @abstractmethod
+    def match_range(self, minimum: pa.Array, maximum: pa.Array) -> tuple[pa.Array, pa.Array]:
+        """Return whether some, and whether all, values between two bounds match; null where that is unknown."""
+
+    @property
+    @abstractmethod
+    def matching_range(self) -> tuple[pa.Array, pa.Array] | None:
+        """The least and the greatest matching value, as arrays of one; None where the matching values have no range."""
+
+    def bound_column_rows(self, column: ColumnBounds) -> RowBounds:
+        some, every = self.match_range(column.minimum, column.maximum)
+        numbers, nans = column.numbers, column.nans
+        least = np.where(to_mask(every, if_null=False), numbers.least, 0)
+        most = np.where(to_mask(some, if_null=True), numbers.most, 0)
+        if self.matches_nan:
+            least, most = least + nans.least, most + nans.most
+        max_values = column.rows - column.nulls.least
+        return RowBounds(np.minimum(least, max_values), np.minimum(most, max_values))
+
+    def eliminating_statistic(self, column: ColumnBounds) -> StatisticNames:
+        names = np.where(
+            column.nulls.least == column.rows, "null_count", np.where(column.numbers.most == 0, "nan_count", "")
+        )
+        return np.where(names == "", self._eliminating_bound(column), names)
+
+    def _eliminating_bound(self, column: ColumnBounds) -> StatisticNames:
+        if self.matching_range is None:
+            return np.full(len(column.rows), _MINIMUM_AND_MAXIMUM)
+        cls = self.column.type_class
+        first, last = (order_comparable(values, cls) for values in self.matching_range)
+        minimum, maximum = (order_comparable(values, cls) for values in (column.minimum, column.maximum))
+        is_above = to_mask(pc.greater(minimum, last[0]), if_null=False)
+        is_below = to_mask(pc.less(maximum, first[0]), if_null=False)
+        return np.where(is_above, "minimum", np.where(is_below, "maximum", _MINIMUM_AND_MAXIMUM))
+
+
+@dataclass(frozen=True)
+class Comparison(_ValueLeaf):
+    """True of values that compare in one way with a value other than NaN."""
 
     column: Column
     operator: Operator
@@ -50,17 +361,63 @@ class Comparison:
     """Of the canonical type of the column's class."""
 
     def __reduce__(self) -> tuple[object, ...]:
-        # A scalar would travel as a Python value, and those end at microseconds and at the year 9999.
-        return _compare, (self.column, self.operator, array_of([self.value]))
+        # A pickled scalar is a Python value, which ends at microseconds and at the year 9999.
+        return _rebuild_comparison, (self.column, self.operator, array_of([self.value]))
+
+    @property
+    def matches_nan(self) -> bool:
+        return self.operator in (">", ">=", "!=")
+
+    @property
+    def matching_range(self) -> tuple[pa.Array, pa.Array] | None:
+        value = array_of([self.value])
+        return (value, value) if self.operator == "=" else None
+
+    def value_mask(self, array: pa.Array) -> Mask:
+        cls = self.column.type_class
+        values = canonical(array, cls)
+        kernel = getattr(pc, _KERNELS[self.operator])
+        value = order_comparable(array_of([self.value]), cls)[0]
+        matching = to_mask(kernel(order_comparable(values, cls), value), if_null=False)
+        if self.operator in (">", ">="):  # Arrow says false of NaN
+            matching |= _is_nan(values, cls)
+        return _is_valid(values) & matching
+
+    def match_range(self, minimum: pa.Array, maximum: pa.Array) -> tuple[pa.Array, pa.Array]:
+        cls = self.column.type_class
+        low, high, value = (order_comparable(bound, cls) for bound in (minimum, maximum, self.value))
+        if self.operator in ("<", "<="):
+            kernel = getattr(pc, _KERNELS[self.operator])
+            return kernel(low, value), kernel(high, value)
+        if self.operator in (">", ">="):
+            kernel = getattr(pc, _KERNELS[self.operator])
+            return kernel(high, value), kernel(low, value)
+        # Either bound alone may exclude the value.
+        some = pc.and_kleene(pc.less_equal(low, value), pc.greater_equal(high, value))
+        every = pc.and_kleene(pc.greater_equal(low, value), pc.less_equal(high, value))
+        return (some, every) if self.operator == "=" else (pc.invert(every), pc.invert(some))
+
+    def eliminating_statistic(self, column: ColumnBounds) -> StatisticNames:
+        names = super().eliminating_statistic(column)
+        if self.operator in ("=", "!="):
+            return names
+        bound = "minimum" if self.operator in ("<", "<=") else "maximum"
+        return np.where(names == _MINIMUM_AND_MAXIMUM, bound, names)
+
+    def equal_values(self, max_values: int = _MAX_EQUAL_VALUES) -> list[pa.Scalar]:
+        return [self.value] if self.operator == "=" else []
+
+    def to_sql(self, max_values: int | None = None) -> str:
+        return f"{column_to_sql(self.column.path)} {self.operator} {literal_to_sql(self.value)}"
 
 
 @dataclass(frozen=True)
-class In:
-    """Of values that are among some; negated, of values that are not."""
+class In(_ValueLeaf):
+    """True of values in a set; negated, of values outside of it."""
 
     column: Column
     values: pa.Array
-    """Of the canonical type, ascending and distinct; at least one, and NaN is none of them."""
+    """At least one, without NaN, distinct and ascending, of the canonical type of the column's class."""
     negated: bool = False
 
     def __eq__(self, other: object) -> bool:
@@ -73,110 +430,168 @@ class In:
     def __hash__(self) -> int:
         return hash((self.column, self.negated, str(self.values)))
 
+    @property
+    def matches_nan(self) -> bool:
+        return self.negated
+
+    @property
+    def matching_range(self) -> tuple[pa.Array, pa.Array] | None:
+        return None if self.negated else (self.values.slice(0, 1), self.values.slice(len(self.values) - 1))
+
+    def value_mask(self, array: pa.Array) -> Mask:
+        cls = self.column.type_class
+        values = canonical(array, cls)
+        is_member = pc.is_in(order_comparable(values, cls), value_set=order_comparable(self.values, cls))
+        return _is_valid(values) & (to_mask(is_member, if_null=False) != self.negated)
+
+    def match_range(self, minimum: pa.Array, maximum: pa.Array) -> tuple[pa.Array, pa.Array]:
+        cls = self.column.type_class
+        low, high, members = (order_comparable(values, cls) for values in (minimum, maximum, self.values))
+        some = pc.and_kleene(pc.less_equal(low, members[-1]), pc.greater_equal(high, members[0]))
+        if cls.kind == "float" or pa.types.is_integer(members.type):
+            some = pc.and_kleene(some, _contains_member(members, low, high))
+        elif len(members) <= _MAX_COMPARED_VALUES:
+            some = pc.and_kleene(pc.less_equal(low, members[0]), pc.greater_equal(high, members[0]))
+            for member in members[1:]:
+                contains = pc.and_kleene(pc.less_equal(low, member), pc.greater_equal(high, member))
+                some = pc.or_kleene(some, contains)
+        every = pc.and_kleene(pc.equal(low, high), pc.is_in(low, value_set=members, skip_nulls=True))
+        return (pc.invert(every), pc.invert(some)) if self.negated else (some, every)
+
+    def equal_values(self, max_values: int = _MAX_EQUAL_VALUES) -> list[pa.Scalar]:
+        return list(self.values) if not self.negated and len(self.values) <= max_values else []
+
+    def to_sql(self, max_values: int | None = None) -> str:
+        shown = [literal_to_sql(value) for value in self.values[: max_values or len(self.values)]]
+        remaining = len(self.values) - len(shown)
+        if remaining:
+            shown.append(f"… {remaining:,} more")
+        return f"{column_to_sql(self.column.path)}{' not' if self.negated else ''} in ({', '.join(shown)})"
+
 
 @dataclass(frozen=True)
-class Like:
-    """Of texts that begin with a prefix and, with a pattern, are like that; negated, of texts that are not."""
+class Like(_ValueLeaf):
+    """True of texts with a prefix that also match a pattern, if there is one; negated, of all other texts."""
 
     column: Column
     prefix: bytes
     """Empty only with a pattern."""
     pattern: str | None = None
-    """With `%` and `_`, which a backslash makes plain characters; None where any text may follow the prefix."""
+    """A `like` pattern with `\\` as its escape; None where any text may follow the prefix."""
     negated: bool = False
 
+    @property
+    def matches_nan(self) -> bool:
+        return self.negated
 
-@dataclass(frozen=True)
-class IsNull:
-    """Of nulls; negated, of values."""
+    @property
+    def matching_range(self) -> tuple[pa.Array, pa.Array] | None:
+        prefix = pa.array([self.prefix], pa.large_binary())
+        return None if self.negated else (prefix, prefix)
 
-    column: Column
-    negated: bool = False
+    def value_mask(self, array: pa.Array) -> Mask:
+        values = canonical(array, self.column.type_class)
+        if self.pattern is None:
+            matching = pc.starts_with(storage(values), self.prefix)
+        else:
+            matching = pc.match_like(values, self.pattern)
+        return _is_valid(values) & (to_mask(matching, if_null=False) != self.negated)
 
+    def match_range(self, minimum: pa.Array, maximum: pa.Array) -> tuple[pa.Array, pa.Array]:
+        low, high = storage(minimum), storage(maximum)
+        # Texts with a prefix are consecutive: from the prefix to the first text that is greater than all of them.
+        prefix, successor = pa.scalar(self.prefix, pa.large_binary()), prefix_successor(self.prefix)
+        some, every = pc.greater_equal(high, prefix), pc.greater_equal(low, prefix)
+        if successor is not None:
+            end = pa.scalar(successor, pa.large_binary())
+            some, every = pc.and_kleene(some, pc.less(low, end)), pc.and_kleene(every, pc.less(high, end))
+        if self.pattern is not None:
+            # Bounds decide the pattern only where all values are equal, as in a partition column.
+            is_constant = pc.equal(low, high).fill_null(False)
+            constants = low.filter(is_constant).view(pa.large_string())
+            matching = np.zeros(len(low), np.bool_)
+            matching[to_mask(is_constant, if_null=False)] = to_mask(
+                pc.match_like(constants, self.pattern), if_null=False
+            )
+            some = pc.if_else(is_constant, pa.array(matching), some)
+            every = pc.if_else(is_constant, pa.array(matching), pc.and_kleene(every, pa.scalar(False)))
+        return (pc.invert(every), pc.invert(some)) if self.negated else (some, every)
 
-@dataclass(frozen=True)
-class IsNaN:
-    """Of NaN; negated, of values that are not NaN. Of no null, either way."""
-
-    column: Column
-    negated: bool = False
-
-
-@dataclass(frozen=True)
-class And:
-    """Of rows that all are true of."""
-
-    children: tuple[Predicate, ...]
-
-
-@dataclass(frozen=True)
-class Or:
-    """Of rows that at least one is true of."""
-
-    children: tuple[Predicate, ...]
-
-
-Leaf: TypeAlias = Comparison | In | Like | IsNull | IsNaN
-Predicate: TypeAlias = Constant | Leaf | And | Or
-
-
-def _compare(column: Column, operator: Operator, values: pa.Array) -> Comparison:
-    return Comparison(column, operator, values[0])
-
-
-def array_of(values: Sequence[pa.Scalar]) -> pa.Array:
-    """Scalars of one class, one at least, as an array."""
-    type_ = values[0].type
-    if isinstance(type_, pa.BaseExtensionType):
-        return pa.ExtensionArray.from_storage(type_, pa.array([own.value for own in values], type_.storage_type))
-    return pa.array(values, type_)
+    def to_sql(self, max_values: int | None = None) -> str:
+        pattern = self.pattern
+        if pattern is None:
+            prefix = self.prefix.decode("utf-8", "surrogateescape")
+            pattern = re.sub(r"([%_\\])", r"\\\1", prefix) + "%"
+        return f"{column_to_sql(self.column.path)}{' not' if self.negated else ''} like {quote_text(pattern)}"
 
 
-def both(children: list[Predicate]) -> Predicate:
-    """`And`, as flat and as short as it can be."""
-    return _joined(And, children, Constant(True))
+Handler = TypeVar("Handler")
+_LEAF_CLASSES = (IsNull, IsNaN, Comparison, In, Like)
+PREDICATE_CLASSES: tuple[type[Predicate], ...] = (Constant, And, Or, *_LEAF_CLASSES)
+"""The operators of bound predicates."""
 
 
-def either(children: list[Predicate]) -> Predicate:
-    """`Or`, likewise."""
-    return _joined(Or, children, Constant(False))
+def complete_evaluator(name: str, handlers: Mapping[type[Predicate], Handler]) -> Mapping[type[Predicate], Handler]:
+    """Return an evaluator's handlers by predicate class, after a check that no operator is missing.
+
+    Args:
+        name: The evaluator, for the message.
+        handlers: The function that evaluates predicates of each class.
+
+    Raises:
+        TypeError: A predicate class has no handler.
+    """
+    missing = sorted(cls.__name__ for cls in PREDICATE_CLASSES if cls not in handlers)
+    if missing:
+        raise TypeError(f"evaluator {name!r} does not handle {', '.join(missing)}")
+    return handlers
 
 
-def _joined(kind: type[And | Or], children: list[Predicate], neutral: Constant) -> Predicate:
-    flat: dict[Predicate, None] = {}
+def conjoin(children: Sequence[Predicate]) -> Predicate:
+    """Return the simplest predicate that is true where all of some predicates are true."""
+    return _join(And, children, Constant(True))
+
+
+def disjoin(children: Sequence[Predicate]) -> Predicate:
+    """Return the simplest predicate that is true where at least one of some predicates is true."""
+    return _join(Or, children, Constant(False))
+
+
+def _join(kind: type[And | Or], children: Sequence[Predicate], neutral: Constant) -> Predicate:
+    distinct: dict[Predicate, None] = {}
     for child in children:
-        flat.update(dict.fromkeys(child.children if isinstance(child, kind) else (child,)))
-    flat.pop(neutral, None)
-    decided = Constant(not neutral.value)
-    if decided in flat:
-        return decided
-    return kind(tuple(flat)) if len(flat) > 1 else next(iter(flat), neutral)
-
-
-def conjuncts(predicate: Predicate) -> tuple[Predicate, ...]:
-    """What has to be true all at once."""
-    return predicate.children if isinstance(predicate, And) else (predicate,)
-
-
-def leaves(predicate: Predicate) -> Iterator[Leaf]:
-    """The leaves, left to right."""
-    if isinstance(predicate, And | Or):
-        for child in predicate.children:
-            yield from leaves(child)
-    elif not isinstance(predicate, Constant):
-        yield predicate
-
-
-def equal_values(leaf: Leaf, most: int = _FEW) -> list[pa.Scalar]:
-    """The values of which one is in every row that a leaf is true of; none where they are not told, or more than
-    `most`."""
-    if isinstance(leaf, Comparison) and leaf.operator == "=":
-        return [leaf.value]
-    if isinstance(leaf, In) and not leaf.negated and len(leaf.values) <= most:
-        return list(leaf.values)
-    return []
+        distinct.update(dict.fromkeys(child.children if isinstance(child, kind) else (child,)))
+    distinct.pop(neutral, None)
+    dominant = Constant(not neutral.value)
+    if dominant in distinct:
+        return dominant
+    return kind(tuple(distinct)) if len(distinct) > 1 else next(iter(distinct), neutral)
 
 
 def referenced_columns(predicate: Predicate) -> list[Column]:
-    """The columns that it is about, each once, left to right."""
-    return list(dict.fromkeys(leaf.column for leaf in leaves(predicate)))
+    """Return the columns that a predicate refers to, each once, left to right."""
+    return list(dict.fromkeys(leaf.column for leaf in predicate.leaves()))
+
+
+def _rebuild_comparison(column: Column, operator: Operator, values: pa.Array) -> Comparison:
+    return Comparison(column, operator, values[0])
+
+
+def _is_valid(values: pa.Array) -> Mask:
+    valid: Mask = values.is_valid().to_numpy(zero_copy_only=False)
+    return valid
+
+
+def _is_nan(values: pa.Array, cls: TypeClass) -> Mask:
+    return to_mask(pc.is_nan(values), if_null=False) if cls.kind == "float" else np.zeros(len(values), np.bool_)
+
+
+def _contains_member(members: pa.Array, low: pa.Array, high: pa.Array) -> pa.Array:
+    """Return whether each range, bounds included, contains a member; null where a bound is unknown."""
+    is_known = pc.and_kleene(low.is_valid(), high.is_valid()).to_numpy(zero_copy_only=False)
+    sorted_members = members.to_numpy()
+    least, greatest = (bound.fill_null(0).to_numpy() for bound in (low, high))
+    first = np.searchsorted(sorted_members, least, side="left")
+    has_member = first < len(sorted_members)
+    has_member &= sorted_members[np.minimum(first, len(sorted_members) - 1)] <= greatest
+    return pa.array(has_member, mask=~is_known)

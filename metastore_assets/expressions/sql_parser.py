@@ -1,29 +1,29 @@
-"""SQL text taken apart. The parser is sqlglot's: it needs no other package, and says where text does not parse.
+"""Parser of SQL text.
 
-Of its trees only what is known here is taken; all else is refused with words, and never passed over.
+sqlglot parses it: it depends on no other package, and reports where text does not parse. Only the nodes in the tables
+below are accepted. All others are refused with a message, never ignored.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal, InvalidOperation
-from typing import NoReturn, cast
+from typing import Any, Literal, NoReturn, cast
 
 from sqlglot import exp, tokens
 from sqlglot.dialects.dialect import Dialect
 from sqlglot.errors import ParseError, SqlglotError
 
 from metastore_assets.errors import PredicateError
+from metastore_assets.expressions.predicates import COMMUTED, Operator
 from metastore_assets.expressions.unbound import (
-    COMMUTED,
     BooleanColumn,
     BooleanLiteral,
     BytesLiteral,
     ColumnName,
-    Literal,
     Not,
     NumberLiteral,
-    Operator,
     TextLiteral,
     UnboundAnd,
     UnboundComparison,
@@ -31,29 +31,30 @@ from metastore_assets.expressions.unbound import (
     UnboundIsNaN,
     UnboundIsNull,
     UnboundLike,
+    UnboundLiteral,
     UnboundOr,
     UnboundPredicate,
 )
 
-_OPERATORS: dict[type[exp.Expr], Operator] = {
-    exp.EQ: "=",
-    exp.NEQ: "!=",
-    exp.LT: "<",
-    exp.LTE: "<=",
-    exp.GT: ">",
-    exp.GTE: ">=",
+_KINDS: Mapping[str, Literal["date", "timestamp", "time"]] = {
+    "DATE": "date",
+    "TIME": "time",
+    "TIMESTAMP": "timestamp",
+    "TIMESTAMPTZ": "timestamp",
+    "TIMESTAMPNTZ": "timestamp",
+    "TIMESTAMPLTZ": "timestamp",
+    "DATETIME": "timestamp",
 }
-_KINDS = {"DATE": "date", "TIMESTAMP": "timestamp", "TIMESTAMPTZ": "timestamp", "TIMESTAMPNTZ": "timestamp"}
-_KINDS |= {"TIMESTAMPLTZ": "timestamp", "DATETIME": "timestamp", "TIME": "time"}
-_LONGEST = 1_000_000
-_TAKEN = (
-    "a predicate is made of comparisons of a column with a literal, in, between, is [not] null, is [not] nan, like, "
+_MAX_LENGTH = 1_000_000
+_MAX_QUOTED_LENGTH = 200
+_GRAMMAR = (
+    "a predicate consists of comparisons of a column with a literal, in, between, is [not] null, is [not] nan, like, "
     "and, or, not"
 )
 
 
 class _Predicates(Dialect):
-    """Names in double quotes or backticks; in text two quotes are one, and a backslash is a character."""
+    """Names in double quotes or backticks; in text a doubled quote is one, and a backslash is a character."""
 
     class Tokenizer(tokens.Tokenizer):
         IDENTIFIERS = ['"', "`"]  # noqa: RUF012 (as the library declares it)
@@ -62,40 +63,50 @@ class _Predicates(Dialect):
 
 
 def parse_sql(text: str) -> UnboundPredicate:
-    """What SQL text says. Raises PredicateError."""
+    """Parse SQL text. `current_date` is replaced by the current day in UTC.
+
+    Raises:
+        PredicateError: The text does not parse, which the message locates, or has an unsupported construct.
+    """
     if not text.strip():
-        raise PredicateError(f"the predicate is empty; {_TAKEN}")
-    if len(text) > _LONGEST:
-        raise PredicateError(f"the predicate is longer than {_LONGEST:,} characters")
+        raise PredicateError(f"the predicate is empty; {_GRAMMAR}")
+    if len(text) > _MAX_LENGTH:
+        raise PredicateError(f"the predicate is longer than {_MAX_LENGTH:,} characters")
     try:
         parsed = _Predicates().parse(text)
         if len(parsed) != 1 or parsed[0] is None:
-            raise PredicateError(f"{_short(text)} is more than one predicate; {_TAKEN}")
-        return _predicate(parsed[0])
+            raise PredicateError(f"{_quote(text)} is more than one predicate; {_GRAMMAR}")
+        return _parse_predicate(parsed[0])
     except RecursionError:
         raise PredicateError("the predicate is nested too deep to be parsed") from None
     except SqlglotError as error:
-        raise PredicateError(f"{_short(text)} does not parse{_where(text, error)}") from error
+        raise PredicateError(f"{_quote(text)} does not parse{_locate(text, error)}") from error
 
 
-def _where(text: str, error: SqlglotError) -> str:
-    told = error.errors[0] if isinstance(error, ParseError) and error.errors else None
-    if not told or told.get("line") is None:
-        at = _unclosed(text)
-        return "" if at is None else f" {_place(text, *at)}: the quote is not closed"
-    place = _place(text, told["line"], told["col"])
-    near = f", near {told['highlight']!r}" if told.get("highlight") else ""
-    what = str(told.get("description", "")).split(" for <class", 1)[0]
-    reason = "something is missing after it" if "Required keyword" in what else what[:1].lower() + what[1:]
-    return f" {place}{near}: {reason}"
+def today() -> date:
+    """Return the current day in UTC."""
+    return datetime.now(UTC).date()
 
 
-def _place(text: str, line: int, character: int) -> str:
+def _locate(text: str, error: SqlglotError) -> str:
+    details = error.errors[0] if isinstance(error, ParseError) and error.errors else None
+    if not details or details.get("line") is None:
+        quote = _find_unclosed_quote(text)
+        return "" if quote is None else f" {_format_position(text, *quote)}: the quote is not closed"
+    position = _format_position(text, details["line"], details["col"])
+    near = f", near {details['highlight']!r}" if details.get("highlight") else ""
+    description = str(details.get("description", "")).split(" for <class", 1)[0]
+    if "Required keyword" in description:
+        description = "something is missing after it"
+    return f" {position}{near}: {description[:1].lower()}{description[1:]}"
+
+
+def _format_position(text: str, line: int, character: int) -> str:
     return f"at character {character}" if "\n" not in text else f"in line {line}, at {character}"
 
 
-def _unclosed(text: str) -> tuple[int, int] | None:
-    """Line and character, from 1 on, of a quote that is opened and not closed. Two in a row do not close it."""
+def _find_unclosed_quote(text: str) -> tuple[int, int] | None:
+    """Return line and character, from 1 on, of a quote that is not closed. A doubled quote does not close it."""
     opened, at = -1, 0
     while at < len(text):
         if opened < 0:
@@ -108,178 +119,207 @@ def _unclosed(text: str) -> tuple[int, int] | None:
         at += 1
     if opened < 0:
         return None
-    before = text[:opened].split("\n")
-    return len(before), len(before[-1]) + 1
+    lines = text[:opened].split("\n")
+    return len(lines), len(lines[-1]) + 1
 
 
-def _short(text: str) -> str:
-    return repr(text if len(text) <= 200 else text[:197] + "…")
+def _parse_predicate(node: exp.Expr) -> UnboundPredicate:
+    parse = _PREDICATES.get(type(node))
+    return _refuse(node) if parse is None else parse(node)
 
 
-def _predicate(node: exp.Expr) -> UnboundPredicate:
-    if isinstance(node, exp.Paren):
-        return _predicate(node.this)
-    if isinstance(node, exp.And | exp.Or):
-        children = tuple(map(_predicate, node.flatten()))
-        return UnboundAnd(children) if isinstance(node, exp.And) else UnboundOr(children)
-    if isinstance(node, exp.Not):
-        return Not(_predicate(node.this))
-    if type(node) in _OPERATORS:
-        return _comparison(node, _OPERATORS[type(node)])
-    if isinstance(node, exp.NullSafeEQ | exp.NullSafeNEQ):
-        return _null_safe(node)
-    if isinstance(node, exp.Between):
-        name = _name(node.this)
-        low, high = (_literal(node.args[side]) for side in ("low", "high"))
-        return UnboundAnd((UnboundComparison(name, ">=", low), UnboundComparison(name, "<=", high)))
-    if isinstance(node, exp.In):
-        return _membership(node)
-    if isinstance(node, exp.Is):
-        return _is(node)
-    if isinstance(node, exp.IsNan):
-        return UnboundIsNaN(_name(node.this))
-    if isinstance(node, exp.Escape) and isinstance(node.this, exp.Like):
-        return _like(node.this, _text(node.expression))
-    if isinstance(node, exp.Like):
-        return _like(node, "\\")
-    if isinstance(node, exp.Boolean | exp.Null):
-        return _truth(node)
-    if isinstance(node, exp.Column | exp.Dot | exp.Identifier):
-        return BooleanColumn(_name(node))
-    return _refuse(node)
-
-
-def _comparison(node: exp.Expr, operator: Operator) -> UnboundPredicate:
-    left, right = _bare(node.this), _bare(node.expression)
+def _parse_comparison(node: exp.Expr) -> UnboundPredicate:
+    operator = _OPERATORS[type(node)]
+    left, right = node.this.unnest(), node.expression.unnest()
     if _is_name(left) and _is_name(right):
-        raise PredicateError(f"{_sql(node)} compares two columns; text goes into single quotes. {_TAKEN.capitalize()}")
+        raise PredicateError(
+            f"{_to_text(node)} compares two columns; text goes into single quotes. {_GRAMMAR.capitalize()}"
+        )
     if not _is_name(left) and not _is_name(right):
-        is_literal = isinstance(left, exp.Literal | exp.Neg | exp.Boolean | exp.Null | exp.HexString)
-        _refuse(right if is_literal else left)
+        _refuse(right if _is_literal(left) else left)
     if _is_name(left):
-        return UnboundComparison(_name(left), operator, _literal(right))
-    return UnboundComparison(_name(right), COMMUTED[operator], _literal(left))
+        return UnboundComparison(_parse_name(left), operator, _parse_literal(right))
+    return UnboundComparison(_parse_name(right), COMMUTED[operator], _parse_literal(left))
 
 
-def _null_safe(node: exp.Expr) -> UnboundPredicate:
-    """`is [not] distinct from`, and `<=>`: as comparisons, but null is a value."""
-    left, right = _bare(node.this), _bare(node.expression)
-    name, literal = (_name(left), _literal(right)) if _is_name(left) else (_name(right), _literal(left))
-    equal: UnboundPredicate = UnboundAnd((Not(UnboundIsNull(name)), UnboundComparison(name, "=", literal)))
-    if isinstance(literal, BooleanLiteral) and literal.value is None:
-        equal = UnboundIsNull(name)
-    if isinstance(node, exp.NullSafeEQ):
-        return equal
-    return (
-        UnboundOr((UnboundIsNull(name), UnboundComparison(name, "!=", literal)))
-        if not isinstance(equal, UnboundIsNull)
-        else Not(equal)
-    )
+def _parse_null_safe(node: exp.Expr) -> UnboundPredicate:
+    """Parse `is [not] distinct from` and `<=>`: comparisons in which null is a value."""
+    left, right = node.this.unnest(), node.expression.unnest()
+    if not _is_name(left):
+        left, right = right, left
+    name, literal = _parse_name(left), _parse_literal(right)
+    is_equal = isinstance(node, exp.NullSafeEQ)
+    if literal.is_null:
+        return UnboundIsNull(name) if is_equal else Not(UnboundIsNull(name))
+    if is_equal:
+        return UnboundAnd((Not(UnboundIsNull(name)), UnboundComparison(name, "=", literal)))
+    return UnboundOr((UnboundIsNull(name), UnboundComparison(name, "!=", literal)))
 
 
-def _membership(node: exp.In) -> UnboundPredicate:
+def _parse_between(node: exp.Expr) -> UnboundPredicate:
+    name = _parse_name(node.this)
+    low, high = _parse_literal(node.args["low"]), _parse_literal(node.args["high"])
+    return UnboundAnd((UnboundComparison(name, ">=", low), UnboundComparison(name, "<=", high)))
+
+
+def _parse_in(node: exp.Expr) -> UnboundPredicate:
     if not node.expressions or any(node.args.get(key) for key in ("query", "unnest", "field")):
-        raise PredicateError(f"{_sql(node)}: in needs literals in parentheses, one at least")
-    return UnboundIn(_name(node.this), tuple(map(_literal, node.expressions)))
+        raise PredicateError(f"{_to_text(node)}: in needs at least one literal in parentheses")
+    return UnboundIn(_parse_name(node.this), tuple(map(_parse_literal, node.expressions)))
 
 
-def _is(node: exp.Is) -> UnboundPredicate:
-    name, what = _name(node.this), _bare(node.expression)
-    if isinstance(what, exp.Null):
+def _parse_is(node: exp.Expr) -> UnboundPredicate:
+    name, right = _parse_name(node.this), node.expression.unnest()
+    if isinstance(right, exp.Null):
         return UnboundIsNull(name)
-    if isinstance(what, exp.Column) and what.name.lower() == "nan":
+    if isinstance(right, exp.Column) and right.name.lower() == "nan":
         return UnboundIsNaN(name)
-    if isinstance(what, exp.Boolean):
-        return UnboundAnd((Not(UnboundIsNull(name)), UnboundComparison(name, "=", BooleanLiteral(bool(what.this)))))
+    if isinstance(right, exp.Boolean):
+        is_value = UnboundComparison(name, "=", BooleanLiteral(bool(right.this)))
+        return UnboundAnd((Not(UnboundIsNull(name)), is_value))
     return _refuse(node)
 
 
-def _like(node: exp.Like, escape: str) -> UnboundPredicate:
+def _parse_like(node: exp.Expr, escape: str = "\\") -> UnboundPredicate:
     if len(escape) > 1:
-        raise PredicateError(f"{_sql(node)}: the escape is one character, not {escape!r}")
-    found: UnboundPredicate = UnboundLike(_name(node.this), _text(node.expression), escape or None)
-    return Not(found) if node.args.get("negate") else found
+        raise PredicateError(f"{_to_text(node)}: the escape is one character, not {escape!r}")
+    like = UnboundLike(_parse_name(node.this), _parse_text(node.expression), escape or None)
+    return Not(like) if node.args.get("negate") else like
 
 
-def _truth(node: exp.Expr) -> BooleanLiteral:
+def _parse_escape(node: exp.Expr) -> UnboundPredicate:
+    if not isinstance(node.this, exp.Like):
+        return _refuse(node)
+    return _parse_like(node.this, _parse_text(node.expression))
+
+
+def _parse_boolean(node: exp.Expr) -> BooleanLiteral:
     return BooleanLiteral(None if isinstance(node, exp.Null) else bool(node.this))
 
 
-def _literal(node: exp.Expr) -> Literal:
-    node = _bare(node)
-    if isinstance(node, exp.Boolean | exp.Null):
-        return _truth(node)
-    if isinstance(node, exp.Literal):
-        return TextLiteral(node.this) if node.is_string else _number(node, node.this)
-    if isinstance(node, exp.Neg):
-        inner = _literal(node.this)
-        # A minus sign would round to the digits of Python's context.
-        return NumberLiteral(inner.value.copy_negate()) if isinstance(inner, NumberLiteral) else _refuse(node)
-    if isinstance(node, exp.HexString):
-        return _blob(node)
-    if isinstance(node, exp.CurrentDate | exp.Sub | exp.Add) and (day := _day(node)) is not None:
-        return TextLiteral(day.isoformat(), "date")
-    if isinstance(node, exp.Cast | exp.TsOrDsToDate | exp.Date | exp.Timestamp):
-        return _typed_text(node)
+def _parse_column(node: exp.Expr) -> UnboundPredicate:
+    return BooleanColumn(_parse_name(node))
+
+
+def _parse_children(node: Any) -> tuple[UnboundPredicate, ...]:
+    return tuple(map(_parse_predicate, node.flatten()))
+
+
+_OPERATORS: Mapping[type[exp.Expr], Operator] = {
+    exp.EQ: "=",
+    exp.NEQ: "!=",
+    exp.LT: "<",
+    exp.LTE: "<=",
+    exp.GT: ">",
+    exp.GTE: ">=",
+}
+_PREDICATES: Mapping[type[exp.Expr], Callable[[exp.Expr], UnboundPredicate]] = {
+    **dict.fromkeys(_OPERATORS, _parse_comparison),
+    exp.Paren: lambda node: _parse_predicate(node.this),
+    exp.And: lambda node: UnboundAnd(_parse_children(node)),
+    exp.Or: lambda node: UnboundOr(_parse_children(node)),
+    exp.Not: lambda node: Not(_parse_predicate(node.this)),
+    exp.NullSafeEQ: _parse_null_safe,
+    exp.NullSafeNEQ: _parse_null_safe,
+    exp.Between: _parse_between,
+    exp.In: _parse_in,
+    exp.Is: _parse_is,
+    exp.IsNan: lambda node: UnboundIsNaN(_parse_name(node.this)),
+    exp.Like: _parse_like,
+    exp.Escape: _parse_escape,
+    exp.Boolean: _parse_boolean,
+    exp.Null: _parse_boolean,
+    exp.Column: _parse_column,
+    exp.Dot: _parse_column,
+    exp.Identifier: _parse_column,
+}
+"""By sqlglot's class, the nodes that a predicate may consist of."""
+
+
+def _parse_literal(node: exp.Expr) -> UnboundLiteral:
+    node = node.unnest()
     if _is_name(node):
-        raise PredicateError(f"{_sql(node)} is a column where a literal is needed; text goes into single quotes")
-    return _refuse(node)
+        raise PredicateError(f"{_to_text(node)} is a column where a literal is needed; text goes into single quotes")
+    parse = _LITERALS.get(type(node))
+    return _refuse(node) if parse is None else parse(node)
 
 
-def _day(node: exp.Expr) -> date | None:
-    """`current_date`, in UTC, and some days before or after it; None for any other sum."""
-    if isinstance(node, exp.CurrentDate):
-        return None if node.this else today()
-    left, right = _bare(node.this), _bare(node.expression)
-    if not isinstance(left, exp.CurrentDate) or left.this:
-        return None
-    if isinstance(right, exp.Interval):
-        unit = right.args.get("unit")
-        if unit is None or str(unit.name).upper() not in ("DAY", "DAYS"):
-            return None
-        right = _bare(right.this)
-    if not isinstance(right, exp.Literal) or not str(right.this).isdecimal():
-        return None
+def _parse_plain_literal(node: exp.Expr) -> UnboundLiteral:
+    if node.is_string:
+        return TextLiteral(node.this)
     try:
-        days = int(right.this)
-        return today() + timedelta(days=days if isinstance(node, exp.Add) else -days)
-    except (OverflowError, ValueError):  # of thousands of digits Python makes no number
-        raise PredicateError(f"{_sql(node)} is beyond the years from 1 to 9999") from None
-
-
-def today() -> date:
-    """In UTC."""
-    return datetime.now(UTC).date()
-
-
-def _typed_text(node: exp.Expr) -> Literal:
-    """`date '2024-01-31'`, and the same as a cast."""
-    inner = _bare(node.this)
-    to = node.args.get("to")
-    kind = _KINDS.get(to.this.value if to is not None else "")
-    if kind is None or not isinstance(inner, exp.Literal) or not inner.is_string:
-        return _refuse(node)
-    return TextLiteral(inner.this, kind)  # type: ignore[arg-type]
-
-
-def _number(node: exp.Expr, text: str) -> NumberLiteral:
-    try:
-        return NumberLiteral(Decimal(text))
+        return NumberLiteral(Decimal(node.this))
     except InvalidOperation:
         return _refuse(node)
 
 
-def _blob(node: exp.HexString) -> BytesLiteral:
+def _parse_negative(node: exp.Expr) -> UnboundLiteral:
+    number = _parse_literal(node.this)
+    # A minus sign would round to the digits of Python's context.
+    return NumberLiteral(number.value.copy_negate()) if isinstance(number, NumberLiteral) else _refuse(node)
+
+
+def _parse_bytes(node: exp.Expr) -> UnboundLiteral:
     try:
         return BytesLiteral(bytes.fromhex(node.this))
     except ValueError:
         return _refuse(node)
 
 
-def _text(node: exp.Expr) -> str:
-    node = _bare(node)
+def _parse_relative_day(node: exp.Expr) -> UnboundLiteral:
+    """Parse `current_date`, alone or with a number of days added or subtracted."""
+    if isinstance(node, exp.CurrentDate):
+        return _refuse(node) if node.this else TextLiteral(today().isoformat(), "date")
+    left, right = node.this.unnest(), node.expression.unnest()
+    if not isinstance(left, exp.CurrentDate) or left.this:
+        return _refuse(node)
+    if isinstance(right, exp.Interval):
+        unit = right.args.get("unit")
+        if unit is None or str(unit.name).upper() not in ("DAY", "DAYS"):
+            return _refuse(node)
+        right = right.this.unnest()
+    if not isinstance(right, exp.Literal) or not str(right.this).isdecimal():
+        return _refuse(node)
+    try:
+        days = int(right.this)
+        day = today() + timedelta(days=days if isinstance(node, exp.Add) else -days)
+    except (OverflowError, ValueError):  # Python converts no text of thousands of digits
+        raise PredicateError(f"{_to_text(node)} is beyond the years from 1 to 9999") from None
+    return TextLiteral(day.isoformat(), "date")
+
+
+def _parse_typed_text(node: exp.Expr) -> UnboundLiteral:
+    """Parse `date '2024-01-31'`, and the same as a cast."""
+    text = node.this.unnest()
+    type_ = node.args.get("to")
+    kind = _KINDS.get(type_.this.value if type_ is not None else "")
+    if kind is None or not isinstance(text, exp.Literal) or not text.is_string:
+        return _refuse(node)
+    return TextLiteral(text.this, kind)
+
+
+_LITERALS: Mapping[type[exp.Expr], Callable[[exp.Expr], UnboundLiteral]] = {
+    exp.Boolean: _parse_boolean,
+    exp.Null: _parse_boolean,
+    exp.Literal: _parse_plain_literal,
+    exp.Neg: _parse_negative,
+    exp.HexString: _parse_bytes,
+    exp.CurrentDate: _parse_relative_day,
+    exp.Add: _parse_relative_day,
+    exp.Sub: _parse_relative_day,
+    exp.Cast: _parse_typed_text,
+    exp.TryCast: _parse_typed_text,
+    exp.Date: _parse_typed_text,
+    exp.Timestamp: _parse_typed_text,
+    exp.TsOrDsToDate: _parse_typed_text,
+}
+"""By sqlglot's class, the nodes that a literal may be."""
+
+
+def _parse_text(node: exp.Expr) -> str:
+    node = node.unnest()
     if not isinstance(node, exp.Literal) or not node.is_string:
-        raise PredicateError(f"{_sql(node)} is no text in single quotes")
+        raise PredicateError(f"{_to_text(node)} is not a text in single quotes")
     return cast(str, node.this)
 
 
@@ -287,28 +327,30 @@ def _is_name(node: exp.Expr) -> bool:
     return isinstance(node, exp.Column | exp.Dot | exp.Identifier)
 
 
-def _name(node: exp.Expr) -> ColumnName:
-    node = _bare(node)
+def _is_literal(node: exp.Expr) -> bool:
+    return isinstance(node, exp.Literal | exp.Neg | exp.Boolean | exp.Null | exp.HexString)
+
+
+def _parse_name(node: exp.Expr) -> ColumnName:
+    node = node.unnest()
     if isinstance(node, exp.Dot):
-        return ColumnName((*_name(node.this).parts, *_name(node.expression).parts))
+        return ColumnName((*_parse_name(node.this).parts, *_parse_name(node.expression).parts))
     if isinstance(node, exp.Identifier):
         return ColumnName((node.this,))
     if isinstance(node, exp.Column) and all(isinstance(part, exp.Identifier) for part in node.parts):
         return ColumnName(tuple(part.this for part in node.parts))
-    if isinstance(node, exp.Literal | exp.Neg | exp.Boolean | exp.Null | exp.HexString):
-        raise PredicateError(f"{_sql(node)} is a literal where a column is needed; names go into double quotes")
+    if _is_literal(node):
+        raise PredicateError(f"{_to_text(node)} is a literal where a column is needed; names go into double quotes")
     return _refuse(node)
 
 
-def _bare(node: exp.Expr) -> exp.Expr:
-    while isinstance(node, exp.Paren):
-        node = node.this
-    return node
+def _quote(text: str) -> str:
+    return repr(text if len(text) <= _MAX_QUOTED_LENGTH else text[: _MAX_QUOTED_LENGTH - 3] + "…")
 
 
-def _sql(node: exp.Expr) -> str:
-    return _short(node.sql(dialect=_Predicates))[1:-1]
+def _to_text(node: exp.Expr) -> str:
+    return _quote(node.sql(dialect=_Predicates))[1:-1]
 
 
 def _refuse(node: exp.Expr) -> NoReturn:
-    raise PredicateError(f"{_sql(node)} cannot be asked: {_TAKEN}")
+    raise PredicateError(f"{_to_text(node)} is not supported: {_GRAMMAR}")

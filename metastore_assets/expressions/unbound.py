@@ -1,150 +1,522 @@
-"""What a predicate says before its columns are known: what SQL and Arrow expressions are taken apart into."""
+"""Unbound predicates: what SQL text and Arrow expressions parse to, before columns have types.
+
+One class per operator. Its `bind` returns the typed predicate without negations that `predicates` defines.
+"""
 
 from __future__ import annotations
 
+import math
+from abc import abstractmethod
+from collections.abc import Iterator
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Literal as OneOf
-from typing import TypeAlias
+from fractions import Fraction
+from typing import TYPE_CHECKING, ClassVar, Literal, NoReturn
 
 import pyarrow as pa
+from pyarrow import types as t
 
-Operator: TypeAlias = OneOf["=", "!=", "<", "<=", ">", ">="]
+from metastore_assets.errors import LiteralError, PredicateError
+from metastore_assets.expressions.literals import expected_form, parse_literal, to_literal
+from metastore_assets.expressions.predicates import (
+    NEGATED,
+    Column,
+    Comparison,
+    CompleteClass,
+    Constant,
+    In,
+    IsNaN,
+    IsNull,
+    Like,
+    Operator,
+    Predicate,
+    conjoin,
+    disjoin,
+)
+from metastore_assets.iso8601 import TICKS, date_text, parse_date, parse_time, parse_timestamp
+from metastore_assets.startup import pc
+from metastore_assets.values.physical import array_of, integers_array, order_key
+from metastore_assets.values.types import TypeClass
+
+if TYPE_CHECKING:
+    from metastore_assets.expressions.binding import Binder
+
+_MAX_DEPTH = 200
+"""Nested levels of `and`, `or` and `not`; a deeper predicate is refused."""
+_MAX_EXPONENT = 400
+"""A power of ten beyond all integers of all classes; its inverse lies between two of them. A number further out is
+replaced by this power, because its digits might not fit into memory and only its side counts."""
+_LIKE_WILDCARDS = ("%", "_")
 
 
 @dataclass(frozen=True)
 class ColumnName:
-    """A column as it was written: parts of a dotted path, each of which may hold dots."""
+    """A column as it was written: the parts of a dotted path, each of which may contain dots."""
 
     parts: tuple[str, ...]
 
+    @property
+    def path(self) -> str:
+        """The dotted path."""
+        return ".".join(self.parts)
+
 
 @dataclass(frozen=True)
-class TextLiteral:
-    """A literal in quotes: of the type of whatever column it is compared with, or of one kind of time."""
+class LiteralTarget:
+    """The column that a literal is compared with."""
+
+    cls: TypeClass
+    subject: str
+    """The column, for messages."""
+
+    def reject(self, literal: UnboundLiteral) -> NoReturn:
+        """Raise LiteralError: the literal is not a value of the column."""
+        raise LiteralError(f"{literal.shown} is no value of {self.subject}: give {literal.replacement(self.cls)}")
+
+
+class UnboundLiteral(CompleteClass, abstract=True):
+    """A literal, before it has the type of a column."""
+
+    @property
+    def is_null(self) -> bool:
+        """Whether it is `null`."""
+        return False
+
+    @property
+    @abstractmethod
+    def shown(self) -> str:
+        """The literal, for messages."""
+
+    @abstractmethod
+    def to_value(self, target: LiteralTarget) -> pa.Scalar | Fraction:
+        """Return the literal as a scalar of the target's class, or its exact physical value for a class of integers.
+
+        Raises:
+            LiteralError: It is not a value of the target.
+        """
+
+    def replacement(self, cls: TypeClass) -> str:
+        """Return what to write instead for a column of a class, for messages."""
+        return expected_form(cls)
+
+
+@dataclass(frozen=True)
+class TextLiteral(UnboundLiteral):
+    """A literal in quotes: of the type of the column that it is compared with, or of one kind of time."""
 
     text: str
-    kind: OneOf["date", "timestamp", "time"] | None = None
+    kind: Literal["date", "timestamp", "time"] | None = None
+
+    @property
+    def shown(self) -> str:
+        return repr(self.text)
+
+    def to_value(self, target: LiteralTarget) -> pa.Scalar | Fraction:
+        cls = target.cls
+        if self.kind is not None and cls.name == "string":
+            # A column of texts, such as a folder's name, is compared with the text of a date.
+            return parse_literal(self._normalized_date(target), cls, target.subject)
+        if self.kind is not None and not t.is_temporal(cls.arrow):
+            target.reject(self)
+        try:
+            physical = self._physical_value(target)
+        except (ValueError, ArithmeticError):
+            target.reject(self)
+        if physical is not None:
+            return physical
+        if t.is_temporal(cls.arrow) or (cls.kind == "integer" and cls.is_numeric):
+            target.reject(self)
+        return parse_literal(self.text, cls, target.subject)
+
+    def _normalized_date(self, target: LiteralTarget) -> str:
+        if self.kind != "date":
+            target.reject(self)
+        try:
+            return date_text(parse_date(self.text.strip()))
+        except (ValueError, OverflowError):
+            target.reject(self)
+
+    def _physical_value(self, target: LiteralTarget) -> pa.Scalar | Fraction | None:
+        cls, text = target.cls, self.text.strip()
+        if cls.kind == "integer" and cls.is_numeric:
+            number = Decimal(text)
+            return _number_value(number, cls) if number.is_finite() else None
+        if cls.name == "date" and self.kind in (None, "date"):
+            return Fraction(parse_date(text))
+        if cls.name == "time" and self.kind in (None, "time"):
+            return Fraction(parse_time(text, "ns"))
+        if t.is_timestamp(cls.arrow) and self.kind != "time":
+            ticks, offset = parse_timestamp(text, "ns")
+            if offset is not None and cls.arrow.tz is None:
+                raise LiteralError(f"{self.text!r} has a time zone, and {target.subject} has none: leave it out")
+            return Fraction(ticks, TICKS["ns"] // TICKS[cls.arrow.unit])
+        return None
 
 
 @dataclass(frozen=True)
-class NumberLiteral:
-    """A number, exact."""
+class NumberLiteral(UnboundLiteral):
+    """An exact number."""
 
     value: Decimal
 
+    @property
+    def shown(self) -> str:
+        return str(self.value)
+
+    def to_value(self, target: LiteralTarget) -> pa.Scalar | Fraction:
+        return _number_value(self.value, target.cls) if target.cls.is_numeric else target.reject(self)
+
+    def replacement(self, cls: TypeClass) -> str:
+        if cls.name == "string":
+            return f"text in quotes, '{self.value}', which compares as text"
+        return expected_form(cls)
+
 
 @dataclass(frozen=True)
-class BytesLiteral:
+class BytesLiteral(UnboundLiteral):
     """Bytes."""
 
     data: bytes
 
+    @property
+    def shown(self) -> str:
+        return repr(self.data)
+
+    def to_value(self, target: LiteralTarget) -> pa.Scalar | Fraction:
+        if target.cls.name != "binary":
+            target.reject(self)
+        return to_literal(self.data, target.cls, target.subject)
+
 
 @dataclass(frozen=True)
-class BooleanLiteral:
-    """True, false, or null: as a literal, and as a predicate."""
-
-    value: bool | None
-
-
-@dataclass(frozen=True)
-class ArrowLiteral:
+class ArrowLiteral(UnboundLiteral):
     """A valid Arrow scalar."""
 
     value: pa.Scalar
 
+    @property
+    def shown(self) -> str:
+        return str(self.value)
 
-Literal: TypeAlias = TextLiteral | NumberLiteral | BytesLiteral | BooleanLiteral | ArrowLiteral
+    def to_value(self, target: LiteralTarget) -> pa.Scalar | Fraction:
+        cls, type_ = target.cls, self.value.type
+        if cls.is_numeric and (t.is_integer(type_) or t.is_floating(type_) or t.is_decimal(type_)):
+            number = self.value.as_py()
+            if cls.kind == "integer" and not math.isfinite(number):
+                target.reject(self)
+            return _number_value(Decimal(number), cls)
+        return to_literal(self.value, cls, target.subject)
+
+    def rounded_to_float32(self) -> ArrowLiteral:
+        """Return the nearest 32-bit float of a double; any other value unchanged."""
+        if not t.is_float64(self.value.type):
+            return self
+        return ArrowLiteral(pc.cast(self.value, pa.float32(), safe=False))
+
+
+class UnboundPredicate(CompleteClass, abstract=True):
+    """A condition on rows, before its columns have types."""
+
+    @abstractmethod
+    def bind(self, binder: Binder, *, negated: bool, depth: int = 0) -> Predicate:
+        """Return the typed predicate that is true where this one, or its negation, is true.
+
+        Args:
+            binder: Resolves names to the columns of a table.
+            negated: Whether to bind the negation. SQL's `not null` is null, which is not true.
+            depth: The number of operators around this one.
+
+        Raises:
+            PredicateError: It is nested too deep, or compares what does not compare.
+            ColumnNotFoundError: It names a column that does not exist.
+            LiteralError: A literal is not a value of its column.
+        """
+
+    @abstractmethod
+    def column_names(self) -> Iterator[str]:
+        """Yield the dotted paths that the predicate names, as they are spelled, left to right."""
 
 
 @dataclass(frozen=True)
-class UnboundComparison:
-    """A column and a literal."""
+class BooleanLiteral(UnboundPredicate, UnboundLiteral):
+    """True, false, or null: as a literal, and as a predicate."""
+
+    value: bool | None
+
+    @property
+    def is_null(self) -> bool:
+        """Whether it is `null`."""
+        return self.value is None
+
+    @property
+    def shown(self) -> str:
+        return str(self.value)
+
+    def to_value(self, target: LiteralTarget) -> pa.Scalar | Fraction:
+        assert self.value is not None
+        return pa.scalar(self.value) if target.cls.kind == "boolean" else target.reject(self)
+
+    def bind(self, binder: Binder, *, negated: bool, depth: int = 0) -> Predicate:
+        return Constant(self.value is not None and self.value != negated)
+
+    def column_names(self) -> Iterator[str]:
+        return iter(())
+
+
+@dataclass(frozen=True)
+class Not(UnboundPredicate):
+    """`not`."""
+
+    child: UnboundPredicate
+
+    def bind(self, binder: Binder, *, negated: bool, depth: int = 0) -> Predicate:
+        _check_depth(depth)
+        return self.child.bind(binder, negated=not negated, depth=depth + 1)
+
+    def column_names(self) -> Iterator[str]:
+        return self.child.column_names()
+
+
+class _UnboundJunction(UnboundPredicate, abstract=True):
+    """`and` or `or`."""
+
+    children: tuple[UnboundPredicate, ...]
+    is_conjunction: ClassVar[bool]
+
+    def bind(self, binder: Binder, *, negated: bool, depth: int = 0) -> Predicate:
+        _check_depth(depth)
+        children = [child.bind(binder, negated=negated, depth=depth + 1) for child in self.children]
+        return conjoin(children) if self.is_conjunction != negated else disjoin(children)
+
+    def column_names(self) -> Iterator[str]:
+        for child in self.children:
+            yield from child.column_names()
+
+
+@dataclass(frozen=True)
+class UnboundAnd(_UnboundJunction):
+    """`and`."""
+
+    children: tuple[UnboundPredicate, ...]
+    is_conjunction = True
+
+
+@dataclass(frozen=True)
+class UnboundOr(_UnboundJunction):
+    """`or`."""
+
+    children: tuple[UnboundPredicate, ...]
+    is_conjunction = False
+
+
+class _UnboundLeaf(UnboundPredicate, abstract=True):
+    """A condition on the values of one column; null where the column is null."""
+
+    name: ColumnName
+
+    def bind(self, binder: Binder, *, negated: bool, depth: int = 0) -> Predicate:
+        column = binder.resolve_comparable(self.name)
+        if column.type_class.kind == "null":
+            return Constant(False)
+        return self.bind_values(binder, column, negated=negated)
+
+    @abstractmethod
+    def bind_values(self, binder: Binder, column: Column, *, negated: bool) -> Predicate:
+        """Return the typed predicate on a column whose values compare."""
+
+    def column_names(self) -> Iterator[str]:
+        yield self.name.path
+
+
+@dataclass(frozen=True)
+class UnboundIsNull(_UnboundLeaf):
+    """`is null`, the only condition that is never null itself."""
+
+    name: ColumnName
+
+    def bind(self, binder: Binder, *, negated: bool, depth: int = 0) -> Predicate:
+        return self.bind_values(binder, binder.resolve(self.name), negated=negated)
+
+    def bind_values(self, binder: Binder, column: Column, *, negated: bool) -> Predicate:
+        return IsNull(column, negated)
+
+
+@dataclass(frozen=True)
+class UnboundIsNaN(_UnboundLeaf):
+    """`is nan`."""
+
+    name: ColumnName
+
+    def bind_values(self, binder: Binder, column: Column, *, negated: bool) -> Predicate:
+        if column.type_class.kind != "float":
+            raise PredicateError(f"{binder.subject(column)} has no NaN, because its type is {binder.type_name(column)}")
+        return IsNaN(column, negated)
+
+
+@dataclass(frozen=True)
+class BooleanColumn(_UnboundLeaf):
+    """A boolean column as a predicate."""
+
+    name: ColumnName
+
+    def bind_values(self, binder: Binder, column: Column, *, negated: bool) -> Predicate:
+        return UnboundComparison(self.name, "=", BooleanLiteral(True)).bind_values(binder, column, negated=negated)
+
+
+@dataclass(frozen=True)
+class UnboundComparison(_UnboundLeaf):
+    """A comparison of a column with a literal."""
 
     name: ColumnName
     operator: Operator
-    literal: Literal
+    literal: UnboundLiteral
     ieee: bool = False
-    """Whether NaN compares as in Arrow: it is not equal to anything, and neither less nor greater."""
+    """Whether NaN compares as in Arrow: it equals nothing, and is neither less nor greater than anything."""
+
+    def bind_values(self, binder: Binder, column: Column, *, negated: bool) -> Predicate:
+        target = binder.target(column)
+        operator = NEGATED[self.operator] if negated else self.operator
+        predicate = compare(column, operator, self.literal, target)
+        if not self.ieee or target.cls.kind != "float" or self.literal.is_null:
+            return predicate
+        if compare(column, "=", self.literal, target) == IsNaN(column):
+            # Of comparisons with NaN only `!=` is true, and the negations of all others.
+            return _is_value(column) if (self.operator == "!=") != negated else Constant(False)
+        if self.operator not in (">", ">="):
+            return predicate
+        return disjoin([predicate, IsNaN(column)]) if negated else conjoin([predicate, IsNaN(column, negated=True)])
 
 
 @dataclass(frozen=True)
-class UnboundIn:
-    """A column and the literals that it may be equal to."""
+class UnboundIn(_UnboundLeaf):
+    """`in`: a column and the literals that it may equal."""
 
     name: ColumnName
-    literals: tuple[Literal, ...]
+    literals: tuple[UnboundLiteral, ...]
     rounded: bool = False
-    """Whether literals are rounded to floats of the column's width first, as Arrow's `is_in` does. Its comparisons
-    are those of doubles."""
+    """Whether doubles are rounded to 32 bits for a column of 32-bit floats, as Arrow's `is_in` does. `=` and `<`
+    of Arrow compare doubles."""
+
+    def bind_values(self, binder: Binder, column: Column, *, negated: bool) -> Predicate:
+        target = binder.target(column)
+        literals = self.literals
+        if self.rounded and binder.is_float32(column):
+            literals = tuple(
+                literal.rounded_to_float32() if isinstance(literal, ArrowLiteral) else literal for literal in literals
+            )
+        values: dict[object, pa.Scalar] = {}
+        has_nan = False
+        for literal in literals:
+            equal = compare(column, "=", literal, target)
+            has_nan |= isinstance(equal, IsNaN)
+            if isinstance(equal, Comparison):
+                values[order_key(equal.value)] = equal.value
+        if negated and any(literal.is_null for literal in literals):
+            return Constant(False)
+        parts: list[Predicate] = [IsNaN(column, negated)] if has_nan else []
+        if values:
+            ascending = [values[key] for key in sorted(values)]  # type: ignore[type-var]
+            parts.append(In(column, array_of(ascending), negated))
+        if negated:
+            return conjoin(parts) if parts else _is_value(column)
+        return disjoin(parts)
 
 
 @dataclass(frozen=True)
-class UnboundLike:
-    """A column and a pattern, in which `%` stands for any text and `_` for one character."""
+class UnboundLike(_UnboundLeaf):
+    """`like`: a column and a pattern, in which `%` stands for any text and `_` for one character."""
 
     name: ColumnName
     pattern: str
     escape: str | None = "\\"
 
+    def bind_values(self, binder: Binder, column: Column, *, negated: bool) -> Predicate:
+        if column.type_class.name != "string":
+            raise PredicateError(
+                f"like applies to text, and the type of {binder.subject(column)} is {binder.type_name(column)}"
+            )
+        tokens = self._tokens()
+        prefix_length = next((at for at, token in enumerate(tokens) if token in _LIKE_WILDCARDS), len(tokens))
+        prefix = "".join(token[-1] for token in tokens[:prefix_length]).encode("utf-8", "surrogateescape")
+        remainder = tokens[prefix_length:]
+        if not remainder:
+            text = pa.array([prefix], pa.large_binary()).view(pa.large_string())[0]
+            return Comparison(column, "!=" if negated else "=", text)
+        if any(token != "%" for token in remainder):
+            return Like(column, prefix, "".join(tokens), negated)
+        if prefix:
+            return Like(column, prefix, None, negated)
+        return Constant(False) if negated else _is_value(column)
 
-@dataclass(frozen=True)
-class UnboundIsNull:
-    """Whether a column is null: the only test that is never null itself."""
-
-    name: ColumnName
-
-
-@dataclass(frozen=True)
-class UnboundIsNaN:
-    """Whether a column is NaN; null of null."""
-
-    name: ColumnName
-
-
-@dataclass(frozen=True)
-class BooleanColumn:
-    """A column of booleans by itself."""
-
-    name: ColumnName
-
-
-@dataclass(frozen=True)
-class Not:
-    """Negation."""
-
-    child: UnboundPredicate
-
-
-@dataclass(frozen=True)
-class UnboundAnd:
-    """`and`."""
-
-    children: tuple[UnboundPredicate, ...]
+    def _tokens(self) -> list[str]:
+        r"""Return the pattern's characters; a literal wildcard or backslash is two characters: `\%`."""
+        tokens = []
+        characters = iter(self.pattern)
+        for character in characters:
+            if character == self.escape:
+                escaped = next(characters, None)
+                if escaped is None:
+                    raise PredicateError(f"the pattern {self.pattern!r} ends with its escape character")
+                tokens.append(f"\\{escaped}" if escaped in ("%", "_", "\\") else escaped)
+            else:
+                tokens.append("\\\\" if character == "\\" else character)
+        return tokens
 
 
-@dataclass(frozen=True)
-class UnboundOr:
-    """`or`."""
+def compare(column: Column, operator: Operator, literal: UnboundLiteral, target: LiteralTarget) -> Predicate:
+    """Return the comparison of a column with a literal.
 
-    children: tuple[UnboundPredicate, ...]
+    Raises:
+        LiteralError: The literal is not a value of the column.
+    """
+    if literal.is_null:
+        return Constant(False)
+    value = literal.to_value(target)
+    if isinstance(value, Fraction):
+        return _compare_integer(column, operator, value)
+    if isinstance(value, pa.DoubleScalar) and math.isnan(value.as_py()):
+        return _compare_nan(column, operator)
+    return Comparison(column, operator, value)
 
 
-UnboundPredicate: TypeAlias = (
-    UnboundComparison
-    | UnboundIn
-    | UnboundLike
-    | UnboundIsNull
-    | UnboundIsNaN
-    | BooleanColumn
-    | BooleanLiteral
-    | Not
-    | UnboundAnd
-    | UnboundOr
-)
+def _check_depth(depth: int) -> None:
+    if depth >= _MAX_DEPTH:
+        raise PredicateError(f"the predicate is nested more than {_MAX_DEPTH} levels deep")
 
-COMMUTED: dict[Operator, Operator] = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
-"""By operator, the one of the same comparison with its sides swapped."""
-NEGATED: dict[Operator, Operator] = {"=": "!=", "!=": "=", "<": ">=", "<=": ">", ">": "<=", ">=": "<"}
-"""By operator, the one that is true of the other values."""
+
+def _is_value(column: Column) -> Predicate:
+    return IsNull(column, negated=True)
+
+
+def _number_value(number: Decimal, cls: TypeClass) -> pa.Scalar | Fraction:
+    if cls.kind == "float":
+        return pa.scalar(float(number) + 0.0, cls.arrow)
+    if number and abs(number.adjusted()) > _MAX_EXPONENT:
+        exponent = _MAX_EXPONENT if number.adjusted() > 0 else -_MAX_EXPONENT
+        number = Decimal((number.is_signed(), (1,), exponent))
+    return Fraction(number) * 10**cls.scale if number else Fraction(0)
+
+
+def _compare_integer(column: Column, operator: Operator, value: Fraction) -> Predicate:
+    """Return the comparison with a number that may be no integer, or beyond the class, as one with an integer."""
+    cls = column.type_class
+    least, greatest = cls.physical_range
+    if operator in ("=", "!="):
+        if value.denominator == 1 and least <= value <= greatest:
+            return Comparison(column, operator, integers_array([int(value)], cls)[0])
+        return Constant(False) if operator == "=" else _is_value(column)
+    # An integer is less than 1.5 if it is less than 2, and greater than 1.5 if it is greater than 1.
+    bound = math.ceil(value) if operator in ("<", ">=") else math.floor(value)
+    if least <= bound <= greatest:
+        return Comparison(column, operator, integers_array([bound], cls)[0])
+    is_true = bound > greatest if operator in ("<", "<=") else bound < least
+    return _is_value(column) if is_true else Constant(False)
+
+
+def _compare_nan(column: Column, operator: Operator) -> Predicate:
+    """Return the comparison with NaN, which is the greatest value."""
+    if operator in ("=", ">="):
+        return IsNaN(column)
+    if operator in ("!=", "<"):
+        return IsNaN(column, negated=True)
+    return _is_value(column) if operator == "<=" else Constant(False)

@@ -19,22 +19,15 @@ from metastore_assets.expressions.predicates import (
     Column,
     Leaf,
     Predicate,
-    array_of,
-    conjuncts,
-    equal_values,
-    leaves,
     referenced_columns,
 )
 from metastore_assets.expressions.row_bounds import (
     ColumnBounds,
-    Int64Array,
     Mask,
     RowBounds,
+    RowCounts,
     bound_conjunction,
-    bound_leaf_rows,
-    bound_matching_rows,
 )
-from metastore_assets.expressions.sql_text import to_short_sql, to_sql
 from metastore_assets.index import IndexColumn, IndexReader
 from metastore_assets.lookup.buckets import buckets_of, partitions_with
 from metastore_assets.lookup.columns import VersionColumns
@@ -48,7 +41,7 @@ from metastore_assets.statistics.histogram import Histogram
 from metastore_assets.storage.io_counters import count_io
 from metastore_assets.store.manifest import Version
 from metastore_assets.store.objects import ObjectStore
-from metastore_assets.values.physical import one_chunk
+from metastore_assets.values.physical import array_of, one_chunk
 
 if TYPE_CHECKING:
     from metastore_assets.index.value_filters import ValueFilterReader
@@ -146,7 +139,7 @@ class Pruner:
 
     def rows_by_partition(self, leaf: Leaf) -> Mapping[str, int] | None:
         """Return how many rows of each partition match, for columns with value counts by partition; else None."""
-        values = equal_values(leaf)
+        values = leaf.equal_values()
         if not values or leaf.column.field_id not in self._columns_by_partition:
             return None
         rows: Counter[str] = Counter()
@@ -161,7 +154,7 @@ class Pruner:
     def fragment_mask(self, leaf: Leaf) -> Mask | None:
         """Return which fragments may have a value of a condition, for columns with value filters; else None."""
         filters = self.version.membership
-        values, cls = equal_values(leaf, _MAX_FILTERED_VALUES), leaf.column.cls
+        values, cls = leaf.equal_values(_MAX_FILTERED_VALUES), leaf.column.cls
         if filters is None or not values or cls is None or leaf.column.field_id not in filters.columns:
             return None
         hashes = hash_values(array_of(values), cls)[0]
@@ -294,21 +287,19 @@ class Pruning:
         self._index = index
         with count_io() as meter:
             self._fragments = index.fragments()
-            self._row_counts: Int64Array = self._fragments["row_count"].to_numpy()
-            self._sizes: Int64Array = self._fragments["bytes"].to_numpy()
+            self._row_counts: RowCounts = self._fragments["row_count"].to_numpy()
+            self._sizes: RowCounts = self._fragments["bytes"].to_numpy()
             self._columns = {
                 column.field_id: unknown_bounds(column, self._row_counts)
                 if column.field_id in unknown_columns
                 else column_bounds(index.column(column.field_id, column.cls), column, self._row_counts)
                 for column in referenced_columns(predicate)
             }
-            described = [leaf for leaf in leaves(predicate) if leaf.column.field_id not in unknown_columns]
+            described = [leaf for leaf in predicate.leaves() if leaf.column.field_id not in unknown_columns]
             self._caps = {leaf: cap for leaf in described if (cap := self._cap(leaf, evidence)) is not None}
             self._masks = {leaf: mask for leaf in described if (mask := self._mask(leaf, evidence)) is not None}
             caps = self._caps_with_masks()
-            self._parts = [
-                bound_matching_rows(part, self._row_counts, self._columns, caps) for part in conjuncts(predicate)
-            ]
+            self._parts = [part.bound_rows(self._row_counts, self._columns, caps) for part in predicate.conjuncts()]
         read = meter.counts().read
         self.cost = PruningCost(len(read.files), read.bytes)
         self.bounds: RowBounds = bound_conjunction(self._parts, self._row_counts)
@@ -353,7 +344,7 @@ class Pruning:
         return dict(zip(ids, zip(*(column.tolist() for column in columns), strict=True), strict=True))
 
     @property
-    def row_counts(self) -> Int64Array:
+    def row_counts(self) -> RowCounts:
         """The live rows of each fragment, in the order of the index."""
         return self._row_counts
 
@@ -392,7 +383,7 @@ class Pruning:
             names, places, counts = np.unique(statistics, return_inverse=True, return_counts=True)
             sizes = np.bincount(places, self._sizes[positions], len(names)).astype(np.int64)
             rows = zip(names.tolist(), counts.tolist(), sizes.tolist(), strict=True)
-            eliminations = [Elimination(to_short_sql(part), *row) for row in rows]
+            eliminations = [Elimination(part.to_short_sql(), *row) for row in rows]
             explanation += sorted(eliminations, key=lambda row: (-row.fragments, row.statistic))
         if len(spare := self._beyond_limit):
             size = int(self._sizes[spare].sum())
@@ -403,7 +394,7 @@ class Pruning:
         """Yield the fragments that need not be read, by conjunct, then in the order of the index."""
         paths = self._index.fragments(("path",))["path"].to_pylist()
         for part, positions, statistics in self._eliminated():
-            text = to_short_sql(part)
+            text = part.to_short_sql()
             for at, statistic in zip(positions.tolist(), statistics.tolist(), strict=True):
                 yield EliminatedFragment(
                     paths[at], text, statistic, eliminating_value(part, self._columns, statistic, at)
@@ -416,7 +407,7 @@ class Pruning:
         return {
             "version": self.version.number,
             "snapshot": self.version.snapshot,
-            "predicate": to_sql(self.predicate),
+            "predicate": self.predicate.to_sql(),
             **({} if self.limit is None else {"limit": self.limit}),
             "fragments": self.paths,
             "fragments_total": self.fragments_total,
@@ -433,22 +424,22 @@ class Pruning:
         """The positions of the fragments that may match and that the limit does not need."""
         return np.flatnonzero((self.bounds.most > 0) & ~self.must_read)
 
-    def _eliminated(self) -> Iterator[tuple[Predicate, Int64Array, npt.NDArray[np.str_]]]:
+    def _eliminated(self) -> Iterator[tuple[Predicate, RowCounts, npt.NDArray[np.str_]]]:
         """Yield each conjunct with the positions of the fragments that it eliminates first, and by which statistics."""
         remaining = self._row_counts >= 0
-        for part, bounds in zip(conjuncts(self.predicate), self._parts, strict=True):
+        for part, bounds in zip(self.predicate.conjuncts(), self._parts, strict=True):
             positions = np.flatnonzero(remaining & (bounds.most == 0))
             if len(positions):
                 remaining[positions] = False
                 statistics = eliminating_statistics(part, self._columns, self._row_counts, self._caps, self._masks)
                 yield part, positions, statistics[positions]
 
-    def _cap(self, leaf: Leaf, evidence: LeafEvidence) -> Int64Array | None:
+    def _cap(self, leaf: Leaf, evidence: LeafEvidence) -> RowCounts | None:
         """Return the greatest number of matching rows by fragment, where partitions limit it and bounds do not decide.
 
         With fewer than two undecided fragments the lookup would cost more than it saves.
         """
-        if (bound_leaf_rows(leaf, self._columns[leaf.column.field_id]).most > 0).sum() < 2:
+        if (leaf.bound_column_rows(self._columns[leaf.column.field_id]).most > 0).sum() < 2:
             return None
         rows, buckets = evidence.rows_by_partition(leaf), self._buckets(leaf)
         if rows is None and not buckets:
@@ -462,12 +453,12 @@ class Pruning:
 
     def _mask(self, leaf: Leaf, evidence: LeafEvidence) -> Mask | None:
         """Return which fragments may have a value of a condition, where bounds and partitions do not decide."""
-        most = bound_leaf_rows(leaf, self._columns[leaf.column.field_id]).most
+        most = leaf.bound_column_rows(self._columns[leaf.column.field_id]).most
         if leaf in self._caps:
             most = np.minimum(most, self._caps[leaf])
         return evidence.fragment_mask(leaf) if (most > 0).sum() >= 2 else None
 
-    def _caps_with_masks(self) -> dict[Leaf, Int64Array]:
+    def _caps_with_masks(self) -> dict[Leaf, RowCounts]:
         """Return the greatest number of matching rows of each condition by fragment, from partitions and filters."""
         caps = dict(self._caps)
         for leaf, mask in self._masks.items():
@@ -476,7 +467,7 @@ class Pruning:
 
     def _buckets(self, leaf: Leaf) -> list[tuple[str, frozenset[str]]]:
         """Return the partition columns that are hashes of the leaf's column, with the values that match."""
-        values = equal_values(leaf)
+        values = leaf.equal_values()
         if not values or leaf.column.cls is None:
             return []
         cls = leaf.column.cls
@@ -488,7 +479,7 @@ class Pruning:
         return [(name, numbers) for name, numbers in buckets if numbers is not None]
 
 
-def fragments_for_limit(bounds: RowBounds, sizes: Int64Array, limit: int) -> Mask:
+def fragments_for_limit(bounds: RowBounds, sizes: RowCounts, limit: int) -> Mask:
     """Return a mask of the fewest fragments that surely have `limit` matching rows; of equal ones the smallest.
 
     Args:
@@ -511,7 +502,7 @@ def fragments_for_limit(bounds: RowBounds, sizes: Int64Array, limit: int) -> Mas
     return mask
 
 
-def column_bounds(stored: IndexColumn, column: Column, rows: Int64Array) -> ColumnBounds:
+def column_bounds(stored: IndexColumn, column: Column, rows: RowCounts) -> ColumnBounds:
     """Return what the index has of a column as bounds; `rows` are the row counts of the fragments."""
     nulls = _count_bounds(stored.null_count, rows)
     if column.cls is not None and column.cls.kind == "float":
@@ -521,7 +512,7 @@ def column_bounds(stored: IndexColumn, column: Column, rows: Int64Array) -> Colu
     return ColumnBounds(rows, nulls, nans, one_chunk(stored.minimum), one_chunk(stored.maximum))
 
 
-def unknown_bounds(column: Column, rows: Int64Array) -> ColumnBounds:
+def unknown_bounds(column: Column, rows: RowCounts) -> ColumnBounds:
     """Return the bounds of a column without statistics; `rows` are the row counts of the fragments."""
     anything, nothing = RowBounds(np.zeros_like(rows), rows), pa.nulls(len(rows), _arrow_type(column))
     nans = anything if column.cls is not None and column.cls.kind == "float" else RowBounds(*(np.zeros_like(rows),) * 2)
@@ -532,7 +523,7 @@ def _arrow_type(column: Column) -> pa.DataType:
     return pa.null() if column.cls is None else column.cls.arrow
 
 
-def _count_bounds(counts: pa.ChunkedArray, most: Int64Array) -> RowBounds:
+def _count_bounds(counts: pa.ChunkedArray, most: RowCounts) -> RowBounds:
     is_known = counts.is_valid().to_numpy()
     exact = counts.fill_null(0).to_numpy()
     return RowBounds(np.where(is_known, exact, 0), np.where(is_known, exact, most))

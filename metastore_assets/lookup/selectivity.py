@@ -7,9 +7,9 @@ table; the index bounds the whole predicate fragment by fragment. Both hold, so 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -23,11 +23,10 @@ from metastore_assets.expressions.predicates import (
     In,
     IsNaN,
     IsNull,
-    Leaf,
     Like,
     Or,
     Predicate,
-    leaves,
+    complete_evaluator,
 )
 from metastore_assets.lookup.results import Count
 from metastore_assets.statistics.column import ColumnStatistics, Guarantee
@@ -91,26 +90,30 @@ def estimate_rows(
     found = _of(predicate, rows, known)
     lower, upper = max(int(found.least), index[0]), min(int(found.most), index[1])
     about = min(max(round(found.about), lower), upper)
-    columns = {leaf.column for leaf in leaves(predicate)}
+    columns = {leaf.column for leaf in predicate.leaves()}
     is_exact = lower == upper
     assumes = "independence" if len(columns) > 1 and not is_exact else None
     return Estimate(lower, about, upper, "exact" if is_exact else "estimate", assumes)
 
 
-def _of(predicate: Predicate, rows: int, known: Callable[[Column], ColumnDistribution]) -> _Rows:
-    if isinstance(predicate, Constant):
-        exact = rows if predicate.value else 0
-        return _Rows(exact, exact, exact)
-    if isinstance(predicate, And):
-        intervals, others = _intervals(predicate.children)
-        parts = [_interval(own, known(column)) for column, own in intervals.items()]
-        return _all(parts + [_of(child, rows, known) for child in others], rows)
-    if isinstance(predicate, Or):
-        parts = [_of(child, rows, known).complement(rows) for child in predicate.children]
-        return _all(parts, rows).complement(rows)
-    if isinstance(predicate, Comparison) and predicate.operator != "!=":
-        return _interval([predicate], known(predicate.column))
-    return _leaf(predicate, known(predicate.column))
+def _of(predicate: Predicate, rows: int, known: _Distributions) -> _Rows:
+    return _EVALUATORS[type(predicate)](predicate, rows, known)
+
+
+def _of_constant(predicate: Constant, rows: int, known: _Distributions) -> _Rows:
+    exact = rows if predicate.value else 0
+    return _Rows(exact, exact, exact)
+
+
+def _of_and(predicate: And, rows: int, known: _Distributions) -> _Rows:
+    intervals, others = _intervals(predicate.children)
+    parts = [_interval(comparisons, known(column)) for column, comparisons in intervals.items()]
+    return _all(parts + [_of(child, rows, known) for child in others], rows)
+
+
+def _of_or(predicate: Or, rows: int, known: _Distributions) -> _Rows:
+    parts = [_of(child, rows, known).complement(rows) for child in predicate.children]
+    return _all(parts, rows).complement(rows)
 
 
 def _all(parts: Sequence[_Rows], rows: int) -> _Rows:
@@ -213,27 +216,44 @@ def _equal(value: pa.Scalar, known: ColumnDistribution) -> _Rows:
         return _Rows(upto.least - below.most, upto.most - below.least, about).within(numbers)
 
 
-def _leaf(leaf: Leaf, known: ColumnDistribution) -> _Rows:
-    row = known.row
-    values, rows = row.value_count, row.value_count + row.null_count
-    nans = row.nan_count if row.nan_count is not None else 0
-    if isinstance(leaf, IsNull):
-        count = values if leaf.negated else row.null_count
-        return _Rows(count, count, count)
-    if isinstance(leaf, IsNaN):
-        unknown = row.nan_count is None
-        found = _Rows(0 if unknown else nans, values if unknown else nans, nans)
-        return found.complement(values) if leaf.negated else found.within(rows)
-    if isinstance(leaf, Comparison):
-        return _equal(leaf.value, known).complement(values)
-    if isinstance(leaf, In):
-        parts = [_equal(value, known) for value in leaf.values]
-        found = _Rows(
-            sum(own.least for own in parts), sum(own.most for own in parts), sum(own.about for own in parts)
-        ).within(values)
+def _of_is_null(leaf: IsNull, rows: int, known: _Distributions) -> _Rows:
+    row = known(leaf.column).row
+    count = row.value_count if leaf.negated else row.null_count
+    return _Rows(count, count, count)
+
+
+def _of_is_nan(leaf: IsNaN, rows: int, known: _Distributions) -> _Rows:
+    row = known(leaf.column).row
+    if row.nan_count is None:
+        matching = _Rows(0, row.value_count, 0)
     else:
-        found = _like(leaf, known)
-    return found.complement(values) if leaf.negated else found
+        matching = _Rows(row.nan_count, row.nan_count, row.nan_count)
+    if leaf.negated:
+        return matching.complement(row.value_count)
+    return matching.within(row.value_count + row.null_count)
+
+
+def _of_comparison(leaf: Comparison, rows: int, known: _Distributions) -> _Rows:
+    column = known(leaf.column)
+    if leaf.operator == "!=":
+        return _equal(leaf.value, column).complement(column.row.value_count)
+    return _interval([leaf], column)
+
+
+def _of_in(leaf: In, rows: int, known: _Distributions) -> _Rows:
+    column = known(leaf.column)
+    value_count = column.row.value_count
+    parts = [_equal(value, column) for value in leaf.values]
+    matching = _Rows(
+        sum(part.least for part in parts), sum(part.most for part in parts), sum(part.about for part in parts)
+    ).within(value_count)
+    return matching.complement(value_count) if leaf.negated else matching
+
+
+def _of_like(leaf: Like, rows: int, known: _Distributions) -> _Rows:
+    column = known(leaf.column)
+    matching = _like(leaf, column)
+    return matching.complement(column.row.value_count) if leaf.negated else matching
 
 
 def _like(leaf: Like, known: ColumnDistribution) -> _Rows:
@@ -254,3 +274,19 @@ def _like(leaf: Like, known: ColumnDistribution) -> _Rows:
 def _meet(own: _Rows, other: _Rows) -> _Rows:
     least, most = max(own.least, other.least), min(own.most, other.most)
     return _Rows(least, most, min(max(other.about, least), most))
+
+
+_Distributions: TypeAlias = Callable[[Column], ColumnDistribution]
+_EVALUATORS: Mapping[type[Predicate], Callable[[Any, int, _Distributions], _Rows]] = complete_evaluator(
+    "selectivity",
+    {
+        Constant: _of_constant,
+        And: _of_and,
+        Or: _of_or,
+        IsNull: _of_is_null,
+        IsNaN: _of_is_nan,
+        Comparison: _of_comparison,
+        In: _of_in,
+        Like: _of_like,
+    },
+)

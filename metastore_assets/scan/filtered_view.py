@@ -9,7 +9,6 @@ from threading import RLock
 from metastore_assets.config import ResolvedPolicy, TableConfig
 from metastore_assets.errors import NotStoredError
 from metastore_assets.expressions.predicates import Predicate
-from metastore_assets.expressions.sql_text import to_short_sql
 from metastore_assets.lookup import FilteredView, Table
 from metastore_assets.lookup.filtered_view import FilterMatch, filter_match
 from metastore_assets.lookup.profiles import Profile
@@ -103,7 +102,7 @@ class FilteredProfileReader:
         paths = {leaf.path for leaf in self._lookup.columns.leaves}
         by = " and ".join(map(repr, sorted(paths.intersection(self._lookup.version.partition_columns))))
         return (
-            f"table {self._lookup.version.table!r}: {to_short_sql(self._predicate)} may match some of the rows of "
+            f"table {self._lookup.version.table!r}: {self._predicate.to_short_sql()} may match some of the rows of "
             f"{len(match.partial_fragments):,} of {match.fragments_total:,} files, such as "
             f"{match.partial_fragments[0].path}, and stored statistics cannot tell these rows apart: filter by whole "
             f"partitions{f', by {by}' if by else ''}, or allow these files to be read, with `filter(…, read=True)`"

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, TypeVar
 import pyarrow as pa
 
 from metastore_assets.errors import FragmentError, MetastoreError
-from metastore_assets.expressions.row_filter import Mask, RowFilter
+from metastore_assets.expressions.row_bounds import Mask
+from metastore_assets.expressions.row_filter import RowFilter
 from metastore_assets.formats.base import Fragment, FragmentReader
 from metastore_assets.pipeline.engine import Engine
 from metastore_assets.storage.corrupt_input import (
@@ -49,8 +50,8 @@ def count_rows(own: RowFilter, fragment: Fragment) -> int:
 
 def row_masks(own: RowFilter, reader: FragmentReader) -> Iterator[Mask]:
     """Of the rows of an opened fragment, in their order and in pieces, whether the predicate is true of each."""
-    for columns, rows in _chunks(own.schema, own.fields, reader):
-        yield own.mask(dict(zip(own.fields, columns, strict=True)), rows)
+    for columns, rows in _chunks(own.schema, own.positions, reader):
+        yield own.mask(dict(zip(own.positions, columns, strict=True)), rows)
 
 
 def matching_rows(
@@ -60,7 +61,7 @@ def matching_rows(
 
     Raises FragmentError.
     """
-    needed = sorted({*places, *(own.fields if own is not None else ())})
+    needed = sorted({*places, *(own.positions if own is not None else ())})
     fields = [schema.field(at) for at in places]
     with opened_fragment(fragment) as reader:
         for columns, rows in _chunks(schema, needed, reader):

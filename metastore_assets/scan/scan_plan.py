@@ -14,7 +14,7 @@ from metastore_assets.config import TableConfig
 from metastore_assets.errors import MetastoreError, UnsupportedTypeError
 from metastore_assets.expressions.binding import parse_predicate
 from metastore_assets.expressions.predicates import Predicate, referenced_columns
-from metastore_assets.expressions.row_bounds import ColumnBounds, RowBounds, bound_matching_rows
+from metastore_assets.expressions.row_bounds import ColumnBounds, RowBounds
 from metastore_assets.expressions.row_filter import RowFilter
 from metastore_assets.formats import MetadataCache, Snapshot, SnapshotReference, TableFormat, open_table_format
 from metastore_assets.formats.base import Fragment
@@ -138,7 +138,7 @@ def bound_by_format(
             told = table_format.bounds(replace(snapshot, fragments=tuple(counted)), column.path)
             own = _format_bounds(own, told, column.cls)
         columns[column.field_id] = own
-    found = bound_matching_rows(predicate, rows, columns)
+    found = predicate.bound_rows(rows, columns)
     bounds = zip(*(own.tolist() for own in (rows, found.least, found.most)), strict=True)
     return dict(zip((fragment.id for fragment in counted), bounds, strict=True))
 

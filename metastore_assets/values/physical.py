@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import decimal
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -241,3 +242,11 @@ def one_chunk(column: pa.ChunkedArray | pa.Array) -> pa.Array:
     if not column.num_chunks:
         return pa.nulls(0, column.type)  # Arrow cannot combine no chunks of an extension type
     return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+
+
+def array_of(values: Sequence[pa.Scalar]) -> pa.Array:
+    """Return one or more scalars of one type as an array."""
+    type_ = values[0].type
+    if isinstance(type_, pa.BaseExtensionType):
+        return pa.ExtensionArray.from_storage(type_, pa.array([scalar.value for scalar in values], type_.storage_type))
+    return pa.array(values, type_)

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 
 from metastore_assets.expressions.binding import parse_predicate
-from metastore_assets.expressions.row_filter import matches
+from metastore_assets.expressions.row_filter import matching_rows
 from metastore_assets.values.leaf_columns import schema_leaves
 
 VALUES = [0.0, 1.0, -1.5, 0.1, 88.001144, 9.007199e15, 2.0**53 + 2, 1e-45, 3.4e38, math.inf, -math.inf, math.nan]
@@ -62,7 +62,7 @@ EXPRESSIONS = st.recursive(
 
 def kept(table: pa.Table, expression: pc.Expression) -> list[int]:
     leaves = [leaf for own in schema_leaves(table.schema) for leaf in own]
-    mask = matches(parse_predicate(expression, "t", leaves), table)
+    mask = matching_rows(parse_predicate(expression, "t", leaves), table)
     return [number for number, own in enumerate(mask) if own]
 
 

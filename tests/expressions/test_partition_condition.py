@@ -14,7 +14,7 @@ from hypothesis import given
 
 from metastore_assets.errors import ColumnNotFoundError, LiteralError, PredicateError
 from metastore_assets.expressions import sql_parser
-from metastore_assets.expressions.partition_condition import PartitionCondition, referenced_names
+from metastore_assets.expressions.partition_condition import PartitionCondition
 from metastore_assets.expressions.partition_filter import PartitionFilter
 from metastore_assets.expressions.sql_parser import parse_sql
 
@@ -91,7 +91,7 @@ def test_what_is_not_known_decides_nothing(node: Node, hidden: set[str], data: s
     rows = [{**row, **dict(zip(unknown, own, strict=True))} for own in product(*(VALUES[name] for name in unknown))]
     if any(holds(node, own) is True for own in rows):
         assert bound.may_match(known)
-    assert set(referenced_names(condition)) <= set(VALUES)
+    assert set(condition.column_names()) <= set(VALUES)
 
 
 @pytest.mark.parametrize(

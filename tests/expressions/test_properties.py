@@ -15,9 +15,8 @@ from hypothesis import strategies as st
 from metastore_assets.expressions.binding import parse_predicate
 from metastore_assets.expressions.elimination import eliminating_statistics
 from metastore_assets.expressions.predicates import referenced_columns
-from metastore_assets.expressions.row_bounds import ColumnBounds, RowBounds, bound_matching_rows
-from metastore_assets.expressions.row_filter import matches
-from metastore_assets.expressions.sql_text import to_sql
+from metastore_assets.expressions.row_bounds import ColumnBounds, RowBounds
+from metastore_assets.expressions.row_filter import matching_rows
 from metastore_assets.values.leaf_columns import schema_leaves
 from metastore_assets.values.types import TypeClass, class_named
 from tests.expressions.model import holds, plain, predicates, rows_of, schema, sql, table_of
@@ -28,11 +27,11 @@ RELAXED = settings(suppress_health_check=list(HealthCheck), deadline=None)
 
 def check_rows(node: tuple[Any, ...], rows: list[dict[str, Any]]) -> None:
     predicate = parse_predicate(sql(node), "t", LEAVES)
-    found = matches(predicate, table_of(rows)).tolist()
+    found = matching_rows(predicate, table_of(rows)).tolist()
     assert found == [holds(node, row) is True for row in plain(rows)], sql(node)
     # The negation is true where it is false, and of no row where it is null.
     negated = parse_predicate(f"not ({sql(node)})", "t", LEAVES)
-    assert matches(negated, table_of(rows)).tolist() == [holds(node, row) is False for row in plain(rows)]
+    assert matching_rows(negated, table_of(rows)).tolist() == [holds(node, row) is False for row in plain(rows)]
 
 
 def check_bounds(node: tuple[Any, ...], sets: list[list[dict[str, Any]]], blur: st.DataObject) -> None:
@@ -42,7 +41,7 @@ def check_bounds(node: tuple[Any, ...], sets: list[list[dict[str, Any]]], blur: 
         column.field_id: bounds_of(column.path, column.cls, sets, counts, blur)
         for column in referenced_columns(predicate)
     }
-    found = bound_matching_rows(predicate, counts, columns)
+    found = predicate.bound_rows(counts, columns)
     true = [sum(holds(node, row) is True for row in plain(own)) for own in sets]
     assert (found.least <= true).all(), (sql(node), found, true)
     assert (found.most >= true).all(), (sql(node), found, true)
@@ -137,13 +136,13 @@ def test_values_that_python_has_not_travel() -> None:
     predicate = parse_predicate(where, "t", leaves)
     again = pickle.loads(pickle.dumps(predicate))
     assert again == predicate
-    assert to_sql(again) == to_sql(predicate)
-    assert ".123456789" in to_sql(again)
-    assert "200000-01-01" in to_sql(again)
+    assert again.to_sql() == predicate.to_sql()
+    assert ".123456789" in again.to_sql()
+    assert "200000-01-01" in again.to_sql()
 
 
 @RELAXED
 @given(predicates())
 def test_its_text_parses_to_the_same_predicate(node: tuple[Any, ...]) -> None:
     predicate = parse_predicate(sql(node), "t", LEAVES)
-    assert parse_predicate(to_sql(predicate), "t", LEAVES) == predicate
+    assert parse_predicate(predicate.to_sql(), "t", LEAVES) == predicate

@@ -23,7 +23,6 @@ from metastore_assets.checks.subject import check_context
 from metastore_assets.checks.suggest import suggest
 from metastore_assets.config import MetastoreConfig, TableConfig
 from metastore_assets.errors import ConfigError, PredicateError
-from metastore_assets.expressions.sql_text import to_sql
 from metastore_assets.formats import decode_partition_key
 from metastore_assets.lookup import Table
 from metastore_assets.lookup.json import show_json
@@ -244,8 +243,8 @@ class Session:
         expect_true(about.lower <= about.estimate <= about.upper, f"estimate: {about} is outside of its bounds")
         expect_true(about.guarantee != "exact" or about.estimate == len(meant), f"estimate: {len(meant)}, not {about}")
         expect(lookup.count(where, self.config, snapshot="version").count, len(meant), "count")
-        text = to_sql(lookup.predicate(where))
-        expect(to_sql(lookup.predicate(text)), text, "the predicate as text")
+        text = lookup.predicate(where).to_sql()
+        expect(lookup.predicate(text).to_sql(), text, "the predicate as text")
         expect(lookup.count(text, self.config).count, len(meant), f"count of the predicate as text, {text}")
         if self.draw.random() < 0.4:
             self._check_filter(where, meant)
