@@ -1,4 +1,4 @@
-"""What needs the table as well as its version: exact counts, scans, statistics of some rows, the source for Spark."""
+"""Queries that read the table besides its versions: exact counts, scans, filtered statistics, Spark's data source."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ __all__ = ["ExactCount", "TableScanner", "count", "filter_table", "register", "s
 
 
 def register(spark: SparkSession) -> None:
-    """Make `spark.read.format("metastore")` known to a session: see `scan.source.MetastoreSource` for its options.
+    """Register `spark.read.format("metastore")` with a session; `MetastoreSource` describes its options.
 
     Raises ConfigError for PySpark before 4.0, which has no data sources in Python.
     """
     require_pyspark((4, 0), 'the data source "metastore"')
-    from metastore_assets.scan.spark_source import MetastoreSource  # which takes Spark's own modules
+    from metastore_assets.scan.spark_source import MetastoreSource  # it imports pyspark
 
     spark.dataSource.register(MetastoreSource)

@@ -1,11 +1,11 @@
-"""The rows of a table that a predicate is true of, as a Spark DataFrame over the fragments that may have any."""
+"""The rows that match a predicate, as a Spark DataFrame over the fragments that may have any."""
 
 from __future__ import annotations
 
 import pickle
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -20,16 +20,32 @@ from metastore_assets.lookup import Table
 from metastore_assets.lookup.pruning import fragments_for_limit
 from metastore_assets.messages import close_names
 from metastore_assets.scan.matching_rows import matching_rows
-from metastore_assets.scan.scan_plan import ScanPlan, Which, plan_scan
-from metastore_assets.scan.spark_types import sent_array, spark_arrow_type
+from metastore_assets.scan.scan_plan import ScanPlan, SnapshotChoice, plan_scan
+from metastore_assets.scan.spark_types import spark_arrow_type, to_spark_array
 from metastore_assets.spark.runner import SizedRunner, balance_bins, count_slots, pack, prepare_task
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-_BINS_PER_SLOT = 4
-Work: TypeAlias = tuple[RowFilter | None, Fragment]
-"""A fragment, and the filter of its rows; None where all of them are meant."""
+_TASKS_PER_SLOT = 4
+
+
+class ScanTask(NamedTuple):
+    """A fragment to read."""
+
+    filter: RowFilter | None
+    """None where all rows match."""
+    fragment: Fragment
+
+
+class ScanSchema(NamedTuple):
+    """The columns that a scan returns."""
+
+    table_schema: pa.Schema
+    positions: Sequence[int]
+    """Positions of the top-level columns in the table's schema."""
+    spark_schema: pa.Schema
+    """The columns as Arrow types that Spark has."""
 
 
 def scan(
@@ -40,52 +56,69 @@ def scan(
     columns: Sequence[str] | None = None,
     *,
     limit: int | None = None,
-    snapshot: Which = "now",
+    snapshot: SnapshotChoice = "now",
 ) -> DataFrame:
-    """The rows that a predicate is true of, in no particular order, with all top-level columns or those named.
+    """Return the rows that match a predicate as a Spark DataFrame, in no particular order.
 
-    They are those of a full scan with that filter. The format's own readers read them in Spark's tasks, when the frame
-    is asked for its rows: deletes and renames are applied, and fragments that cannot have any such row are not opened.
-    With `limit` no more fragments are read than are sure to have so many rows, and no more rows of each.
-    Raises as `plan_scan`; UnsupportedTypeError for a column of a type that Spark does not have.
+    The rows equal those of a full scan with that filter. The format's own readers read them in Spark's tasks when the
+    frame is evaluated, so deletes and renames are applied. Fragments without a matching row are not opened.
+
+    Args:
+        lookup: The version whose statistics decide which fragments are read.
+        table: The location of the table.
+        spark: The session.
+        where: The predicate, as SQL text or an Arrow expression.
+        columns: Names of top-level columns; None for all.
+        limit: The greatest number of rows to return. No more fragments are read than surely have that many.
+        snapshot: The snapshot to read.
+
+    Raises:
+        UnsupportedTypeError: Spark has no type for a column.
+        MetastoreError: As `plan_scan` raises.
     """
-    chosen = plan_scan(lookup, table, where, snapshot, SizedRunner(lambda: spark))
-    schema = chosen.snapshot.schema
-    places = column_positions(table, schema, columns)
-    fields = [schema.field(at) for at in places]
+    plan = plan_scan(lookup, table, where, snapshot, SizedRunner(lambda: spark))
+    table_schema = plan.snapshot.schema
+    positions = column_positions(table, table_schema, columns)
+    fields = [table_schema.field(position) for position in positions]
     types = [spark_arrow_type(table, field) for field in fields]
-    sent = pa.schema([pa.field(field.name, type_) for field, type_ in zip(fields, types, strict=True)])
-    work = scan_tasks(chosen, limit)
+    spark_schema = pa.schema([pa.field(field.name, type_) for field, type_ in zip(fields, types, strict=True)])
+    tasks = plan_tasks(plan, limit)
     from pyspark.sql.pandas.types import from_arrow_schema
 
-    shown = from_arrow_schema(sent)
-    if not work:
-        return spark.createDataFrame([], shown)
-    bins = balance_bins([float(own.bytes + 1) for _, own in work], count_slots(spark) * _BINS_PER_SLOT)
-    packed = [pack([work[at] for at in group]) for group in bins]
-    frame = spark.range(0, len(packed), 1, len(packed)).mapInArrow(
-        partial(_read, packed, pack((schema, places, sent)), limit), shown
-    )
+    struct = from_arrow_schema(spark_schema)
+    if not tasks:
+        return spark.createDataFrame([], struct)
+    sizes = [float(task.fragment.bytes + 1) for task in tasks]
+    bins = balance_bins(sizes, count_slots(spark) * _TASKS_PER_SLOT)
+    packed_tasks = [pack([tasks[position] for position in group]) for group in bins]
+    read = partial(_read_partition, packed_tasks, pack(ScanSchema(table_schema, positions, spark_schema)), limit)
+    frame = spark.range(0, len(packed_tasks), 1, len(packed_tasks)).mapInArrow(read, struct)
     return frame if limit is None else frame.limit(limit)
 
 
-def scan_tasks(chosen: ScanPlan, limit: int | None) -> list[Work]:
-    """Which fragments are read, and with which filter. With a limit as few as are sure to have so many rows."""
-    work: list[Work] = [(None, fragment) for fragment in chosen.whole]
-    work += [(chosen.filter, fragment) for fragment in chosen.undecided]
+def plan_tasks(plan: ScanPlan, limit: int | None) -> list[ScanTask]:
+    """Return the fragments to read, and the filter of each.
+
+    Args:
+        plan: The fragments by how many of their rows match.
+        limit: The number of rows that suffice. Only as many fragments are returned as surely have them.
+    """
+    tasks = [ScanTask(None, fragment) for fragment in plan.full_fragments]
+    tasks += [ScanTask(plan.filter, fragment) for fragment in plan.partial_fragments]
     if limit is None:
-        return work
-    least = np.array([chosen.sure.get(fragment.id, 0) for _, fragment in work], np.int64)
-    sizes = np.array([fragment.bytes for _, fragment in work], np.int64)
-    kept = fragments_for_limit(RowBounds(least, np.maximum(least, 1)), sizes, limit)
-    return [work[at] for at in np.flatnonzero(kept)]
+        return tasks
+    least = np.array([plan.least_rows.get(task.fragment.id, 0) for task in tasks], np.int64)
+    sizes = np.array([task.fragment.bytes for task in tasks], np.int64)
+    is_needed = fragments_for_limit(RowBounds(least, np.maximum(least, 1)), sizes, limit)
+    return [tasks[position] for position in np.flatnonzero(is_needed)]
 
 
-def _read(
-    packed: Sequence[bytes], shape: bytes, limit: int | None, batches: Iterable[pa.RecordBatch]
+def _read_partition(
+    packed_tasks: Sequence[bytes], packed_schema: bytes, limit: int | None, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a task's fragments, no more of them than the limit."""
-    rows = _all_rows(packed, shape, batches)
+    """Yield the matching rows of one Spark partition, at most `limit`."""
+    prepare_task()
+    rows = _read_all(packed_tasks, pickle.loads(packed_schema), batches)
     if limit is None:
         yield from rows
         return
@@ -94,35 +127,37 @@ def _read(
         limit -= batch.num_rows
 
 
-def _all_rows(packed: Sequence[bytes], shape: bytes, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    prepare_task()
-    schema, places, sent = pickle.loads(shape)
-    for batch in batches:
-        for index in batch.column("id").to_pylist():
-            yield from read_scan_tasks(pickle.loads(packed[index]), schema, places, sent)
-
-
-def read_scan_tasks(
-    work: Sequence[Work], schema: pa.Schema, places: Sequence[int], sent: pa.Schema
+def _read_all(
+    packed_tasks: Sequence[bytes], schema: ScanSchema, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """The columns at some places of a table's schema, as they are sent to Spark. Raises FragmentError."""
-    for own, fragment in work:
-        for found in matching_rows(own, schema, places, fragment):
-            if found.num_rows:
-                arrays = [sent_array(array, field.type) for array, field in zip(found.columns, sent, strict=True)]
-                yield pa.RecordBatch.from_arrays(arrays, schema=sent)
+    for batch in batches:
+        for position in batch.column("id").to_pylist():
+            yield from read_scan_tasks(pickle.loads(packed_tasks[position]), schema)
+
+
+def read_scan_tasks(tasks: Sequence[ScanTask], schema: ScanSchema) -> Iterator[pa.RecordBatch]:
+    """Yield the matching rows of fragments in types that Spark has. Raises FragmentError."""
+    for row_filter, fragment in tasks:
+        for batch in matching_rows(row_filter, schema.table_schema, schema.positions, fragment):
+            if batch.num_rows:
+                arrays = [
+                    to_spark_array(array, field.type)
+                    for array, field in zip(batch.columns, schema.spark_schema, strict=True)
+                ]
+                yield pa.RecordBatch.from_arrays(arrays, schema=schema.spark_schema)
 
 
 def column_positions(table: TableConfig, schema: pa.Schema, columns: Sequence[str] | None) -> list[int]:
+    """Return the positions of top-level columns in a schema, all of them by default. Raises ColumnNotFoundError."""
     if columns is None:
         return list(range(len(schema)))
-    found = []
+    positions = []
     for name in columns:
-        at = schema.get_field_index(name)
-        if at < 0:
+        position = schema.get_field_index(name)
+        if position < 0:
             raise ColumnNotFoundError(
                 f"table {table.name!r} has no top-level column {name!r}"
                 + close_names(name, schema.names, "; they are: {}")
             )
-        found.append(at)
-    return found
+        positions.append(position)
+    return positions

@@ -1,4 +1,4 @@
-"""How many rows a predicate is true of, exactly: from the version where it says that, else from the table's files."""
+"""Exact numbers of matching rows: from a version where it decides them, otherwise from the table's files."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from metastore_assets.formats.base import SnapshotReference
 from metastore_assets.lookup import Table
 from metastore_assets.lookup.results import ExactCount
 from metastore_assets.scan.matching_rows import StartSpark, count_rows, map_fragments, scan_engine
-from metastore_assets.scan.scan_plan import ScanPlan, Which, plan_scan
+from metastore_assets.scan.scan_plan import ScanPlan, SnapshotChoice, plan_scan
 from metastore_assets.spark.runner import SizedRunner
 from metastore_assets.storage.io_counters import count_io, io_step
 
-_ATTEMPTS = 3
-_READ = "read"
+_MAX_ATTEMPTS = 3
+_READ_STEP = "read"
 
 
 def count(
@@ -26,50 +26,58 @@ def count(
     where: str | pc.Expression,
     spark: StartSpark | None = None,
     *,
-    snapshot: Which = "now",
+    snapshot: SnapshotChoice = "now",
 ) -> ExactCount:
-    """How many rows of a table a predicate is true of: of its snapshot now, or of the version's.
+    """Return the exact number of rows that match a predicate.
 
-    Fragments that the predicate is true of no row in, or of all, are not read, nor are others whose statistics say how
-    many; the rest are, by Spark where they are many or large, and by child processes without. Raises as `plan_scan`;
-    FragmentError when a file cannot be read.
+    A fragment is read only if its statistics do not decide how many of its rows match.
+
+    Args:
+        lookup: The version whose statistics decide.
+        table: The location of the table.
+        where: The predicate, as SQL text or an Arrow expression.
+        spark: Returns a session that reads where there is much to read; None for child processes only.
+        snapshot: The snapshot whose rows are counted.
+
+    Raises:
+        FragmentError: A file cannot be read.
+        MetastoreError: As `plan_scan` raises.
     """
     engine = scan_engine(spark)
-    for attempt in range(_ATTEMPTS):
+    for attempt in range(_MAX_ATTEMPTS):
         with count_io() as meter:
-            chosen = plan_scan(lookup, table, where, snapshot, SizedRunner(engine.start))
-            known = _told(lookup, where, chosen)
-            if known is not None:
-                return ExactCount(
-                    known, 0, 0, len(chosen.snapshot.fragments), lookup.version.number, chosen.snapshot.id
-                )
-            read = [fragment for fragment in chosen.undecided if fragment.id not in chosen.unread]
+            plan = plan_scan(lookup, table, where, snapshot, SizedRunner(engine.start))
+            row_count = _count_from_version(lookup, where, plan)
+            if row_count is not None:
+                return _exact_count(lookup, plan, row_count)
+            fragments = plan.uncounted_fragments
             try:
-                with io_step(_READ):
-                    counts = map_fragments(engine, partial(count_rows, chosen.filter), read)
+                with io_step(_READ_STEP):
+                    counts = map_fragments(engine, partial(count_rows, plan.filter), fragments)
             except FragmentError as error:
-                if not error.missing or snapshot == "version" or attempt == _ATTEMPTS - 1:
+                if not error.missing or snapshot == "version" or attempt == _MAX_ATTEMPTS - 1:
                     raise
-                continue  # the table may have moved on while it was read
-        return ExactCount(
-            chosen.decided_rows + sum(counts),
-            len(read),
-            meter.counts(_READ).read.bytes,
-            len(chosen.snapshot.fragments),
-            lookup.version.number,
-            chosen.snapshot.id,
-        )
+                continue  # a commit may have removed the file meanwhile
+        bytes_read = meter.counts(_READ_STEP).read.bytes
+        return _exact_count(lookup, plan, plan.counted_rows + sum(counts), len(fragments), bytes_read)
     raise AssertionError
 
 
-def _told(lookup: Table, where: str | pc.Expression, chosen: ScanPlan) -> int | None:
-    """What the version's lists say by themselves, of its own snapshot; None where they leave it open."""
-    version, snapshot = lookup.version, chosen.snapshot
-    if len(chosen.undecided) == len(chosen.unread):
-        return None  # nothing has to be read anyway
+def _exact_count(
+    lookup: Table, plan: ScanPlan, row_count: int, fragments_read: int = 0, bytes_read: int = 0
+) -> ExactCount:
+    version, snapshot = lookup.version.number, plan.snapshot
+    return ExactCount(row_count, fragments_read, bytes_read, len(snapshot.fragments), version, snapshot.id)
+
+
+def _count_from_version(lookup: Table, where: str | pc.Expression, plan: ScanPlan) -> int | None:
+    """Return the number of matching rows if the version's value counts alone decide it; None otherwise."""
+    version, snapshot = lookup.version, plan.snapshot
+    if not plan.uncounted_fragments:
+        return None  # the plan decides it without reading value counts
     if SnapshotReference(version.snapshot, version.committed_at) != snapshot.reference:
         return None
     if version.schema != snapshot.schema:
         return None
-    found = lookup.estimate(where)
-    return found.estimate if found.guarantee == "exact" else None
+    estimate = lookup.estimate(where)
+    return estimate.estimate if estimate.guarantee == "exact" else None

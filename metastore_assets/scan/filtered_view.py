@@ -50,8 +50,8 @@ class FilteredProfileReader:
         self._table = table
         self._spark = spark
         self._lock = RLock()
-        named = lookup.user_statistics + (() if table is None else table.named_statistics)
-        self._user_defined = UserDefined(lookup.version, named)
+        allowed = lookup.user_statistics + (() if table is None else table.named_statistics)
+        self._user_defined = UserDefined(lookup.version, allowed)
         self._partial: OrderedDict[str | None, PartialFragments] = OrderedDict()
 
     def profile(self, match: FilterMatch, partition: str | None) -> Profile:
@@ -68,7 +68,7 @@ class FilteredProfileReader:
         fingerprinted = FingerprintedValues(
             objects, lambda: self._lookup.value_counts.reader, lambda: self._full_fragments(match)
         )
-        return MergedProfile(objects, leaves, self._policies, files, partial, self._told, fingerprinted)
+        return MergedProfile(objects, leaves, self._policies, files, partial, self._add_user_results, fingerprinted)
 
     def count_partial_rows(self, match: FilterMatch, partition: str | None) -> int:
         """Return the number of matching rows in fragments that match partly. Raises NotStoredError."""
@@ -91,13 +91,13 @@ class FilteredProfileReader:
         with self._lock:
             if partition not in self._partial:
                 if self._table is None:
-                    raise NotStoredError(self._why_not(match))
+                    raise NotStoredError(self._explain_unread(match))
                 self._partial[partition] = PartialFragments(
                     self._lookup, self._predicate, match, self._table, self._spark
                 )
             return self._partial[partition]
 
-    def _why_not(self, match: FilterMatch) -> str:
+    def _explain_unread(self, match: FilterMatch) -> str:
         # Partition columns that hidden partitioning derives are no columns that a predicate can name.
         paths = {leaf.path for leaf in self._lookup.columns.leaves}
         by = " and ".join(map(repr, sorted(paths.intersection(self._lookup.version.partition_columns))))
@@ -109,23 +109,25 @@ class FilteredProfileReader:
         )
 
     def _policies(self, leaves: Sequence[LeafColumn]) -> list[ResolvedPolicy]:
-        """What is kept of columns, as far as it shows."""
+        """Return policies that describe what the version stores of columns."""
         rows = self._lookup.statistics([leaf.path for leaf in leaves])
         return [self._policy(row) for row in rows]
 
     def _policy(self, row: ColumnStatistics) -> ResolvedPolicy:
         if row.reason == HIDDEN_REASON:
             return ResolvedPolicy(values="hidden")
-        kept = self._lookup.profiles.profile(None).histogram(row.column)
+        histogram = self._lookup.profiles.profile(None).histogram(row.column)
         frequencies = {"enumerated": "all", "repeated": "repeated", "off": "off"}.get(row.frequencies, "estimated")
         return ResolvedPolicy(
             frequencies=frequencies,
             algorithm="fingerprints" if frequencies == "repeated" else "auto",
-            histogram="off" if kept is None else kept.capacity // 2,
+            histogram="off" if histogram is None else histogram.capacity // 2,
             quantiles="off" if row.percentiles is None else "sketch",
             statistics=self._user_defined.classes(row.field_id) if row.user_defined else (),
         )
 
-    def _told(self, row: ColumnStatistics, policy: ResolvedPolicy, listed: Frequencies | None) -> ColumnStatistics:
-        (of_table,) = self._lookup.statistics([row.column])
-        return self._user_defined.told(row, policy, listed, of_table)
+    def _add_user_results(
+        self, row: ColumnStatistics, policy: ResolvedPolicy, frequencies: Frequencies | None
+    ) -> ColumnStatistics:
+        (table_row,) = self._lookup.statistics([row.column])
+        return self._user_defined.add_results(row, policy, frequencies, table_row)

@@ -1,7 +1,8 @@
-"""Columns that are kept by fingerprints, of some rows: which of their values repeat, and so how many there are.
+"""Repeated values of fingerprinted columns in some rows, which determine the number of distinct values.
 
-A fingerprint that occurs once stands for one value. One that occurs more often is of values that the table's list has,
-for it occurs at least as often in the table; where that is one value, all its occurrences are of that.
+A fingerprint that occurs once stands for one value. A fingerprint that occurs more often belongs to values that the
+table's value counts contain, because it occurs at least as often in the table. If that is a single value, all
+occurrences are its.
 """
 
 from __future__ import annotations
@@ -33,11 +34,11 @@ from metastore_assets.store.objects import ObjectStore
 from metastore_assets.value_counts import ListReader
 
 MAX_FINGERPRINTED_ROWS = 20_000_000
-"""Of more rows fingerprints are not read, some four bytes of each: distinct values are an estimate then."""
+"""Fingerprints take about four bytes per row. Those of more rows are not read, and distinct counts are estimates."""
 
 
 class FingerprintedValues:
-    """The fingerprints of what is chosen of a version as a whole. Safe to share."""
+    """The fingerprints of fragments that match entirely. Safe to share between threads."""
 
     def __init__(
         self, store: ObjectStore, lists: Callable[[], ListReader], fragments: Callable[[], Sequence[FragmentEntry]]
@@ -46,96 +47,119 @@ class FingerprintedValues:
         self._lists = lists
         self._fragments = fragments
 
-    def repeated(self, row: ColumnStatistics, cut: Sequence[FingerprintCounts]) -> Frequencies | None:
-        """The values that occur at least twice, with their frequencies, ascending; `cut`: fingerprints of further rows.
+    def repeated(self, row: ColumnStatistics, filtered: Sequence[FingerprintCounts]) -> Frequencies | None:
+        """Return the values of a column that occur at least twice, with their frequencies, in ascending order.
 
-        None where that is not known: of too many rows, or where values share a fingerprint and are told apart by
-        reading them alone. Raises CorruptionError.
+        Args:
+            row: The statistics of the column over all rows, the filtered ones included.
+            filtered: Fingerprints of the matching rows of fragments that match partly.
+
+        Returns:
+            None where the values are unknown: there are too many rows, or repeated values share a fingerprint.
+
+        Raises:
+            CorruptionError: Stored fingerprints, states and value counts contradict each other.
         """
         if not row.value_count:
             return EMPTY
-        implied = derive_frequencies(row)
-        if implied is not None:
-            return _repeated(implied)
-        lists = self._lists()
-        if row.value_count > MAX_FINGERPRINTED_ROWS or row.type_class is None or row.field_id not in lists.columns:
+        derived = derive_frequencies(row)
+        if derived is not None:
+            return _select_repeated(derived)
+        value_counts = self._lists()
+        if (
+            row.value_count > MAX_FINGERPRINTED_ROWS
+            or row.type_class is None
+            or row.field_id not in value_counts.columns
+        ):
             return None
-        bits = lists.print_bits
-        with StatesReader(self._store) as opened:
-            stored = (read_prints(opened, entry.files, row.field_id) for entry in self._fragments())
-            total = sum_fingerprints(narrow_fingerprints(own, bits) for own in (*stored, *cut))
+        repeated = self._sum_fingerprints(row, filtered, value_counts.print_bits)
+        if not len(repeated):
+            return EMPTY
+        candidates = value_counts.of_prints(row.field_id, row.type_class, repeated.fingerprints)
+        return self._resolve_values(row, repeated, candidates, value_counts.print_bits)
+
+    def _sum_fingerprints(
+        self, row: ColumnStatistics, filtered: Sequence[FingerprintCounts], bits: int
+    ) -> FingerprintCounts:
+        """Return the fingerprints that occur at least twice."""
+        with StatesReader(self._store) as reader:
+            stored = (read_prints(reader, entry.files, row.field_id) for entry in self._fragments())
+            total = sum_fingerprints(narrow_fingerprints(counts, bits) for counts in (*stored, *filtered))
         if total.rows != row.value_count:
             raise CorruptionError(
-                f"{self._store.uri()}: the fingerprints of column {row.column!r} are of {total.rows} values, and its "
-                f"states of {row.value_count}; rebuild with `metastore refresh NAME --full`"
+                f"{self._store.uri()}: column {row.column!r} has fingerprints of {total.rows} values, and states of "
+                f"{row.value_count}; rebuild them with `metastore refresh NAME --full`"
             )
-        several = total.part(total.counts > 1)
-        if not len(several):
-            return EMPTY
-        listed = lists.of_prints(row.field_id, row.type_class, several.fingerprints)
-        prints, often = fingerprint_values(listed, bits), listed.counts.to_numpy()
-        at = np.searchsorted(several.fingerprints, prints)
-        number, whole = np.bincount(at, minlength=len(several)), np.zeros(len(several), np.int64)
-        np.add.at(whole, at, often)
-        # Of several values with one fingerprint it is known which these are where all there are in the table are meant.
-        if ((number > 1) & (whole != several.counts)).any():
+        return total.part(total.counts > 1)
+
+    def _resolve_values(
+        self, row: ColumnStatistics, repeated: FingerprintCounts, candidates: Frequencies, bits: int
+    ) -> Frequencies | None:
+        """Return the values behind repeated fingerprints, given the table's values with these fingerprints."""
+        fingerprints, table_counts = fingerprint_values(candidates, bits), candidates.counts.to_numpy()
+        positions = np.searchsorted(repeated.fingerprints, fingerprints)
+        value_counts = np.bincount(positions, minlength=len(repeated))
+        table_totals = np.zeros(len(repeated), np.int64)
+        np.add.at(table_totals, positions, table_counts)
+        # Values that share a fingerprint are known only where all of their rows in the table are selected.
+        if ((value_counts > 1) & (table_totals != repeated.counts)).any():
             return None
-        if (number == 0).any() or (whole < several.counts).any():
+        if (value_counts == 0).any() or (table_totals < repeated.counts).any():
             raise CorruptionError(
-                f"{self._store.uri()}: the table's list of column {row.column!r} lacks values that occur several "
-                "times; rebuild with `metastore refresh NAME --full`"
+                f"{self._store.uri()}: the table's value counts of column {row.column!r} lack values that occur "
+                "several times; rebuild them with `metastore refresh NAME --full`"
             )
-        counts = np.where(number[at] > 1, often, several.counts[at])
-        return _repeated(Frequencies(listed.values, pa.array(counts, pa.int64())))
+        counts = np.where(value_counts[positions] > 1, table_counts, repeated.counts[positions])
+        return _select_repeated(Frequencies(candidates.values, pa.array(counts, pa.int64())))
 
 
 class OnePartition:
-    """Answers as a `ProfileReader` does, of one whole partition: what is kept, and what fingerprints tell."""
+    """The `Profile` of one partition that matches entirely: the stored one, with counts from fingerprints."""
 
-    def __init__(self, stored: Profile, merged: Callable[[], Profile]) -> None:
+    def __init__(self, stored: Profile, merge: Callable[[], Profile]) -> None:
         self._stored = stored
-        self._make = merged
+        self._merge = merge
 
     @lock_free_cached_property
     def _merged(self) -> Profile:
-        return self._make()
+        return self._merge()
 
     def statistics(self, columns: Iterable[str] | None = None) -> list[ColumnStatistics]:
-        """The rows of all columns, or of those named. KeyError for an unknown name."""
-        return [self._counted(row) for row in self._stored.statistics(columns)]
+        """Return the statistics of columns, all by default. KeyError for an unknown name."""
+        return [self._with_counts(row) for row in self._stored.statistics(columns)]
 
     def top(self, field_id: str, n: int) -> list[tuple[pa.Scalar, int]] | None:
-        """The n most frequent values with their frequencies, of those that are known; None where none are."""
-        found = self._stored.top(field_id, n)
-        return self._merged.top(field_id, n) if found is None else found
+        """Return the n most frequent known values with their frequencies; None where no values are known."""
+        top = self._stored.top(field_id, n)
+        return self._merged.top(field_id, n) if top is None else top
 
     def frequencies(self, field_id: str) -> Frequencies | None:
-        """All values; None where they are not listed."""
+        """Return all values with their frequencies; None where they are not enumerated."""
         return self._stored.frequencies(field_id)
 
     def repeated(self, field_id: str) -> Frequencies | None:
-        """The values that occur at least twice, of a column kept by fingerprints; None where that is not known."""
+        """Return the values that occur at least twice, of a fingerprinted column; None where they are unknown."""
         return self._merged.repeated(field_id)
 
     def sketch(self, field_id: str) -> tuple[Digest | None, tuple[int, int]] | None:
-        """As of `ProfileReader`."""
+        """Return the quantile sketch, and the numbers of negative and positive infinities; None without either."""
         return self._stored.sketch(field_id)
 
     def histogram(self, column: str) -> Histogram | None:
-        """The histogram of a column; None when there is none."""
+        """Return the histogram of a column; None if it has none."""
         return self._stored.histogram(column)
 
-    def _counted(self, row: ColumnStatistics) -> ColumnStatistics:
+    def _with_counts(self, row: ColumnStatistics) -> ColumnStatistics:
         repeated = self._merged.repeated(row.field_id) if row.frequencies == "repeated" else None
         return row if repeated is None else with_repeated(row, repeated)
 
 
 def with_repeated(row: ColumnStatistics, repeated: Frequencies) -> ColumnStatistics:
-    """`row` with what follows from the values that occur at least twice: all others occur once."""
+    """Return statistics with the exact counts that follow from the repeated values: all others occur once."""
     distinct = row.value_count - sum(repeated.counts.to_pylist()) + len(repeated)
     return replace(row, distinct_count=distinct, distinct_count_guarantee="exact", duplicate_count=len(repeated))
 
 
-def _repeated(own: Frequencies) -> Frequencies:
-    chosen = pa.array(own.counts.to_numpy() > 1)
-    return Frequencies(own.values.filter(chosen), own.counts.filter(chosen))
+def _select_repeated(frequencies: Frequencies) -> Frequencies:
+    is_repeated = pa.array(frequencies.counts.to_numpy() > 1)
+    return Frequencies(frequencies.values.filter(is_repeated), frequencies.counts.filter(is_repeated))

@@ -1,4 +1,4 @@
-"""Reading the rows of fragments that a predicate is true of, in whatever process: a chunk of some columns at a time."""
+"""The rows of fragments that match a predicate, read in any process, in chunks of some columns."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 StartSpark = Callable[[], "SparkSession"]
-R = TypeVar("R")
+"""Returns a session, and starts it if there is none."""
+Result = TypeVar("Result")
 
 
 def scan_engine(spark: StartSpark | None) -> Engine:
@@ -33,84 +34,90 @@ def scan_engine(spark: StartSpark | None) -> Engine:
     return Engine(spark, "auto")
 
 
-def map_fragments(engine: Engine, function: Callable[[Fragment], R], fragments: Sequence[Fragment]) -> list[R]:
-    """Return `function(fragment)` for each fragment, in their order. The function has to be picklable.
+def map_fragments(
+    engine: Engine, function: Callable[[Fragment], Result], fragments: Sequence[Fragment]
+) -> list[Result]:
+    """Return the result of a picklable function for each fragment, in their order.
 
     Raises FragmentError where a fragment cannot be read, also where its file crashes its reader.
     """
-    paths, costs = [own.path for own in fragments], [float(own.bytes) for own in fragments]
+    paths, costs = [fragment.path for fragment in fragments], [float(fragment.bytes) for fragment in fragments]
     return engine.reading_runner(fragments).map(function, fragments, paths=paths, costs=costs)
 
 
-def count_rows(own: RowFilter, fragment: Fragment) -> int:
-    """How many rows of a fragment the predicate is true of. Raises FragmentError."""
-    with opened_fragment(fragment) as reader:
-        return sum(int(mask.sum()) for mask in row_masks(own, reader))
+def count_rows(row_filter: RowFilter, fragment: Fragment) -> int:
+    """Return the number of matching rows of a fragment. Raises FragmentError."""
+    with open_fragment(fragment) as reader:
+        return sum(int(mask.sum()) for mask in row_masks(row_filter, reader))
 
 
-def row_masks(own: RowFilter, reader: FragmentReader) -> Iterator[Mask]:
-    """Of the rows of an opened fragment, in their order and in pieces, whether the predicate is true of each."""
-    for columns, rows in _chunks(own.schema, own.positions, reader):
-        yield own.mask(dict(zip(own.positions, columns, strict=True)), rows)
+def row_masks(row_filter: RowFilter, reader: FragmentReader) -> Iterator[Mask]:
+    """Yield which rows of a fragment match, chunk by chunk in the order of the rows."""
+    for columns, row_count in _read_chunks(row_filter.schema, row_filter.positions, reader):
+        yield row_filter.mask(dict(zip(row_filter.positions, columns, strict=True)), row_count)
 
 
 def matching_rows(
-    own: RowFilter | None, schema: pa.Schema, places: Sequence[int], fragment: Fragment
+    row_filter: RowFilter | None, schema: pa.Schema, positions: Sequence[int], fragment: Fragment
 ) -> Iterator[pa.RecordBatch]:
-    """Some top-level columns of the rows of a fragment that the predicate is true of; of all rows without one.
+    """Yield some top-level columns of the matching rows of a fragment, chunk by chunk.
 
-    Raises FragmentError.
+    Args:
+        row_filter: The filter; None if all rows match.
+        schema: The schema of the table.
+        positions: Positions of the columns in the schema. Without any, batches have one column of nulls.
+        fragment: The fragment.
+
+    Raises:
+        FragmentError: The fragment cannot be read.
     """
-    needed = sorted({*places, *(own.positions if own is not None else ())})
-    fields = [schema.field(at) for at in places]
-    with opened_fragment(fragment) as reader:
-        for columns, rows in _chunks(schema, needed, reader):
-            held = dict(zip(needed, columns, strict=True))
-            arrays = [held[at] for at in places]
-            if not places:
-                arrays, fields = [pa.nulls(rows)], [pa.field("", pa.null())]
+    read_positions = sorted({*positions, *(row_filter.positions if row_filter is not None else ())})
+    fields = [schema.field(position) for position in positions]
+    with open_fragment(fragment) as reader:
+        for columns, row_count in _read_chunks(schema, read_positions, reader):
+            by_position = dict(zip(read_positions, columns, strict=True))
+            arrays = [by_position[position] for position in positions]
+            if not positions:
+                arrays, fields = [pa.nulls(row_count)], [pa.field("", pa.null())]
             batch = pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
-            yield batch if own is None else batch.filter(pa.array(own.mask(held, rows)))
-
-
-def _chunks(schema: pa.Schema, places: Sequence[int], reader: FragmentReader) -> Iterator[tuple[list[pa.Array], int]]:
-    if not places:
-        yield [], reader.row_count
-        return
-    yield from _aligned(reader, [schema.field(at) for at in places])
+            yield batch if row_filter is None else batch.filter(pa.array(row_filter.mask(by_position, row_count)))
 
 
 @contextmanager
-def opened_fragment(fragment: Fragment) -> Iterator[FragmentReader]:
-    """A fragment while it is read. Whatever its reader throws is a FragmentError."""
+def open_fragment(fragment: Fragment) -> Iterator[FragmentReader]:
+    """Open a fragment for reading. Every error of its reader becomes a FragmentError."""
     try:
         with fragment.source.open() as reader:
             yield reader
     except MetastoreError:
         raise
     except CORRUPTION_ERRORS as error:
-        # What a reader throws at damaged bytes is not bounded by what it documents.
+        # Readers raise more at corrupt bytes than they document.
         missing = isinstance(error, FileNotFoundError)
         unsupported = is_unsupported(error)
-        made = FragmentError(
+        fragment_error = FragmentError(
             f"{fragment.path}: {error_reason(error)}", path=fragment.path, missing=missing, unsupported=unsupported
         )
-        what = f"{fragment.path} {'is not supported' if unsupported else 'cannot be read'}"
-        raise with_redacted_message(made, what, error) from error
+        problem = f"{fragment.path} {'is not supported' if unsupported else 'cannot be read'}"
+        raise with_redacted_message(fragment_error, problem, error) from error
 
 
-def _aligned(reader: FragmentReader, fields: Sequence[pa.Field]) -> Iterator[tuple[list[pa.Array], int]]:
-    """The columns side by side: their chunks end where they like."""
-    sources = [reader.read(field) for field in fields]
-    heads: list[pa.Array | None] = [None] * len(fields)
+def _read_chunks(
+    schema: pa.Schema, positions: Sequence[int], reader: FragmentReader
+) -> Iterator[tuple[list[pa.Array], int]]:
+    """Yield the columns chunk by chunk, all of one length, and that length. Readers chunk each column on its own."""
+    if not positions:
+        yield [], reader.row_count
+        return
+    sources = [reader.read(schema.field(position)) for position in positions]
+    pending: list[pa.Array] = [pa.nulls(0)] * len(sources)
     while True:
-        for at, source in enumerate(sources):
-            while (head := heads[at]) is None or not len(head):
+        for index, source in enumerate(sources):
+            while not len(pending[index]):
                 chunk = next(source, None)
                 if chunk is None:
                     return
-                heads[at] = plain_array(chunk)
-        present = [head for head in heads if head is not None]
-        rows = min(map(len, present))
-        yield [head.slice(0, rows) for head in present], rows
-        heads = [head.slice(rows) for head in present]
+                pending[index] = plain_array(chunk)
+        row_count = min(map(len, pending))
+        yield [array.slice(0, row_count) for array in pending], row_count
+        pending = [array.slice(row_count) for array in pending]

@@ -1,4 +1,4 @@
-"""A profile of rows that no stored profile is of: of some partitions or fragments together, and of cut fragments."""
+"""Merged profiles of rows that no stored profile covers: of several partitions, or of filtered fragments."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from metastore_assets.pipeline.profiles.states_writer import value_union
 from metastore_assets.pipeline.profiles.stored_states import read_together
 from metastore_assets.pipeline.value_counts.frequencies import summed_lists
 from metastore_assets.scan.fingerprinted import FingerprintedValues, with_repeated
-from metastore_assets.scan.partial_match import FilteredProfile, PartialFragments, Wanted
+from metastore_assets.scan.partial_match import ColumnSelection, FilteredProfile, PartialFragments
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.current_schema import apply_schema
 from metastore_assets.statistics.finalize import apply_summary, finalize_statistics
@@ -34,25 +34,25 @@ from metastore_assets.store.objects import ObjectStore
 from metastore_assets.values.leaf_columns import LeafColumn
 from metastore_assets.values.types import type_text
 
-TellUserDefined: TypeAlias = Callable[[ColumnStatistics, ResolvedPolicy, Frequencies | None], ColumnStatistics]
-"""Adds to a row what its states and the list of its values, where there is one, say of user-defined statistics."""
+FinalizeUserDefined: TypeAlias = Callable[[ColumnStatistics, ResolvedPolicy, Frequencies | None], ColumnStatistics]
+"""Adds user-defined statistics to a row, from its states and, where they are enumerated, from its values."""
 
 
 @dataclass(frozen=True)
 class _Column:
     row: ColumnStatistics
     histogram: Histogram | None
-    listed: Frequencies | None
-    """All values; None where they are not listed."""
+    frequencies: Frequencies | None
+    """All values; None where they are not enumerated."""
     repeated: Frequencies | None
-    """Those that occur at least twice, of a column kept by fingerprints; None where that is not known."""
+    """The values that occur at least twice, of a fingerprinted column; None where they are unknown."""
 
 
 class MergedProfile:
-    """Answers as a `ProfileReader` does, from several stored profiles and what is read of the table. Safe to share.
+    """A `Profile` merged from several stored profiles and from fragments that are read. Safe to share between threads.
 
-    A column that is listed everywhere is described from the sum of its lists, as if it were profiled; of others states
-    are merged. Each column is read once.
+    A column whose values are enumerated in all parts is profiled from the sum of its value counts. The states of all
+    other columns are merged. Each column is read once.
     """
 
     def __init__(
@@ -61,100 +61,115 @@ class MergedProfile:
         leaves: Sequence[LeafColumn],
         policies: Callable[[Sequence[LeafColumn]], Sequence[ResolvedPolicy]],
         profiles: Sequence[ProfileFiles],
-        cut: PartialFragments | None,
-        told: TellUserDefined,
-        prints: FingerprintedValues,
+        partial: PartialFragments | None,
+        finalize: FinalizeUserDefined,
+        fingerprinted: FingerprintedValues,
     ) -> None:
-        """`leaves`: the table's columns, in its order; `policies` says what is kept of some; `told` adds what is
-        user-defined, `prints` what repeats."""
+        """Merge profiles when columns are requested.
+
+        Args:
+            store: The store of the profiles.
+            leaves: The columns of the table, in its order.
+            policies: Returns what stored profiles contain of columns.
+            profiles: Profiles of sets of rows that match entirely.
+            partial: Fragments that match partly; None if there are none.
+            finalize: Adds user-defined statistics.
+            fingerprinted: The repeated values of fingerprinted columns.
+        """
         self._store = store
         self._leaves = leaves
         self._policies = policies
-        self._profiles = sorted(profiles, key=lambda own: own.states)  # neighbours in a file one after the other
-        self._cut = cut
-        self._told = told
-        self._prints = prints
+        self._profiles = sorted(profiles, key=lambda files: files.states)  # neighbours in one file are read together
+        self._partial = partial
+        self._finalize = finalize
+        self._fingerprinted = fingerprinted
         self._lock = RLock()
-        self._known: dict[str, _Column] = {}
+        self._cache: dict[str, _Column] = {}
         self.columns = {leaf.path: position for position, leaf in enumerate(leaves)}
 
     def statistics(self, columns: Iterable[str] | None = None) -> list[ColumnStatistics]:
-        """The rows of all columns, or of those named. KeyError for an unknown name."""
-        wanted = range(len(self._leaves)) if columns is None else [self.columns[name] for name in columns]
-        found = self._columns([self._leaves[position] for position in wanted])
+        """Return the statistics of columns, all by default. KeyError for an unknown name."""
+        positions = range(len(self._leaves)) if columns is None else [self.columns[name] for name in columns]
+        merged = self._load([self._leaves[position] for position in positions])
         return [
-            apply_schema(own.row, position, self._leaves[position]) for own, position in zip(found, wanted, strict=True)
+            apply_schema(column.row, position, self._leaves[position])
+            for column, position in zip(merged, positions, strict=True)
         ]
 
     def top(self, field_id: str, n: int) -> list[tuple[pa.Scalar, int]] | None:
-        """The n most frequent values with their frequencies, of those that are known; None where none are."""
+        """Return the n most frequent known values with their frequencies; None where no values are known."""
         column = self._column(field_id)
-        listed = column.repeated if column.listed is None else column.listed
-        if listed is None:
+        frequencies = column.repeated if column.frequencies is None else column.frequencies
+        if frequencies is None:
             return None
-        counts = listed.counts.to_numpy()
+        counts = frequencies.counts.to_numpy()
         order = (-counts).argsort(kind="stable")[:n]
-        return list(zip(listed.values.take(pa.array(order)), counts[order].tolist(), strict=True))
+        return list(zip(frequencies.values.take(pa.array(order)), counts[order].tolist(), strict=True))
 
     def frequencies(self, field_id: str) -> Frequencies | None:
-        """All values; None where they are not listed."""
-        return self._column(field_id).listed
+        """Return all values with their frequencies; None where they are not enumerated."""
+        return self._column(field_id).frequencies
 
     def repeated(self, field_id: str) -> Frequencies | None:
-        """The values that occur at least twice, of a column kept by fingerprints; None where that is not known."""
+        """Return the values that occur at least twice, of a fingerprinted column; None where they are unknown."""
         return self._column(field_id).repeated
 
     def sketch(self, field_id: str) -> tuple[Digest | None, tuple[int, int]] | None:
-        """As of `ProfileReader`."""
+        """Return the quantile sketch, and the numbers of negative and positive infinities; None without either."""
         row = self._column(field_id).row
         digest = None if row.quantile_sketch is None else decode_digest(row.quantile_sketch)
         return with_infinities(digest, row.moments)
 
     def histogram(self, column: str) -> Histogram | None:
-        """The histogram of a column; None when there is none."""
+        """Return the histogram of a column; None if it has none."""
         return self._column(self._leaves[self.columns[column]].field_id).histogram
 
     def _column(self, field_id: str) -> _Column:
-        return self._columns([leaf for leaf in self._leaves if leaf.field_id == field_id])[0]
+        return self._load([leaf for leaf in self._leaves if leaf.field_id == field_id])[0]
 
-    def _columns(self, leaves: Sequence[LeafColumn]) -> list[_Column]:
+    def _load(self, leaves: Sequence[LeafColumn]) -> list[_Column]:
         with self._lock:
-            wanted = {leaf.field_id for leaf in leaves} - self._known.keys()
-            if wanted:
-                missing = [leaf for leaf in self._leaves if leaf.field_id in wanted]
-                self._known |= self._read(list(zip(missing, self._policies(missing), strict=True)))
-            return [self._known[leaf.field_id] for leaf in leaves]
+            missing_ids = {leaf.field_id for leaf in leaves} - self._cache.keys()
+            if missing_ids:
+                missing = [leaf for leaf in self._leaves if leaf.field_id in missing_ids]
+                self._cache |= self._read(list(zip(missing, self._policies(missing), strict=True)))
+            return [self._cache[leaf.field_id] for leaf in leaves]
 
-    def _read(self, wanted: Sequence[Wanted]) -> dict[str, _Column]:
-        spec = ProfileSpec("", {}, tuple(wanted), {})
-        cut = [] if self._cut is None else self._cut.read(wanted, value_union(spec))
-        rows = self._merged(spec, cut)
-        listed = [at for at, (row, _) in enumerate(rows) if row.frequencies == "enumerated" and row.value_count]
-        lists = self._lists(spec, listed, cut)
-        found = {}
-        for at, ((leaf, policy), (row, histogram)) in enumerate(zip(wanted, rows, strict=True)):
-            own = lists.get(at)
-            if own is not None:
-                row = apply_summary(row, summarize_frequencies(own))
-                _check_total(self._store, leaf, row, own)
+    def _read(self, columns: Sequence[ColumnSelection]) -> dict[str, _Column]:
+        spec = ProfileSpec("", {}, tuple(columns), {})
+        filtered = [] if self._partial is None else self._partial.read(columns, value_union(spec))
+        rows = self._merge_states(spec, filtered)
+        enumerated = [
+            position for position, (row, _) in enumerate(rows) if row.frequencies == "enumerated" and row.value_count
+        ]
+        frequencies_of = self._sum_frequencies(spec, enumerated, filtered)
+        merged = {}
+        for position, ((leaf, policy), (row, histogram)) in enumerate(zip(columns, rows, strict=True)):
+            frequencies = frequencies_of.get(position)
+            if frequencies is not None:
+                row = apply_summary(row, summarize_frequencies(frequencies))
+                _check_total(self._store, leaf, row, frequencies)
             repeated = None
             if row.frequencies == "repeated":
-                cuts = [held for one in cut if (held := one.prints[at]) is not None]
-                repeated = self._prints.repeated(replace(row, field_id=leaf.field_id, column=leaf.path), cuts)
+                fingerprints = [
+                    counts for profile in filtered if (counts := profile.fingerprints[position]) is not None
+                ]
+                named_row = replace(row, field_id=leaf.field_id, column=leaf.path)
+                repeated = self._fingerprinted.repeated(named_row, fingerprints)
             if repeated is not None:
                 row = with_repeated(row, repeated)
             is_empty = row.frequencies == "enumerated" and not row.value_count
-            row = self._told(row, policy, EMPTY if own is None and is_empty else own)
+            row = self._finalize(row, policy, EMPTY if frequencies is None and is_empty else frequencies)
             shown = None if histogram is None else shown_histogram(histogram, row)
-            found[leaf.field_id] = _Column(row, shown, own, repeated)
-        return found
+            merged[leaf.field_id] = _Column(row, shown, frequencies, repeated)
+        return merged
 
-    def _merged(
-        self, spec: ProfileSpec, cut: Sequence[FilteredProfile]
+    def _merge_states(
+        self, spec: ProfileSpec, filtered: Sequence[FilteredProfile]
     ) -> list[tuple[ColumnStatistics, Histogram | None]]:
-        with StatesReader(self._store) as opened:
-            parts = read_together(opened, self._profiles, spec)[1] if self._profiles else []
-        parts += [own.states for own in cut]
+        with StatesReader(self._store) as reader:
+            parts = read_together(reader, self._profiles, spec)[1] if self._profiles else []
+        parts += [profile.states for profile in filtered]
         if not parts:
             rows = [profile_all_null(leaf, 0, policy) for leaf, policy in spec.leaves]
             return [(row, None) for row in rows]
@@ -163,20 +178,23 @@ class MergedProfile:
         pairs = zip(read_state_rows(states, labels), decode_histograms(states), strict=True)
         return [(finalize_statistics(row), histogram) for row, histogram in pairs]
 
-    def _lists(
-        self, spec: ProfileSpec, positions: Sequence[int], cut: Sequence[FilteredProfile]
+    def _sum_frequencies(
+        self, spec: ProfileSpec, positions: Sequence[int], filtered: Sequence[FilteredProfile]
     ) -> dict[int, Frequencies]:
         if not positions:
             return {}
         stored = summed_lists(self._store, spec, positions, self._profiles)
-        read = {at: [(held, 1) for own in cut if (held := own.lists[at]) is not None] for at in positions}
-        return {at: sum_frequencies([(stored[at], 1), *read[at]]) for at in positions}
+        sums = {}
+        for position in positions:
+            parts = [stored[position], *(profile.frequencies[position] for profile in filtered)]
+            sums[position] = sum_frequencies([(part, 1) for part in parts if part is not None])
+        return sums
 
 
-def _check_total(store: ObjectStore, leaf: LeafColumn, row: ColumnStatistics, listed: Frequencies) -> None:
-    total = sum(listed.counts.to_pylist())
+def _check_total(store: ObjectStore, leaf: LeafColumn, row: ColumnStatistics, frequencies: Frequencies) -> None:
+    total = sum(frequencies.counts.to_pylist())
     if total != row.value_count:
         raise CorruptionError(
-            f"{store.uri()}: the lists of column {leaf.path!r} are of {total} values, and its states of "
-            f"{row.value_count}; rebuild with `metastore refresh NAME --full`"
+            f"{store.uri()}: the value counts of column {leaf.path!r} add up to {total} values, and its states have "
+            f"{row.value_count}; rebuild them with `metastore refresh NAME --full`"
         )

@@ -1,6 +1,6 @@
-"""Profiles of the rows of a fragment that a predicate is true of, where it is not of all: read column by column.
+"""Profiles of the matching rows of fragments that match only partly.
 
-The predicate's columns are read once, for a mask of the rows; then each column that is asked for, a chunk at a time.
+The predicate's columns are read first, for a mask of the rows; then each requested column, chunk by chunk.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +21,7 @@ from metastore_assets.formats.base import Fragment, FragmentReader
 from metastore_assets.formats.schema_casting import restore_default_values
 from metastore_assets.lookup import Table
 from metastore_assets.lookup.filtered_view import FilterMatch
-from metastore_assets.scan.matching_rows import StartSpark, map_fragments, opened_fragment, row_masks, scan_engine
+from metastore_assets.scan.matching_rows import StartSpark, map_fragments, open_fragment, row_masks, scan_engine
 from metastore_assets.scan.scan_plan import resolve_fragments
 from metastore_assets.spark.runner import SizedRunner
 from metastore_assets.statistics.fingerprints import FingerprintCounts
@@ -30,24 +31,25 @@ from metastore_assets.statistics.states import build_states_table
 from metastore_assets.storage.io_counters import count_io
 from metastore_assets.values.leaf_columns import LeafColumn, schema_leaves
 
-Wanted = tuple[LeafColumn, ResolvedPolicy]
+ColumnSelection: TypeAlias = tuple[LeafColumn, ResolvedPolicy]
+"""A column to profile, and what to compute of it."""
 
 
 @dataclass(frozen=True)
 class FilteredProfile:
-    """What is known of the rows of one fragment that are meant."""
+    """The profile of the matching rows of one fragment."""
 
     row_count: int
     states: pa.Table
-    """A row for each column asked for, as of `build_states_table`."""
-    lists: tuple[Frequencies | None, ...]
-    """Of each of them all values, where its policy lists them."""
-    prints: tuple[FingerprintCounts | None, ...]
-    """Of each of them fingerprints, where its policy keeps these."""
+    """One row per requested column, as of `build_states_table`."""
+    frequencies: tuple[Frequencies | None, ...]
+    """By requested column, all values; None where its policy does not enumerate them."""
+    fingerprints: tuple[FingerprintCounts | None, ...]
+    """By requested column, fingerprints of its values; None where its policy does not store them."""
 
 
 class PartialFragments:
-    """The fragments that a predicate cuts, read as columns of them are asked for."""
+    """The fragments of a version that match a predicate partly. Reads them when columns are requested."""
 
     def __init__(
         self, lookup: Table, predicate: Predicate, match: FilterMatch, table: TableConfig, spark: StartSpark | None
@@ -62,67 +64,97 @@ class PartialFragments:
         self.read_ids: frozenset[str] = frozenset()
         """Ids of the fragments that were read."""
         self.bytes_read = 0
-        """Of the table's data files, over all that was asked so far."""
+        """Bytes of the table's data files that were read, over all requests."""
 
     @cached_property
     def row_count(self) -> int:
-        """How many of their rows are meant."""
-        return sum(own.row_count for own in self.read((), pa.struct([("boolean", pa.bool_())])))
+        """The number of matching rows."""
+        return sum(profile.row_count for profile in self.read((), pa.struct([("boolean", pa.bool_())])))
 
-    def read(self, columns: Sequence[Wanted], union: pa.StructType) -> list[FilteredProfile]:
-        """A profile of each fragment, of some columns, in no particular order. Raises FragmentError, MetastoreError."""
+    def read(self, columns: Sequence[ColumnSelection], union: pa.StructType) -> list[FilteredProfile]:
+        """Return the profile of each fragment's matching rows.
+
+        Args:
+            columns: The columns to profile.
+            union: The type of values in the table of states.
+
+        Raises:
+            FragmentError: A file cannot be read.
+            MetastoreError: The snapshot of the version no longer exists.
+        """
         engine = scan_engine(self._spark)
         if self._fragments is None:
             runner = SizedRunner(engine.start)
-            ids = {own.id for own in self._match.partial_fragments}
+            ids = {entry.id for entry in self._match.partial_fragments}
             self._fragments, schema = resolve_fragments(self._lookup, self._table, ids, runner)
             self._schema = pa.schema([restore_default_values(field, schema) for field in self._schema])
-        task = partial(profile_filtered_rows, RowFilter(self._predicate, self._schema), self._fields(columns), union)
+        row_filter = RowFilter(self._predicate, self._schema)
+        task = partial(profile_matching_rows, row_filter, self._group_by_field(columns), union)
         with count_io() as meter:
-            found: list[FilteredProfile] = map_fragments(engine, task, self._fragments)
-        self.read_ids = frozenset(own.id for own in self._fragments)
+            profiles: list[FilteredProfile] = map_fragments(engine, task, self._fragments)
+        self.read_ids = frozenset(fragment.id for fragment in self._fragments)
         self.bytes_read += meter.counts().read.bytes
-        return found
+        return profiles
 
-    def _fields(self, columns: Sequence[Wanted]) -> list[tuple[int, list[Wanted]]]:
-        """By place in the schema, the columns that are asked for of each top-level column."""
-        owners = {own.field_id: at for at, leaves in enumerate(schema_leaves(self._schema)) for own in leaves}
-        found: dict[int, list[Wanted]] = {}
+    def _group_by_field(self, columns: Sequence[ColumnSelection]) -> list[tuple[int, list[ColumnSelection]]]:
+        """Return columns by the position in the schema of their top-level column, ascending."""
+        positions = {
+            leaf.field_id: position for position, leaves in enumerate(schema_leaves(self._schema)) for leaf in leaves
+        }
+        by_position: dict[int, list[ColumnSelection]] = {}
         for leaf, policy in columns:
-            found.setdefault(owners[leaf.field_id], []).append((leaf, policy))
-        return sorted(found.items())
+            by_position.setdefault(positions[leaf.field_id], []).append((leaf, policy))
+        return sorted(by_position.items())
 
 
-def profile_filtered_rows(
-    own: RowFilter, fields: Sequence[tuple[int, Sequence[Wanted]]], union: pa.StructType, fragment: Fragment
+def profile_matching_rows(
+    row_filter: RowFilter,
+    columns: Sequence[tuple[int, Sequence[ColumnSelection]]],
+    union: pa.StructType,
+    fragment: Fragment,
 ) -> FilteredProfile:
-    """Runs in whatever process. Raises FragmentError."""
-    with opened_fragment(fragment) as reader:
-        masks = list(row_masks(own, reader))
-        rows = np.concatenate([np.zeros(0, np.bool_), *masks])
+    """Return the profile of the matching rows of one fragment. Runs in any process.
+
+    Args:
+        row_filter: The filter of rows.
+        columns: The columns to profile, by the position in the schema of their top-level column.
+        union: The type of values in the table of states.
+        fragment: The fragment.
+
+    Raises:
+        FragmentError: The fragment cannot be read.
+    """
+    with open_fragment(fragment) as reader:
+        masks = list(row_masks(row_filter, reader))
+        row_mask = np.concatenate([np.zeros(0, np.bool_), *masks])
         profiles = {}
-        for at, wanted in fields:
-            leaves = schema_leaves(own.schema)[at]
-            policies = {leaf.path: policy for leaf, policy in wanted}
-            chunks = _kept(reader, own.schema.field(at), rows)
-            for profile in profile_field(own.schema.field(at), chunks, _policy(policies), leaves=leaves):
+        for position, selections in columns:
+            field, leaves = row_filter.schema.field(position), schema_leaves(row_filter.schema)[position]
+            policies = {leaf.path: policy for leaf, policy in selections}
+            chunks = _read_matching(reader, field, row_mask)
+            for profile in profile_field(field, chunks, _policy_lookup(policies), leaves=leaves):
                 if profile.statistics.column in policies:
                     profiles[profile.statistics.field_id] = profile
-    found = [profiles[leaf.field_id] for _, wanted in fields for leaf, _ in wanted]
-    states = build_states_table([one.statistics for one in found], [one.histogram for one in found], union)
-    lists, prints = tuple(one.frequencies for one in found), tuple(one.fingerprints for one in found)
-    return FilteredProfile(int(rows.sum()), states, lists, prints)
+    ordered = [profiles[leaf.field_id] for _, selections in columns for leaf, _ in selections]
+    return FilteredProfile(
+        int(row_mask.sum()),
+        build_states_table(
+            [profile.statistics for profile in ordered], [profile.histogram for profile in ordered], union
+        ),
+        tuple(profile.frequencies for profile in ordered),
+        tuple(profile.fingerprints for profile in ordered),
+    )
 
 
-def _policy(policies: dict[str, ResolvedPolicy]) -> Callable[[str], ResolvedPolicy]:
-    nothing = ResolvedPolicy(frequencies="off", histogram="off", quantiles="off")
-    return lambda path: policies.get(path, nothing)
+def _policy_lookup(policies: dict[str, ResolvedPolicy]) -> Callable[[str], ResolvedPolicy]:
+    minimal = ResolvedPolicy(frequencies="off", histogram="off", quantiles="off")
+    return lambda path: policies.get(path, minimal)
 
 
-def _kept(reader: FragmentReader, field: pa.Field, rows: npt.NDArray[np.bool_]) -> Iterator[pa.Array]:
+def _read_matching(reader: FragmentReader, field: pa.Field, row_mask: npt.NDArray[np.bool_]) -> Iterator[pa.Array]:
     start = 0
     for chunk in reader.read(field, encoded=True):
-        mask = rows[start : start + len(chunk)]
+        mask = row_mask[start : start + len(chunk)]
         start += len(chunk)
         if mask.any():
             yield chunk if mask.all() else chunk.filter(pa.array(mask))

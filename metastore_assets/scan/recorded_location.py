@@ -1,7 +1,7 @@
-"""Where a version says that its table is: read only as far as the caller confirms it.
+"""The location of a table as its version records it, used only where the caller confirms it.
 
-Whoever can write below a root can forge a version. Else a forged one would have any file or bucket read that the caller
-has permissions for, or any module imported.
+Whoever can write below a root can forge a version. Without confirmation, a forged version could have any file or
+bucket read that the caller has permissions for, or any module imported.
 """
 
 from __future__ import annotations
@@ -27,42 +27,43 @@ def recorded_table_config(
 
     Args:
         version: The version.
-        uri: Where the table is: as the version says, or as the caller says.
-        confirmed: Locations that the caller names. Each location in the version must lie at or below one of them.
-        storage_options: Options of the table's object store, which versions do not have.
+        uri: The location of the table, from the version or from the caller.
+        confirmed: Locations that the caller names. Each recorded location must lie at or below one of them.
+        storage_options: Options of the table's object store, which versions do not contain.
 
     Raises:
-        ConfigError: A location is not confirmed: names it.
-        CorruptionError: The version records settings that say nothing about a place, or that make no configuration.
+        ConfigError: A location is not confirmed; the message names it.
+        CorruptionError: The version records a setting other than locations, or an invalid configuration.
     """
     recorded = {**(version.place or {}), "uri": uri}
-    named = f"version {version.number} of table {version.table!r}"
-    foreign = sorted(recorded.keys() - RECORDED_FIELDS)
-    if foreign:
+    subject = f"version {version.number} of table {version.table!r}"
+    unexpected = sorted(recorded.keys() - RECORDED_FIELDS)
+    if unexpected:
         raise CorruptionError(
-            f"{named} is damaged or forged: it records the setting {foreign[0]!r} of its table, which no version "
+            f"{subject} is damaged or forged: it records the setting {unexpected[0]!r} of its table, which no version "
             "does; give the table's configuration (`table=`)"
         )
     try:
         table = TableConfig.validate_raw({**recorded, "name": version.table, "storage_options": storage_options})
     except ValidationError as error:
         problem = error.errors(include_input=False)[0]
-        where = ".".join(map(str, problem["loc"]))
-        raise CorruptionError(f"{named} records no valid place of its table: {where}: {problem['msg']}") from error
+        key = ".".join(map(str, problem["loc"]))
+        raise CorruptionError(f"{subject} records no valid location of its table: {key}: {problem['msg']}") from error
     for location in (table.uri, *table.path_mapping.values(), *table.allow):
         if not is_below(location, confirmed):
             raise ConfigError(
-                f"{named} says that files of the table are at {redact(location)}, and whoever writes the root can "
-                f"write that: confirm it, with `open_table(…, table_locations=[{redact(location)!r}])`, or give the "
+                f"{subject} says that files of the table are at {redact(location)}, which anyone who can write below "
+                f"the root could have changed: confirm it, with "
+                f"`open_table(…, table_locations=[{redact(location)!r}])`, or give the "
                 "table's URI or configuration, as `table=`, or as option `uri` or `config` of Spark's source"
             )
     return table
 
 
 def is_below(location: str, folders: Iterable[str]) -> bool:
-    """Return whether a location is one of some folders or lies below one, however they are spelt."""
-    place = StorageAddress.of(Location.of(location).uri)
-    if place is None:
+    """Return whether a location equals a folder or lies below one. Spellings of the same address are equal."""
+    address = StorageAddress.of(Location.of(location).uri)
+    if address is None:
         return False
-    named = (StorageAddress.of(Location.of(os.path.expanduser(folder)).uri) for folder in folders)
-    return any(folder.contains(place) for folder in named if folder is not None)
+    addresses = (StorageAddress.of(Location.of(os.path.expanduser(folder)).uri) for folder in folders)
+    return any(folder_address.contains(address) for folder_address in addresses if folder_address is not None)

@@ -1,4 +1,4 @@
-"""Which fragments of a table have to be read for a predicate, and of which the version says it all."""
+"""Which fragments of a table have to be read for a predicate, and what is known of the others."""
 
 from __future__ import annotations
 
@@ -21,150 +21,194 @@ from metastore_assets.formats.base import Fragment
 from metastore_assets.lookup import Table
 from metastore_assets.lookup.pruning import unknown_bounds
 from metastore_assets.tasks.runner import TaskRunner
-from metastore_assets.values.leaf_columns import schema_leaves
+from metastore_assets.values.leaf_columns import LeafColumn, schema_leaves
 from metastore_assets.values.physical import canonical
 from metastore_assets.values.types import TypeClass, type_fingerprint
 
-Which: TypeAlias = Literal["now", "version"]
+SnapshotChoice: TypeAlias = Literal["now", "version"]
+"""The snapshot to read: the table's current one, or the one that a version describes."""
 
 
 @dataclass(frozen=True)
 class ScanPlan:
-    """The fragments of one snapshot, by what is known of them."""
+    """The fragments of one snapshot, by how many of their rows match a predicate."""
 
     snapshot: Snapshot
     filter: RowFilter
-    whole: tuple[Fragment, ...]
-    """The predicate is true of all of their rows."""
-    undecided: tuple[Fragment, ...]
-    """It may be true of some. Of what came since the version, the format's own metadata say what they do."""
-    decided_rows: int
-    """Rows that it is true of in fragments whose statistics say exactly how many, those of `whole` included."""
-    sure: Mapping[str, int]
-    """By id, of fragments of which that is known: at least so many rows it is true of."""
-    unread: frozenset[str]
-    """Ids of the fragments among `undecided` of which that is so: to count, they need not be read."""
+    full_fragments: tuple[Fragment, ...]
+    """Fragments of which all rows match."""
+    partial_fragments: tuple[Fragment, ...]
+    """Fragments of which some rows may match."""
+    counted_rows: int
+    """Matching rows of all fragments with an exactly known number of them, `full_fragments` included."""
+    least_rows: Mapping[str, int]
+    """By fragment id, the least number of matching rows, where it is known."""
+    counted_ids: frozenset[str]
+    """Ids of the `partial_fragments` with an exactly known number of matching rows. A count need not read them."""
+
+    @property
+    def uncounted_fragments(self) -> list[Fragment]:
+        """The fragments that a count has to read."""
+        return [fragment for fragment in self.partial_fragments if fragment.id not in self.counted_ids]
 
 
 def plan_scan(
     lookup: Table,
     table: TableConfig,
     where: str | pc.Expression,
-    which: Which,
+    choice: SnapshotChoice,
     runner: TaskRunner | None = None,
 ) -> ScanPlan:
-    """What has to be read of the table's snapshot now, or of the version's.
+    """Return which fragments of a table have to be read for a predicate.
 
-    Raises PredicateError, ColumnNotFoundError, LiteralError; MetastoreError where the version's snapshot is not kept.
+    Args:
+        lookup: The version whose statistics decide.
+        table: The location of the table.
+        where: The predicate, as SQL text or an Arrow expression.
+        choice: The snapshot to read.
+        runner: Reads the table's metadata; None for child processes.
+
+    Raises:
+        PredicateError: The predicate does not parse, or compares what does not compare.
+        ColumnNotFoundError: The predicate names a column that the snapshot does not have.
+        LiteralError: A literal is not a value of its column.
+        MetastoreError: The snapshot of the version no longer exists.
     """
-    return plan_scan_of(lookup, table, plan_table(lookup, table, which, runner), where)
+    return plan_snapshot_scan(lookup, table, load_snapshot(lookup, table, choice, runner), where)
 
 
-def plan_table(
-    lookup: Table, table: TableConfig, which: Which, runner: TaskRunner | None = None
+def load_snapshot(
+    lookup: Table, table: TableConfig, choice: SnapshotChoice, runner: TaskRunner | None = None
 ) -> tuple[TableFormat, Snapshot]:
-    """The table and its snapshot now, or the version's. Raises MetastoreError where that is not kept."""
-    table_format = _format(lookup, table, which, runner)
+    """Return the opened table and its snapshot. Raises MetastoreError if the snapshot no longer exists."""
+    table_format = _open_format(lookup, table, choice, runner)
     return table_format, table_format.snapshot()
 
 
-def plan_scan_of(
-    lookup: Table, table: TableConfig, planned: tuple[TableFormat, Snapshot], where: str | pc.Expression
+def plan_snapshot_scan(
+    lookup: Table, table: TableConfig, loaded: tuple[TableFormat, Snapshot], where: str | pc.Expression
 ) -> ScanPlan:
-    """As `plan_scan`, of a snapshot that is there."""
-    table_format, snapshot = planned
-    leaves = [leaf for own in schema_leaves(snapshot.schema) for leaf in own]
+    """Return which fragments of a loaded snapshot have to be read for a predicate. Raises as `plan_scan`."""
+    table_format, snapshot = loaded
+    leaves = [leaf for leaves in schema_leaves(snapshot.schema) for leaf in leaves]
     predicate = parse_predicate(where, table.name, leaves)
-    former = {
-        leaf.field_id: type_fingerprint(leaf.type) for own in schema_leaves(lookup.version.schema) for leaf in own
-    }
-    # Of a column that is new since, or of another type, the version knows nothing.
-    unknown = {leaf.field_id for leaf in leaves if former.get(leaf.field_id) != type_fingerprint(leaf.type)}
-    known = lookup.pruner.prune(predicate, unknown).rows_by_id()
-    whole: list[Fragment] = []
-    undecided: list[Fragment] = []
-    unread: set[str] = set()
-    decided = 0
-    sure: dict[str, int] = {}
-    new = [fragment for fragment in snapshot.fragments if fragment.id not in known]
-    known |= bound_by_format(table_format, snapshot, new, predicate)
+    row_bounds = lookup.pruner.prune(predicate, _changed_columns(lookup, leaves)).rows_by_id()
+    added = [fragment for fragment in snapshot.fragments if fragment.id not in row_bounds]
+    row_bounds |= bound_by_format(table_format, snapshot, added, predicate)
+    full: list[Fragment] = []
+    partial: list[Fragment] = []
+    counted_ids: set[str] = set()
+    counted_rows = 0
+    least_rows: dict[str, int] = {}
     for fragment in snapshot.fragments:
-        if fragment.id not in known:
-            undecided.append(fragment)
+        if fragment.id not in row_bounds:
+            partial.append(fragment)
             continue
-        rows, least, most = known[fragment.id]
-        sure[fragment.id] = least
+        rows, least, most = row_bounds[fragment.id]
+        least_rows[fragment.id] = least
         if least == most:
-            decided += least
+            counted_rows += least
         if least == rows:
-            whole.append(fragment)
+            full.append(fragment)
         elif most > 0:
-            undecided.append(fragment)
-            unread.update([fragment.id] if least == most else [])
-    own = RowFilter(predicate, snapshot.schema)
-    return ScanPlan(snapshot, own, tuple(whole), tuple(undecided), decided, sure, frozenset(unread))
+            partial.append(fragment)
+            if least == most:
+                counted_ids.add(fragment.id)
+    row_filter = RowFilter(predicate, snapshot.schema)
+    return ScanPlan(snapshot, row_filter, tuple(full), tuple(partial), counted_rows, least_rows, frozenset(counted_ids))
+
+
+def _changed_columns(lookup: Table, leaves: Sequence[LeafColumn]) -> set[str]:
+    """Return field ids of the columns that are new since the version, or have another type."""
+    version_types = {
+        leaf.field_id: type_fingerprint(leaf.type)
+        for version_leaves in schema_leaves(lookup.version.schema)
+        for leaf in version_leaves
+    }
+    return {leaf.field_id for leaf in leaves if version_types.get(leaf.field_id) != type_fingerprint(leaf.type)}
 
 
 def resolve_fragments(
     lookup: Table, table: TableConfig, ids: Collection[str], runner: TaskRunner | None = None
 ) -> tuple[list[Fragment], pa.Schema]:
-    """The fragments of the version with those ids: of the table now, which may have them still, or of its snapshot.
+    """Return fragments of a version from the current snapshot, or from the version's if some were removed since.
 
-    Beside them the schema of the table, of the same snapshot. Raises MetastoreError where that is not kept.
+    Args:
+        lookup: The version.
+        table: The location of the table.
+        ids: Ids of fragments of the version.
+        runner: Reads the table's metadata; None for child processes.
+
+    Returns:
+        The fragments, and the schema of the snapshot that has them.
+
+    Raises:
+        MetastoreError: The snapshot of the version no longer exists, or has other fragments.
     """
-    for which in get_args(Which):
-        snapshot = _format(lookup, table, which, runner).snapshot()
-        found = [own for own in snapshot.fragments if own.id in ids]
-        if len(found) == len(ids):
-            return found, snapshot.schema
+    for choice in get_args(SnapshotChoice):
+        snapshot = _open_format(lookup, table, choice, runner).snapshot()
+        fragments = [fragment for fragment in snapshot.fragments if fragment.id in ids]
+        if len(fragments) == len(ids):
+            return fragments, snapshot.schema
     raise MetastoreError(
-        f"table {table.name!r}: its snapshot {lookup.version.snapshot} has other files than version "
-        f"{lookup.version.number} has it: `metastore refresh {table.name}`, and ask again"
+        f"table {table.name!r}: its snapshot {lookup.version.snapshot} does not have the files that version "
+        f"{lookup.version.number} describes: run `metastore refresh {table.name}`, and try again"
     )
 
 
 def bound_by_format(
     table_format: TableFormat, snapshot: Snapshot, fragments: Sequence[Fragment], predicate: Predicate
 ) -> dict[str, tuple[int, int, int]]:
-    """Return, as `Pruning.rows_by_id`, what the format's metadata says of fragments whose rows it counts."""
+    """Return bounds on matching rows from the format's metadata, for the fragments whose rows it counts.
+
+    Args:
+        table_format: The table.
+        snapshot: The snapshot that has the fragments.
+        fragments: Fragments that the version does not know.
+        predicate: A predicate that is bound to the snapshot's columns.
+
+    Returns:
+        By fragment id, the number of rows, and the least and the greatest number of matching rows.
+    """
     counted = [fragment for fragment in fragments if fragment.row_count is not None]
     if not counted:
         return {}
-    rows = np.array([fragment.row_count for fragment in counted], np.int64)
+    row_counts = np.array([fragment.row_count for fragment in counted], np.int64)
     columns = {}
     for column in referenced_columns(predicate):
-        own = unknown_bounds(column, rows)
+        bounds = unknown_bounds(column, row_counts)
         if column.cls is not None and "`" not in column.path:
-            told = table_format.bounds(replace(snapshot, fragments=tuple(counted)), column.path)
-            own = _format_bounds(own, told, column.cls)
-        columns[column.field_id] = own
-    found = predicate.bound_rows(rows, columns)
-    bounds = zip(*(own.tolist() for own in (rows, found.least, found.most)), strict=True)
-    return dict(zip((fragment.id for fragment in counted), bounds, strict=True))
+            metadata = table_format.bounds(replace(snapshot, fragments=tuple(counted)), column.path)
+            bounds = _narrow_by_metadata(bounds, metadata, column.cls)
+        columns[column.field_id] = bounds
+    matching = predicate.bound_rows(row_counts, columns)
+    entries = zip(*(counts.tolist() for counts in (row_counts, matching.least, matching.most)), strict=True)
+    return dict(zip((fragment.id for fragment in counted), entries, strict=True))
 
 
-def _format_bounds(own: ColumnBounds, told: pa.Table, cls: TypeClass) -> ColumnBounds:
-    """What a format says as bounds. It says nothing of NaN, and its counts may be of rows that are deleted now."""
+def _narrow_by_metadata(bounds: ColumnBounds, metadata: pa.Table, cls: TypeClass) -> ColumnBounds:
+    """Return narrower bounds. Metadata does not count NaN, and its null counts may include deleted rows."""
     try:
-        low, high = (canonical(told[name].combine_chunks(), cls) for name in ("minimum", "maximum"))
+        minimum, maximum = (canonical(metadata[name].combine_chunks(), cls) for name in ("minimum", "maximum"))
     except UnsupportedTypeError:
-        return own
-    known = told["null_count"].is_valid().to_numpy()
-    exact = pc.equal(told["null_count_guarantee"], "exact").to_numpy()
-    counts = told["null_count"].fill_null(0).to_numpy()
-    nulls = RowBounds(np.where(known & exact, counts, 0), np.where(known, np.minimum(counts, own.rows), own.rows))
-    return ColumnBounds(own.rows, nulls, own.nans, low, high)
+        return bounds
+    is_known = metadata["null_count"].is_valid().to_numpy()
+    is_exact = pc.equal(metadata["null_count_guarantee"], "exact").to_numpy()
+    counts = metadata["null_count"].fill_null(0).to_numpy()
+    nulls = RowBounds(
+        np.where(is_known & is_exact, counts, 0), np.where(is_known, np.minimum(counts, bounds.rows), bounds.rows)
+    )
+    return ColumnBounds(bounds.rows, nulls, bounds.nans, minimum, maximum)
 
 
-def _format(lookup: Table, table: TableConfig, which: Which, runner: TaskRunner | None) -> TableFormat:
+def _open_format(lookup: Table, table: TableConfig, choice: SnapshotChoice, runner: TaskRunner | None) -> TableFormat:
     version = lookup.version
     table_format = open_table_format(table, MetadataCache(lambda: version.memory), runner)
-    meant = SnapshotReference(version.snapshot, version.committed_at)
-    if which == "version" and table_format.current() != meant:
-        if version.format == "files":
-            raise MetastoreError(
-                f"table {table.name!r} has changed since version {version.number}, and plain files have no former "
-                f"states: ask about it as it is now, or `metastore refresh {table.name}` first"
-            )
-        table_format = open_table_format(table.model_copy(update={"at": version.snapshot}), runner=runner)
-    return table_format
+    if choice == "now" or table_format.current() == SnapshotReference(version.snapshot, version.committed_at):
+        return table_format
+    if version.format == "files":
+        raise MetastoreError(
+            f"table {table.name!r} has changed since version {version.number}, and plain files have no earlier "
+            f"snapshots: query the current snapshot, or run `metastore refresh {table.name}` first"
+        )
+    return open_table_format(table.model_copy(update={"at": version.snapshot}), runner=runner)

@@ -1,4 +1,4 @@
-"""What a `lookup.Table` needs of this package."""
+"""The scanner that `open_table` gives to a `lookup.Table`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from metastore_assets.scan.exact_count import count
 from metastore_assets.scan.filtered_view import filter_table
 from metastore_assets.scan.matching_rows import StartSpark
 from metastore_assets.scan.recorded_location import recorded_table_config
-from metastore_assets.scan.scan_plan import Which
+from metastore_assets.scan.scan_plan import SnapshotChoice
 from metastore_assets.store.manifest import Version
 
 if TYPE_CHECKING:
@@ -33,7 +33,12 @@ class TableScanner:
         return filter_table(lookup, predicate, table, spark)
 
     def count(
-        self, lookup: Table, table: TableConfig, where: str | pc.Expression, spark: StartSpark | None, snapshot: Which
+        self,
+        lookup: Table,
+        table: TableConfig,
+        where: str | pc.Expression,
+        spark: StartSpark | None,
+        snapshot: SnapshotChoice,
     ) -> ExactCount:
         """Return the exact number of matching rows."""
         return count(lookup, table, where, spark, snapshot=snapshot)
@@ -46,7 +51,7 @@ class TableScanner:
         where: str | pc.Expression,
         columns: Sequence[str] | None,
         limit: int | None,
-        snapshot: Which,
+        snapshot: SnapshotChoice,
     ) -> DataFrame:
         """Return the matching rows as a Spark DataFrame."""
         return scan(lookup, table, spark, where, columns, limit=limit, snapshot=snapshot)

@@ -61,7 +61,7 @@ _SENT: Sequence[tuple[Callable[[pa.DataType], bool], pa.DataType]] = (
 )
 
 
-def sent_array(array: pa.Array, type: pa.DataType) -> pa.Array:
+def to_spark_array(array: pa.Array, type: pa.DataType) -> pa.Array:
     """A column as it is sent. Raises where a value does not fit: nanoseconds that are no whole microseconds."""
     array = plain_array(array)
     if array.type == pa.uuid():

@@ -1,7 +1,7 @@
-"""User-defined statistics of rows that no stored profile is of: computed by classes that whoever asks has named.
+"""User-defined statistics of rows that no stored profile covers.
 
-A version says which classes its numbers are by, and of which source. They are code of whoever made the version, so
-that none is imported for its sake alone: those are used that the one who asks names too, and those of this package.
+A version names the classes that computed its statistics, and the digests of their source. Whoever writes a version
+controls these names, so a class is imported only if the caller also names it or it belongs to this package.
 """
 
 from __future__ import annotations
@@ -22,80 +22,98 @@ from metastore_assets.statistics.user_defined.loading import load_statistic
 from metastore_assets.statistics.user_defined.results import UserResult
 from metastore_assets.store.manifest import Version
 
-_SHIPPED = "metastore_assets.statistics.user_defined.shipped:"
-_UNNAMED = "is not imported unasked"
+_SHIPPED_PREFIX = "metastore_assets.statistics.user_defined.shipped:"
+_NOT_ALLOWED = "is not imported because you have not named it"
 
 
 class UserDefined:
-    """The user-defined statistics of a version's columns, as far as they can be computed of other rows. Safe to share.
+    """The user-defined statistics of a version's columns that can be computed of other rows. Safe to share.
 
-    What cannot is absent, and says why: its class is not named here, cannot be imported, or is not the one that the
-    version's numbers are by.
+    A statistic is absent, with a reason, if its class is not allowed, cannot be imported, or has changed since the
+    version.
     """
 
-    def __init__(self, version: Version, named: Collection[str]) -> None:
-        """`named`: the classes, as `module:Class`, that may be imported beside those of this package."""
+    def __init__(self, version: Version, allowed: Collection[str]) -> None:
+        """Compute the statistics of a version.
+
+        Args:
+            version: The version.
+            allowed: Classes that may be imported, as `module:Class`, besides those of this package.
+        """
         self._version = version
-        self._named = frozenset(named)
+        self._allowed = frozenset(allowed)
 
     def classes(self, field_id: str) -> tuple[str, ...]:
-        """The classes that can be used of a leaf column, as `module:Class`."""
-        return tuple(reference for reference, why_not in self._judged(field_id) if why_not is None)
+        """Return the usable classes of a leaf column, as `module:Class`."""
+        return tuple(reference for reference, problem in self._check_classes(field_id) if problem is None)
 
-    def told(
-        self, row: ColumnStatistics, policy: ResolvedPolicy, listed: Frequencies | None, of_table: ColumnStatistics
+    def add_results(
+        self,
+        row: ColumnStatistics,
+        policy: ResolvedPolicy,
+        frequencies: Frequencies | None,
+        table_row: ColumnStatistics,
     ) -> ColumnStatistics:
-        """`row` with what its states and the list of its values say; of all that the table's row of the column has."""
-        if not of_table.user_defined:
+        """Return statistics with the user-defined ones that the table has of the same column.
+
+        Args:
+            row: The statistics of some rows.
+            policy: What the states of these rows contain.
+            frequencies: All values of these rows; None where they are not enumerated.
+            table_row: The statistics of the same column over the whole table.
+        """
+        if not table_row.user_defined:
             return row
         if policy.statistics:
-            row = add_user_results(row, policy, listed)
-        missing = {name: own for name, own in of_table.user_defined.items() if name not in row.user_defined}
+            row = add_user_results(row, policy, frequencies)
+        missing = {name: result for name, result in table_row.user_defined.items() if name not in row.user_defined}
         if not missing:
             return row
-        why_not = self._why_absent(row.field_id)
-        absent = {name: UserResult(pa.nulls(1, own.array.type), "absent", why_not) for name, own in missing.items()}
+        reason = self._absence_reason(row.field_id)
+        absent = {
+            name: UserResult(pa.nulls(1, result.array.type), "absent", reason) for name, result in missing.items()
+        }
         return replace(row, user_defined={**row.user_defined, **absent})
 
-    def _why_absent(self, field_id: str) -> str:
-        """Of those whose names only the classes tell that are not to be used."""
-        judged = [(reference, why) for reference, why in self._judged(field_id) if why is not None]
-        unnamed = [reference for reference, why in judged if why is _UNNAMED]
-        reasons = [why for _, why in judged if why is not _UNNAMED]
-        if unnamed:
+    def _absence_reason(self, field_id: str) -> str:
+        problems = [(reference, problem) for reference, problem in self._check_classes(field_id) if problem is not None]
+        disallowed = [reference for reference, problem in problems if problem is _NOT_ALLOWED]
+        reasons = [problem for _, problem in problems if problem is not _NOT_ALLOWED]
+        if disallowed:
             reasons.append(
-                f"{' or '.join(map(repr, unnamed))} computes it, and {_UNNAMED}: name "
-                f"{'it' if len(unnamed) == 1 else 'them'}, with `open_table(…, statistics={unnamed})` or in the "
+                f"{' or '.join(map(repr, disallowed))} computes it, and {_NOT_ALLOWED}: name "
+                f"{'it' if len(disallowed) == 1 else 'them'}, with `open_table(…, statistics={disallowed})` or in the "
                 "configuration"
             )
-        return "; ".join(reasons) or "the version does not say what computes it"
+        return "; ".join(reasons) or "the version does not say which class computes it"
 
-    def _judged(self, field_id: str) -> Iterator[tuple[str, str | None]]:
-        """Each class of a leaf column, and why it is not to be used."""
-        for key, source in self._keys.get(field_id, {}).items():
+    def _check_classes(self, field_id: str) -> Iterator[tuple[str, str | None]]:
+        """Yield each class of a leaf column, and why it cannot be used; None if it can."""
+        for key, source in self._source_digests.get(field_id, {}).items():
             reference, _, revision = key.removeprefix(DERIVED).rpartition("@")
-            yield reference, self._why_not(reference, revision, source)
+            yield reference, self._check_class(reference, revision, source)
 
-    def _why_not(self, reference: str, revision: str, source: str) -> str | None:
-        if reference not in self._named and not reference.startswith(_SHIPPED):
-            return _UNNAMED
+    def _check_class(self, reference: str, revision: str, source: str) -> str | None:
+        if reference not in self._allowed and not reference.startswith(_SHIPPED_PREFIX):
+            return _NOT_ALLOWED
         try:
-            own = load_statistic(reference)
-            has_changed = own.statistic.revision == revision and own.source != source
+            loaded = load_statistic(reference)
+            is_other_source = loaded.statistic.revision == revision and loaded.source != source
         except ConfigError as error:
             return str(error)
-        if own.statistic.revision != revision:
+        if loaded.statistic.revision != revision:
             return (
-                f"it was computed by revision {revision!r} of {reference!r}, which is {own.statistic.revision!r} here"
+                f"revision {revision!r} of {reference!r} computed it, and the installed revision is "
+                f"{loaded.statistic.revision!r}"
             )
-        return f"it was computed by another source of {reference!r} than there is here" if has_changed else None
+        return f"another source of {reference!r} than the installed one computed it" if is_other_source else None
 
     @lock_free_cached_property
-    def _keys(self) -> dict[str, dict[str, str]]:
-        """By leaf column, the keys of its statistics and the digest of their sources."""
-        found: dict[str, dict[str, str]] = {}
+    def _source_digests(self) -> dict[str, dict[str, str]]:
+        """By field id of a leaf column and key of a statistic, the digest of its class's source."""
+        digests: dict[str, dict[str, str]] = {}
         for text in self._version.specs.get(self._version.spec_id, {}).values():
-            own = parse_column_spec(text)
-            for field_id, keys in ({} if own is None else own.user_defined).items():
-                found[field_id] = dict(keys)
-        return found
+            spec = parse_column_spec(text)
+            for field_id, keys in ({} if spec is None else spec.user_defined).items():
+                digests[field_id] = dict(keys)
+        return digests

@@ -111,5 +111,5 @@ def test_a_version_of_plain_files_that_changed_cannot_be_counted(tmp_path: Path)
     table, lookup = published(folder)
     pq.write_table(rows(10, 10), folder / "1.parquet")
     assert lookup.count("id >= 5", table).count == 15
-    with pytest.raises(MetastoreError, match="plain files have no former states"):
+    with pytest.raises(MetastoreError, match="plain files have no earlier snapshots"):
         lookup.count("id >= 5", table, snapshot="version")

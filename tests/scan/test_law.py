@@ -64,11 +64,11 @@ def check(folder: Path, number: int, pairs: int) -> int:
     for node in asked:
         where = sql(node)
         wanted = Counter(row["n"] for row in every if holds(node, row) is True)
-        chosen = plan_scan(lookup, own, where, "version")
+        plan = plan_scan(lookup, own, where, "version")
         found: Counter[int] = Counter()
-        for filter_, held in ((None, chosen.whole), (chosen.filter, chosen.undecided)):
+        for filter_, held in ((None, plan.full_fragments), (plan.filter, plan.partial_fragments)):
             for fragment in held:
-                for batch in matching_rows(filter_, chosen.snapshot.schema, [place], fragment):
+                for batch in matching_rows(filter_, plan.snapshot.schema, [place], fragment):
                     found.update(batch.column(0).to_pylist())
         assert found == wanted, where
         left, about = lookup.prune(where), lookup.estimate(where)

@@ -23,20 +23,20 @@ _FEW = 53
 def check_one(name: str, lookup: Table, table: TableConfig, rows: list[list[Any]], question: Question) -> None:
     wanted = Counter(repr([order(key) for key in row]) for row in rows if question.holds(row[question.column]))
     told = (name, question.where)
-    chosen = plan_scan(lookup, table, question.where, "now")
-    places = list(range(len(chosen.snapshot.schema)))
+    plan = plan_scan(lookup, table, question.where, "now")
+    places = list(range(len(plan.snapshot.schema)))
     found: Counter[str] = Counter()
-    for own, fragments in ((None, chosen.whole), (chosen.filter, chosen.undecided)):
+    for own, fragments in ((None, plan.full_fragments), (plan.filter, plan.partial_fragments)):
         for fragment in fragments:
-            for batch in matching_rows(own, chosen.snapshot.schema, places, fragment):
+            for batch in matching_rows(own, plan.snapshot.schema, places, fragment):
                 columns = [keys(column) for column in batch.columns]
                 found.update(repr([order(key) for key in row]) for row in zip(*columns, strict=True))
     assert found == wanted, told
     total = wanted.total()
-    if chosen.snapshot.format != "files":
+    if plan.snapshot.format != "files":
         table_format = open_table_format(table)
-        told_of = bound_by_format(table_format, chosen.snapshot, chosen.snapshot.fragments, chosen.filter.predicate)
-        if len(told_of) == len(chosen.snapshot.fragments):
+        told_of = bound_by_format(table_format, plan.snapshot, plan.snapshot.fragments, plan.filter.predicate)
+        if len(told_of) == len(plan.snapshot.fragments):
             assert sum(own[1] for own in told_of.values()) <= total <= sum(own[2] for own in told_of.values()), told
     bounds, about = lookup.prune(question.where).rows, lookup.estimate(question.where)
     assert bounds[0] <= total <= bounds[1], told

@@ -112,7 +112,10 @@ def test_what_nobody_named_is_not_imported(tmp_path: Path, monkeypatch: pytest.M
     scope = filtered(lake, "part in ('1', '2')", named=False)
     found = told(scope)
     assert OWN not in sys.modules
-    reason = f"'{OWN}:MostFrequent' or '{OWN}:Parities' computes it, and is not imported unasked: name them, with"
+    reason = (
+        f"'{OWN}:MostFrequent' or '{OWN}:Parities' computes it, and is not imported because you have not named it: "
+        "name them, with"
+    )
     assert found["id"]["parities"]["guarantee"] == "absent"
     assert reason in found["id"]["parities"]["reason"]
     assert found["id"]["benford_distance"]["guarantee"] != "absent"
@@ -161,9 +164,12 @@ def test_a_class_that_is_another_here_is_not_used(tmp_path: Path, monkeypatch: p
     assert again()["value"] == sum(
         pq.read_table(path, columns=["id"], partitioning=None)["id"].drop_null().length() for path in lake.files()[:2]
     )
-    assert written("2")["reason"] == "it was computed by revision '1' of 'scoped_statistics:Total', which is '2' here"
+    assert (
+        written("2")["reason"]
+        == "revision '1' of 'scoped_statistics:Total' computed it, and the installed revision is '2'"
+    )
     changed = written("1", " + 1")
     assert changed["guarantee"] == "absent"
-    assert changed["reason"] == "it was computed by another source of 'scoped_statistics:Total' than there is here"
+    assert changed["reason"] == "another source of 'scoped_statistics:Total' than the installed one computed it"
     module.unlink()
     assert "cannot be imported" in again()["reason"]

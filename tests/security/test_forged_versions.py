@@ -139,6 +139,6 @@ def test_a_version_names_no_code_and_no_options(
 )
 def test_settings_that_are_none_are_corruption(root: Path, tmp_path: Path, place: dict[str, Any]) -> None:
     forge(root, **place)
-    with pytest.raises(MetastoreError, match="version 1 of table 't' records no valid place of its table") as raised:
+    with pytest.raises(MetastoreError, match="version 1 of table 't' records no valid location of its table") as raised:
         open_table(str(root), "t", table_locations=str(tmp_path / "lake")).count(WHERE)
     assert SECRET not in str(raised.value)
