@@ -1,1 +1,1 @@
-"""Values of columns as Arrow data: type classes, the leaves of nested schemas, stored forms, order, and JSON."""
+"""Values of columns as Arrow data: leaf columns, type classes, canonical and physical forms, truncation, JSON."""

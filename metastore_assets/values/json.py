@@ -1,8 +1,8 @@
-"""Values as JSON: stable, valid, every value exact.
+"""Single values as JSON. Every value is exact, and its form never changes.
 
-Dates, times and timestamps are ISO 8601, to the nanosecond and of any year (see `iso8601`; with a zone: UTC, ending in
-`Z`); decimals, and integers beyond 2**53, are text; binary is hexadecimal; floats without a JSON number are "NaN",
-"Infinity" and "-Infinity".
+Dates, times and timestamps are ISO 8601 text, to the nanosecond and of any year (see `iso8601`); with a time zone they
+are in UTC and end in `Z`. Decimals, and integers beyond 2**53, are text. Binary is hexadecimal text. Floats without a
+JSON number are "NaN", "Infinity" and "-Infinity".
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from metastore_assets.iso8601 import temporal_text
 
 Json = dict[str, Any]
 
-_EXACT = 2**53
-"""Integers up to this magnitude are exact in every JSON reader."""
+_MAX_EXACT = 2**53
+"""The greatest magnitude up to which integers are exact in every JSON reader."""
 
 
 def scalar_json(value: pa.Scalar | None) -> Any:
-    """One value of a column as JSON; None for None and null."""
+    """Return a value of a column as JSON; None for None and null."""
     if value is None or not value.is_valid:
         return None
     if isinstance(value, pa.ExtensionScalar):
@@ -39,31 +39,31 @@ def scalar_json(value: pa.Scalar | None) -> Any:
         return temporal_text(value.value, value.type)
     data = value.as_buffer().to_pybytes()
     if t.is_string(value.type) or t.is_large_string(value.type):
-        # Parquet files may call bytes text that are none; they are shown, not refused.
+        # Parquet files may contain invalid UTF-8 as text; its bytes are escaped.
         return data.decode("utf-8", "backslashreplace")
     return data.hex()
 
 
 def value_json(value: pa.Scalar) -> Any:
-    """A value of any type as JSON: lists and maps, whose entries are pairs, as lists; structs as objects."""
+    """Return a value of any type as JSON: lists as arrays, maps as arrays of pairs, structs as objects."""
     if not value.is_valid:
         return None
     if t.is_struct(value.type):
-        return {name: value_json(own) for name, own in value.items()}
+        return {name: value_json(item) for name, item in value.items()}
     if t.is_map(value.type):
-        return [[value_json(own) for own in entry.values()] for entry in value.values]
+        return [[value_json(item) for item in entry.values()] for entry in value.values]
     if t.is_nested(value.type):
-        return [value_json(own) for own in value.values]
+        return [value_json(item) for item in value.values]
     return scalar_json(value)
 
 
 def integer_json(value: int | None) -> int | str | None:
-    """An integer, as text beyond 2**53."""
-    return value if value is None or abs(value) <= _EXACT else str(value)
+    """Return an integer as JSON: text beyond 2**53."""
+    return value if value is None or abs(value) <= _MAX_EXACT else str(value)
 
 
 def float_json(value: float | None) -> float | str | None:
-    """A float, as text when it is not finite."""
+    """Return a float as JSON: text if it is not finite."""
     if value is None or math.isfinite(value):
         return value
     return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"

@@ -1,4 +1,4 @@
-"""Between Arrow arrays of any type of a class, the canonical array, and the physical numbers computed with."""
+"""Conversions between Arrow arrays, canonical arrays of a type class, and physical numbers."""
 
 from __future__ import annotations
 
@@ -30,10 +30,17 @@ _LITTLE_WORD = np.dtype("<u8")
 
 
 def physical_series(array: pa.Array, cls: TypeClass) -> pl.Series:
-    """The non-null values of a column chunk as a polars series of the class's physical type.
+    """Return the non-null values of a column chunk as a polars series of the class's physical type.
 
-    Int64 or UInt64 (Int128 for decimals that need it) for `integer` classes, Float64, Boolean, or Binary.
-    Raises UnsupportedTypeError when a value has no place in its class (a timestamp in seconds far out).
+    Args:
+        array: Values of any type of the class.
+        cls: The class.
+
+    Returns:
+        Int64 or UInt64 for `integer` classes (Int128 for decimals that need it), otherwise Float64, Boolean or Binary.
+
+    Raises:
+        UnsupportedTypeError: A value is beyond the range of the class, such as a distant timestamp in seconds.
     """
     array = plain_array(array)
     try:
@@ -53,9 +60,16 @@ def physical_series(array: pa.Array, cls: TypeClass) -> pl.Series:
 
 
 def canonical(array: pa.Array, cls: TypeClass) -> pa.Array:
-    """A column chunk of any type of a class as an array of its canonical type, row by row, nulls included.
+    """Return a column chunk as an array of the class's canonical type, row by row, nulls included.
 
-    Texts stay as they are, bytes that are none included. Raises UnsupportedTypeError as `physical_series` does.
+    Bytes that a file calls text stay as they are, valid UTF-8 or not.
+
+    Args:
+        array: Values of any type of the class.
+        cls: The class.
+
+    Raises:
+        UnsupportedTypeError: A value is beyond the range of the class.
     """
     array = plain_array(array)
     if cls.kind == "float":
@@ -76,7 +90,7 @@ def canonical(array: pa.Array, cls: TypeClass) -> pa.Array:
 
 
 def canonical_array(series: pl.Series, cls: TypeClass) -> pa.Array:
-    """The inverse of `physical_series`, for ascending values: a compact array of `cls.arrow`."""
+    """Return ascending physical values as a compact canonical array. The inverse of `physical_series`."""
     if cls.kind == "null":
         return pa.nulls(len(series))
     if t.is_decimal(cls.arrow):
@@ -95,7 +109,7 @@ def canonical_array(series: pl.Series, cls: TypeClass) -> pa.Array:
 
 
 def numbers(values: pa.Array, cls: TypeClass) -> Numbers:
-    """The physical values of a canonical array without nulls, for classes of kind `integer` and `float`."""
+    """Return the physical values of a canonical array without nulls, of a class of kind `integer` or `float`."""
     if t.is_decimal(cls.arrow):
         low, high = decimal_words(values)
         if np.array_equal(high, low.view(np.int64) >> 63):
@@ -107,19 +121,19 @@ def numbers(values: pa.Array, cls: TypeClass) -> Numbers:
 
 
 def positive_zeros(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """The values with -0.0 as 0.0, the zero that stands for both."""
-    with np.errstate(invalid="ignore"):  # a signaling NaN becomes a quiet one, which is no news
+    """Return the values with 0.0 in place of -0.0."""
+    with np.errstate(invalid="ignore"):  # numpy warns where a signaling NaN becomes a quiet one
         return values + 0.0
 
 
 def decimal_words(values: pa.Array) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.int64]]:
-    """Low and high 64-bit words of a decimal128 array without nulls (two's complement)."""
+    """Return the low and high 64-bit words of a decimal128 array without nulls (two's complement)."""
     words = np.frombuffer(values.buffers()[1], _LITTLE_WORD, 2 * len(values), 16 * values.offset).reshape(-1, 2)
     return np.ascontiguousarray(words[:, 0]), np.ascontiguousarray(words[:, 1]).view(np.int64)
 
 
 def scalar(physical: int | float, cls: TypeClass) -> pa.Scalar:
-    """One physical value of an `integer` or `float` class as a scalar of the class; integers clamped to its range."""
+    """Return a physical value of an `integer` or `float` class as a scalar. Integers are clamped to the class's range."""
     if cls.kind == "float":
         return pa.scalar(float(physical), cls.arrow)
     low, high = cls.physical_range
@@ -127,7 +141,7 @@ def scalar(physical: int | float, cls: TypeClass) -> pa.Scalar:
 
 
 def physical_value(value: pa.Scalar) -> int | float:
-    """The physical value of a scalar of an `integer` or `float` class: the inverse of `scalar`."""
+    """Return the physical value of a scalar of an `integer` or `float` class. The inverse of `scalar`."""
     if t.is_floating(value.type):
         return float(value.as_py())
     if t.is_decimal(value.type):
@@ -136,7 +150,7 @@ def physical_value(value: pa.Scalar) -> int | float:
 
 
 def order_key(value: pa.Scalar) -> Any:
-    """A Python value that orders scalars of one class as the class does: a number, or bytes."""
+    """Return a Python value (a number or bytes) that sorts scalars of one class in the order of the class."""
     if isinstance(value, pa.ExtensionScalar):
         value = value.value
     if t.is_boolean(value.type):
@@ -147,13 +161,13 @@ def order_key(value: pa.Scalar) -> Any:
 
 
 def sort_key(value: pa.Scalar) -> tuple[bool, Any]:
-    """As `order_key`, but NaN is greater than all."""
+    """Return a sort key like `order_key`, in which NaN is the greatest value."""
     key = order_key(value)
     return (True, 0.0) if key != key else (False, key)
 
 
 def integers_array(physical: list[int] | npt.NDArray[np.int64], cls: TypeClass) -> pa.Array:
-    """Physical values of an `integer` class, all within its range, as a canonical array."""
+    """Return physical values of an `integer` class, all within its range, as a canonical array."""
     if t.is_decimal(cls.arrow):
         if isinstance(physical, np.ndarray):
             data = np.stack([physical, physical >> 63], axis=1).astype("<i8").tobytes()
@@ -165,7 +179,7 @@ def integers_array(physical: list[int] | npt.NDArray[np.int64], cls: TypeClass) 
 
 
 def storage(values: pa.Array) -> pa.Array:
-    """A canonical array of a `bytes` class as large_binary."""
+    """Return a canonical array of a `bytes` class as large_binary."""
     if isinstance(values.type, pa.BaseExtensionType):
         values = values.storage
     return values.cast(pa.large_binary())
@@ -227,7 +241,7 @@ def _plain(array: pa.Array | pa.ChunkedArray) -> pa.Array:
 
 
 def comparable(values: pa.Array) -> pa.Array:
-    """The values as a type that Arrow finds the least and the greatest of."""
+    """Return canonical values as a type for which Arrow has minimum and maximum kernels."""
     if isinstance(values.type, pa.BaseExtensionType):
         return values.storage
     if t.is_boolean(values.type):

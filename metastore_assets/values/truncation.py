@@ -1,4 +1,4 @@
-"""Bounds of long strings and binary values: the nearest value of at most so many bytes."""
+"""Truncation of long strings and binary values to bounds: the nearest value of a maximal length."""
 
 from __future__ import annotations
 
@@ -7,61 +7,73 @@ import pyarrow as pa
 from metastore_assets.values.types import TypeClass
 
 MAX_BOUND_BYTES = 4096
-"""Bytes of a stored minimum or maximum; longer ones are replaced by a bound."""
+"""Maximal length in bytes of a stored minimum or maximum. Longer values are replaced by a bound."""
 _LAST_CODE_POINT = 0x10FFFF
-_WIDEST = (0x7F, 0x7FF, 0xFFFF)
-"""Greatest code point that UTF-8 holds in one, two, three bytes."""
+_GREATEST_CODE_POINTS = (0x7F, 0x7FF, 0xFFFF)
+"""The greatest code points that UTF-8 encodes in one, two, and three bytes."""
 
 
-def truncate_lower(value: bytes, cls: TypeClass, longest: int | None = None) -> tuple[pa.Scalar, bool]:
-    """The greatest storable value that is not above `value`, and whether it is `value` itself.
+def truncate_lower(value: bytes, cls: TypeClass, max_bytes: int | None = None) -> tuple[pa.Scalar, bool]:
+    """Return the greatest storable value that is not greater than `value`, and whether it equals `value`.
 
-    Of at most `longest` bytes, or of `MAX_BOUND_BYTES`.
+    No storable value lies between a long value and this bound, so bounds merge exactly.
 
-    Being the nearest one makes bounds merge exactly: no storable value lies between a long value and its bound.
+    Args:
+        value: The value, UTF-8 for strings.
+        cls: The class of the value, of kind `bytes`.
+        max_bytes: The maximal length of a storable value; `MAX_BOUND_BYTES` by default.
     """
-    longest = MAX_BOUND_BYTES if longest is None else longest
-    if len(value) <= longest:
+    max_bytes = MAX_BOUND_BYTES if max_bytes is None else max_bytes
+    if len(value) <= max_bytes:
         return _scalar(value, cls), True
     if cls.name != "string":
-        return _scalar(value[:longest], cls), False
-    prefix = _whole_characters(value, longest)
-    spare = longest - len(prefix)
-    # The character cut off needs more than the spare bytes, so any character that fits there sorts below it.
-    filler = chr(_WIDEST[spare - 1]).encode() if spare else b""
+        return _scalar(value[:max_bytes], cls), False
+    prefix = _truncate_characters(value, max_bytes)
+    spare = max_bytes - len(prefix)
+    # The removed character needs more than the spare bytes, so every character that fits sorts before it.
+    filler = chr(_GREATEST_CODE_POINTS[spare - 1]).encode() if spare else b""
     return _scalar(prefix + filler, cls), False
 
 
-def truncate_upper(value: bytes, cls: TypeClass, longest: int | None = None) -> tuple[pa.Scalar | None, bool]:
-    """The least storable value that is not below `value`, None when there is none, and whether it is `value` itself."""
-    longest = MAX_BOUND_BYTES if longest is None else longest
-    if len(value) <= longest:
+def truncate_upper(value: bytes, cls: TypeClass, max_bytes: int | None = None) -> tuple[pa.Scalar | None, bool]:
+    """Return the least storable value that is not less than `value`, and whether it equals `value`.
+
+    Args:
+        value: The value, UTF-8 for strings.
+        cls: The class of the value, of kind `bytes`.
+        max_bytes: The maximal length of a storable value; `MAX_BOUND_BYTES` by default.
+
+    Returns:
+        None as the bound if every storable value is less.
+    """
+    max_bytes = MAX_BOUND_BYTES if max_bytes is None else max_bytes
+    if len(value) <= max_bytes:
         return _scalar(value, cls), True
-    bound = _next_text(value, longest) if cls.name == "string" else prefix_successor(value[:longest])
+    bound = _next_text(value, max_bytes) if cls.name == "string" else prefix_successor(value[:max_bytes])
     return (None if bound is None else _scalar(bound, cls)), False
 
 
-def _whole_characters(value: bytes, longest: int) -> bytes:
-    end = longest
+def _truncate_characters(value: bytes, max_bytes: int) -> bytes:
+    end = max_bytes
     while value[end] & 0xC0 == 0x80:
         end -= 1
     return value[:end]
 
 
 def prefix_successor(prefix: bytes) -> bytes | None:
-    """The least bytes that are greater than all that begin with a prefix; None when there are none."""
-    kept = prefix.rstrip(b"\xff")
-    return kept[:-1] + bytes([kept[-1] + 1]) if kept else None
+    """Return the least bytes that are greater than all bytes with a prefix; None if there are none."""
+    stripped = prefix.rstrip(b"\xff")
+    return stripped[:-1] + bytes([stripped[-1] + 1]) if stripped else None
 
 
-def _next_text(value: bytes, longest: int) -> bytes | None:
-    text = _whole_characters(value, longest).decode()
+def _next_text(value: bytes, max_bytes: int) -> bytes | None:
+    text = _truncate_characters(value, max_bytes).decode()
     size = len(text.encode())
     while text:
         last = ord(text[-1])
         text, size = text[:-1], size - len(text[-1].encode())
-        after = 0xE000 if last == 0xD7FF else last + 1  # surrogates are no characters
-        if last < _LAST_CODE_POINT and size + len(chr(after).encode()) <= longest:
+        after = 0xE000 if last == 0xD7FF else last + 1  # UTF-8 has no surrogates
+        if last < _LAST_CODE_POINT and size + len(chr(after).encode()) <= max_bytes:
             return (text + chr(after)).encode()
     return None
 

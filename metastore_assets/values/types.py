@@ -1,4 +1,4 @@
-"""Type classes: the few canonical Arrow types that every profiled column's values are widened into, without loss."""
+"""Type classes: the canonical Arrow types that the values of all profiled columns widen to without loss."""
 
 from __future__ import annotations
 
@@ -20,37 +20,41 @@ DECIMAL_DIGITS = 38
 class TypeClass:
     """A class of column types whose values compare, count and merge as one canonical Arrow type.
 
-    `name` is the field name in the typed union `value`; `arrow` the type of that field and of every scalar of the
-    class. `kind` says how its values are ordered and computed with:
+    Kinds:
 
-    - `boolean`, `bytes` (strings, binary, uuid: ordered bytewise) and `null` (no values at all);
-    - `integer`: whatever is stored as one integer, its *physical value*: integers, decimals (the unscaled value),
-      dates (days), times and timestamps (their unit);
-    - `float`: IEEE 754 doubles. NaN equals itself and is greatest, -0.0 is 0.0.
+    - `boolean`;
+    - `bytes`: strings, binary and UUIDs, ordered by their bytes;
+    - `null`: no values at all;
+    - `integer`: values that are stored as one integer, their *physical value*: integers, decimals (the unscaled value),
+      dates (days), times and timestamps (in their unit);
+    - `float`: IEEE 754 doubles. NaN equals itself and is the greatest value, -0.0 equals 0.0.
     """
 
     name: str
+    """The name of the field in the typed union `value` of stored tables."""
     arrow: pa.DataType
+    """The canonical type: of that field, and of every scalar of the class."""
     kind: str
+    """How values are ordered and computed with."""
 
     @property
     def scale(self) -> int:
-        """Digits after the decimal point: a number is its physical value / 10**scale. 0 unless decimal."""
+        """Digits after the decimal point: a decimal is its physical value / 10**scale. 0 for all other classes."""
         return self.arrow.scale if t.is_decimal(self.arrow) else 0
 
     @property
     def is_numeric(self) -> bool:
-        """Whether sum, mean and deviation exist: integers, floats, decimals; not temporal types or booleans."""
+        """Whether values have sums and means: integers, floats and decimals, but no dates, times and booleans."""
         return self.kind == "float" or t.is_integer(self.arrow) or t.is_decimal(self.arrow)
 
     @property
     def is_ordinal(self) -> bool:
-        """Whether the values lie on a line with distances, so that histograms and quantile sketches exist."""
+        """Whether values have distances, so that histograms and quantile sketches exist."""
         return self.kind in ("integer", "float")
 
     @property
     def physical_range(self) -> tuple[int, int]:
-        """Least and greatest physical value of an `integer` class, both inclusive."""
+        """The least and the greatest physical value of an `integer` class, both inclusive."""
         if t.is_decimal(self.arrow):
             return -(10**DECIMAL_DIGITS) + 1, 10**DECIMAL_DIGITS - 1
         if t.is_time(self.arrow):
@@ -80,17 +84,19 @@ _DECIMAL_NAME = re.compile(r"decimal_(\d{1,2})")
 
 @lru_cache(maxsize=4096)
 def type_text(type: pa.DataType) -> str:
-    """A type as people write it."""
+    """Return a type as text for people."""
     return str(type).replace("extension<arrow.uuid>", "uuid")
 
 
 @lru_cache(maxsize=4096)
 def type_class(type: pa.DataType) -> TypeClass:
-    """The class that values of `type` widen into. Dictionary, run-end and extension types count as what they encode.
+    """Return the class that values of a type widen to. Encoded and extension types count as what they encode.
 
-    Seconds widen to milliseconds, because Parquet has no timestamps in seconds. Raises UnsupportedTypeError, with
-    the reason, for types without a class: structs, lists and maps (their children have classes), decimals of
-    negative scale or more than 38 digits, durations, intervals, unions and whatever else.
+    Seconds widen to milliseconds, because Parquet has no timestamps in seconds.
+
+    Raises:
+        UnsupportedTypeError: The type has no class: a struct, list or map (their children have classes), a decimal of
+            negative scale or more than 38 digits, a duration, an interval or a union.
     """
     plain = plain_type(type)
     if plain == pa.uuid():
@@ -107,7 +113,7 @@ def type_class(type: pa.DataType) -> TypeClass:
 
 
 def classes_of(types: Iterable[pa.DataType]) -> list[TypeClass]:
-    """The classes of those types that have one."""
+    """Return the classes of the types that have one."""
     classes = []
     for type in types:
         try:
@@ -118,27 +124,27 @@ def classes_of(types: Iterable[pa.DataType]) -> list[TypeClass]:
 
 
 def class_named(name: str) -> TypeClass:
-    """The class of that name (the inverse of `TypeClass.name`). Raises UnsupportedTypeError when there is none."""
+    """Return the class with a name. Raises UnsupportedTypeError if there is none."""
     if name in _SIMPLE:
         return _SIMPLE[name]
     match = _DECIMAL_NAME.fullmatch(name)
     if match and int(match[1]) <= DECIMAL_DIGITS:
         return TypeClass(name, pa.decimal128(DECIMAL_DIGITS, int(match[1])), "integer")
-    raise UnsupportedTypeError(f"{name!r} is no type class")
+    raise UnsupportedTypeError(f"{name!r} is not the name of a type class")
 
 
 def type_fingerprint(type: pa.DataType) -> str:
-    """What a stored profile of a column of `type` depends on: profiles of equal signatures merge.
+    """Return a text that is equal for two types exactly if profiles of their columns merge.
 
-    The class name; for containers and types without a class the Arrow type as text.
+    It is the name of the class, or for types without a class the kind of container or the Arrow type.
     """
     try:
         return type_class(type).name
     except UnsupportedTypeError:
-        return f"<{_shape(plain_type(type))}>"
+        return f"<{_container_kind(plain_type(type))}>"
 
 
-def _shape(type: pa.DataType) -> str:
+def _container_kind(type: pa.DataType) -> str:
     if t.is_struct(type):
         return "struct"
     if t.is_map(type):
@@ -174,9 +180,9 @@ def _decimal_class(type: pa.DataType) -> TypeClass:
 
 def _reason(type: pa.DataType) -> str:
     if t.is_struct(type):
-        return "a struct has no values of its own: see its fields"
+        return "a struct has no values itself; its fields have statistics"
     if t.is_map(type):
-        return "a map has no values of its own: see its keys and values"
+        return "a map has no values itself; its keys and values have statistics"
     if t.is_nested(type) and not t.is_union(type):
-        return "a list has no values of its own: see its elements"
+        return "a list has no values itself; its elements have statistics"
     return f"{type} is not a type that values are profiled of"

@@ -263,7 +263,7 @@ def test_a_diff_is_what_numpy_counts(local_store: ObjectStore) -> None:
     assert (word.over, word.guarantee, x.guarantee) == ("4 values", "exact", "bound")
     told = diff_json(after.diff(1))
     assert told["partitions"] == {"added": 0, "removed": 0, "changed": 0, "same": 1}
-    assert [own["reason"] for own in told["columns"]][3] == "a list has no values of its own: see its elements"
+    assert [own["reason"] for own in told["columns"]][3] == "a list has no values itself; its elements have statistics"
 
 
 def test_renames_are_followed_and_tables_paired_by_name(local_store: ObjectStore) -> None:

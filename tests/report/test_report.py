@@ -109,7 +109,7 @@ def test_it_says_what_lookups_say(local_store: ObjectStore) -> None:
         "most frequent values",
         "over 2 versions",
     ]
-    wanted += ["100.0%", "a list has no values of its own", "partitions: 2 same", "300"]
+    wanted += ["100.0%", "a list has no values itself", "partitions: 2 same", "300"]
     assert [own for own in wanted if own not in told] == []
     distances = {own.name: own.distances for own in table.diff(1).columns}
     assert distances["price"] is not None
