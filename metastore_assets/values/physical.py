@@ -133,7 +133,7 @@ def decimal_words(values: pa.Array) -> tuple[npt.NDArray[np.uint64], npt.NDArray
 
 
 def scalar(physical: int | float, cls: TypeClass) -> pa.Scalar:
-    """Return a physical value of an `integer` or `float` class as a scalar. Integers are clamped to the class's range."""
+    """Return a physical value of an `integer` or `float` class as a scalar. Integers are clamped to its range."""
     if cls.kind == "float":
         return pa.scalar(float(physical), cls.arrow)
     low, high = cls.physical_range

@@ -209,7 +209,7 @@ class Session:
         try:
             yield
         except PredicateError as error:
-            if "cannot be taken apart without doubt" not in str(error):
+            if "cannot be parsed unambiguously" not in str(error):
                 raise
             self.report.refused["an expression of Arrow"] += 1
 
