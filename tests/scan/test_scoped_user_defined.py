@@ -106,7 +106,7 @@ def test_what_nobody_named_is_not_imported(tmp_path: Path, monkeypatch: pytest.M
     for partition in (1, 2, 3):
         lake.append(partition)
     refreshed(lake)
-    loading.load.cache_clear()
+    loading.load_statistic.cache_clear()
     loading._all.cache_clear()
     monkeypatch.delitem(sys.modules, OWN)
     scope = filtered(lake, "part in ('1', '2')", named=False)
@@ -146,7 +146,7 @@ def test_a_class_that_is_another_here_is_not_used(tmp_path: Path, monkeypatch: p
     def again() -> dict[str, Any]:
         sys.modules.pop("scoped_statistics", None)
         linecache.clearcache()
-        loading.load.cache_clear()
+        loading.load_statistic.cache_clear()
         loading._all.cache_clear()
         table = open_table(str(tmp_path / "root"), "t", statistics=["scoped_statistics:Total"])
         found: dict[str, Any] = told(table.filter("part in ('1', '2')"))["id"]["total"]
