@@ -59,7 +59,7 @@ class FragmentReader(Protocol):
 
 
 class FragmentSource(Protocol):
-    """What a worker process needs to open a fragment: a small value that can be pickled."""
+    """A small value that can be pickled, with which any process can open a fragment."""
 
     def open(self) -> FragmentReader:
         """Open the fragment. Raises FragmentError, with `missing=True` when the file was removed."""

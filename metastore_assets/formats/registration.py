@@ -24,7 +24,7 @@ _DETECTION_ORDER = ("delta", "iceberg", "hudi")
 
 @dataclass(frozen=True)
 class FormatDetector:
-    """How a listing of folders recognises the tables of a format, and the files that belong to them."""
+    """The rules by which a listing of folders recognises the tables of a format and their files."""
 
     metadata_folder: str
     """Name of the folder, directly below the table's folder, that holds its metadata."""
@@ -42,7 +42,7 @@ class FormatDetector:
 
 @dataclass(frozen=True)
 class OpenContext:
-    """What a format gets beside the configuration of the table that it opens."""
+    """The context of opening a table, besides the table's configuration."""
 
     cache: MetadataCache
     """What was read of the table's files before."""

@@ -42,7 +42,7 @@ _INTEGER = re.compile(r"[+-]?[0-9]{1,19}")
 
 
 class Partitioning(Protocol):
-    """How folders give the partition values of the files below them. Paths are lists of folder names."""
+    """The rules that derive partition values from folders. Paths are lists of folder names."""
 
     @property
     def types(self) -> Mapping[str, pa.DataType]:

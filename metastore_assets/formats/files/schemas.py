@@ -327,7 +327,7 @@ def _check_no_deletes(is_delete_file: bool) -> None:
 
 
 def _plain_schema(fields: Sequence[pa.Field]) -> bytes:
-    """As bytes, for they are many and few are different: those are quickly sent, compared and known again."""
+    """Serialize a schema in canonical types. Bytes are fast to send, compare and cache; few schemas differ."""
     check_types(fields)
     _check_no_deletes(any((field.metadata or {}).get(PARQUET_FIELD_ID) == _DELETE_POSITION for field in fields))
     schema = pa.schema([pa.field(field.name, canonical_type(field.type)) for field in fields])

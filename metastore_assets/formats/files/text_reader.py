@@ -61,7 +61,7 @@ class TextReader(Protocol):
 
 @dataclass(frozen=True)
 class PlannedFile:
-    """How one file of a table is read, decided from the summaries of all files."""
+    """The plan for reading one file, decided from the summaries of all files."""
 
     row_count: int
     reader: TextReader

@@ -58,10 +58,16 @@ class Block:
 
 
 def blocks(open_stream: OpenStream, options: CsvOptions, size: int) -> Iterator[Block]:
-    """A file's rows in blocks of about `size` bytes; one without rows for a file of blank lines, none for no line.
+    """Yield the rows of a file in blocks. A file of blank lines is one block without rows; an empty file has no block.
 
-    Raises ArrowInvalid, with the line, for what is no text in the encoding, for quotes and escapes of which it is not
-    certain what they mean, and for a row longer than a block.
+    Args:
+        open_stream: opens the file.
+        options: how the file is written.
+        size: size of a block, about, in bytes. A longer row is refused.
+
+    Raises:
+        ArrowInvalid: text is not in the encoding, quotes or escapes are ambiguous, or a row is too long. The message has
+            the line.
     """
     with open_stream() as stream:
         source = _Utf8(stream, options.encoding)

@@ -26,7 +26,7 @@ OPTIONS = (
 
 @dataclass(frozen=True)
 class CsvOptions:
-    """How the CSV files of a table are written."""
+    """The options of the CSV files of a table."""
 
     header: bool | None = None
     """Whether the first row has the names of the columns; else they are `f0`, `f1`, …. None: it is detected."""

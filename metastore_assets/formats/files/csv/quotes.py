@@ -70,7 +70,7 @@ def scan_quotes(data: bytes, options: CsvOptions, is_last: bool) -> Quoting:
 
 @dataclass(frozen=True)
 class Backslashes:
-    """What the backslashes of a text may mean, if no option says it."""
+    """The possible meanings of the backslashes in a text, if no option decides."""
 
     line: int
     """Line number of the first one."""
