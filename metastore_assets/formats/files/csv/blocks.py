@@ -66,8 +66,8 @@ def blocks(open_stream: OpenStream, options: CsvOptions, size: int) -> Iterator[
         size: size of a block, about, in bytes. A longer row is refused.
 
     Raises:
-        ArrowInvalid: text is not in the encoding, quotes or escapes are ambiguous, or a row is too long. The message has
-            the line.
+        ArrowInvalid: text is not in the encoding, quotes or escapes are ambiguous, or a row is too long. The
+            message has the line.
     """
     with open_stream() as stream:
         source = _Utf8(stream, options.encoding)
