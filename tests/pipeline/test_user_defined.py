@@ -239,7 +239,7 @@ def test_one_that_goes_wrong_is_absent_and_says_why(tmp_path: Path) -> None:
         assert own["raises"] == {"value": None, "guarantee": "absent", "reason": reason}, place
         assert own["wrong_type"]["reason"] == "compute() returned 'many' (str), which is not of the type int64"
         assert own["most_frequent"]["guarantee"] == "exact"
-        assert "are not listed" in columns_["price"]["most_frequent"]["reason"]
+        assert "frequencies: all" in columns_["price"]["most_frequent"]["reason"]
 
 
 MODULE = """
@@ -271,8 +271,8 @@ def test_a_changed_class_needs_a_new_revision(tmp_path: Path, monkeypatch: pytes
         module.write_text(MODULE.format(revision=revision, more=more))
         sys.modules.pop("changing_statistics", None)
         linecache.clearcache()
-        loading.load.cache_clear()
-        loading._all.cache_clear()
+        loading.load_statistic.cache_clear()
+        loading._load_all.cache_clear()
 
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
     lake = Lake(tmp_path)
@@ -292,8 +292,8 @@ def test_a_changed_class_needs_a_new_revision(tmp_path: Path, monkeypatch: pytes
     assert told(lake)["*"]["group"]["own_distinct"]["value"] == len(set(values_of(lake, "*", "group"))) + 1
     module.unlink()
     del sys.modules["changing_statistics"]
-    loading.load.cache_clear()
-    loading._all.cache_clear()
+    loading.load_statistic.cache_clear()
+    loading._load_all.cache_clear()
     with pytest.raises(ConfigError, match=r"table 't': statistic 'changing_statistics:Distinct'.*PYTHONPATH"):
         refreshed(lake)
     lake.options = {}

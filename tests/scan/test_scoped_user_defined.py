@@ -107,7 +107,7 @@ def test_what_nobody_named_is_not_imported(tmp_path: Path, monkeypatch: pytest.M
         lake.append(partition)
     refreshed(lake)
     loading.load_statistic.cache_clear()
-    loading._all.cache_clear()
+    loading._load_all.cache_clear()
     monkeypatch.delitem(sys.modules, OWN)
     scope = filtered(lake, "part in ('1', '2')", named=False)
     found = told(scope)
@@ -147,7 +147,7 @@ def test_a_class_that_is_another_here_is_not_used(tmp_path: Path, monkeypatch: p
         sys.modules.pop("scoped_statistics", None)
         linecache.clearcache()
         loading.load_statistic.cache_clear()
-        loading._all.cache_clear()
+        loading._load_all.cache_clear()
         table = open_table(str(tmp_path / "root"), "t", statistics=["scoped_statistics:Total"])
         found: dict[str, Any] = told(table.filter("part in ('1', '2')"))["id"]["total"]
         return found
