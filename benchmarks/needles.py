@@ -24,7 +24,7 @@ from metastore_assets.lookup import Table
 from metastore_assets.metastore import open_scanner
 from metastore_assets.statistics.hashing import hash_values
 from metastore_assets.statistics.value_filter import build_filter, parse_filters
-from metastore_assets.store.manifest import MembershipFiles
+from metastore_assets.store.manifest import ValueFilterFiles
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.segments import KeyChanges, SegmentFiles
 from metastore_assets.values.types import class_named
@@ -48,7 +48,7 @@ def run() -> list[Row]:
         names = [f"{at:016x}" for at in range(FRAGMENTS)]
         files = update_value_filters(store, None, KeyChanges(names, (), FRAGMENTS), _lots(names))
         size = sum(info.size for info in store.list("index") if "membership" in info.path)
-        own = replace(version(known), membership=MembershipFiles(files, (_COLUMN,)))
+        own = replace(version(known), value_filters=ValueFilterFiles(files, (_COLUMN,)))
         there = iter([int(_ids(at)[at % VALUES]) for at in range(7, FRAGMENTS, max(1, FRAGMENTS // 40))] * RUNS)
         absent = iter(range(1, 40 * RUNS))
 

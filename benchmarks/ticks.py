@@ -139,7 +139,7 @@ def _publish(folder: Path, partitions: int) -> None:
         committed_at=now.committed_at,
         partitions=entries,
         fragments=fragments,
-        memory=memory.entries,
+        metadata_cache=memory.entries,
     )
     versions.publish(version)
 

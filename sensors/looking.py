@@ -97,7 +97,7 @@ class Looking:
 
     def _current(self, table: TableConfig, latest: Version | None) -> tuple[TableFormat, SnapshotReference]:
         """The table, and what it holds now. Raises what that does."""
-        cache = MetadataCache(lambda: latest.memory if latest else {})
+        cache = MetadataCache(lambda: latest.metadata_cache if latest else {})
         for key, value in self._learnt.items():
             cache.put(key, value)
         known, self._format = self._format, None

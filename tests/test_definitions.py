@@ -98,7 +98,15 @@ def test_what_the_newest_version_says_is_what_there_is(tmp_path: Path, monkeypat
     for name, columns in (("sales", ("day",)), ("flat", ())):
         versions = VersionStore(ObjectStore(str(tmp_path / "metastore")), name)
         versions.publish(
-            replace(base, table=name, number=1, format="files", partition_columns=columns, lists=None, memory={})
+            replace(
+                base,
+                table=name,
+                number=1,
+                format="files",
+                partition_columns=columns,
+                value_counts=None,
+                metadata_cache={},
+            )
         )
     odd = tmp_path / "metastore" / "odd" / "versions" / "1.json"
     odd.parent.mkdir(parents=True)

@@ -104,7 +104,7 @@ def shown_files(version: Version | None, entry: PartitionEntry | None = None) ->
     if version is None:
         return None
     files = version.files if entry is None else entry.files
-    lists = () if version.lists is None else version.lists.files
+    lists = () if version.value_counts is None else version.value_counts.files
     if entry is None or (not files.frequencies and len(version.partitions) == 1):
         return replace(files, frequencies=lists)
     return files

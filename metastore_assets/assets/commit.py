@@ -60,7 +60,7 @@ def _of_table(objects: ObjectStore, before: Version, now: Version) -> Iterator[_
         yield "columns", number(len(columns[0])), number(len(columns[1])), short("; ".join(named), _CELL)
     if now.number == before.number + 1:
         # Of lists that were made anew it is not known what is other in them.
-        lists = list_changes(objects, before.lists, now.lists)
+        lists = list_changes(objects, before.value_counts, now.value_counts)
         if lists is not None:
             told = _told({"new": lists.added, "changed": lists.changed, "gone": lists.removed})
             yield "listed values", "", "", told or "none"

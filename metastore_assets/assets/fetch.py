@@ -64,7 +64,7 @@ def fetch_column_statistics(
 def _metadata(config: MetastoreConfig, table: TableConfig, partition: str | None) -> Metadata:
     lookup = Metastore(config.root, config.storage_options).table(table.name)
     version = lookup.version
-    at = open_table_format(table, MetadataCache(lambda: version.memory)).current()
+    at = open_table_format(table, MetadataCache(lambda: version.metadata_cache)).current()
     if at != SnapshotReference(version.snapshot, version.committed_at):
         return {
             NOTE: MetadataValue.text(

@@ -17,7 +17,7 @@ from metastore_assets.errors import ConfigError, MetastoreError
 from metastore_assets.pipeline.backfill import Done, Work
 from metastore_assets.pipeline.backfill_plan import Chunk
 from metastore_assets.pipeline.outcome import Progress
-from metastore_assets.store.manifest import Effort
+from metastore_assets.store.manifest import RefreshStats
 from metastore_assets.store.versions import VersionStore
 
 BACKFILL_TAG = "metastore/backfill"
@@ -130,8 +130,8 @@ def run_chunks(
             )
         if unchanged:
             return Done(None, 0, 0, failed_checks)
-        effort = latest.effort or Effort(0, 0, 0.0)
-        return Done(published or latest.number, effort.fragments, effort.bytes, failed_checks)
+        refresh_stats = latest.refresh_stats or RefreshStats(0, 0, 0.0)
+        return Done(published or latest.number, refresh_stats.fragments, refresh_stats.bytes, failed_checks)
 
     return do
 

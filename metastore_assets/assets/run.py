@@ -144,7 +144,7 @@ def _wanted(
     if not selection.partitions or names.source in (context.run.asset_selection or ()):
         # What the run itself has just written is new, and read for that.
         return ()
-    snapshot = open_table_format(table, MetadataCache(versions.memory), runner).snapshot()
+    snapshot = open_table_format(table, MetadataCache(versions.metadata_cache), runner).snapshot()
     there = _correspondence(context, names, {fragment.partition_key for fragment in snapshot.fragments})
     own = _still_there(context, names, selection.partitions, there)
     backfill = selection.backfill

@@ -76,7 +76,7 @@ def check_context(metastore: Metastore, table: TableConfig, lookup: Table) -> Ch
     def table_format() -> TableFormat:
         from metastore_assets.formats import MetadataCache, open_table_format
 
-        return open_table_format(table, MetadataCache(lambda: lookup.version.memory))
+        return open_table_format(table, MetadataCache(lambda: lookup.version.metadata_cache))
 
     return CheckContext(metastore, lambda: table_format().snapshot(), lambda: table_format().current())
 

@@ -48,7 +48,7 @@ class CurrentCheck:
         from metastore_assets.formats import MetadataCache, open_table_format
         from metastore_assets.store.versions import versions_of
 
-        cache = MetadataCache(versions_of(self._config, self._name).memory)
+        cache = MetadataCache(versions_of(self._config, self._name).metadata_cache)
         try:
             self._snapshot = open_table_format(table_of(self._config, self._name), cache).current()
         except SnapshotNotFoundError as error:

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from metastore_assets.caching import lock_free_cached_property
 from metastore_assets.index.fragments import FOLDER, column_section
 from metastore_assets.statistics.union import cast_to_union, merge_unions
-from metastore_assets.store.manifest import OwnStatistics, PartitionFiles
+from metastore_assets.store.manifest import PartitionIndex, UnindexedPartition
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.segments import (
     EMPTY,
@@ -153,11 +153,11 @@ class PartitionReader:
 
 def update_partitions(
     store: ObjectStore,
-    base: PartitionFiles | None,
-    changed: Mapping[str, OwnStatistics],
+    base: PartitionIndex | None,
+    changed: Mapping[str, UnindexedPartition],
     changes: KeyChanges,
-    read: Callable[[Sequence[OwnStatistics]], Iterable[PartitionRows]],
-) -> PartitionFiles:
+    read: Callable[[Sequence[UnindexedPartition]], Iterable[PartitionRows]],
+) -> PartitionIndex:
     """Write the partition index of a version, or only list the partitions that differ from it while these are few.
 
     Args:
@@ -173,15 +173,15 @@ def update_partitions(
     Raises:
         CorruptionError: A stored file is damaged.
     """
-    base = base or PartitionFiles(EMPTY)
-    unindexed = {one.key: one for one in base.apart if one.key not in changes.removed}
+    base = base or PartitionIndex(EMPTY)
+    unindexed = {one.key: one for one in base.unindexed if one.key not in changes.removed}
     unindexed.update(changed)
-    removed = {*base.gone, *changes.removed} - changed.keys()
+    removed = {*base.removed, *changes.removed} - changed.keys()
     if len(unindexed) + len(removed) <= _MAX_UNINDEXED:
-        return PartitionFiles(base.files, tuple(unindexed.values()), tuple(sorted(removed)))
+        return PartitionIndex(base.files, tuple(unindexed.values()), tuple(sorted(removed)))
     changes = KeyChanges(unindexed.keys(), removed, changes.row_count)
     batches = read(list(unindexed.values()))
-    return PartitionFiles(update_segments(store, _KIND, base.files, changes, batches, _write_segment))
+    return PartitionIndex(update_segments(store, _KIND, base.files, changes, batches, _write_segment))
 
 
 def _write_segment(output: SegmentOutput, segments: Sequence[Segment], batch: PartitionRows | None) -> None:

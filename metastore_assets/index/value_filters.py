@@ -1,7 +1,7 @@
 """The value filters of a version's fragments, cut into slices: a value is looked up in one slice of all of them.
 
-    index/<unique>.membership.parquet    segments (see `store.segments`): `rows` has the fragments,
-                                         `slice <number> <field id>` a slice of each of their filters
+    index/<unique>.value_filters.parquet    segments (see `store.segments`): `rows` has the fragments,
+                                            `slice <number> <field id>` a slice of each of their filters
 
 The hash of a value says which slice of a filter it belongs to (`statistics.value_filter`). A slice section has the
 slices of the filters of all fragments of the file, in their order. The larger a file is, the more slices a column has.
@@ -44,7 +44,7 @@ from metastore_assets.values.types import TypeClass
 _SLICE_SCHEMA = pa.schema(
     [("type_class", pa.string()), ("bits", pa.int64()), ("upper", pa.binary()), ("lower", pa.binary())]
 )
-_KIND = SegmentKind("membership", FOLDER, pa.schema([("name", pa.string())]))
+_KIND = SegmentKind("value_filters", FOLDER, pa.schema([("name", pa.string())]))
 _MIN_SLICE_BYTES = 256 << 10
 """A file has one slice per column, or slices of at least this size."""
 _MIN_FILTER_BYTES = 64

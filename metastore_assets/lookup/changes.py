@@ -56,7 +56,7 @@ def _read(
 ) -> dict[str, pa.Table]:
     objects = table.objects
     versions = [before] if before.number == table.version.number else [before, *(between or ()), table.version]
-    lists = [read_lists(objects, version.lists) for version in versions]
+    lists = [read_lists(objects, version.value_counts) for version in versions]
     # Value counts that were only rewritten still refer to the update that produced them; it must not count twice.
     steps = [
         pair

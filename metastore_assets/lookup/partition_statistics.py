@@ -15,7 +15,7 @@ from metastore_assets.expressions.wildcards import matches_wildcards
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.current_schema import SCHEMA_COLUMNS, apply_schema_to_table
 from metastore_assets.statistics.tables import build_statistics_table
-from metastore_assets.store.manifest import OwnStatistics, PartitionFiles
+from metastore_assets.store.manifest import PartitionIndex, UnindexedPartition
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.values.leaf_columns import LeafColumn
 
@@ -36,8 +36,8 @@ class PartitionStatistics:
     def __init__(
         self,
         objects: ObjectStore,
-        files: PartitionFiles,
-        open_profile: Callable[[OwnStatistics], StatisticsSource],
+        files: PartitionIndex,
+        open_profile: Callable[[UnindexedPartition], StatisticsSource],
         missing: Callable[[int, LeafColumn], ColumnStatistics],
     ) -> None:
         """Read the statistics of partitions.
@@ -67,8 +67,8 @@ class PartitionStatistics:
             columns: Columns with their positions in the table.
             keys: Keys of existing partitions, whose order the rows have; None for all partitions, by key.
         """
-        separate = {entry.key: entry for entry in self._files.apart}
-        superseded = separate.keys() | self._files.gone
+        separate = {entry.key: entry for entry in self._files.unindexed}
+        superseded = separate.keys() | self._files.removed
         row_counts = self._row_counts
         keys = sorted([*(row_counts.keys() - superseded), *separate]) if keys is None else list(keys)
         ranks = {key: rank for rank, key in enumerate(keys)}
@@ -96,7 +96,7 @@ class PartitionStatistics:
         partitions = self._reader.partitions
         return dict(zip(partitions["_key"].to_pylist(), partitions["_row_count"].to_pylist(), strict=True))
 
-    def _separate_statistics(self, entry: OwnStatistics, columns: Sequence[str]) -> list[ColumnStatistics]:
+    def _separate_statistics(self, entry: UnindexedPartition, columns: Sequence[str]) -> list[ColumnStatistics]:
         if entry.key not in self._separate:
             self._separate.setdefault(entry.key, self._open_profile(entry))
         return self._separate[entry.key].statistics(columns)

@@ -37,7 +37,7 @@ from metastore_assets.statistics.quantiles import Digest, decode_digests
 from metastore_assets.statistics.tables import parse_frequencies, parse_histograms, parse_statistics_rows
 from metastore_assets.statistics.union import unpack_scalars
 from metastore_assets.store.entries import find_partition
-from metastore_assets.store.manifest import Decision, OwnStatistics, PartitionEntry, ProfileFiles, Version
+from metastore_assets.store.manifest import Decision, PartitionEntry, ProfileFiles, UnindexedPartition, Version
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.parquet import parquet_errors
 from metastore_assets.store.sections import SectionReader
@@ -374,7 +374,7 @@ class TableProfiles:
     def _statistics_at(self, columns: list[str] | None, keys: list[str] | None) -> Statistics:
         """Return the statistics of partitions in the order of the keys; None for all partitions, by key."""
         as_of = AsOf.of(self._version)
-        if self._version.partition_files is not None and (keys is None or len(keys) > _READ_SINGLY):
+        if self._version.partition_index is not None and (keys is None or len(keys) > _READ_SINGLY):
             leaves = {leaf.path: (position, leaf) for position, leaf in enumerate(self._columns.leaves)}
             requested = list(leaves.values()) if columns is None else [leaves[name] for name in columns]
             return Statistics(*self._by_column.table(requested, keys), as_of)
@@ -389,11 +389,11 @@ class TableProfiles:
 
     @lock_free_cached_property
     def _by_column(self) -> PartitionStatistics:
-        files = self._version.partition_files
+        files = self._version.partition_index
         assert files is not None
         return PartitionStatistics(self._objects, files, self._open_statistics, self._all_null)
 
-    def _open_statistics(self, entry: OwnStatistics) -> ProfileReader:
+    def _open_statistics(self, entry: UnindexedPartition) -> ProfileReader:
         return self.open(ProfileFiles(entry.path, "", ()), entry.row_count)
 
     def _all_null(self, rows: int, leaf: LeafColumn) -> ColumnStatistics:

@@ -153,7 +153,7 @@ class Pruner:
 
     def fragment_mask(self, leaf: Leaf) -> Mask | None:
         """Return which fragments may have a value of a condition, for columns with value filters; else None."""
-        filters = self.version.membership
+        filters = self.version.value_filters
         values, cls = leaf.equal_values(_MAX_FILTERED_VALUES), leaf.column.cls
         if filters is None or not values or cls is None or leaf.column.field_id not in filters.columns:
             return None
@@ -177,15 +177,15 @@ class Pruner:
     def _value_filters(self) -> ValueFilterReader:
         from metastore_assets.index.value_filters import ValueFilterReader
 
-        assert self.version.membership is not None
-        return ValueFilterReader(self._objects, self.version.membership.files)
+        assert self.version.value_filters is not None
+        return ValueFilterReader(self._objects, self.version.value_filters.files)
 
     @lock_free_cached_property
     def _columns_by_partition(self) -> frozenset[str]:
         """The field ids of the columns with value counts by partition."""
         from metastore_assets.value_counts import read_lists
 
-        lists = self.version.lists
+        lists = self.version.value_counts
         return frozenset() if lists is None else frozenset(read_lists(self._objects, lists).by_partition)
 
 

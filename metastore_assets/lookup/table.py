@@ -206,12 +206,12 @@ class Table(Relation):
 
         A path below the table's folder. None unless value counts are compacted and have not changed since.
         """
-        return (self._version.lists and self._version.lists.frequencies) or None
+        return (self._version.value_counts and self._version.value_counts.frequencies) or None
 
     @property
     def ranks_file(self) -> str | None:
         """The file as `frequencies_file` with `rank`, by increasing value, of the columns with `ranks: on`."""
-        return (self._version.lists and self._version.lists.ranks) or None
+        return (self._version.value_counts and self._version.value_counts.ranks) or None
 
     def predicate(self, where: str | pc.Expression) -> Predicate:
         """Return a predicate bound to the table's columns and types, without negations.
@@ -368,7 +368,10 @@ class Table(Relation):
 
         if isinstance(table, TableConfig):
             return table
-        name, recorded = self._version.table, {} if self._version.place is None else dict(self._version.place)
+        name, recorded = (
+            self._version.table,
+            {} if self._version.table_location is None else dict(self._version.table_location),
+        )
         uri = str(recorded.get("uri", "")) if table is None else table
         if not uri or uri.startswith(_IN_CATALOG):
             where = f"is in a catalog, {uri}" if uri else "has a location that its version does not record"

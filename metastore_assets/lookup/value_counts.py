@@ -31,7 +31,7 @@ def value_count_reader(objects: ObjectStore, version: Version) -> ListReader:
     # Answers about the statistics of columns need no value counts, and must not pay for the import.
     from metastore_assets.value_counts import ListReader, read_lists
 
-    return ListReader(objects, read_lists(objects, version.lists))
+    return ListReader(objects, read_lists(objects, version.value_counts))
 
 
 class ProfileSource(Protocol):

@@ -27,14 +27,14 @@ from metastore_assets.pipeline.profiling import profile_all, profile_error
 from metastore_assets.pipeline.refresh import plan_refresh, refresh
 from metastore_assets.spark.runner import SizedRunner
 from metastore_assets.store.backfills import BackfillRecord
-from metastore_assets.store.manifest import Effort
+from metastore_assets.store.manifest import RefreshStats
 from metastore_assets.store.versions import VersionStore, versions_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _EFFORTS = 5
-"""Most versions whose effort is read for an estimate."""
+"""Most versions whose refresh_stats is read for an estimate."""
 
 
 @dataclass(frozen=True)
@@ -197,8 +197,8 @@ def _published(
                 raise
             again = left
         else:
-            effort = result.effort or Effort(0, 0, 0.0)
-            return Done(result.version if result.published else None, effort.fragments, effort.bytes)
+            refresh_stats = result.refresh_stats or RefreshStats(0, 0, 0.0)
+            return Done(result.version if result.published else None, refresh_stats.fragments, refresh_stats.bytes)
 
 
 def _kept(
@@ -223,7 +223,9 @@ def _kept(
     return Done(None, len(profiled.entries), sum(entry.bytes for entry in profiled.entries))
 
 
-def _without_kept(made: BackfillPlan, plan: Plan, versions: VersionStore, efforts: Sequence[Effort]) -> BackfillPlan:
+def _without_kept(
+    made: BackfillPlan, plan: Plan, versions: VersionStore, efforts: Sequence[RefreshStats]
+) -> BackfillPlan:
     """Return the plan without the fragments that an interrupted attempt at its first chunk has profiled."""
     first = made.chunks[0]
     kept = {entry.id for entry in AttemptProfiles.resume(versions, RefreshRequest(partitions=first.again)).entries}
@@ -234,14 +236,14 @@ def _without_kept(made: BackfillPlan, plan: Plan, versions: VersionStore, effort
     return replace(made, seconds=expected_seconds(efforts, made.bytes, len(made.chunks)))
 
 
-def _efforts(versions: VersionStore, newest: int) -> list[Effort]:
-    """Return the measured effort of the last versions that still exist."""
+def _efforts(versions: VersionStore, newest: int) -> list[RefreshStats]:
+    """Return the measured refresh_stats of the last versions that still exist."""
     found = []
     for number in range(newest, max(0, newest - _EFFORTS), -1):
         try:
-            effort = versions.read(number).effort
+            refresh_stats = versions.read(number).refresh_stats
         except VersionNotFoundError:
             break
-        if effort is not None:
-            found.append(effort)
+        if refresh_stats is not None:
+            found.append(refresh_stats)
     return found

@@ -21,7 +21,7 @@ from metastore_assets.formats.partition_ranges import PartitionRanges
 from metastore_assets.messages import close_names
 from metastore_assets.pipeline.column_spec import digest
 from metastore_assets.pipeline.plan import Plan
-from metastore_assets.store.manifest import Effort
+from metastore_assets.store.manifest import RefreshStats
 
 Mode = Literal["outdated", "missing", "stale", "all"]
 """The state of the selected partitions: `missing` from the newest version; `stale`, because they or their policies
@@ -247,13 +247,13 @@ def make_backfill_plan(
     )
 
 
-def expected_seconds(efforts: Sequence[Effort], bytes_: int, versions: int) -> float | None:
+def expected_seconds(efforts: Sequence[RefreshStats], bytes_: int, versions: int) -> float | None:
     """Estimate the duration of a backfill; None without an earlier version.
 
     The rate is that of the version that read most. Each version takes at least as long as the fastest one.
 
     Args:
-        efforts: The effort of earlier versions.
+        efforts: The refresh_stats of earlier versions.
         bytes_: Stored bytes to read.
         versions: Number of versions to publish.
     """

@@ -110,7 +110,7 @@ def with_sketch(store: ObjectStore, base: Version, field_id: str, estimate: Card
         field_id: The column.
         estimate: The column's estimate from the table's statistics.
     """
-    lists = read_lists(store, base.lists)
+    lists = read_lists(store, base.value_counts)
     if field_id not in lists.columns:
         return estimate
     class_name = lists.columns[field_id]

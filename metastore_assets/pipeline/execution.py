@@ -46,7 +46,7 @@ from metastore_assets.pipeline.stages import (
 )
 from metastore_assets.pipeline.table_location import table_location
 from metastore_assets.storage.io_counters import io_step
-from metastore_assets.store.manifest import Effort, FragmentEntry, Version
+from metastore_assets.store.manifest import FragmentEntry, RefreshStats, Version
 from metastore_assets.value_counts import ListChanges, list_changes
 
 _GRACE = timedelta(days=1)
@@ -201,11 +201,17 @@ def _publish(execution: Execution, stage: Publish) -> None:
     assert version is not None
     versions, keep = context.versions, context.keep_versions
     with io_step("lists"):  # The files of the version before are there until the new one is published.
-        execution.value_count_changes = list_changes(context.objects, base.lists if base else None, version.lists)
+        execution.value_count_changes = list_changes(
+            context.objects, base.value_counts if base else None, version.value_counts
+        )
     context.progress(Progress(context.table.name, "publish"))
     profiled = execution.attempt.new_entries
-    effort = Effort(len(profiled), sum(entry.bytes for entry in profiled), time.monotonic() - execution.started)
-    version = replace(version, effort=effort, place=table_location(context.table, version.format))
+    refresh_stats = RefreshStats(
+        len(profiled), sum(entry.bytes for entry in profiled), time.monotonic() - execution.started
+    )
+    version = replace(
+        version, refresh_stats=refresh_stats, table_location=table_location(context.table, version.format)
+    )
     try:
         versions.publish(version, base)
     except VersionConflictError:

@@ -12,12 +12,11 @@ import pyarrow as pa
 from metastore_assets.formats.schema_casting import withhold_default_values
 from metastore_assets.pipeline.auto_policies import record_decisions
 from metastore_assets.pipeline.context import RefreshContext
-from metastore_assets.pipeline.index import table_index
-from metastore_assets.pipeline.membership import filtered_columns, table_membership
+from metastore_assets.pipeline.fragment_index import table_index
 from metastore_assets.pipeline.merging.compaction import SegmentEntries, compact_segments
 from metastore_assets.pipeline.merging.merges import TABLE, Child, Group, MergeContext, PreviousResult, node_group
 from metastore_assets.pipeline.merging.reduce import merge_groups
-from metastore_assets.pipeline.partition_files import table_partition_files
+from metastore_assets.pipeline.partition_index import table_partition_files
 from metastore_assets.pipeline.plan import (
     PartitionPlan,
     Target,
@@ -27,14 +26,15 @@ from metastore_assets.pipeline.plan import (
 )
 from metastore_assets.pipeline.profile_spec import SpecCompatibility, field_identity
 from metastore_assets.pipeline.value_counts.table import TableLists
+from metastore_assets.pipeline.value_filters import filtered_columns, update_table_value_filters
 from metastore_assets.store.manifest import (
     FragmentEntry,
-    ListFiles,
-    MembershipFiles,
     NodeEntry,
     PartitionEntry,
-    PartitionFiles,
+    PartitionIndex,
     ProfileFiles,
+    ValueCountFiles,
+    ValueFilterFiles,
     Version,
 )
 from metastore_assets.store.segments import SegmentFiles
@@ -64,10 +64,10 @@ class VersionBuilder:
         self._partitions: list[PartitionEntry] = []
         self._entries = SegmentEntries((), ())
         self._table_files: ProfileFiles
-        self._list_files: ListFiles | None = None
+        self._list_files: ValueCountFiles | None = None
         self._index: SegmentFiles
-        self._partition_files: PartitionFiles
-        self._value_filters: MembershipFiles | None = None
+        self._partition_files: PartitionIndex
+        self._value_filters: ValueFilterFiles | None = None
 
     def merge_partitions(self) -> None:
         """Merge the profiles of changed partitions. The others are those of the published version."""
@@ -146,7 +146,7 @@ class VersionBuilder:
         live = [entry for entry in self._entries.fragments if entry.retired is None]
         self._index = table_index(engine, store, len(spec.leaves), base, live)
         self._partition_files = table_partition_files(engine, store, len(spec.leaves), base, self._partitions)
-        self._value_filters = table_membership(engine, store, filtered_columns(spec), base, live)
+        self._value_filters = update_table_value_filters(engine, store, filtered_columns(spec), base, live)
 
     def version(
         self, cached_metadata: Mapping[bytes, bytes] | None = None, dropped_columns: tuple[str, ...] = ()
@@ -180,11 +180,11 @@ class VersionBuilder:
             fragments=fragments,
             partitions=self._partitions,
             nodes=nodes,
-            memory=cached_metadata or {},
-            lists=self._list_files,
+            metadata_cache=cached_metadata or {},
+            value_counts=self._list_files,
             index=self._index,
-            partition_files=self._partition_files,
-            membership=self._value_filters,
+            partition_index=self._partition_files,
+            value_filters=self._value_filters,
             buckets=snapshot.buckets,
             decisions=record_decisions(self._context.objects, target, self._table_files),
             dropped_columns=dropped_columns,

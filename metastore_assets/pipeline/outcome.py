@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field
 from metastore_assets.pipeline.plan import TypeChange
 from metastore_assets.pipeline.stages import Stage
 from metastore_assets.storage.io_counters import IoCounter, IoCounts
-from metastore_assets.store.manifest import Effort, Version
+from metastore_assets.store.manifest import RefreshStats, Version
 from metastore_assets.value_counts import ListChanges
 
 STEPS = ("plan", "profile", "decide", "reduce", "lists", "publish")
@@ -70,7 +70,7 @@ class RefreshResult:
     """Columns whose type differs from that in the version before."""
     lists: ListChanges | None = field(default_factory=ListChanges)
     """Changes of the table's value counts; None if they were rebuilt, so that changes are not known."""
-    effort: Effort | None = None
+    refresh_stats: RefreshStats | None = None
     """The cost of the version; None if none was published."""
     steps: Mapping[str, IoCounts] = field(default_factory=dict)
     """By step, reads and writes of the table's and the Metastore's files, in all processes."""

@@ -118,7 +118,12 @@ class Target:
     def needs_partition_value_counts(self) -> bool:
         """Whether the base is one partition, whose value counts are those of the table, and there are several now."""
         base = self.base
-        return base is not None and base.lists is not None and len(base.partitions) == 1 and len(self.partitions) > 1
+        return (
+            base is not None
+            and base.value_counts is not None
+            and len(base.partitions) == 1
+            and len(self.partitions) > 1
+        )
 
     def with_spec(self, spec: ProfileSpec, fragments: Mapping[str, FragmentEntry]) -> Target:
         """Return the target under another spec, which reuses only partitions that equal what it wants.

@@ -61,7 +61,7 @@ class AttemptProfiles:
 
 def metadata_cache(versions: VersionStore, *, full: bool) -> MetadataCache:
     """Return the cached metadata of the table's files; an empty cache if all files are read again."""
-    return MetadataCache(ignore_process=True) if full else MetadataCache(versions.memory)
+    return MetadataCache(ignore_process=True) if full else MetadataCache(versions.metadata_cache)
 
 
 def attempt_name(versions: VersionStore, request: RefreshRequest) -> str:

@@ -76,8 +76,8 @@ def profile_all(context: RefreshContext, plan: Plan, attempt: str = "") -> Profi
         return done
     engine, versions = context.engine, context.versions
     # A profile in files of its own has no column for fingerprints, nor for value filters.
-    is_packed = has_fingerprints(plan.spec) or has_value_filters(plan.spec)
-    single = () if is_packed else [part.fragments[0] for part in plan.partitions if len(part.fragments) == 1]
+    is_states_only = has_fingerprints(plan.spec) or has_value_filters(plan.spec)
+    single = () if is_states_only else [part.fragments[0] for part in plan.partitions if len(part.fragments) == 1]
     alone = frozenset(single) & {fragment.id for fragment in plan.to_profile}
     profile_context = ProfileContext(versions.objects, context.table, plan.snapshot.schema, plan.spec, alone)
     profiler = FragmentProfiler(engine, profile_context)

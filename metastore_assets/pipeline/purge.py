@@ -15,15 +15,15 @@ from metastore_assets.errors import VersionConflictError, VersionNotFoundError
 from metastore_assets.history import remove_values
 from metastore_assets.pipeline.column_spec import parse_column_spec
 from metastore_assets.pipeline.engine import Engine
-from metastore_assets.pipeline.index import table_index
-from metastore_assets.pipeline.membership import table_membership
+from metastore_assets.pipeline.fragment_index import table_index
 from metastore_assets.pipeline.merging.compaction import COMPACT_ALL, SegmentEntries, compact_segments
-from metastore_assets.pipeline.partition_files import table_partition_files
+from metastore_assets.pipeline.partition_index import table_partition_files
+from metastore_assets.pipeline.value_filters import update_table_value_filters
 from metastore_assets.store.backfills import FOLDER as BACKFILLS
-from metastore_assets.store.document import stored_entries
 from metastore_assets.store.manifest import Version
 from metastore_assets.store.objects import ObjectInfo
 from metastore_assets.store.pending import PendingFiles, list_pending
+from metastore_assets.store.version_document import stored_entries
 from metastore_assets.store.versions import HISTORY, VersionStore
 from metastore_assets.value_counts import read_lists, rewritten, write_lists
 from metastore_assets.values.leaf_columns import schema_leaves
@@ -142,24 +142,26 @@ def _publish_without_former(
         entries = SegmentEntries(live, list(latest.nodes))
         entries = compact_segments(engine, versions.objects, len(latest.schema), entries, COMPACT_ALL)
         fragments, nodes = entries.fragments, entries.nodes
-        lists = write_lists(versions.objects, rewritten(versions.objects, read_lists(versions.objects, latest.lists)))
+        lists = write_lists(
+            versions.objects, rewritten(versions.objects, read_lists(versions.objects, latest.value_counts))
+        )
         index = table_index(engine, versions.objects, len(latest.schema), None, fragments)
         by_column = table_partition_files(engine, versions.objects, len(latest.schema), None, list(latest.partitions))
-        columns = latest.membership.columns if latest.membership else ()
-        membership = table_membership(engine, versions.objects, columns, None, fragments)
+        columns = latest.value_filters.columns if latest.value_filters else ()
+        value_filters = update_table_value_filters(engine, versions.objects, columns, None, fragments)
         new = replace(
             latest,
-            lists=lists,
+            value_counts=lists,
             index=index,
-            partition_files=by_column,
-            membership=membership,
+            partition_index=by_column,
+            value_filters=value_filters,
             number=latest.number + 1,
             published_at=datetime.now(UTC),
             fragments=fragments,
             nodes=nodes,
-            memory={},
-            released=None,
-            effort=None,
+            metadata_cache={},
+            garbage_manifest=None,
+            refresh_stats=None,
             purged=latest.number + 1,
         )
         begun = datetime.now(UTC)
@@ -184,7 +186,7 @@ def _told_paths(version: Version) -> Iterator[str]:
     yield from version.files.paths()
     yield from (path for entry in version.partitions for path in entry.files.paths())
     yield from (path for own in stored_entries(version) for path in own.files.paths())
-    yield from version.own_files()
+    yield from version.auxiliary_files()
 
 
 def _all_paths(version: Version) -> Sequence[str]:

@@ -62,7 +62,7 @@ def is_current(config: MetastoreConfig, table: TableConfig, version: Version) ->
         table: The table.
         version: A version of the table.
     """
-    table_format = open_table_format(table, MetadataCache(lambda: version.memory))
+    table_format = open_table_format(table, MetadataCache(lambda: version.metadata_cache))
     return is_up_to_date(table_format, with_hidden_key(config, table), version)
 
 
@@ -134,7 +134,7 @@ class _Refresh:
         self._request = request
         self.versions = versions_of(config, table.name)
         self.attempt = AttemptProfiles.resume(self.versions, request)
-        self._purged = self.versions.known_purge
+        self._purged = self.versions.last_purge
 
     def open(self, spark: Callable[[], SparkSession], progress: Callable[[Progress], None]) -> None:
         """Open the table, and prepare the context of the stages."""
@@ -161,7 +161,7 @@ class _Refresh:
                 return latest
         context.progress(Progress(context.table.name, "plan"))
         self._plan = current_plan(versions, self._format, context.table, self._request, attempt)
-        purged_before, self._purged = self._purged, versions.known_purge
+        purged_before, self._purged = self._purged, versions.last_purge
         if attempt.entries and self._purged != purged_before:
             raise _PurgedError(f"table {context.table.name!r} was purged")
         attempt.specs[self._plan.spec.id] = self._plan.spec.column_specs
@@ -197,7 +197,7 @@ def _result(execution: Execution) -> RefreshResult:
         partitions_total=len(plan.partitions),
         seconds=0.0,
         dropped_columns=version.dropped_columns,
-        effort=version.effort,
+        refresh_stats=version.refresh_stats,
         type_changes=plan.type_changes,
         lists=execution.value_count_changes,
         stages=tuple(execution.executed),
@@ -214,7 +214,7 @@ def _explain_errors(versions: VersionStore, attempt: str) -> Iterator[None]:
     try:
         yield
     except (CorruptionError, ObjectNotFoundError) as error:
-        purged_before = versions.known_purge
+        purged_before = versions.last_purge
         if purged_before is not None and versions.purged() != purged_before:
             raise MetastoreError(
                 f"table {table!r} was purged while it was refreshed, which removed what the refresh had written: "

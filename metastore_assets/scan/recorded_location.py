@@ -35,7 +35,7 @@ def recorded_table_config(
         ConfigError: A location is not confirmed; the message names it.
         CorruptionError: The version records a setting other than locations, or an invalid configuration.
     """
-    recorded = {**(version.place or {}), "uri": uri}
+    recorded = {**(version.table_location or {}), "uri": uri}
     subject = f"version {version.number} of table {version.table!r}"
     unexpected = sorted(recorded.keys() - RECORDED_FIELDS)
     if unexpected:

@@ -43,7 +43,7 @@ class Documents:
 
     @property
     def oldest_path(self) -> str:
-        """Where it is kept which document is to be removed next (see `released`)."""
+        """Where it is kept which document is to be removed next (see `store.garbage`)."""
         return f"{self.folder}/oldest"
 
     def numbers(self) -> list[int]:

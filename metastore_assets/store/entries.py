@@ -19,7 +19,7 @@ from metastore_assets.errors import CorruptionError, ObjectNotFoundError
 from metastore_assets.startup import pc
 from metastore_assets.store.manifest import (
     FragmentEntry,
-    MemoryEntry,
+    MetadataCacheEntry,
     NodeEntry,
     PartitionEntry,
     ProfileFiles,
@@ -137,8 +137,10 @@ PROFILE_SPECS = EntryKind(
     ProfileSpecEntry,
     pa.schema([("spec_id", pa.string()), ("field_ids", _STRINGS), ("column_specs", _STRINGS)]),
 )
-MEMORY = EntryKind("memory", MemoryEntry, pa.schema([("key", pa.binary()), ("value", pa.binary())]))
-KINDS: tuple[EntryKind[Any], ...] = (FRAGMENTS, PARTITIONS, NODES, PROFILE_SPECS, MEMORY)
+METADATA_CACHE = EntryKind(
+    "metadata_cache", MetadataCacheEntry, pa.schema([("key", pa.binary()), ("value", pa.binary())])
+)
+KINDS: tuple[EntryKind[Any], ...] = (FRAGMENTS, PARTITIONS, NODES, PROFILE_SPECS, METADATA_CACHE)
 
 
 def entries_table(kind: EntryKind[Entry], entries: Sequence[Entry]) -> pa.Table:
@@ -161,8 +163,8 @@ def entries_of(kind: EntryKind[Entry], table: pa.Table) -> list[Entry]:
 
 def version_entries(version: Version, kind: EntryKind[Any]) -> Sequence[Any]:
     """What a version has of one kind."""
-    if kind is MEMORY:
-        return [MemoryEntry(key, value) for key, value in version.memory.items()]
+    if kind is METADATA_CACHE:
+        return [MetadataCacheEntry(key, value) for key, value in version.metadata_cache.items()]
     if kind is PROFILE_SPECS:
         specs = version.specs.items()
         return [ProfileSpecEntry(key, tuple(columns), tuple(columns.values())) for key, columns in specs]
@@ -272,10 +274,10 @@ class StoredProfileSpecs(Mapping[str, Mapping[str, str]]):
         return StoredProfileSpecs, (self.entries,)
 
 
-class StoredMemory(Mapping[bytes, bytes]):
+class StoredMetadataCache(Mapping[bytes, bytes]):
     """What planning learnt up to a published version, read on first use; nothing where that is gone or damaged."""
 
-    def __init__(self, entries: StoredEntries[MemoryEntry]) -> None:
+    def __init__(self, entries: StoredEntries[MetadataCacheEntry]) -> None:
         self.entries = entries
 
     @cached_property
@@ -301,7 +303,7 @@ class StoredMemory(Mapping[bytes, bytes]):
         return len(self._values)
 
     def __reduce__(self) -> tuple[object, ...]:
-        return StoredMemory, (self.entries,)
+        return StoredMetadataCache, (self.entries,)
 
 
 @dataclass(frozen=True)

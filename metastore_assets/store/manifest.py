@@ -1,4 +1,4 @@
-"""What one version of a table's Metastore consists of, as values."""
+"""One version of a table's Metastore, and the entries and files that it consists of, as values."""
 
 from __future__ import annotations
 
@@ -11,96 +11,96 @@ import pyarrow as pa
 
 from metastore_assets.store.segments import SegmentFiles
 
-Learnt: TypeAlias = Mapping[bytes, bytes]
-"""What planning learnt, by key."""
+MetadataCacheEntries: TypeAlias = Mapping[bytes, bytes]
+"""Metadata of the table's files that planning has read, by key."""
 
 
 @dataclass(frozen=True)
 class ProfileFiles:
     """The files of one profile: paths below the table's folder in the root.
 
-    What people read lies apart from the states, which only merges read. A profile that nobody reads is its states
-    alone, with the lists of values in the same file: it is *packed*. Profiles may share a file of states, a section
-    each.
+    People and lookups read statistics, histograms and frequencies; only merges read the states. A profile that no
+    lookup reads has only states, and the value counts in the same file. Several profiles may share a file of states,
+    with a section each.
     """
 
     statistics: str
-    """Empty when packed."""
+    """Empty when there are only states."""
     histograms: str
-    """Empty when no column has one, or packed."""
+    """Empty when no column has a histogram, or there are only states."""
     frequencies: tuple[str, ...]
-    """Parts in column order; a column's rows may continue in the next part. Empty when no column is listed, or packed.
-    """
+    """Parts in column order; the rows of a column may continue in the next part. Empty when no column has value counts,
+    or there are only states."""
     states: str = ""
-    """Empty where all of them follow from the lists, and of a table, which nothing merges any further."""
+    """Empty when all states can be derived from the value counts, and of a table, which is not merged further."""
     section: str = ""
-    """Name of the profile's section in `states`, which it keeps when it is moved to another file; empty without one."""
+    """Name of the profile's section in `states`. It stays when the section moves to another file. Empty without one."""
     sections: int = 0
-    """How many sections were written to that file."""
+    """Number of sections that were written to the file."""
 
     @property
     def name(self) -> str:
-        """Tells a profile from all others, wherever it lies."""
+        """An identifier of the profile that does not depend on the file it is in."""
         return self.statistics or self.section
 
     @property
-    def is_packed(self) -> bool:
-        """Whether there is only the file that merges read."""
+    def is_states_only(self) -> bool:
+        """Whether the profile has only the file that merges read."""
         return not self.statistics
 
     def paths(self) -> Iterator[str]:
-        """Every file of the profile."""
+        """Yield the path of every file of the profile."""
         return (path for path in (self.statistics, self.histograms, *self.frequencies, self.states) if path)
 
 
 @dataclass(frozen=True)
-class ListFiles:
-    """The lists of a table's values: paths below the table's folder in the root."""
+class ValueCountFiles:
+    """The files of the table's value counts: paths below the table's folder in the root."""
 
     state: str
     """The file that says what the others are."""
     files: tuple[str, ...]
     frequencies: str = ""
-    """Of compacted lists: one file of all values by decreasing frequency. Empty where there is none."""
+    """After `compact`: one file of all values by decreasing frequency. Empty otherwise."""
     ranks: str = ""
-    """Of compacted lists: one file of the values of columns with `ranks: on`, in their order, with their ranks."""
+    """After `compact`: one file of the sorted values of columns with `ranks: on`, with their ranks. Empty otherwise."""
 
     def paths(self) -> Iterator[str]:
-        """Every file."""
+        """Yield the path of every file."""
         yield self.state
         yield from self.files
         yield from (path for path in (self.frequencies, self.ranks) if path)
 
 
 @dataclass(frozen=True)
-class OwnStatistics:
-    """A partition whose statistics are read from its own file."""
+class UnindexedPartition:
+    """A partition whose statistics are read from its own file, because the partition index lacks its current state."""
 
     key: str
     path: str
-    """Of the file `statistics` of its profile."""
+    """The file `statistics` of its profile."""
     row_count: int
 
 
 @dataclass(frozen=True)
-class PartitionFiles:
-    """What tells of one column in all partitions."""
+class PartitionIndex:
+    """The partition index of a version, and how the version differs from it."""
 
     files: SegmentFiles
     """The statistics of partitions by (column, partition)."""
-    apart: tuple[OwnStatistics, ...] = ()
-    """Partitions of which the files tell nothing, or nothing that is still true."""
-    gone: tuple[str, ...] = ()
-    """Keys of partitions that the files may have and that are gone."""
+    unindexed: tuple[UnindexedPartition, ...] = ()
+    """Partitions that the files lack, or have in an older state."""
+    removed: tuple[str, ...] = ()
+    """Keys of partitions that the files may have and the version has not."""
 
 
 @dataclass(frozen=True)
-class MembershipFiles:
-    """Filters that tell which values are in no row of a fragment."""
+class ValueFilterFiles:
+    """The value filters of a version: they tell which values occur in no row of a fragment."""
 
     files: SegmentFiles
     columns: tuple[str, ...]
-    """Field ids of the columns that they are of."""
+    """Field ids of the columns with filters."""
 
 
 @dataclass(frozen=True)
@@ -114,14 +114,14 @@ class FragmentEntry:
     bytes: int
     row_count: int
     spec_id: str
-    """Key into `Version.specs`: under which columns and policies the fragment was profiled."""
+    """Key into `Version.specs`: the columns and policies that the fragment was profiled under."""
     unprofiled: tuple[str, ...]
-    """Identities of columns that the data file holds and the profile does not."""
+    """Identities of columns that the data file has and the profile lacks."""
     files: ProfileFiles
     retired: int | None = None
-    """The version that dropped the fragment from the table, or None while it is live."""
+    """The version that removed the fragment; None while the fragment is live."""
     unlisted: tuple[str, ...] = ()
-    """Field ids of the columns whose values are too many to be listed, although the profile spec leaves that open."""
+    """Field ids of columns with too many values to enumerate, where the profile spec leaves that open."""
 
 
 @dataclass(frozen=True)
@@ -130,71 +130,73 @@ class PartitionEntry:
 
     key: str
     content_id: str
-    """Digest of what determined the profile when it was computed: equal ids, equal numbers."""
+    """Digest of all that determined the profile: equal ids mean equal numbers."""
     row_count: int
     bytes: int
     fragments: int
     """Number of live fragments."""
     files: ProfileFiles
     version: int
-    """The version in which the profile was computed."""
+    """The version that computed the profile."""
     spec_id: str = ""
-    """Key into `Version.specs`: under which columns and policies the files were made, which later versions may
-    name on: columns that were added since are null in all rows, and renamed ones go by their old names."""
+    """Key into `Version.specs`: the columns and policies that the files were written under. Later versions may use
+    the files still: columns that were added since are null in all rows, and renamed columns have their old names."""
     members: str = ""
-    """Digest of which fragments the partition consists of: other ones may hold the same rows."""
+    """Digest of the ids of the partition's fragments. Other fragments may hold the same rows."""
 
 
 @dataclass(frozen=True)
 class NodeEntry:
-    """One intermediate result of merging, kept so that the next version need not merge all again."""
+    """One intermediate result of merging, stored so that the next version does not merge everything again."""
 
     id: str
     files: ProfileFiles
     spec_id: str = ""
-    """Key into `Version.specs`, as of a partition."""
+    """Key into `Version.specs`, as for a partition."""
 
 
 @dataclass(frozen=True)
 class Decision:
-    """What was decided to be kept of one column whose policy leaves that open."""
+    """How the frequencies of a column are stored whose policy leaves that open."""
 
     frequencies: Literal["enumerated", "estimated", "fingerprinted"]
     reason: str
-    """Why, for people."""
+    """An explanation for people."""
     since: int
-    """The version that the decision was made in."""
+    """The version that made the decision."""
     distinct: int
-    """About how many distinct values there are, by which it is decided whether to decide anew."""
+    """The approximate number of distinct values then. When the column has changed much, the decision is made again."""
     values: int
+    """The number of values then."""
 
 
 @dataclass(frozen=True)
 class ProfileSpecEntry:
-    """One profile spec that profiles were made under."""
+    """One profile spec that profiles were written under."""
 
     spec_id: str
     field_ids: tuple[str, ...]
-    """Of the profiled top-level columns."""
+    """The profiled top-level columns."""
     column_specs: tuple[str, ...]
+    """The column spec fingerprint of each."""
 
 
 @dataclass(frozen=True)
-class MemoryEntry:
-    """One thing that planning learnt."""
+class MetadataCacheEntry:
+    """One piece of metadata that planning has read."""
 
     key: bytes
     value: bytes
 
 
 @dataclass(frozen=True)
-class Effort:
-    """What it took to make a version."""
+class RefreshStats:
+    """The work that a version took."""
 
     fragments: int
-    """Fragments that were read."""
+    """Number of fragments that were read."""
     bytes: int
-    """Stored size of these."""
+    """Stored size of these fragments."""
     seconds: float
 
 
@@ -202,7 +204,8 @@ class Effort:
 class Version:
     """One published state of the Metastore for one table, tied to one snapshot of it.
 
-    Of a version read from a store, `specs`, `fragments`, `partitions`, `nodes` and `memory` are read on first use.
+    When a version is read from a store, `specs`, `fragments`, `partitions`, `nodes` and `metadata_cache` are read on
+    first use.
     """
 
     number: int
@@ -212,7 +215,7 @@ class Version:
     snapshot: str
     """The snapshot's id, as the table's format names it."""
     committed_at: datetime | None
-    """When the snapshot was committed, UTC, where the format records it."""
+    """UTC time when the snapshot was committed; None when the format does not record it."""
     published_at: datetime
     """UTC."""
     schema: pa.Schema
@@ -225,59 +228,60 @@ class Version:
     """The table's profile."""
     code_version: str
     spec_id: str
-    """The profile spec, a key of `specs`, that the version's profiles were reduced under."""
+    """Key into `specs`: the profile spec that the partitions and the table were merged under."""
     specs: Mapping[str, Mapping[str, str]]
-    """By profile spec id: the signature of each profiled top-level column, by its field id."""
+    """By profile spec id, then by field id: the column spec fingerprint of each profiled top-level column."""
     fragments: Sequence[FragmentEntry]
     partitions: Sequence[PartitionEntry]
     nodes: Sequence[NodeEntry] = ()
     decisions: Mapping[str, Decision] = field(default_factory=dict)
-    """By field id, columns whose policy leaves it open whether they are listed, that are not, or were not once."""
-    lists: ListFiles | None = None
-    """The lists of the table's values; None where no column is listed."""
+    """By field id: the columns whose policy leaves open whether their values are enumerated, and that are not
+    enumerated, or once were not."""
+    value_counts: ValueCountFiles | None = None
+    """The value counts of the table; None when no column has any."""
     index: SegmentFiles | None = None
-    """The index of the fragments; None of a version that was made without one."""
-    partition_files: PartitionFiles | None = None
-    """The statistics of the partitions by column; None of a version that was made without them."""
-    membership: MembershipFiles | None = None
-    """The filters of columns whose policy asks for them; None without such a column."""
+    """The fragment index; None when the version was published without one."""
+    partition_index: PartitionIndex | None = None
+    """The partition index; None when the version was published without one."""
+    value_filters: ValueFilterFiles | None = None
+    """The value filters; None when no column's policy asks for one."""
     buckets: tuple[tuple[str, str, int], ...] = ()
     """Partition columns that are hashes of a column: name, the column's field id, number of buckets."""
-    memory: Learnt = field(default_factory=dict, compare=False, repr=False)
-    """What planning learnt of the table's files; what reads them gives it a meaning."""
-    place: Mapping[str, Any] | None = field(default=None, compare=False)
-    """Where the table was found, and which rows of what lies there are meant: fields of its configuration as JSON, none
-    of them secret. None where that is not known."""
-    effort: Effort | None = field(default=None, compare=False)
-    """None where it was not measured."""
+    metadata_cache: MetadataCacheEntries = field(default_factory=dict, compare=False, repr=False)
+    """Metadata of the table's files that planning has read. Its readers give it a meaning."""
+    table_location: Mapping[str, Any] | None = field(default=None, compare=False)
+    """Where the table is and which of its rows count: fields of its configuration as JSON, without secrets. None when
+    that was not recorded."""
+    refresh_stats: RefreshStats | None = field(default=None, compare=False)
+    """None when the work was not measured."""
     dropped_columns: tuple[str, ...] = field(default=(), compare=False)
-    """Columns that a policy names and the table does not have, but had in an earlier version: no typing errors."""
+    """Columns that a policy names and the table has no more. They were in an earlier version, so they are no typos."""
     purged: int = field(default=0, compare=False)
-    """The version that the last purge published; 0 before the first one. What was written before that version, and is
-    in none, is gone: publishers that have begun before it begin again."""
-    released: str | None = field(default=None, compare=False, repr=False)
-    """The file with the paths of all that the version before names and this one does not; None where there is nothing,
-    or it is not known what. `publish` takes no notice of it, nor of what follows."""
+    """The version that the last purge published; 0 before the first one. The purge removed what was written before that
+    version and is in no version. A publisher that started before it starts again."""
+    garbage_manifest: str | None = field(default=None, compare=False, repr=False)
+    """The file that lists the paths of the version before that this one does not use. None when there are none, or they
+    are not known. `publish` ignores this field and the next one."""
     recorded_fragment_count: int | None = field(default=None, compare=False, repr=False)
-    """`fragment_count` as the version's document says it."""
-
-    def own_files(self) -> tuple[str, ...]:
-        """The files that a version names beside its profiles and entries."""
-        own = (*(self.lists.paths() if self.lists else ()), *self._index_paths())
-        return own if self.released is None else (*own, self.released)
+    """`fragment_count` as the version's document has it."""
 
     @property
     def fragment_count(self) -> int:
-        """Number of fragments in the snapshot; `fragments` also lists those that left it and are still known."""
+        """Number of fragments in the snapshot. `fragments` also has removed fragments whose profiles are retained."""
         if self.recorded_fragment_count is not None:
             return self.recorded_fragment_count
         return sum(entry.fragments for entry in self.partitions)
 
+    def auxiliary_files(self) -> tuple[str, ...]:
+        """Return the paths of the files that are neither of a profile nor of entries."""
+        paths = (*(self.value_counts.paths() if self.value_counts else ()), *self._index_paths())
+        return paths if self.garbage_manifest is None else (*paths, self.garbage_manifest)
+
     def paths(self) -> Iterator[str]:
-        """Every profile file the version consists of."""
+        """Yield the path of every file of profiles, value counts and indexes."""
         yield from self.files.paths()
-        if self.lists is not None:
-            yield from self.lists.paths()
+        if self.value_counts is not None:
+            yield from self.value_counts.paths()
         yield from self._index_paths()
         for entries in (self.fragments, self.partitions, self.nodes):
             for entry in entries:
@@ -286,7 +290,7 @@ class Version:
     def _index_paths(self) -> Iterator[str]:
         if self.index is not None:
             yield from self.index.paths()
-        if self.partition_files is not None:
-            yield from self.partition_files.files.paths()
-        if self.membership is not None:
-            yield from self.membership.files.paths()
+        if self.partition_index is not None:
+            yield from self.partition_index.files.paths()
+        if self.value_filters is not None:
+            yield from self.value_filters.files.paths()

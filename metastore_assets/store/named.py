@@ -8,12 +8,12 @@ from typing import Any
 import pyarrow as pa
 
 from metastore_assets.errors import ObjectNotFoundError
-from metastore_assets.store.document import decode_version, stored_entries
 from metastore_assets.store.documents import Documents
 from metastore_assets.store.entries import FILES, StoredEntries
 from metastore_assets.store.expire import without
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.segments import SegmentFiles
+from metastore_assets.store.version_document import decode_version, stored_entries
 
 
 def not_named(documents: Documents, paths: pa.Array, numbers: Sequence[int]) -> pa.Array:
@@ -25,7 +25,7 @@ def not_named(documents: Documents, paths: pa.Array, numbers: Sequence[int]) -> 
             version = decode_version(documents.read(number), objects, documents.path(number))
         except ObjectNotFoundError:
             continue  # removed by another expire
-        paths = without(paths, pa.array([*version.files.paths(), *version.own_files()], pa.string()))
+        paths = without(paths, pa.array([*version.files.paths(), *version.auxiliary_files()], pa.string()))
         for entries in stored_entries(version):
             paths = without(paths, pa.array(entries.files.paths(), pa.string()))
             if len(paths) and len(entries) and entries.kind.names_files and entries.files not in seen:

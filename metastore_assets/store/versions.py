@@ -1,8 +1,8 @@
 """The versions of one table: published by one put-if-absent, read whole or not at all.
 
     <root>/<table>/versions/<n>.json                     names everything the version consists of
-    <root>/<table>/entries/<unique>.fragments.parquet    and .partitions, .nodes, .specs, .memory: named by the JSON
-    <root>/<table>/entries/<unique>.released.parquet     what the version before names, and this one does not
+    <root>/<table>/entries/<unique>.fragments.parquet    and .partitions, .nodes, .specs, .metadata_cache
+    <root>/<table>/entries/<unique>.garbage.parquet      files of the version before that this one does not use
     <root>/<table>/pending/<unique>.parquet              profiles finished by attempts that did not publish
     <root>/<table>/history/                              a Delta table: no version names it, and it outlives them
 
@@ -21,11 +21,10 @@ import pyarrow as pa
 
 from metastore_assets.errors import CorruptionError, ObjectNotFoundError, VersionConflictError, VersionNotFoundError
 from metastore_assets.startup import pc
-from metastore_assets.store.document import decode_version, encode_version, stored_entries
 from metastore_assets.store.documents import Documents
-from metastore_assets.store.entries import KINDS, MEMORY, StoredMemory, version_entries, write_entries
+from metastore_assets.store.entries import KINDS, METADATA_CACHE, StoredMetadataCache, version_entries, write_entries
 from metastore_assets.store.expire import Expired, expire
-from metastore_assets.store.expired_files import PORTION, drop_outdated, write_released
+from metastore_assets.store.garbage import PORTION, drop_outdated, write_garbage_manifest
 from metastore_assets.store.manifest import FragmentEntry, Version
 from metastore_assets.store.named import not_in_file, not_named
 from metastore_assets.store.objects import ObjectStore
@@ -39,6 +38,7 @@ from metastore_assets.store.pending import (
     remove_cleared,
     save_pending,
 )
+from metastore_assets.store.version_document import decode_version, encode_version, stored_entries
 
 if TYPE_CHECKING:
     from metastore_assets.config import MetastoreConfig
@@ -68,7 +68,7 @@ class VersionStore:
         self._pending_known: set[str] = set()
         self._pending_files: set[str] = set()
         self._pending_listed = PendingFiles((), {})
-        self.known_purge: int | None = None
+        self.last_purge: int | None = None
         """`purged()` when the newest version was read last; None before."""
 
     def numbers(self) -> list[int]:
@@ -83,7 +83,7 @@ class VersionStore:
         """The newest version, or None before the first."""
         number = self.newest()
         latest = self.read(number) if number else None
-        self.known_purge = latest.purged if latest is not None else 0
+        self.last_purge = latest.purged if latest is not None else 0
         return latest
 
     def purged(self) -> int:
@@ -95,8 +95,8 @@ class VersionStore:
         try:
             self.latest()
         except CorruptionError:
-            self.known_purge = self.newest()
-        return self.known_purge or 0
+            self.last_purge = self.newest()
+        return self.last_purge or 0
 
     def read(self, number: int) -> Version:
         """One version. Raises VersionNotFoundError naming those there are."""
@@ -109,13 +109,13 @@ class VersionStore:
             raise VersionNotFoundError(f"table {self.table!r} has no version {number}; {there_are}") from None
         return decode_version(data, self.objects, self.documents.path(number))
 
-    def memory(self) -> Mapping[bytes, bytes]:
+    def metadata_cache(self) -> Mapping[bytes, bytes]:
         """What planning learnt up to the newest version; nothing before the first, or when that is damaged."""
         try:
             latest = self.latest()
         except CorruptionError:
             return {}
-        return latest.memory if latest is not None else {}
+        return latest.metadata_cache if latest is not None else {}
 
     def publish(self, version: Version, base: Version | None = None) -> None:
         """Make the version the newest. Its number must follow the newest there is.
@@ -130,20 +130,24 @@ class VersionStore:
         if version.number != newest + 1:
             raise self._conflict(version.number, newest)
         before = {} if base is None else {entries.kind: entries for entries in stored_entries(base)}
-        if base is not None and isinstance(base.memory, StoredMemory) and not base.memory.is_sound:
-            del before[MEMORY]
+        if (
+            base is not None
+            and isinstance(base.metadata_cache, StoredMetadataCache)
+            and not base.metadata_cache.is_sound
+        ):
+            del before[METADATA_CACHE]
         written = {
             kind.name: write_entries(self.objects, kind, version_entries(version, kind), before.get(kind))
             for kind in KINDS
         }
         entries = {kind: one.files for kind, one in written.items()}
-        released = None
+        garbage_manifest = None
         if base is not None:
             dropped = [entry for one in written.values() for entry in one.dropped]
-            released = write_released(self.objects, version, entries, base, dropped)
+            garbage_manifest = write_garbage_manifest(self.objects, version, entries, base, dropped)
         publisher = uuid.uuid4().hex
-        if not self.documents.create(version.number, encode_version(version, entries, released, publisher)):
-            own = {path for files in entries.values() for path in files.paths()} | {released or ""}
+        if not self.documents.create(version.number, encode_version(version, entries, garbage_manifest, publisher)):
+            own = {path for files in entries.values() for path in files.paths()} | {garbage_manifest or ""}
             taken_over = {path for one in before.values() for path in one.files.paths()} | {""}
             self.objects.delete(sorted(own - taken_over))
             raise self._conflict(version.number, version.number)
@@ -153,7 +157,7 @@ class VersionStore:
 
         Its profiles stay, for the next attempt may need them.
         """
-        self.objects.delete(sorted(set(version.own_files()) - set(base.own_files() if base else ())))
+        self.objects.delete(sorted(set(version.auxiliary_files()) - set(base.auxiliary_files() if base else ())))
 
     def abandon(self, paths: Iterable[str]) -> None:
         """Remove those of some files that no version names: what was written for one that a purge has outrun."""
@@ -174,7 +178,7 @@ class VersionStore:
     def save_pending(self, entries: Sequence[FragmentEntry], attempt: str = "") -> None:
         """Keep profiles that were finished by an attempt that may not publish. It may have a name to be known by."""
         if entries:
-            purged = self.purged() if self.known_purge is None else self.known_purge
+            purged = self.purged() if self.last_purge is None else self.last_purge
             self._pending_known.add(save_pending(self.objects, entries, attempt, purged))
 
     def pending(self, attempt: str = "") -> list[FragmentEntry]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
-from metastore_assets.store.manifest import ListFiles
+from metastore_assets.store.manifest import ValueCountFiles
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.value_counts.graph import VALUES, stage_name
 from metastore_assets.value_counts.printed import printed_flow
@@ -22,7 +22,9 @@ class ListChanges:
     """Listed before and now, with another frequency."""
 
 
-def list_changes(store: ObjectStore, before: ListFiles | None, after: ListFiles | None) -> ListChanges | None:
+def list_changes(
+    store: ObjectStore, before: ValueCountFiles | None, after: ValueCountFiles | None
+) -> ListChanges | None:
     """What changed between the lists that a version names and those of the next one.
 
     None where lists that there were are made from scratch: that does not tell which of their values are other ones.

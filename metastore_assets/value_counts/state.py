@@ -11,7 +11,7 @@ from typing import Literal, TypeAlias
 from metastore_assets.errors import CorruptionError, ObjectNotFoundError
 from metastore_assets.produce import Dataflow, FlowState
 from metastore_assets.store.json_fields import parse_json
-from metastore_assets.store.manifest import ListFiles
+from metastore_assets.store.manifest import ValueCountFiles
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.value_counts.graph import (
     BY_PARTITION,
@@ -85,7 +85,7 @@ class Lists:
         return list_flow(store, set(self.columns.values()), set(self.by_partition.values()))
 
 
-def read_lists(store: ObjectStore, files: ListFiles | None) -> Lists:
+def read_lists(store: ObjectStore, files: ValueCountFiles | None) -> Lists:
     """The lists that a version names; none where it names none. Raises CorruptionError."""
     if files is None:
         return Lists()
@@ -102,7 +102,7 @@ def read_lists(store: ObjectStore, files: ListFiles | None) -> Lists:
         ) from error
 
 
-def write_lists(store: ObjectStore, lists: Lists) -> ListFiles | None:
+def write_lists(store: ObjectStore, lists: Lists) -> ValueCountFiles | None:
     """Write what the lists are, for a version to name; None where no column is listed."""
     if not lists.columns and not lists.printed.columns:
         return None
@@ -118,4 +118,4 @@ def write_lists(store: ObjectStore, lists: Lists) -> ListFiles | None:
     store.write(path, json.dumps(fields).encode())
     both = [*lists.flow.stages.items(), *lists.printed.flow.stages.items()]
     stages = sorted(both, key=lambda stage: _ORDER.index(stage[0].partition(".")[0]))
-    return ListFiles(path, tuple(dict.fromkeys(own for _, stage in stages for own in stage.paths())))
+    return ValueCountFiles(path, tuple(dict.fromkeys(own for _, stage in stages for own in stage.paths())))

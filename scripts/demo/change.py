@@ -51,7 +51,7 @@ def change_between(store: ObjectStore, before: Version | None, after: Version) -
         recomputed=frozenset(p.key for p in after.partitions if p.version == after.number),
         dropped=frozenset({p.key for p in before.partitions} - keys if before else ()),
         partitions=len(keys),
-        lists=list_changes(store, before.lists if before else None, after.lists),
+        lists=list_changes(store, before.value_counts if before else None, after.value_counts),
     )
 
 

@@ -18,7 +18,7 @@ from metastore_assets.assets.changes import (
     with_selected,
 )
 from metastore_assets.assets.names import KINDS
-from metastore_assets.store.manifest import ListFiles, PartitionEntry, ProfileFiles, Version
+from metastore_assets.store.manifest import PartitionEntry, ProfileFiles, ValueCountFiles, Version
 
 
 def files(name: str, histograms: bool = True, parts: int = 1) -> ProfileFiles:
@@ -54,7 +54,7 @@ def version(
         {},
         (),
         entries,
-        lists=ListFiles(f"{table}.l", (f"{table}.f0",)),
+        value_counts=ValueCountFiles(f"{table}.l", (f"{table}.f0",)),
     )
 
 

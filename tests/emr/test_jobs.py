@@ -63,13 +63,13 @@ def test_partitions(cloud: Cloud, instance: DagsterInstance, monkeypatch: pytest
     result = job.execute_in_process(instance=instance, run_config=options)
     assert result.success
     version = cloud.published().version
-    assert (version.number, version.effort and version.effort.fragments) == (2, 1)
+    assert (version.number, version.refresh_stats and version.refresh_stats.fragments) == (2, 1)
 
     again = build_metastore_definitions(cloud.config(engine="auto"), s3=own)
     result = materialize(again, instance, AssetKey(["sales", "sales_partitions"]), partition="day=2024-01-01")
     assert told(instance, result, AssetKey(["sales", "sales_partitions"])) == {"day=2024-01-01": 3}
     version = cloud.published().version
-    assert (version.number, version.effort and version.effort.fragments) == (3, 1)
+    assert (version.number, version.refresh_stats and version.refresh_stats.fragments) == (3, 1)
     assert cloud.jobs()[-1]["tags"]["dagster/partition"] == "day=2024-01-01"
 
 

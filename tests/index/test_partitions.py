@@ -16,7 +16,7 @@ from metastore_assets.errors import CorruptionError
 from metastore_assets.index import PartitionReader, PartitionRows, partitions, stack_partitions, update_partitions
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.tables import build_statistics_table, parse_statistics_rows
-from metastore_assets.store.manifest import OwnStatistics, PartitionFiles
+from metastore_assets.store.manifest import PartitionIndex, UnindexedPartition
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.segments import KeyChanges
 from tests.statistics.columns import profile_one
@@ -52,12 +52,12 @@ def _named(row: ColumnStatistics, name: str) -> ColumnStatistics:
     return replace(row, column=name, field_id=name)
 
 
-def read_of(store: ObjectStore, files: PartitionFiles) -> dict[str, dict[str, ColumnStatistics]]:
+def read_of(store: ObjectStore, files: PartitionIndex) -> dict[str, dict[str, ColumnStatistics]]:
     """By key and field id, what a reader tells; what lies apart is its number."""
     reader = PartitionReader(store, files.files)
     keys = reader.partitions["_key"].to_pylist() if files.files.files else []
     assert keys == sorted(keys)
-    hidden = {*files.gone, *(own.key for own in files.apart)}
+    hidden = {*files.removed, *(own.key for own in files.unindexed)}
     found: dict[str, dict[str, ColumnStatistics]] = {key: {} for key in keys if key not in hidden}
     for name in ("a", "b", "c", "d.e") if keys else ():
         for places, table in reader.column(name):
@@ -65,7 +65,7 @@ def read_of(store: ObjectStore, files: PartitionFiles) -> dict[str, dict[str, Co
                 if keys[place] in found:
                     assert name not in found[keys[place]]
                     found[keys[place]][name] = row
-    for own in files.apart:
+    for own in files.unindexed:
         found[own.key] = rows_of(int(own.path))
     return found
 
@@ -91,9 +91,9 @@ def test_what_is_read_is_what_came_last(
         patch.setattr(partitions, "_SORT_AT_ONCE", at_once)
         store = ObjectStore(folder)
         now: dict[str, int] = {}
-        files: PartitionFiles | None = None
+        files: PartitionIndex | None = None
 
-        def read(own: Sequence[OwnStatistics]) -> Iterator[PartitionRows]:
+        def read(own: Sequence[UnindexedPartition]) -> Iterator[PartitionRows]:
             for start in range(0, len(own), lot):
                 part = own[start : start + lot]
                 tables = [build_statistics_table(list(rows_of(int(one.path)).values())) for one in part]
@@ -104,12 +104,12 @@ def test_what_is_read_is_what_came_last(
             gone = {f"p={key}" for key in went if f"p={key}" in now and f"p={key}" not in changed}
             before = files
             now = {key: number for key, number in {**now, **changed}.items() if key not in gone}
-            own = {key: OwnStatistics(key, str(number), number) for key, number in changed.items()}
+            own = {key: UnindexedPartition(key, str(number), number) for key, number in changed.items()}
             files = update_partitions(store, files, own, KeyChanges(own.keys(), gone, len(now)), read)
             assert read_of(store, files) == {key: rows_of(number) for key, number in now.items()}
-            assert len(files.apart) + len(files.gone) <= 8
+            assert len(files.unindexed) + len(files.removed) <= 8
             assert len(files.files.files) <= 4
-            if before is not None and len(changed) + len(gone) + len(before.apart) + len(before.gone) <= 8:
+            if before is not None and len(changed) + len(gone) + len(before.unindexed) + len(before.removed) <= 8:
                 assert files.files == before.files
         named = set(files.files.paths()) if files else set()
         assert named <= {info.path for info in store.list()}
@@ -117,9 +117,9 @@ def test_what_is_read_is_what_came_last(
 
 def test_a_file_that_is_not_all_there_is_told(tmp_path: object) -> None:
     store = ObjectStore(str(tmp_path))
-    own = {f"p={at}": OwnStatistics(f"p={at}", str(at), at) for at in range(12)}
+    own = {f"p={at}": UnindexedPartition(f"p={at}", str(at), at) for at in range(12)}
 
-    def read(wanted: Sequence[OwnStatistics]) -> Iterator[PartitionRows]:
+    def read(wanted: Sequence[UnindexedPartition]) -> Iterator[PartitionRows]:
         tables = [build_statistics_table(list(rows_of(int(one.path)).values())) for one in wanted]
         yield stack_partitions([(one.key, one.row_count) for one in wanted], tables)
 

@@ -13,15 +13,15 @@ from metastore_assets.config import TableConfig
 from metastore_assets.lookup import Table
 from metastore_assets.metastore import open_scanner
 from metastore_assets.pipeline.engine import Engine
-from metastore_assets.pipeline.index import table_index
-from metastore_assets.pipeline.partition_files import table_partition_files
+from metastore_assets.pipeline.fragment_index import table_index
+from metastore_assets.pipeline.partition_index import table_partition_files
 from metastore_assets.pipeline.profile_spec import table_profile_spec
 from metastore_assets.pipeline.profiles.files import ProfileWriter
 from metastore_assets.pipeline.value_counts.table import listed_classes
 from metastore_assets.produce import Delta, FlowState
 from metastore_assets.statistics.frequencies import Frequencies
 from metastore_assets.statistics.profile import ColumnProfile, profile_field
-from metastore_assets.store.manifest import FragmentEntry, ListFiles, PartitionEntry, ProfileFiles, Version
+from metastore_assets.store.manifest import FragmentEntry, PartitionEntry, ProfileFiles, ValueCountFiles, Version
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.versions import VersionStore
 from metastore_assets.value_counts import Lists, write_lists
@@ -59,7 +59,7 @@ def write_table_lists(
     schema: pa.Schema,
     profiles: Sequence[ColumnProfile],
     partitions: Mapping[str, Sequence[ColumnProfile]],
-) -> ListFiles | None:
+) -> ValueCountFiles | None:
     """Write the lists of a table, and of its partitions those of columns that are to be kept by partition."""
     columns = listed_classes(table_profile_spec(schema, config))
     by_partition = {own: name for own, name in columns.items() if config.policy(own).by_partition == "on"}
@@ -122,14 +122,14 @@ def publish(
         bytes=rows.nbytes,
         content_id=str(number),
         files=files,
-        lists=write_table_lists(versions.objects, config, rows.schema, whole, parts),
+        value_counts=write_table_lists(versions.objects, config, rows.schema, whole, parts),
         code_version="0",
         spec_id="spec",
         specs={},
         fragments=(),
         partitions=entries,
         index=table_index(Engine(_no_spark, "auto"), versions.objects, len(rows.schema), None, fragments),
-        partition_files=table_partition_files(
+        partition_index=table_partition_files(
             Engine(_no_spark, "auto"), versions.objects, len(rows.schema), None, entries
         ),
     )

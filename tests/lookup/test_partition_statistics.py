@@ -14,7 +14,7 @@ from metastore_assets.errors import ColumnNotFoundError, PartitionNotFoundError
 from metastore_assets.lookup import Table
 from metastore_assets.metastore import Metastore
 from metastore_assets.pipeline.engine import Engine
-from metastore_assets.pipeline.partition_files import table_partition_files, wrong_rows
+from metastore_assets.pipeline.partition_index import table_partition_files, wrong_rows
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.versions import VersionStore
 from tests.lookup.published import publish
@@ -101,17 +101,17 @@ def test_a_few_partitions_that_changed_are_read_on_their_own(root: Path) -> None
     """And a version that has only these writes no file."""
     table = published(root)
     version = table.version
-    assert version.partition_files is not None
+    assert version.partition_index is not None
     keys = list(PARTS)
     moved = {keys[0]: version.partitions[5].files, keys[3]: version.partitions[7].files}
     partitions = [replace(own, files=moved.get(own.key, own.files)) for own in version.partitions if own.key != keys[9]]
     files = table_partition_files(
         _engine(), VersionStore(ObjectStore(str(root)), "orders").objects, 3, version, partitions
     )
-    assert files.files == version.partition_files.files
-    assert [own.key for own in files.apart] == [keys[0], keys[3]]
+    assert files.files == version.partition_index.files
+    assert [own.key for own in files.unindexed] == [keys[0], keys[3]]
     VersionStore(ObjectStore(str(root)), "orders").publish(
-        replace(version, number=2, partitions=partitions, partition_files=files), version
+        replace(version, number=2, partitions=partitions, partition_index=files), version
     )
     now = Metastore(str(root)).table("orders")
     left = [key for key in keys if key != keys[9]]
@@ -162,7 +162,7 @@ def test_verify_finds_rows_that_are_not_there(root: Path) -> None:
     objects.write_parquet(path, told.slice(1))
     files = table_partition_files(_engine(), objects, 3, None, version.partitions)
     objects.write(path, whole)
-    lacking = replace(version, partition_files=files)
+    lacking = replace(version, partition_index=files)
     column = told["column"][0].as_py()
     assert list(wrong_rows(objects, lacking, PARTS)) == [(version.partitions[4].key, column, "no row")]
 

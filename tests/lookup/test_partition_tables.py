@@ -20,7 +20,7 @@ from metastore_assets.config import TableConfig
 from metastore_assets.lookup import Table
 from metastore_assets.metastore import open_scanner
 from metastore_assets.pipeline.engine import Engine
-from metastore_assets.pipeline.partition_files import table_partition_files
+from metastore_assets.pipeline.partition_index import table_partition_files
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.tables import build_statistics_table
 from metastore_assets.store.manifest import PartitionEntry, ProfileFiles, Version
@@ -160,7 +160,7 @@ def table_after(made: Made, commits: list[dict[str, int | None]], generations: l
             made.versions[generation],
             number=number,
             partitions=partitions,
-            partition_files=files_of,
+            partition_index=files_of,
             row_count=sum(own.row_count for own in partitions),
         )
     assert base is not None

@@ -18,7 +18,7 @@ from metastore_assets.index import IndexReader
 from metastore_assets.lookup import Table
 from metastore_assets.metastore import open_table
 from metastore_assets.pipeline.engine import Engine
-from metastore_assets.pipeline.index import read_rows
+from metastore_assets.pipeline.fragment_index import read_rows
 from metastore_assets.pipeline.purge import purge
 from metastore_assets.pipeline.refresh import refresh
 from metastore_assets.pipeline.verifying.verify import verify

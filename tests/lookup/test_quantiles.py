@@ -338,16 +338,16 @@ def test_infinities_alone_are_no_sketch(tmp_path: Path) -> None:
 
 def test_lists_that_are_gone(tmp_path: Path) -> None:
     table = published(tmp_path, i=pa.array([1, 2]))
-    assert table.version.lists is not None
-    ObjectStore(str(tmp_path)).child("orders").delete([table.version.lists.state])
+    assert table.version.value_counts is not None
+    ObjectStore(str(tmp_path)).child("orders").delete([table.version.value_counts.state])
     with pytest.raises(ObjectNotFoundError, match=r"not exist.*may have expired.*open the table again, or.*--full"):
         table.quantile("i", 0.5)
 
 
 def test_lists_that_are_damaged(tmp_path: Path) -> None:
     table = published(tmp_path, i=pa.array([1, 2]))
-    assert table.version.lists is not None
-    ObjectStore(str(tmp_path)).child("orders").write(table.version.lists.state, b"{")
+    assert table.version.value_counts is not None
+    ObjectStore(str(tmp_path)).child("orders").write(table.version.value_counts.state, b"{")
     with pytest.raises(CorruptionError, match=r"missing or damaged.*refresh NAME --full"):
         table.quantile("i", 0.5)
 

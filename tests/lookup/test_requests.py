@@ -72,7 +72,7 @@ def test_one_partition_of_many_is_a_point_read(
     made = publish(s3_store, pa.concat_tables(few.values()), partitions=few).version
     entries = [replace(made.partitions[at % 3], key=f"p={at:05}", content_id=_digest(at)) for at in range(MANY)]
     versions = VersionStore(s3_store, "orders")
-    versions.publish(replace(made, number=2, partitions=entries, partition_files=None))
+    versions.publish(replace(made, number=2, partitions=entries, partition_index=None))
     whole = sum(info.size for info in versions.objects.list("entries") if ".partitions." in info.path)
     assert whole > 300_000
     table = Metastore(s3_store.uri(), s3_options).table("orders")

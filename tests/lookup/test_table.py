@@ -324,7 +324,7 @@ def test_frequencies_in_several_files(local_store: ObjectStore) -> None:
 
 def test_missing_value_counts_are_corruption(local_store: ObjectStore) -> None:
     table = publish(local_store, ORDERS)
-    unlisted = replace(table.version, lists=None)
+    unlisted = replace(table.version, value_counts=None)
     with pytest.raises(CorruptionError, match=r"values of column 'amount' of table 'orders'.*--full"):
         table.at(unlisted).top("amount")
 

@@ -21,9 +21,9 @@ from metastore_assets.errors import ConfigError
 from metastore_assets.lookup import Table
 from metastore_assets.metastore import open_table
 from metastore_assets.pipeline.engine import Engine
-from metastore_assets.pipeline.membership import wrong_filters
 from metastore_assets.pipeline.purge import purge
 from metastore_assets.pipeline.refresh import refresh
+from metastore_assets.pipeline.value_filters import wrong_filters
 from metastore_assets.pipeline.verifying.verify import verify
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.versions import VersionStore
@@ -166,11 +166,11 @@ def test_what_holds_a_value_is_never_left_out(tmp_path: Path, policy: str) -> No
     assert verify(folder.config, folder.config.tables[0], no_spark).is_right
     version = versions.latest()
     assert version is not None
-    assert version.membership is not None
+    assert version.value_filters is not None
     live = [entry for entry in version.fragments if entry.retired is None]
     swapped = dict(zip((own.files.name for own in live), ((own.files.name, "") for own in reversed(live)), strict=True))
     engine = Engine(no_spark, "auto")
-    found = set(wrong_filters(engine, versions.objects, versions.objects, version.membership, live, swapped))
+    found = set(wrong_filters(engine, versions.objects, versions.objects, version.value_filters, live, swapped))
     assert {column for _, column in found} >= set(names)
 
 
@@ -194,24 +194,24 @@ def test_turned_on_and_off(tmp_path: Path) -> None:
     folder.append(4)
     table = folder.refreshed()
     value = next(iter(folder.held.values()))["integer"][1]
-    assert table.version.membership is None
+    assert table.version.value_filters is None
     assert len(kept(table, "integer", value)) == 4
     on = {"value_filter": "on"}
     folder.columns = {"integer": {"frequencies": "all", **on}, "price": {"frequencies": "off"}}
     result = refresh(folder.config, folder.config.tables[0], no_spark)
     assert result.fragments_profiled == 0
     table = open_table(folder.config.root, "t")
-    assert table.version.membership is not None
-    assert table.version.membership.columns == ("integer",)
+    assert table.version.value_filters is not None
+    assert table.version.value_filters.columns == ("integer",)
     assert len(kept(table, "integer", value)) == 1
     folder.columns = {"price": {"frequencies": "off", **on}}
     table = folder.refreshed()
-    assert table.version.membership is not None
-    assert table.version.membership.columns == ("price",)
+    assert table.version.value_filters is not None
+    assert table.version.value_filters.columns == ("price",)
     assert len(kept(table, "integer", value)) == 4
     assert len(kept(table, "price", next(iter(folder.held.values()))["price"][1])) == 1
     folder.columns = {}
-    assert folder.refreshed().version.membership is None
+    assert folder.refreshed().version.value_filters is None
 
 
 def test_hidden_values_have_no_filters() -> None:

@@ -18,7 +18,7 @@ from metastore_assets.pipeline.backfill import BackfillResult, backfill, local_w
 from metastore_assets.pipeline.backfill_plan import BackfillPlan, BackfillSelection, Mode, expected_seconds
 from metastore_assets.pipeline.outcome import Progress
 from metastore_assets.pipeline.refresh import refresh
-from metastore_assets.store.manifest import Effort
+from metastore_assets.store.manifest import RefreshStats
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.versions import VersionStore
 from tests.pipeline.support import Lake, assert_same, everything, latest
@@ -290,7 +290,7 @@ def test_a_list_of_keys(lake: Lake) -> None:
 def test_time_expected() -> None:
     """By the version that read most; no less for each than the quickest took."""
     assert expected_seconds([], 100, 1) is None
-    efforts = [Effort(1, 0, 2.0), Effort(4, 1000, 10.0), Effort(1, 10, 3.0)]
+    efforts = [RefreshStats(1, 0, 2.0), RefreshStats(4, 1000, 10.0), RefreshStats(1, 10, 3.0)]
     assert expected_seconds(efforts, 5000, 2) == 50.0
     assert expected_seconds(efforts, 0, 3) == 6.0
 

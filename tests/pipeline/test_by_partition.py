@@ -57,7 +57,7 @@ def config(lake: Lake, root: str = "root") -> MetastoreConfig:
 def reader(lake: Lake, root: str = "root") -> ListReader:
     config = lake.config(root)
     return ListReader(ObjectStore(config.root).child("t"), read_lists(ObjectStore(config.root).child("t"),
-                                                                      latest(config).lists))  # fmt: skip
+                                                                      latest(config).value_counts))  # fmt: skip
 
 
 def kept(lists: ListReader) -> dict[str, Counter[tuple[str, str]]]:
@@ -161,7 +161,7 @@ def test_turning_it_on_reads_stored_profiles_only(plain: Plain) -> None:
 
 def stages(plain: Plain) -> set[str]:
     """What is kept by partition, of the newest version."""
-    lists = read_lists(ObjectStore(plain.config.root).child("t"), latest(plain.config).lists)
+    lists = read_lists(ObjectStore(plain.config.root).child("t"), latest(plain.config).value_counts)
     found = {name for name in lists.flow.stages if name.startswith(graph.BY_PARTITION)}
     assert {name.partition(".")[2] for name in found} == set(lists.by_partition.values())
     return found
@@ -231,11 +231,11 @@ def test_lists_by_partition_that_were_changed_are_found(spark: SparkSession, tmp
         refresh(lake.config(), lake.table, lambda: spark)
     assert kept(reader(lake)) == counted(lake, ["group"])
     store, version = ObjectStore(lake.config().root).child("t"), latest(lake.config())
-    lists = read_lists(store, version.lists)
+    lists = read_lists(store, version.value_counts)
     schema = graph.rows_of("string", by_partition=True).schema
     one = pa.table([["group"], ["a"], ["part=1"], [1]], schema=schema)
     wrong = replace(lists, flow=lists.dataflow(store).step(lists.flow, {"partition_deltas.string": [Delta(one)]}))
-    new = replace(version, number=2, lists=write_lists(store, wrong))
+    new = replace(version, number=2, value_counts=write_lists(store, wrong))
     VersionStore(ObjectStore(lake.config().root), "t").publish(new, version)
     (found,) = verify(lake.config(), lake.table, lambda: spark).differences
     assert (found.level, found.difference.column, found.difference.statistic) == ("table", "group", "by_partition")

@@ -63,7 +63,7 @@ def written(folder: Path, draw: random.Random, files: int, count: int) -> None:
 def content_of(config: MetastoreConfig) -> tuple[dict[str, pa.Table], Mapping[str, Built]]:
     """All that each stage of the lists holds."""
     store = ObjectStore(config.root).child("t")
-    lists = read_lists(store, open_table(config.root, "t").version.lists)
+    lists = read_lists(store, open_table(config.root, "t").version.value_counts)
     view = lists.dataflow(store).view(lists.flow)
     stages = {name for name in lists.flow.stages if "deltas" not in name}
     return {name: view.content(name) for name in sorted(stages)}, lists.built
@@ -110,7 +110,7 @@ def shown(rows: pa.Table) -> str:
 
 
 def left_over(config: MetastoreConfig) -> set[str]:
-    named = set(open_table(config.root, "t").version.lists.paths())  # type: ignore[union-attr]
+    named = set(open_table(config.root, "t").version.value_counts.paths())  # type: ignore[union-attr]
     folder = Path(config.root) / "t"
     return {str(path.relative_to(folder)) for path in (folder / "lists").iterdir()} - named
 

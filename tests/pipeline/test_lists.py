@@ -87,7 +87,7 @@ def plain(spark: SparkSession, tmp_path: Path) -> Plain:
 
 def columns_of(plain: Plain) -> dict[str, str]:
     """Columns that are listed, and the class of their values."""
-    return dict(read_lists(ObjectStore(plain.config.root).child("t"), latest(plain.config).lists).columns)
+    return dict(read_lists(ObjectStore(plain.config.root).child("t"), latest(plain.config).value_counts).columns)
 
 
 def test_one_partition_has_the_lists_of_the_table(plain: Plain) -> None:
@@ -123,7 +123,7 @@ def test_columns_come_go_and_change_class(plain: Plain) -> None:
     assert plain.top("gone") == Counter({"x": 2, "y": 1})
     plain.put("one", pa.table({"a": pa.array([7.0])}))
     plain.refresh()
-    assert set(read_lists(ObjectStore(plain.config.root).child("t"), latest(plain.config).lists).columns) == {
+    assert set(read_lists(ObjectStore(plain.config.root).child("t"), latest(plain.config).value_counts).columns) == {
         "a",
         "new",
     }
@@ -172,13 +172,13 @@ def test_lists_that_lose_the_race_leave_nothing(plain: Plain, monkeypatch: pytes
 
     def losing(self: VersionStore, version: Any, base: Any = None) -> None:
         if not lost:
-            lost.append(version.lists)
+            lost.append(version.value_counts)
             raise VersionConflictError("lost")
         real(self, version, base)
 
     monkeypatch.setattr(VersionStore, "publish", losing)
     plain.refresh()
-    named = set(latest(plain.config).lists.paths())  # type: ignore[union-attr]
+    named = set(latest(plain.config).value_counts.paths())  # type: ignore[union-attr]
     kept = {path for number in (1, 2) for path in _lists(plain, number)}
     assert {f"lists/{path.name}" for path in plain.written()} == kept >= named
     assert plain.top("a") == Counter({1: 2, 2: 2, 4: 2, 8: 1})

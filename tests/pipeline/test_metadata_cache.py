@@ -16,7 +16,7 @@ from metastore_assets.formats import metadata_cache, open_table_format
 from metastore_assets.pipeline.refresh import is_current, plan_refresh, refresh
 from metastore_assets.spark import runner as spark_runner
 from metastore_assets.spark.runner import SizedRunner
-from metastore_assets.store.entries import StoredMemory
+from metastore_assets.store.entries import StoredMetadataCache
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.versions import VersionStore
 from metastore_assets.tasks.isolation import IsolatedRunner
@@ -42,8 +42,8 @@ def _write(folder: Path, number: int, text: str = "id,name\n1,x\n2,y\n") -> int:
 
 def _memory_file(config: MetastoreConfig) -> Path:
     """Which so few entries lie in."""
-    kept = latest(config).memory
-    assert isinstance(kept, StoredMemory)
+    kept = latest(config).metadata_cache
+    assert isinstance(kept, StoredMetadataCache)
     (path,) = kept.entries.files.paths()
     return Path(config.root, "t", path)
 
@@ -70,7 +70,7 @@ def test_a_plan_reads_what_is_new(spark: SparkSession, tmp_path: Path) -> None:
     assert first != second
     (tmp_path / "lake" / "3.csv").unlink()
     refresh(config, table, lambda: spark)
-    assert set(latest(config).memory) < set(VersionStore(ObjectStore(config.root), "t").read(2).memory)
+    assert set(latest(config).metadata_cache) < set(VersionStore(ObjectStore(config.root), "t").read(2).metadata_cache)
     third = _memory_file(config)
     refresh(config, table, lambda: spark, full=True)
     assert latest(config).number == 4

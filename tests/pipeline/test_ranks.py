@@ -141,7 +141,7 @@ def test_a_compacted_table_says_the_same(spark: SparkSession, tmp_path: Path) ->
     assert newest is not None
     assert (newest.content_id, newest.snapshot) == (latest.content_id, latest.snapshot)
     assert_same(before, everything(config))
-    for stage in read_lists(versions.objects, newest.lists).flow.stages.values():
+    for stage in read_lists(versions.objects, newest.value_counts).flow.stages.values():
         assert stage.content is not None
         assert len(list(stage.content.runs())) <= 1
     assert compact(versions, config.tables[0]).published is False

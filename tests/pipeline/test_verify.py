@@ -128,12 +128,12 @@ def test_lists_that_were_changed_are_found(spark: SparkSession, lake: Lake) -> N
 def test_lists_of_the_table_that_were_changed_are_found(spark: SparkSession, lake: Lake) -> None:
     version = latest(lake.config())
     store = ObjectStore(lake.config().root).child("t")
-    lists = read_lists(store, version.lists)
+    lists = read_lists(store, version.value_counts)
     classes = set(lists.columns.values())
     one = pa.table({"column": ["group"], "value": pa.array(["a"], pa.large_string()), "frequency": [1]})
     state = list_flow(store, classes).step(lists.flow, {"deltas.string": [Delta(one)]})
     wrong = write_lists(store, replace(lists, flow=state))
-    VersionStore(ObjectStore(lake.config().root), "t").publish(replace(version, number=3, lists=wrong), version)
+    VersionStore(ObjectStore(lake.config().root), "t").publish(replace(version, number=3, value_counts=wrong), version)
     found, *is_derivable = verified(spark, lake).differences
     assert (found.level, found.difference.column, found.difference.statistic) == ("table", "group", "frequencies")
     assert found.difference.stored.startswith("a: ")

@@ -13,7 +13,7 @@ import pytest
 
 from metastore_assets.errors import CorruptionError, StoreError
 from metastore_assets.metastore import Metastore
-from metastore_assets.store.document import FORMAT_VERSION, stored_entries
+from metastore_assets.store.version_document import FORMAT_VERSION, stored_entries
 from tests.pipeline.support import Lake, assert_same, everything
 from tests.robustness.support import copied, from_scratch, refreshed, versions
 

@@ -28,7 +28,7 @@ WRITES = [
     "lists/*.parquet",
     "lists/*.json",
     "index/*.index.parquet",
-    *(f"entries/*.{kind}.parquet" for kind in ("fragments", "partitions", "memory", "released")),
+    *(f"entries/*.{kind}.parquet" for kind in ("fragments", "partitions", "metadata_cache", "garbage")),
     "versions/N.json",
     "versions/newest",
     "pending/*.parquet.cleared",

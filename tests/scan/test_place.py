@@ -46,7 +46,7 @@ def test_options_stay_with_who_has_them(tmp_path: Path) -> None:
     lookup = published(tmp_path, storage_options={"aws_secret_access_key": "hush"})
     (document,) = (tmp_path / "root" / "t" / "versions").glob("*.json")
     assert "hush" not in document.read_text()
-    assert json.loads(document.read_text())["place"]["uri"] == str(tmp_path / "lake")
+    assert json.loads(document.read_text())["table_location"]["uri"] == str(tmp_path / "lake")
     given = lookup.table_config(storage_options={"aws_region": "eu-1"})
     assert (given.uri, given.format, given.storage_options) == (
         str(tmp_path / "lake"),
@@ -67,10 +67,10 @@ def test_a_location_with_a_secret_is_not_told(uri: str) -> None:
 
 def test_what_a_version_does_not_tell_is_asked_for(tmp_path: Path) -> None:
     lookup = published(tmp_path)
-    object.__setattr__(lookup.version, "place", None)
+    object.__setattr__(lookup.version, "table_location", None)
     with pytest.raises(ConfigError, match=r"table 't' .*`table=load_config"):
         lookup.count("x > 4")
-    object.__setattr__(lookup.version, "place", {"uri": "catalog://prod/db.t", "format": "iceberg"})
+    object.__setattr__(lookup.version, "table_location", {"uri": "catalog://prod/db.t", "format": "iceberg"})
     with pytest.raises(ConfigError, match=r"catalog://prod/db\.t: .*`table=load_config"):
         lookup.count("x > 4")
     with pytest.raises(NotStoredError, match="whole partitions, by 'day'"):

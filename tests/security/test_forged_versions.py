@@ -42,7 +42,7 @@ def root(tmp_path: Path) -> Path:
 def forge(root: Path, **place: Any) -> None:
     (document,) = (root / "t" / "versions").glob("*.json")
     fields = json.loads(document.read_text())
-    document.write_text(json.dumps({**fields, "place": {**fields["place"], **place}}))
+    document.write_text(json.dumps({**fields, "table_location": {**fields["table_location"], **place}}))
 
 
 WAYS: list[Callable[[Table], Any]] = [

@@ -316,8 +316,8 @@ def test_what_planning_remembers_from_a_time_when_it_was_shown(tmp_path: Path, l
     refreshed(shown)
     refreshed(own)
     newest = VersionStore(ObjectStore(own.root), "t").read(2)
-    assert newest.memory
-    assert not any(token in value for token in _texts() for value in newest.memory.values())
+    assert newest.metadata_cache
+    assert not any(token in value for token in _texts() for value in newest.metadata_cache.values())
 
 
 @pytest.mark.parametrize("lake", LAKES, ids=lambda lake: lake.__name__)
@@ -328,7 +328,7 @@ def test_a_plan_by_what_is_remembered_is_the_plan_without(tmp_path: Path, lake: 
     table.change()
     refreshed(own)
     metadata_cache.clear_process_cache()
-    known = VersionStore(ObjectStore(own.root), "t").memory()
+    known = VersionStore(ObjectStore(own.root), "t").metadata_cache()
     found = open_table_format(own.tables[0], MetadataCache(lambda: known)).snapshot()
     scratch = open_table_format(own.tables[0], MetadataCache(ignore_process=True)).snapshot()
     assert found == scratch

@@ -49,10 +49,10 @@ def contents(folder: Path) -> set[str]:
 
 def forged(table: Path, paths: list[str], number: int) -> None:
     """Have version `number` say that these paths are no longer named."""
-    name = "entries/forged.released.parquet"
+    name = "entries/forged.garbage.parquet"
     pq.write_table(pa.table({"path": paths}), table / name)
     document = table / "versions" / f"{number}.json"
-    document.write_text(json.dumps({**json.loads(document.read_text()), "released": name}))
+    document.write_text(json.dumps({**json.loads(document.read_text()), "garbage_manifest": name}))
 
 
 def refreshed(config: MetastoreConfig, lake: Path, number: int) -> None:

@@ -26,9 +26,9 @@ from metastore_assets.pipeline.purge import Purged
 from metastore_assets.pipeline.purge import purge as purge_with
 from metastore_assets.pipeline.refresh import refresh
 from metastore_assets.pipeline.verifying.verify import verify
-from metastore_assets.store.document import stored_entries
 from metastore_assets.store.manifest import Version
 from metastore_assets.store.objects import ObjectStore
+from metastore_assets.store.version_document import stored_entries
 from metastore_assets.store.versions import VersionStore
 from tests.robustness.support import no_spark
 from tests.security.searching import files_with
@@ -71,7 +71,7 @@ def unnamed(own: MetastoreConfig) -> set[str]:
     left = {info.path for info in versions.objects.list() if not versions.documents.owns(info.path)}
     for number in versions.numbers():
         version = versions.read(number)
-        left -= {*version.paths(), *version.own_files()}
+        left -= {*version.paths(), *version.auxiliary_files()}
         left -= {path for entries in stored_entries(version) for path in entries.files.paths()}
     return {path for path in left if not path.startswith("history/")}
 

@@ -30,8 +30,8 @@ import pyarrow as pa
 from metastore_assets.errors import ObjectNotFoundError, VersionConflictError
 from metastore_assets.store import local
 from metastore_assets.store import remote as _remote
-from metastore_assets.store.document import stored_entries
 from metastore_assets.store.objects import ObjectStore
+from metastore_assets.store.version_document import stored_entries
 from metastore_assets.store.versions import VersionStore
 from tests.store.versions import files, files_of, fragment, version
 

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 
 from metastore_assets.errors import CorruptionError
 from metastore_assets.store import entries as entries_module
-from metastore_assets.store.document import stored_entries
 from metastore_assets.store.entries import FRAGMENTS, NODES, PARTITIONS, EntryKind, StoredEntries, write_entries
 from metastore_assets.store.manifest import FragmentEntry, NodeEntry, PartitionEntry, ProfileFiles
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.parquet import ParquetObject
 from metastore_assets.store.segments import SegmentFile, SegmentFiles, retained_files
+from metastore_assets.store.version_document import stored_entries
 from metastore_assets.store.versions import VersionStore
 from tests.store.versions import files, fragment, version
 

@@ -10,9 +10,9 @@ from datetime import UTC, datetime, timedelta, timezone
 import pytest
 
 from metastore_assets.errors import CorruptionError, StoreError, VersionConflictError, VersionNotFoundError
-from metastore_assets.store.document import stored_entries
 from metastore_assets.store.manifest import Version
 from metastore_assets.store.objects import ObjectStore
+from metastore_assets.store.version_document import stored_entries
 from metastore_assets.store.versions import VersionStore
 from tests.store.versions import SCHEMA, fragment, version
 
@@ -160,25 +160,25 @@ def test_a_read_version_can_be_published_again(versions: VersionStore) -> None:
 def test_what_planning_learnt_is_kept_from_version_to_version(versions: VersionStore) -> None:
     """Each version writes what it learnt anew, and one that learnt nothing writes nothing."""
     many = {b"\xff%d" % number: b"value" for number in range(2000)}
-    versions.publish(replace(version(1), memory=many))
+    versions.publish(replace(version(1), metadata_cache=many))
     first = versions.read(1)
-    assert first.memory == many
+    assert first.metadata_cache == many
     learnt = {**many, b"new": b"\x00"}
     del learnt[b"\xff7"]
-    versions.publish(replace(version(2), memory=learnt), first)
+    versions.publish(replace(version(2), metadata_cache=learnt), first)
     second = versions.read(2)
-    assert second.memory == learnt
-    versions.publish(replace(version(3), memory=second.memory), second)
+    assert second.metadata_cache == learnt
+    versions.publish(replace(version(3), metadata_cache=second.metadata_cache), second)
     paths = [memory_of(versions.read(number)) for number in (1, 2, 3)]
     assert [len(own) for own in paths] == [1, 2, 2]
     assert paths[1] == paths[2]
-    assert pickle.loads(pickle.dumps(versions.read(3).memory)) == learnt
-    assert versions.memory() == learnt
+    assert pickle.loads(pickle.dumps(versions.read(3).metadata_cache)) == learnt
+    assert versions.metadata_cache() == learnt
 
 
 def test_damaged_memory_is_none(versions: VersionStore) -> None:
     """It only saves work."""
-    versions.publish(replace(version(1), memory={b"a": b"b"}))
+    versions.publish(replace(version(1), metadata_cache={b"a": b"b"}))
     for data in (b"", None):
         found = versions.read(1)
         (path,) = memory_of(found)
@@ -186,13 +186,13 @@ def test_damaged_memory_is_none(versions: VersionStore) -> None:
             versions.objects.delete([path])
         else:
             versions.objects.write(path, data)
-        assert versions.memory() == {}
-    versions.publish(replace(version(2), memory={b"c": b"d"}), versions.read(1))
-    assert versions.memory() == {b"c": b"d"}
+        assert versions.metadata_cache() == {}
+    versions.publish(replace(version(2), metadata_cache={b"c": b"d"}), versions.read(1))
+    assert versions.metadata_cache() == {b"c": b"d"}
 
 
 def memory_of(published: Version) -> tuple[str, ...]:
-    return next(own.files.paths() for own in stored_entries(published) if own.kind.name == "memory")
+    return next(own.files.paths() for own in stored_entries(published) if own.kind.name == "metadata_cache")
 
 
 def test_a_version_of_a_newer_release_is_refused(versions: VersionStore) -> None:

@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 
 import pyarrow as pa
 
-from metastore_assets.store.document import stored_entries
 from metastore_assets.store.manifest import Decision, FragmentEntry, NodeEntry, PartitionEntry, ProfileFiles, Version
+from metastore_assets.store.version_document import stored_entries
 
 SCHEMA = pa.schema([pa.field("a", pa.int64(), metadata={b"metastore.field_id": b"1"}), ("b", pa.list_(pa.string()))])
 
@@ -56,7 +56,7 @@ def version(number: int, tag: str = "", fragments: int = 3) -> Version:
 def files_of(published: Version) -> Iterator[str]:
     """All files that a version read from a store consists of: what is there if there is no other version."""
     yield from published.paths()
-    yield from published.own_files()
+    yield from published.auxiliary_files()
     yield from (path for entries in stored_entries(published) for path in entries.files.paths())
     yield f"versions/{published.number}.json"
     yield "versions/newest"

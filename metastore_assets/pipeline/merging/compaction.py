@@ -163,7 +163,7 @@ def drop_value_counts(
     other_specs: set[str] = set()
     """Paths with a profile of another spec, whose value counts are not replaced by fingerprints."""
     for entry in fragments.values() if dropped else ():
-        if entry.files.is_packed and not dropped.keys() <= set(entry.unlisted):
+        if entry.files.is_states_only and not dropped.keys() <= set(entry.unlisted):
             files_by_path.setdefault(entry.files.states, []).append(entry.files)
             other_specs |= {entry.files.states} if entry.spec_id != before.id else set()
     estimated = {field_id: column for field_id, column in dropped.items() if not column[1].is_fingerprinted}

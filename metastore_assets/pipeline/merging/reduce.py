@@ -105,7 +105,7 @@ def merge_groups(context: MergeContext, groups: Sequence[Group]) -> Reduction:
     columns = len(spec.leaves)
     has_fingerprints = any(policy.is_fingerprinted for _, policy in spec.leaves)
     single = [group for group in groups if _is_single(group) and not (has_fingerprints and not group.is_merged_on)]
-    files = {group.key: group.children[0].files for group in single if not group.children[0].files.is_packed}
+    files = {group.key: group.children[0].files for group in single if not group.children[0].files.is_states_only}
     packed = [group for group in single if group.key not in files]
     merging = [group for group in groups if group not in single]
     files |= engine.merge(partial(_unpack, store, spec), packed, [columns] * len(packed))

@@ -105,7 +105,7 @@ class FrequencyReader:
         self._store = store = opened.store
         self._stack = ExitStack()
         self._parts: list[tuple[str, SectionReader]] = []
-        self._packed = files if files.is_packed and files.states else None
+        self._packed = files if files.is_states_only and files.states else None
         with self._stack:
             for path in files.frequencies:
                 with corruption_guard(store, path):

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from metastore_assets.config import TableConfig
 from metastore_assets.errors import VersionConflictError, VersionNotFoundError
 from metastore_assets.pipeline.value_counts.plain import columns_of, write_frequencies, write_ranks
-from metastore_assets.store.manifest import ListFiles, Version
+from metastore_assets.store.manifest import ValueCountFiles, Version
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.versions import VersionStore
 from metastore_assets.value_counts import Lists, read_lists, write_lists
@@ -46,15 +46,20 @@ def compact(versions: VersionStore, table: TableConfig) -> Compacted:
         latest = versions.latest()
         if latest is None:
             raise VersionNotFoundError(f"table {versions.table!r} has no published version; run `refresh`")
-        before = read_lists(versions.objects, latest.lists)
+        before = read_lists(versions.objects, latest.value_counts)
         after = _compacted(versions.objects, before)
         lists = _plain(versions.objects, latest, after, table, is_same=after.is_same(before))
         files = (len(before.paths()), len(after.paths()))
         told = (None, None) if lists is None else (lists.frequencies or None, lists.ranks or None)
-        if lists == latest.lists:
+        if lists == latest.value_counts:
             return Compacted(latest.number, False, *files, *told)
         new = replace(
-            latest, lists=lists, number=latest.number + 1, published_at=datetime.now(UTC), released=None, effort=None
+            latest,
+            value_counts=lists,
+            number=latest.number + 1,
+            published_at=datetime.now(UTC),
+            garbage_manifest=None,
+            refresh_stats=None,
         )
         try:
             versions.publish(new, latest)
@@ -76,12 +81,14 @@ def _compacted(store: ObjectStore, lists: Lists) -> Lists:
     return replace(lists, flow=flow, printed=replace(printed, flow=prints))
 
 
-def _plain(store: ObjectStore, latest: Version, lists: Lists, table: TableConfig, *, is_same: bool) -> ListFiles | None:
+def _plain(
+    store: ObjectStore, latest: Version, lists: Lists, table: TableConfig, *, is_same: bool
+) -> ValueCountFiles | None:
     """The files of compacted lists, the plain ones among them: those that there are, where lists are the same."""
     leaves = [leaf for own in schema_leaves(latest.schema) for leaf in own]
     listed = [leaf for leaf in leaves if leaf.field_id in lists.columns or leaf.field_id in lists.printed.columns]
     ranked = [leaf for leaf in leaves if leaf.field_id in lists.columns and table.policy(leaf.path).ranks == "on"]
-    files = latest.lists if is_same else write_lists(store, lists)
+    files = latest.value_counts if is_same else write_lists(store, lists)
     if files is None:
         return None
     if columns_of(store, files.frequencies) != {leaf.field_id for leaf in listed}:

@@ -88,7 +88,7 @@ def read_prints(opened: StatesReader, files: ProfileFiles, field_id: str) -> Fin
     """The fingerprints of a column in a profile, be they stored or made from its list; none where the profile was made
     without the column. Raises CorruptionError.
     """
-    found = opened.read_prints(files, field_id) if files.is_packed and files.states else None
+    found = opened.read_prints(files, field_id) if files.is_states_only and files.states else None
     if found is not None:
         return found
     with FrequencyReader(opened, files) as lists:

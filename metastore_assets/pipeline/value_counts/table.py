@@ -23,7 +23,7 @@ from metastore_assets.produce.runs import Run
 from metastore_assets.statistics.frequencies import EMPTY, FrequencySummary, summarize_frequencies
 from metastore_assets.statistics.user_defined.finalize import add_frequency_results, needs_frequencies
 from metastore_assets.storage.io_counters import io_step
-from metastore_assets.store.manifest import FragmentEntry, ListFiles, ProfileFiles
+from metastore_assets.store.manifest import FragmentEntry, ProfileFiles, ValueCountFiles
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.value_counts import Built, Cut, ListReader, Lists, list_flow, read_lists, write_lists
 from metastore_assets.value_counts.graph import delta_name, rows_of
@@ -64,7 +64,7 @@ class TableLists:
         self._store = store
         self._spec = target.spec
         self._wanted = listed_classes(target.spec)
-        self._published = None if target.base is None else target.base.lists
+        self._published = None if target.base is None else target.base.value_counts
         self._schemas = (None if target.base is None else target.base.schema, target.snapshot.schema)
         # A table of one partition holds all of its values there.
         self._by_partition = _kept_by_partition(target.spec, self._wanted) if len(target.partitions) > 1 else {}
@@ -73,7 +73,7 @@ class TableLists:
         self._changes_by_partition = _changes(target, fragments)
         self._changes = self._changes_by_partition.of_the_table()
         self._prints = TablePrints(engine, store, target, fragments, self._changes.came, self._changes.went)
-        self._made: ListFiles | None = None
+        self._made: ValueCountFiles | None = None
         self._now: Lists | None = None
 
     def facts(self, whole: Sequence[ProfileFiles], listed: Mapping[int, int]) -> Mapping[int, FrequencySummary]:
@@ -104,7 +104,7 @@ class TableLists:
                 told[columns[field_id]] = own
         return told
 
-    def files(self, whole: Sequence[ProfileFiles]) -> ListFiles | None:
+    def files(self, whole: Sequence[ProfileFiles]) -> ValueCountFiles | None:
         """The files for the version to name."""
         with io_step("lists"):
             now = self._stepped(whole, {})
@@ -120,7 +120,7 @@ class TableLists:
             named = self._now.paths() - self._base.paths()
             self._store.delete(sorted(named | ({self._made.state} if self._made else set())))
 
-    def _as_named(self, files: ListFiles) -> ListFiles:
+    def _as_named(self, files: ValueCountFiles) -> ValueCountFiles:
         """The published files, without the plain ones where these have columns under other names."""
         before, now = self._schemas
         if not files.frequencies or before is None or _names(before) == _names(now):

@@ -11,19 +11,19 @@ import pyarrow as pa
 from metastore_assets.errors import CorruptionError, StoreError
 from metastore_assets.index import IndexReader
 from metastore_assets.pipeline.engine import Engine
-from metastore_assets.pipeline.index import class_or_none, index_table, read_rows
-from metastore_assets.pipeline.membership import wrong_filters
+from metastore_assets.pipeline.fragment_index import class_or_none, index_table, read_rows
 from metastore_assets.pipeline.merging.merges import FAN_IN, TABLE, node_id
 from metastore_assets.pipeline.merging.tree import Branch, key_position, merge_tree
-from metastore_assets.pipeline.partition_files import wrong_rows
+from metastore_assets.pipeline.partition_index import wrong_rows
 from metastore_assets.pipeline.plan import Plan
 from metastore_assets.pipeline.profiles.states_reader import StatesReader
 from metastore_assets.pipeline.value_counts.plain import columns_of, wrong_columns
+from metastore_assets.pipeline.value_filters import wrong_filters
 from metastore_assets.pipeline.verifying.compare import Difference, differences, opened
-from metastore_assets.store.document import stored_entries
-from metastore_assets.store.manifest import FragmentEntry, ListFiles, ProfileFiles, Version
+from metastore_assets.store.manifest import FragmentEntry, ProfileFiles, ValueCountFiles, Version
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.parquet import parquet_errors
+from metastore_assets.store.version_document import stored_entries
 from metastore_assets.value_counts import ListReader, Lists, other_rows
 
 _Both: TypeAlias = tuple[ProfileFiles, ProfileFiles]
@@ -174,7 +174,7 @@ def list_differences(
         for row in other_rows(store, stored, scratch, found):
             column = leaves[row.column].path if row.column in leaves else row.column
             yield Found("table", name, Difference(column, row.what, row.own, row.other))
-        files = version.lists or ListFiles("", ())
+        files = version.value_counts or ValueCountFiles("", ())
         listed = [leaf for leaf in leaves.values() if leaf.field_id in found.columns.keys() | found.printed.columns]
         # Which columns have ranks the file tells: policies may have changed since.
         ranked = columns_of(store, files.ranks) & found.columns.keys()
@@ -236,14 +236,14 @@ def membership_differences(
     engine: Engine, store: ObjectStore, scratch: ObjectStore, version: Version, fresh: Sequence[FragmentEntry]
 ) -> list[Found]:
     """Return the value filters that differ from those of the fragments' values."""
-    if version.membership is None or not fresh:
+    if version.value_filters is None or not fresh:
         return []
     names = {entry.id: entry.files.name for entry in version.fragments if entry.retired is None}
     paths = {entry.files.name: (names[entry.id], entry.path) for entry in fresh}
     try:
         return [
             Found("index", paths[name][1], Difference(column, "membership", "another filter", "that of its values"))
-            for name, column in wrong_filters(engine, store, scratch, version.membership, fresh, paths)
+            for name, column in wrong_filters(engine, store, scratch, version.value_filters, fresh, paths)
         ]
     except CorruptionError as error:
         return [_unreadable("index", version.table, error)]
@@ -262,7 +262,7 @@ def partition_file_differences(store: ObjectStore, version: Version, keys: Colle
 
 def missing_files(store: ObjectStore, version: Version) -> Iterator[Found]:
     """Yield the missing files of a version. Raise StoreError if a file of entries is missing."""
-    named = {*version.paths(), *version.own_files()}
+    named = {*version.paths(), *version.auxiliary_files()}
     named |= {path for entries in stored_entries(version) for path in entries.files.paths()}
     for path in sorted(named - {info.path for info in store.list()}):
         yield Found("file", path, Difference("", "file", "missing", f"a file of version {version.number}"))
@@ -273,7 +273,7 @@ def unreadable_files(store: ObjectStore, version: Version) -> Iterator[Found]:
     left = {path for entry in version.fragments if entry.retired is not None for path in entry.files.paths()}
     left |= {path for entry in version.nodes for path in entry.files.paths()}
     left |= {path for entries in stored_entries(version) for path in entries.files.paths()}
-    left |= {path for path in (version.released, version.files.states) if path}
+    left |= {path for path in (version.garbage_manifest, version.files.states) if path}
     for path in sorted(left):
         try:
             with parquet_errors(store.uri(path)):

@@ -165,7 +165,7 @@ def _merged_differences(
     store: ObjectStore, scratch: ObjectStore, version: Version, anew: Version, plan: Plan, *, whole: bool
 ) -> Iterator[Found]:
     """Yield differences of partitions and, if `whole`, of the table."""
-    lists = read_lists(store, version.lists), read_lists(scratch, anew.lists)
+    lists = read_lists(store, version.value_counts), read_lists(scratch, anew.value_counts)
     readers = ListReader(store, lists[0]), ListReader(scratch, lists[1])
     stored = {entry.key: entry.files for entry in version.partitions}
     pairs = [("partition", own.key, stored[own.key], own.files) for own in anew.partitions]

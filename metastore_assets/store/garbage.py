@@ -1,6 +1,6 @@
 """What a version no longer names of what the version before it did: written with it, removed when that one is dropped.
 
-    entries/<unique>.released.parquet    paths, in row groups of as many as are removed at a time
+    entries/<unique>.garbage.parquet    paths, in row groups of as many as are removed at a time
     versions/oldest                      {"oldest": 7, "portion": 2}: the version to be dropped next, and the portions
                                          of its files that are removed already
 
@@ -22,13 +22,13 @@ from typing import Any
 import pyarrow as pa
 
 from metastore_assets.errors import CorruptionError, ObjectNotFoundError
-from metastore_assets.store.document import decode_version, stored_entries
 from metastore_assets.store.documents import Documents
 from metastore_assets.store.entries import FOLDER
 from metastore_assets.store.json_fields import parse_json
 from metastore_assets.store.manifest import Version
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.segments import SegmentFiles
+from metastore_assets.store.version_document import decode_version, stored_entries
 
 PORTION = 1000
 """Files that are removed at a time: as many as one request can name."""
@@ -42,7 +42,7 @@ class _State:
     portion: int = 0
 
 
-def write_released(
+def write_garbage_manifest(
     objects: ObjectStore, version: Version, entries: Mapping[str, SegmentFiles], base: Version, dropped: Iterable[Any]
 ) -> str | None:
     """Write the paths that `base` names and the version, whose entries lie in those files, does not; the file's path.
@@ -50,13 +50,13 @@ def write_released(
     `dropped` are the entries of `base` that the version does not have, or has otherwise. None where there is no path.
     """
     paths = {path for entry in dropped if hasattr(entry, "files") for path in entry.files.paths()}
-    paths |= {*base.files.paths(), *base.own_files()}
+    paths |= {*base.files.paths(), *base.auxiliary_files()}
     paths |= {path for own in stored_entries(base) for path in own.files.paths()}
     paths -= {path for own in entries.values() for path in own.paths()}
     paths.difference_update(version.paths())
     if not paths:
         return None
-    name = f"{FOLDER}/{uuid.uuid4().hex}.released.parquet"
+    name = f"{FOLDER}/{uuid.uuid4().hex}.garbage.parquet"
     table = pa.table({"path": pa.array(sorted(paths), pa.string())})
     with objects.parquet_writer(name, table.schema, bounded=()) as writer:
         writer.write_table(table, PORTION)
@@ -91,10 +91,10 @@ def drop_outdated(documents: Documents, last: int, grace: timedelta, spared: Col
 def _drop_portion(documents: Documents, state: _State, spared: Collection[str]) -> _State:
     objects, following = documents.objects, state.oldest + 1
     try:
-        released = decode_version(documents.read(following), objects, documents.path(following)).released
+        garbage = decode_version(documents.read(following), objects, documents.path(following)).garbage_manifest
     except CorruptionError:
-        released = None  # then `expire` finds what went
-    paths, more = _portion(objects, released, state.portion)
+        garbage = None  # then `expire` finds what went
+    paths, more = _portion(objects, garbage, state.portion)
     # A version is gone before its first file is.
     objects.delete([documents.path(state.oldest)])
     objects.delete([path for path in paths if path not in spared])

@@ -16,7 +16,7 @@ from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.profiles.states_reader import corruption_guard
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.tables import parse_statistics_rows
-from metastore_assets.store.manifest import OwnStatistics, PartitionEntry, PartitionFiles, Version
+from metastore_assets.store.manifest import PartitionEntry, PartitionIndex, UnindexedPartition, Version
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.segments import KeyChanges
 from metastore_assets.values.leaf_columns import schema_leaves
@@ -30,13 +30,13 @@ _LOT = 500_000
 
 def table_partition_files(
     engine: Engine, store: ObjectStore, columns: int, base: Version | None, partitions: Sequence[PartitionEntry]
-) -> PartitionFiles:
+) -> PartitionIndex:
     """What tells of the columns of a version with those partitions, of about so many columns each. Most commits write
     nothing for it.
 
     Raises CorruptionError when stored statistics are damaged.
     """
-    known = base.partition_files if base is not None else None
+    known = base.partition_index if base is not None else None
     before = {own.key: _own(own) for own in base.partitions} if base is not None and known is not None else {}
     now = {own.key: _own(own) for own in partitions}
     changes = KeyChanges.between(before, now)
@@ -44,12 +44,12 @@ def table_partition_files(
     return update_partitions(store, known, changed, changes, partial(_read, engine, store, max(1, columns)))
 
 
-def _own(entry: PartitionEntry) -> OwnStatistics:
-    return OwnStatistics(entry.key, entry.files.statistics, entry.row_count)
+def _own(entry: PartitionEntry) -> UnindexedPartition:
+    return UnindexedPartition(entry.key, entry.files.statistics, entry.row_count)
 
 
 def _read(
-    engine: Engine, store: ObjectStore, columns: int, partitions: Sequence[OwnStatistics]
+    engine: Engine, store: ObjectStore, columns: int, partitions: Sequence[UnindexedPartition]
 ) -> Iterator[PartitionRows]:
     """What the profiles of partitions say, in lots. Many are read by Spark's tasks."""
     size = max(_FILES_PER_TASK, _LOT // columns)
@@ -60,7 +60,7 @@ def _read(
         yield concat_partitions(engine.merge(partial(_read_files, store), tasks, work))
 
 
-def _read_files(store: ObjectStore, partitions: Sequence[OwnStatistics]) -> PartitionRows:
+def _read_files(store: ObjectStore, partitions: Sequence[UnindexedPartition]) -> PartitionRows:
     tables = []
     for own in partitions:
         with corruption_guard(store, own.path):
@@ -73,8 +73,8 @@ def wrong_rows(store: ObjectStore, version: Version, keys: Collection[str]) -> I
 
     Raises CorruptionError.
     """
-    own = version.partition_files
-    apart = set() if own is None else {one.key for one in own.apart} | set(own.gone)
+    own = version.partition_index
+    apart = set() if own is None else {one.key for one in own.unindexed} | set(own.removed)
     wanted = {entry.key: entry for entry in version.partitions if entry.key in keys and entry.key not in apart}
     if own is None or not wanted:
         return

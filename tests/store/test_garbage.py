@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from metastore_assets.errors import VersionNotFoundError
 from metastore_assets.store import entries as entries_module
-from metastore_assets.store import expired_files as released
+from metastore_assets.store import garbage
 from metastore_assets.store.manifest import Version
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.versions import VersionStore
@@ -99,7 +99,7 @@ def test_a_file_that_another_entry_names_stays(table: Published) -> None:
 
 def test_much_is_removed_in_portions(table: Published, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where it was is forgotten on the way: then the rest waits for `expire`."""
-    monkeypatch.setattr(released, "PORTION", 7)
+    monkeypatch.setattr(garbage, "PORTION", 7)
     table.commit(*(f"{i}" for i in range(20)))
     table.commit("x")
     removed: list[int] = []
@@ -117,7 +117,7 @@ def test_much_is_removed_in_portions(table: Published, monkeypatch: pytest.Monke
 
 def test_what_is_begun_is_ended(table: Published, monkeypatch: pytest.MonkeyPatch) -> None:
     """Though more versions are to be kept from then on."""
-    monkeypatch.setattr(released, "PORTION", 7)
+    monkeypatch.setattr(garbage, "PORTION", 7)
     table.commit(keep=99)
     table.commit(*(f"{i}" for i in range(20)), keep=99)
     last = table.commit("x", keep=99)
@@ -229,8 +229,8 @@ def test_whatever_is_committed_nothing_named_goes_and_nothing_else_stays(
     """Fragments come and go and come again under new files; entries are written as bases and changes."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(entries_module, "_REWRITE_BELOW", 1)
-        patch.setattr(released, "PORTION", 6)
-        table = Published(ObjectStore(str(tmp_path_factory.mktemp("released"))))
+        patch.setattr(garbage, "PORTION", 6)
+        table = Published(ObjectStore(str(tmp_path_factory.mktemp("garbage"))))
         since: dict[int, int] = {}
         for number, fragments in enumerate(commits, 1):
             since = {one: since.get(one, number) for one in fragments}

@@ -14,7 +14,7 @@ from metastore_assets.pipeline.profile_spec import ProfileSpec
 from metastore_assets.pipeline.profiles.states_reader import StatesReader, corruption_guard
 from metastore_assets.pipeline.profiles.stored import FrequencyReader
 from metastore_assets.statistics.value_filter import build_filter_of_frequencies, parse_filters
-from metastore_assets.store.manifest import FragmentEntry, MembershipFiles, ProfileFiles, Version
+from metastore_assets.store.manifest import FragmentEntry, ProfileFiles, ValueFilterFiles, Version
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.segments import KeyChanges
 
@@ -29,13 +29,13 @@ def filtered_columns(spec: ProfileSpec) -> tuple[str, ...]:
     return tuple(leaf.field_id for leaf, policy in spec.leaves if policy.has_value_filter and leaf.field_id in valued)
 
 
-def table_membership(
+def update_table_value_filters(
     engine: Engine,
     store: ObjectStore,
     columns: tuple[str, ...],
     base: Version | None,
     fragments: Sequence[FragmentEntry],
-) -> MembershipFiles | None:
+) -> ValueFilterFiles | None:
     """The filters of some columns of a version with those fragments; None without such a column. Reads the profiles of
     fragments that `base` has none of.
 
@@ -43,14 +43,14 @@ def table_membership(
     """
     if not columns:
         return None
-    known = base.membership if base is not None else None
+    known = base.value_filters if base is not None else None
     if known is not None and known.columns != columns:
         known = None  # nothing of a column that is not wanted any more stays
     before = {entry.files.name: "" for entry in base.fragments if entry.retired is None} if base and known else {}
     changes = KeyChanges.between(before, dict.fromkeys((entry.files.name for entry in fragments), ""))
     added = [entry for entry in fragments if entry.files.name in changes.added]
     batches = read_filters(engine, store, columns, added)
-    return MembershipFiles(update_value_filters(store, known.files if known else None, changes, batches), columns)
+    return ValueFilterFiles(update_value_filters(store, known.files if known else None, changes, batches), columns)
 
 
 def read_filters(
@@ -86,7 +86,7 @@ def _read(
 
 
 def _filter(opened: StatesReader, files: ProfileFiles, field_id: str) -> tuple[str, bytes] | None:
-    if files.is_packed and (own := opened.read_filter(files, field_id)) is not None:
+    if files.is_states_only and (own := opened.read_filter(files, field_id)) is not None:
         return own
     with FrequencyReader(opened, files) as reader:
         listed = reader.read(field_id)
@@ -99,7 +99,7 @@ def wrong_filters(
     engine: Engine,
     store: ObjectStore,
     scratch: ObjectStore,
-    membership: MembershipFiles,
+    membership: ValueFilterFiles,
     fresh: Sequence[FragmentEntry],
     stored: Mapping[str, tuple[str, str]],
 ) -> Iterator[tuple[str, str]]:

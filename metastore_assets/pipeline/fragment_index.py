@@ -59,14 +59,14 @@ def read_rows(engine: Engine, store: ObjectStore, columns: int, fragments: Seque
     """What the profiles of fragments say. Many are read by Spark's tasks. Raises CorruptionError."""
     by_file: dict[str, list[tuple[int, FragmentEntry]]] = {}
     for at, entry in enumerate(fragments):
-        by_file.setdefault(entry.files.states if entry.files.is_packed else entry.files.statistics, []).append(
+        by_file.setdefault(entry.files.states if entry.files.is_states_only else entry.files.statistics, []).append(
             (at, entry)
         )
     paths = list(by_file)
     lots = [paths[at : at + _FILES_PER_TASK] for at in range(0, len(paths), _FILES_PER_TASK)]
     tasks = [
         [
-            (path, {entry.files.section if entry.files.is_packed else "": at for at, entry in by_file[path]})
+            (path, {entry.files.section if entry.files.is_states_only else "": at for at, entry in by_file[path]})
             for path in lot
         ]
         for lot in lots

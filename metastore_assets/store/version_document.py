@@ -1,4 +1,4 @@
-"""The JSON document of a version: everything about it but its many entries, which lie in Parquet files beside it."""
+"""The JSON document of a version. It has all of the version except the entries, which are in Parquet files."""
 
 from __future__ import annotations
 
@@ -15,40 +15,44 @@ from metastore_assets.store import json_fields
 from metastore_assets.store.entries import (
     FRAGMENTS,
     KINDS,
-    MEMORY,
+    METADATA_CACHE,
     NODES,
     PARTITIONS,
     PROFILE_SPECS,
     StoredEntries,
-    StoredMemory,
+    StoredMetadataCache,
     StoredProfileSpecs,
 )
 from metastore_assets.store.json_fields import parse_json
 from metastore_assets.store.manifest import (
     Decision,
-    Effort,
-    ListFiles,
-    MembershipFiles,
-    OwnStatistics,
-    PartitionFiles,
+    PartitionIndex,
     ProfileFiles,
+    RefreshStats,
+    UnindexedPartition,
+    ValueCountFiles,
+    ValueFilterFiles,
     Version,
 )
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.segments import SegmentFile, SegmentFiles
 
 _LARGEST_SCHEMA = 128 << 20
-"""Bytes of a schema: of hundreds of thousands of columns. A small compressed text may stand for gigabytes."""
+"""Bytes of a schema with hundreds of thousands of columns. A small compressed text may expand to gigabytes."""
 FORMAT_VERSION = 10
-"""Of everything that a version names; raised when older code could not read it correctly."""
+"""Format of all files that a version uses. It rises when older code could not read them correctly."""
 
 
 def encode_version(
-    version: Version, entries: Mapping[str, SegmentFiles], released: str | None, publisher: str
+    version: Version, entries: Mapping[str, SegmentFiles], garbage_manifest: str | None, publisher: str
 ) -> bytes:
-    """The JSON of a version. `entries` gives the files of each kind of entry, `released` is as `Version` says.
+    """Return the JSON document of a version.
 
-    `publisher` is unique to the attempt: it makes the JSON of two attempts differ, whatever else they agree on.
+    Args:
+        version: The version.
+        entries: The files of its entries, by kind.
+        garbage_manifest: As `Version.garbage_manifest`.
+        publisher: Unique to the attempt, so that the documents of two attempts differ.
     """
     fields = {
         "format_version": FORMAT_VERSION,
@@ -67,25 +71,38 @@ def encode_version(
         "content_id": version.content_id,
         "partition_columns": list(version.partition_columns),
         "files": vars(version.files),
-        "entries": {kind: _files_json(files) for kind, files in entries.items()},
-        "released": released,
-        **({"lists": {**vars(version.lists), "files": list(version.lists.files)}} if version.lists else {}),
-        **({"index": _files_json(version.index)} if version.index else {}),
-        **({"partition_files": _partition_files_json(own)} if (own := version.partition_files) else {}),
-        **({"membership": _membership_json(held)} if (held := version.membership) else {}),
-        **({"buckets": [list(own) for own in version.buckets]} if version.buckets else {}),
-        **({"decisions": {key: vars(own) for key, own in version.decisions.items()}} if version.decisions else {}),
-        **({"place": dict(version.place)} if version.place else {}),
-        **({"effort": vars(version.effort)} if version.effort else {}),
-        **({"dropped_columns": list(version.dropped_columns)} if version.dropped_columns else {}),
-        **({"purged": version.purged} if version.purged else {}),
-        "schema": base64.b64encode(zlib.compress(version.schema.serialize().to_pybytes())).decode(),
+        "entries": {kind: _segments_json(files) for kind, files in entries.items()},
+        "garbage_manifest": garbage_manifest,
     }
+    optional = {
+        "value_counts": version.value_counts and vars(version.value_counts),
+        "index": version.index and _segments_json(version.index),
+        "partition_index": version.partition_index and _partition_index_json(version.partition_index),
+        "value_filters": version.value_filters and _value_filters_json(version.value_filters),
+        "buckets": version.buckets,
+        "decisions": {field_id: vars(decision) for field_id, decision in version.decisions.items()},
+        "table_location": version.table_location and dict(version.table_location),
+        "refresh_stats": version.refresh_stats and vars(version.refresh_stats),
+        "dropped_columns": version.dropped_columns,
+        "purged": version.purged,
+    }
+    fields |= {name: value for name, value in optional.items() if value}
+    fields["schema"] = base64.b64encode(zlib.compress(version.schema.serialize().to_pybytes())).decode()
     return json.dumps(fields, indent=1, ensure_ascii=False).encode()
 
 
 def decode_version(data: bytes, objects: ObjectStore, path: str) -> Version:
-    """The version written as JSON at that path. Raises StoreError when a newer release wrote it."""
+    """Return the version of a JSON document.
+
+    Args:
+        data: The document.
+        objects: The table's folder.
+        path: Path of the document, for messages.
+
+    Raises:
+        StoreError: Another release wrote the document.
+        CorruptionError: The document is damaged.
+    """
     try:
         fields = json_fields.mapping(parse_json(data), "the document")
         format_version = json_fields.count(fields["format_version"], "format_version")
@@ -95,12 +112,12 @@ def decode_version(data: bytes, objects: ObjectStore, path: str) -> Version:
                 f"{FORMAT_VERSION}: upgrade it"
             )
         if format_version < FORMAT_VERSION:
-            # Not as if it were damaged: beside files that nobody reads any more, nothing can be compared or expired.
+            # Not a CorruptionError: beside files that this release cannot read, it must not compare or expire any.
             raise StoreError(
                 f"{objects.uri(path)} was written by an earlier release of metastore-assets, whose files this one does "
                 f"not read: remove {objects.uri()} and refresh the table"
             )
-        return _version(fields, objects)
+        return _decode_fields(fields, objects)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, zlib.error, pa.ArrowException) as error:
         cause = f"{error} is missing" if isinstance(error, KeyError) else str(error) or type(error).__name__
         raise CorruptionError(
@@ -109,11 +126,14 @@ def decode_version(data: bytes, objects: ObjectStore, path: str) -> Version:
         ) from error
 
 
-def _version(fields: Mapping[str, Any], objects: ObjectStore) -> Version:
+def _decode_fields(fields: Mapping[str, Any], objects: ObjectStore) -> Version:
     stored = json_fields.mapping(fields["entries"], "entries")
-    entries = {kind: StoredEntries(kind, objects, _files(stored[kind.name], f"entries.{kind.name}")) for kind in KINDS}
+    entries = {
+        kind: StoredEntries(kind, objects, _segments(stored[kind.name], f"entries.{kind.name}")) for kind in KINDS
+    }
     committed_at, fragment_count = fields["committed_at"], fields.get("fragment_count")
-    released, lists, place = fields["released"], fields.get("lists"), fields.get("place")
+    garbage_manifest, location = fields["garbage_manifest"], fields.get("table_location")
+    stats = fields.get("refresh_stats")
     decisions = json_fields.mapping(fields.get("decisions", {}), "decisions")
     return Version(
         number=json_fields.count(fields["number"], "number"),
@@ -134,31 +154,38 @@ def _version(fields: Mapping[str, Any], objects: ObjectStore) -> Version:
         fragments=entries[FRAGMENTS],
         partitions=entries[PARTITIONS],
         nodes=entries[NODES],
-        memory=StoredMemory(entries[MEMORY]),
-        released=None if released is None else json_fields.path(released, "released"),
-        lists=_list_files(json_fields.mapping(lists, "lists")) if lists else None,
+        metadata_cache=StoredMetadataCache(entries[METADATA_CACHE]),
+        garbage_manifest=None if garbage_manifest is None else json_fields.path(garbage_manifest, "garbage_manifest"),
+        value_counts=_value_counts(value) if (value := fields.get("value_counts")) else None,
         buckets=tuple(map(_bucket, json_fields.items(fields.get("buckets", []), "buckets"))),
-        index=_files(index, "index") if (index := fields.get("index")) else None,
-        partition_files=_partition_files(own) if (own := fields.get("partition_files")) else None,
-        membership=_membership(held) if (held := fields.get("membership")) else None,
-        decisions={key: json_fields.record(Decision, own, "decisions") for key, own in decisions.items()},
-        place=dict(json_fields.mapping(place, "place")) if place else None,
-        effort=json_fields.record(Effort, effort, "effort") if (effort := fields.get("effort")) else None,
+        index=_segments(value, "index") if (value := fields.get("index")) else None,
+        partition_index=_partition_index(value) if (value := fields.get("partition_index")) else None,
+        value_filters=_value_filters(value) if (value := fields.get("value_filters")) else None,
+        decisions={key: json_fields.record(Decision, decision, "decisions") for key, decision in decisions.items()},
+        table_location=dict(json_fields.mapping(location, "table_location")) if location else None,
+        refresh_stats=json_fields.record(RefreshStats, stats, "refresh_stats") if stats else None,
         dropped_columns=json_fields.texts(fields.get("dropped_columns", []), "dropped_columns"),
         purged=json_fields.count(fields.get("purged", 0), "purged"),
         recorded_fragment_count=None if fragment_count is None else json_fields.count(fragment_count, "fragment_count"),
     )
 
 
+def stored_entries(version: Version) -> list[StoredEntries[Any]]:
+    """Return the entries of a version by kind; none when the version was not read from a store."""
+    entries = [getattr(version, kind.name) for kind in KINDS]
+    entries = [one.entries if isinstance(one, StoredProfileSpecs | StoredMetadataCache) else one for one in entries]
+    return [one for one in entries if isinstance(one, StoredEntries)]
+
+
 def _schema(encoded: str) -> pa.Schema:
-    """The schema. Raises ValueError where it takes more memory than any schema does."""
+    """Decode the schema. Raises ValueError when it needs more memory than any schema does."""
     inflater = zlib.decompressobj()
     data = inflater.decompress(base64.b64decode(encoded), _LARGEST_SCHEMA)
     if not inflater.eof:
         raise ValueError(f"the schema is cut short, or has more than {_LARGEST_SCHEMA:,} bytes")
     try:
         return pa.ipc.read_schema(pa.py_buffer(data))
-    except OSError as error:  # of what is no schema, or is nested too deeply
+    except OSError as error:  # raised for what is not a schema, and for deep nesting
         raise ValueError(f"the schema: {error}") from error
 
 
@@ -173,12 +200,13 @@ def _profile_files(fields: Mapping[str, Any]) -> ProfileFiles:
     )
 
 
-def _list_files(fields: Mapping[str, Any]) -> ListFiles:
-    return ListFiles(
-        json_fields.path(fields["state"], "lists.state"),
-        json_fields.paths(fields["files"], "lists.files"),
-        json_fields.path(fields.get("frequencies", ""), "lists.frequencies"),
-        json_fields.path(fields.get("ranks", ""), "lists.ranks"),
+def _value_counts(value: object) -> ValueCountFiles:
+    fields = json_fields.mapping(value, "value_counts")
+    return ValueCountFiles(
+        json_fields.path(fields["state"], "value_counts.state"),
+        json_fields.paths(fields["files"], "value_counts.files"),
+        json_fields.path(fields.get("frequencies", ""), "value_counts.frequencies"),
+        json_fields.path(fields.get("ranks", ""), "value_counts.ranks"),
     )
 
 
@@ -191,21 +219,11 @@ def _bucket(value: object) -> tuple[str, str, int]:
     )
 
 
-def stored_entries(version: Version) -> list[StoredEntries[Any]]:
-    """The entries of a version that was read from a store, kind by kind; none of one that was not."""
-    found = [getattr(version, kind.name) for kind in KINDS]
-    found = [
-        entries.entries if isinstance(entries, StoredProfileSpecs | StoredMemory) else entries for entries in found
-    ]
-    return [entries for entries in found if isinstance(entries, StoredEntries)]
+def _segments_json(segments: SegmentFiles) -> dict[str, Any]:
+    return {"rows": segments.rows, "files": [vars(file) for file in segments.files]}
 
 
-def _files_json(entries: SegmentFiles) -> dict[str, Any]:
-    files = [{"path": file.path, "rows": file.rows} for file in entries.files]
-    return {"rows": entries.rows, "files": files}
-
-
-def _files(value: object, name: str) -> SegmentFiles:
+def _segments(value: object, name: str) -> SegmentFiles:
     fields = json_fields.mapping(value, name)
     files = [_segment(json_fields.mapping(file, name), name) for file in json_fields.items(fields["files"], name)]
     return SegmentFiles(json_fields.count(fields["rows"], f"{name}.rows"), tuple(files))
@@ -217,25 +235,28 @@ def _segment(fields: Mapping[str, Any], name: str) -> SegmentFile:
     return SegmentFile(json_fields.path(fields["path"], name), json_fields.count(fields["rows"], name))
 
 
-def _partition_files_json(own: PartitionFiles) -> dict[str, Any]:
-    apart = [list(vars(one).values()) for one in own.apart]
-    return {**_files_json(own.files), "apart": apart, "gone": list(own.gone)}
+def _partition_index_json(index: PartitionIndex) -> dict[str, Any]:
+    unindexed = [[partition.key, partition.path, partition.row_count] for partition in index.unindexed]
+    return {**_segments_json(index.files), "unindexed": unindexed, "removed": list(index.removed)}
 
 
-def _partition_files(value: object) -> PartitionFiles:
-    name = "partition_files"
+def _partition_index(value: object) -> PartitionIndex:
+    name = "partition_index"
     fields = json_fields.mapping(value, name)
-    apart = tuple(
-        OwnStatistics(json_fields.text(key, name), json_fields.path(path, name), json_fields.count(rows, name))
-        for key, path, rows in (json_fields.items(own, name) for own in json_fields.items(fields["apart"], name))
+    partitions = [json_fields.items(partition, name) for partition in json_fields.items(fields["unindexed"], name)]
+    unindexed = tuple(
+        UnindexedPartition(json_fields.text(key, name), json_fields.path(path, name), json_fields.count(rows, name))
+        for key, path, rows in partitions
     )
-    return PartitionFiles(_files(fields, name), apart, json_fields.texts(fields["gone"], name))
+    return PartitionIndex(_segments(fields, name), unindexed, json_fields.texts(fields["removed"], name))
 
 
-def _membership_json(own: MembershipFiles) -> dict[str, Any]:
-    return {**_files_json(own.files), "columns": list(own.columns)}
+def _value_filters_json(filters: ValueFilterFiles) -> dict[str, Any]:
+    return {**_segments_json(filters.files), "columns": list(filters.columns)}
 
 
-def _membership(value: object) -> MembershipFiles:
-    fields = json_fields.mapping(value, "membership")
-    return MembershipFiles(_files(fields, "membership"), json_fields.texts(fields["columns"], "membership.columns"))
+def _value_filters(value: object) -> ValueFilterFiles:
+    fields = json_fields.mapping(value, "value_filters")
+    return ValueFilterFiles(
+        _segments(fields, "value_filters"), json_fields.texts(fields["columns"], "value_filters.columns")
+    )
