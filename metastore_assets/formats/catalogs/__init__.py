@@ -1,5 +1,5 @@
-"""Catalogs: which tables there are in a database, of what format each is, and where it lies.
+"""Catalogs: the tables of a database, with format and location.
 
-SQL and REST catalogs have Iceberg tables; Glue and Hive metastores have tables of any format. Nothing here
-reads a table.
+SQL and REST catalogs contain Iceberg tables; Glue and Hive metastores contain tables of any format. Tables are not read
+here.
 """

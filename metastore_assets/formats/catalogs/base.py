@@ -1,4 +1,4 @@
-"""What every catalog answers, and what it says of a table."""
+"""The interface of catalogs, and the entry of a table."""
 
 from __future__ import annotations
 
@@ -11,58 +11,61 @@ Format = Literal["delta", "files", "hudi", "iceberg"]
 
 @dataclass(frozen=True)
 class PartitionFolder:
-    """A partition of plain files, as a catalog has it registered."""
+    """A registered partition of plain files."""
 
     values: tuple[str | None, ...]
-    """Of the partition columns, in their order."""
+    """Values of the partition columns, in their order."""
     location: str
-    """As recorded."""
+    """The recorded location."""
 
 
 @dataclass(frozen=True)
 class Folders:
-    """Which folders below a table of plain files hold its rows: those that are registered, and no others."""
+    """The registered folders of a table of plain files; only these contain its rows."""
 
     columns: tuple[tuple[str, str], ...]
     """Partition columns with their types, as the catalog names them; empty without partitions."""
     partitions: tuple[PartitionFolder, ...]
-    """Empty without columns: then it is the table's own folder."""
+    """Registered partitions; empty if there are no partition columns: then the table's own folder has the rows."""
 
 
 @dataclass(frozen=True)
 class Entry:
-    """What a catalog says of one table."""
+    """The catalog entry of a table."""
 
     format: Format
     location: str
-    """As recorded: the newest metadata file of an Iceberg table, else the table's folder."""
+    """The recorded location: the newest metadata file of an Iceberg table, otherwise the table's folder."""
     storage_options: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """To read the table with, where its configuration says nothing else. Not shown: some are secret."""
+    """Storage options to read the table with; its configuration takes precedence. Not shown, because some are secret.
+    """
     options: Mapping[str, Any] = field(default_factory=dict)
-    """Reader options of plain files, which follow from how the table is declared."""
+    """Reader options of plain files that follow from the table's declaration."""
     types: Mapping[str, str] = field(default_factory=dict)
-    """Of files without types of their own, types by column."""
+    """Types by column, for files that store no types."""
     folders: Folders | None = None
-    """Of plain files; None where folders' names say the values (`column=value`), as the catalog knows none."""
+    """Registered folders of plain files; None if folder names contain the values (`column=value`)."""
 
 
 @dataclass(frozen=True)
 class Listed:
-    """One table of a database."""
+    """A table in the listing of a database."""
 
     name: str
-    """Within the database."""
+    """The name within the database."""
     format: Format | None
-    """None for what cannot be described."""
+    """None if the table is not supported."""
     reason: str = ""
-    """Why not."""
+    """Why it is not supported."""
 
 
 class Catalog(Protocol):
-    """A catalog, asked by its own client. Errors are whatever that raises; see `asking`."""
+    """A catalog behind its client library. Its errors are those of the library; `asking` converts them."""
 
     def tables(self, database: str) -> Sequence[Listed]:
-        """All tables of a database, views too, in no order. Raises TableNotFoundError when there is none."""
+        """Return all tables and views of a database, in no order. Raises TableNotFoundError if there is no such
+        database.
+        """
 
     def table(self, database: str, name: str) -> Entry:
-        """One table. Raises TableNotFoundError, or TableFormatError for what cannot be described."""
+        """Return one table. Raises TableNotFoundError, or TableFormatError if it is not supported."""

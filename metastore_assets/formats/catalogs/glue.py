@@ -1,4 +1,4 @@
-"""AWS Glue's Data Catalog, asked by boto3: tables of any format."""
+"""AWS Glue's Data Catalog, queried with boto3: tables of any format."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pyiceberg.catalog.glue import GlueCatalog
 
 from metastore_assets.errors import TableFormatError, TableNotFoundError
 from metastore_assets.formats.catalogs.base import Entry, Listed
-from metastore_assets.formats.catalogs.declared import DeclaredPartition, DeclaredTable, describe, listed
+from metastore_assets.formats.catalogs.declarations import DeclaredPartition, DeclaredTable, describe, listed
 from metastore_assets.formats.catalogs.storage import storage_options
 from metastore_assets.messages import close_names
 
@@ -18,23 +18,23 @@ _RETRIES = "glue.max-retries"
 
 
 class GlueTables:
-    """The tables of Glue's databases, by the properties that pyiceberg takes for a Glue catalog."""
+    """Tables in Glue databases. The properties are those that pyiceberg takes for a Glue catalog."""
 
     def __init__(self, name: str, properties: Mapping[str, str]) -> None:
-        """Nothing is asked yet."""
+        """Create the client without sending a request."""
         self._properties = dict(properties)
-        given: dict[str, Any] = dict(properties)
-        if (retries := given.get(_RETRIES, "")).isdecimal():
-            given[_RETRIES] = int(retries)  # Of texts boto3 wants to know which is the greater.
-        self._glue = GlueCatalog(name, **given).glue
+        options: dict[str, Any] = dict(properties)
+        if (retries := options.get(_RETRIES, "")).isdecimal():
+            options[_RETRIES] = int(retries)  # boto3 compares the value with a number.
+        self._glue = GlueCatalog(name, **options).glue
 
     def tables(self, database: str) -> Sequence[Listed]:
         pages = self._glue.get_paginator("get_tables").paginate(DatabaseName=database)
         try:
-            found = [table for page in pages for table in page["TableList"]]
+            tables = [table for page in pages for table in page["TableList"]]
         except self._glue.exceptions.EntityNotFoundException as error:
             raise self._no_database(database) from error
-        return [self._listed(table) for table in found]
+        return [self._listed(table) for table in tables]
 
     def table(self, database: str, name: str) -> Entry:
         try:
@@ -71,7 +71,7 @@ class GlueTables:
 
 
 def _link(table: Mapping[str, Any]) -> str:
-    """Why a link to a table of another database is none itself; empty for a table."""
+    """Return why a resource link is not a table itself; empty for a table."""
     target = table.get("TargetTable")
     if not target:
         return ""

@@ -1,4 +1,4 @@
-"""A Hive metastore, asked by pyiceberg's client over Thrift: tables of any format."""
+"""A Hive metastore, queried with pyiceberg's Thrift client: tables of any format."""
 
 from __future__ import annotations
 
@@ -11,37 +11,37 @@ from pyiceberg.catalog.hive import HiveCatalog
 
 from metastore_assets.errors import TableNotFoundError
 from metastore_assets.formats.catalogs.base import Entry, Listed
-from metastore_assets.formats.catalogs.declared import DeclaredPartition, DeclaredTable, describe, listed
+from metastore_assets.formats.catalogs.declarations import DeclaredPartition, DeclaredTable, describe, listed
 from metastore_assets.formats.catalogs.storage import storage_options
 from metastore_assets.messages import close_names
 
 _AT_ONCE = 500
-"""Tables, or partitions, of one request."""
+"""Number of tables or partitions per request."""
 
 
 class HiveTables:
-    """The tables of a Hive metastore, by the properties that pyiceberg takes for a Hive catalog."""
+    """Tables in a Hive metastore. The properties are those that pyiceberg takes for a Hive catalog."""
 
     def __init__(self, name: str, properties: Mapping[str, str]) -> None:
-        """Nothing is asked yet."""
+        """Create the catalog without sending a request."""
         self._name = name
         self._properties = dict(properties)
 
     def tables(self, database: str) -> Sequence[Listed]:
         with self._client() as client:
             there = client.get_all_databases()
-            # The metastore's names are lower case, however they are asked for.
+            # Names in the metastore are lower case, whatever the request says.
             if database.lower() not in there:
                 raise TableNotFoundError(
                     f"has no database {database!r}" + close_names(database, there, "; there are: {}")
                 )
             names = client.get_all_tables(db_name=database)
-            found = [
+            tables = [
                 table
                 for some in _batches(names)
                 for table in client.get_table_objects_by_name(dbname=database, tbl_names=some)
             ]
-        return [listed(_declared(table)) for table in found]
+        return [listed(_declared(table)) for table in tables]
 
     def table(self, database: str, name: str) -> Entry:
         with self._client() as client:
@@ -55,7 +55,7 @@ class HiveTables:
         return replace(entry, storage_options=storage_options(self._properties))
 
     def _client(self) -> AbstractContextManager[Any]:
-        """A connection of its own: one serves a single thread."""
+        """Open a new connection, since a connection serves a single thread."""
         return HiveCatalog(self._name, **self._properties)._client
 
 

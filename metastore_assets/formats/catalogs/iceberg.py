@@ -1,4 +1,4 @@
-"""SQL and REST catalogs, by way of pyiceberg: where a table's newest metadata file is, and how to reach it."""
+"""SQL and REST catalogs, through pyiceberg: the location of a table's newest metadata file, and its storage options."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ class _Located(Exception):
 
 
 class LocatingFileIO(FileIO):
-    """Opens nothing: it stops pyiceberg as soon as it knows which file to open.
+    """A FileIO that opens nothing: it stops pyiceberg once the path of the metadata file is known.
 
-    That file is read as those of tables without a catalog are, wherever it may have been moved to.
+    The file is then read like that of a table without a catalog, so that it may have moved.
     """
 
     def __init__(self, properties: Properties) -> None:
@@ -47,36 +47,36 @@ class LocatingFileIO(FileIO):
 
 
 class IcebergTables:
-    """A catalog of Iceberg tables. A database is a namespace, which may have parts: `lake.sales`."""
+    """A catalog of Iceberg tables. A database is a namespace, which may have several parts: `lake.sales`."""
 
     def __init__(self, name: str, properties: Mapping[str, str]) -> None:
-        """`properties` as pyiceberg takes them, with the `type`. Nothing is asked yet."""
+        """Create the catalog from pyiceberg's properties, with the `type`, without sending a request."""
         self._name = name
         self._properties = dict(properties)
 
     def tables(self, database: str) -> Sequence[Listed]:
         with self._catalog() as catalog:
             try:
-                found = catalog.list_tables(tuple(database.split(".")))
+                identifiers = catalog.list_tables(tuple(database.split(".")))
             except NoSuchNamespaceError as error:
                 there = [".".join(namespace) for namespace in catalog.list_namespaces()]
                 raise TableNotFoundError(
                     f"has no database {database!r}" + close_names(database, there, "; there are: {}")
                 ) from error
-        return [Listed(identifier[-1], "iceberg") for identifier in found]
+        return [Listed(identifier[-1], "iceberg") for identifier in identifiers]
 
     def table(self, database: str, name: str) -> Entry:
         identifier = f"{database}.{name}"
         try:
             with self._catalog() as catalog:
                 table = catalog.load_table((*database.split("."), name))
-        except _Located as found:
-            return Entry("iceberg", found.location, storage_options(self._properties))
+        except _Located as identifiers:
+            return Entry("iceberg", identifiers.location, storage_options(self._properties))
         except _MISSING as error:
             raise TableNotFoundError(f"has no table {identifier!r}: {error}") from error
         if not table.metadata_location:
             raise TableFormatError(f"it does not say where the metadata file of {identifier!r} is")
-        # A REST catalog answers with the metadata themselves, and with credentials for this table.
+        # A REST catalog returns the metadata, with credentials for this table.
         return Entry("iceberg", table.metadata_location, storage_options(self._properties | dict(table.io.properties)))
 
     def _catalog(self) -> Catalog:
@@ -86,13 +86,13 @@ class IcebergTables:
 
 
 def _check_no_settings_of_working_folder(catalog: str) -> None:
-    """Raise ConfigError where pyiceberg would add what a file in the working folder says to a catalog's properties.
+    """Raise ConfigError if a file in the working folder would change a catalog's properties in pyiceberg.
 
-    That folder may hold somebody's data, and a property says where pyiceberg sends the catalog's credentials.
+    The working folder may contain foreign data, and a property decides where pyiceberg sends the catalog's credentials.
     """
     folders = [os.environ.get(PYICEBERG_HOME) or None, os.path.expanduser("~")]
     if any(folder and os.path.isfile(os.path.join(folder, PYICEBERG_YML)) for folder in folders):
-        return  # pyiceberg reads the first file that it finds.
+        return  # pyiceberg reads the first file that exists.
     path = os.path.abspath(PYICEBERG_YML)
     if os.path.isfile(path):
         raise ConfigError(

@@ -1,4 +1,4 @@
-"""Properties of a catalog that say how the tables in it are reached, as tables' own storage options."""
+"""Convert storage properties of a catalog to storage options of its tables."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ _OPTIONS = {
     "adls.account-key": "azure_storage_account_key",
     "adls.sas-token": "azure_storage_sas_key",
 }
-"""By pyiceberg's names, those that tables have."""
+"""Storage options by pyiceberg's property names."""
 _SHARED = {
     "client.access-key-id": "aws_access_key_id",
     "client.secret-access-key": "aws_secret_access_key",
     "client.session-token": "aws_session_token",
     "client.region": "aws_region",
 }
-"""Of who asks the catalog and who reads its tables alike."""
+"""Properties that apply to both the catalog and its tables."""
 
 
 def storage_options(properties: Mapping[str, Any]) -> dict[str, str]:
-    """The storage options that the properties stand for; what is said of files goes before what is said of all."""
+    """Return the storage options of some properties. Properties for files take precedence over general ones."""
     options = {
         ours: str(properties[theirs])
         for names in (_SHARED, _OPTIONS)

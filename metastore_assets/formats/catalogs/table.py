@@ -1,4 +1,4 @@
-"""A table by its name in a catalog: whatever is asked of it, the catalog is asked first where it is now."""
+"""A table that is located by its name in a catalog. Every operation first asks the catalog for its location."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ import pyarrow as pa
 from metastore_assets.config import TableConfig
 from metastore_assets.errors import ConfigError, SnapshotNotFoundError, TableFormatError, TableNotFoundError
 from metastore_assets.formats.base import HistoryChange, Snapshot, SnapshotDiff, SnapshotReference, TableFormat
-from metastore_assets.formats.catalogs.asking import find_table
 from metastore_assets.formats.catalogs.base import Entry, Folders
+from metastore_assets.formats.catalogs.client import find_table
 from metastore_assets.storage.location_policy import catalog_location
 
 Open = Callable[[TableConfig, Folders | None], TableFormat]
-"""Opens the table that a configuration names by its location, with the folders that are registered of plain files."""
+"""A function that opens the table at the configured location, with the registered folders of plain files."""
 
 
 class CatalogTable(TableFormat):
-    """A table of any format that a catalog has: it is opened anew when the catalog says something else of it."""
+    """A table of any format in a catalog. It is reopened when the catalog entry changes."""
 
     def __init__(self, table: TableConfig, open_located: Open) -> None:
-        """Nothing is asked yet."""
+        """Create the table without sending a request."""
         self._table = table
         self._open = open_located
         self._known: tuple[Entry, TableFormat] | None = None
@@ -35,9 +35,9 @@ class CatalogTable(TableFormat):
         with self._located() as located:
             return located.current()
 
-    def history_change(self, former: SnapshotReference, now: SnapshotReference) -> HistoryChange:
+    def history_change(self, previous: SnapshotReference, now: SnapshotReference) -> HistoryChange:
         with self._located() as located:
-            return located.history_change(former, now)
+            return located.history_change(previous, now)
 
     def snapshot(self) -> Snapshot:
         with self._located() as located:
@@ -57,7 +57,7 @@ class CatalogTable(TableFormat):
 
     @contextmanager
     def _located(self) -> Iterator[TableFormat]:
-        """The table where it is now. Errors inside name it as the configuration does, too."""
+        """Yield the table at its current location. Errors inside also name it as the configuration does."""
         entry = find_table(self._table)
         uri = self._table.uri
         try:
@@ -70,7 +70,7 @@ class CatalogTable(TableFormat):
 
 
 def located_table(table: TableConfig, entry: Entry) -> TableConfig:
-    """The configuration of the same table by its location. What it says itself goes before what the catalog says."""
+    """Return the configuration of the table by its location. Its own settings take precedence over the catalog's."""
     if table.format not in (None, entry.format):
         raise ConfigError(
             f"table {table.name!r}: format = {table.format!r}, and its catalog says {entry.format!r}: leave out format"

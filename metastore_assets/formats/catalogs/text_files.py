@@ -1,6 +1,6 @@
-"""How files of text are written that a catalog declares, as reader options of plain files.
+"""Translate declarations of text files in catalogs to reader options of plain files.
 
-A setting that nothing here knows is refused: it may decide where a value ends, or what is null.
+An unknown setting is refused, because it may decide where a value ends, or what is null.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ Reader = tuple[dict[str, Any], dict[str, str]]
 """Reader options, and types by column."""
 
 _BY_VALUES = ("timestamp", "timestamp_ltz", "timestamp with local time zone")
-"""Types of which the zone that a reader is in decides: what the values look like says more."""
+"""Types whose values depend on the reader's time zone; they are detected from the values instead."""
 _COMPLEX = re.compile(r"(array|map|struct|uniontype)<.*|binary|void|interval.*", re.IGNORECASE | re.DOTALL)
 _CONTROL_A = "\x01"
 _HARMLESS = {"path", "serialization.format", "compression", "codec", "mergeschema", "samplingratio", "inferschema"}
@@ -28,34 +28,34 @@ _REFUSED_OF_HIVE = (
 
 
 def spark_csv(settings: Mapping[str, str], columns: Columns) -> Reader:
-    """Of a table that Spark reads by its source `csv`. Raises ValueError for a setting that is not known."""
-    given = _known(settings, "csv", _CSV_KNOWN)
-    if given.get("mode", "").upper() == "DROPMALFORMED":
+    """Return the options of a table with Spark's source `csv`. Raises ValueError for an unknown setting."""
+    values = _check_known(settings, "csv", _CSV_KNOWN)
+    if values.get("mode", "").upper() == "DROPMALFORMED":
         raise ValueError("mode = 'DROPMALFORMED' leaves out rows, which no statistics can know of")
-    # To Spark an empty text is null, in quotes as well.
+    # Spark reads an empty text as null, even in quotes.
     options: dict[str, Any] = {"kind": "csv", "null_values": [""]}
-    options["header"] = given.get("header", "false").lower() == "true"
-    options["delimiter"] = _one(given.get("sep", given.get("delimiter", ",")), "sep")
-    options["quote"] = _one(given.get("quote", '"'), "quote")
-    options["escape"] = _one(given.get("escape", "\\"), "escape")
+    options["header"] = values.get("header", "false").lower() == "true"
+    options["delimiter"] = _one(values.get("sep", values.get("delimiter", ",")), "sep")
+    options["quote"] = _one(values.get("quote", '"'), "quote")
+    options["escape"] = _one(values.get("escape", "\\"), "escape")
     if options["escape"] == options["quote"]:
         options["escape"] = ""
     if options["escape"]:
         options["escape_unquoted"] = False
-    encoding = given.get("encoding", given.get("charset", ""))
+    encoding = values.get("encoding", values.get("charset", ""))
     return options | ({"encoding": encoding} if encoding else {}) | _named(columns), _types(columns)
 
 
 def spark_json(settings: Mapping[str, str], columns: Columns) -> Reader:
-    """Of a table that Spark reads by its source `json`: its types are those of the values."""
-    given = _known(settings, "json", {"multiline", "encoding", "charset", "mode"})
-    if given.get("multiline", "").lower() == "true" or given.get("mode", "").upper() == "DROPMALFORMED":
+    """Return the options of a table with Spark's source `json`; types are detected from the values."""
+    values = _check_known(settings, "json", {"multiline", "encoding", "charset", "mode"})
+    if values.get("multiline", "").lower() == "true" or values.get("mode", "").upper() == "DROPMALFORMED":
         raise ValueError("only JSON with one object in each line is read (multiLine, mode)")
     return {"kind": "json"}, {}
 
 
 def hive_json(settings: Mapping[str, str], columns: Columns) -> Reader:
-    """Of a table that a JsonSerDe reads, of which there are several: its types are those of the values."""
+    """Return the options of a table with one of the JsonSerDes; types are detected from the values."""
     for key in settings:
         if key.startswith("mapping.") or (key == "ignore.malformed.json" and settings[key].lower() == "true"):
             raise ValueError(f"{key} = {settings[key]!r} changes what is read of JSON, and has no counterpart here")
@@ -63,7 +63,7 @@ def hive_json(settings: Mapping[str, str], columns: Columns) -> Reader:
 
 
 def open_csv(settings: Mapping[str, str], columns: Columns) -> Reader:
-    """Of a table that the OpenCSVSerde reads: quotes, and backslashes inside of them."""
+    """Return the options of a table with the OpenCSVSerde: quotes, and backslashes inside them."""
     quote, escape = settings.get("quoteChar", '"'), settings.get("escapeChar", "\\")
     options: dict[str, Any] = {
         **_of_hive(settings, columns),
@@ -75,13 +75,13 @@ def open_csv(settings: Mapping[str, str], columns: Columns) -> Reader:
 
 
 def hive_text(settings: Mapping[str, str], columns: Columns) -> Reader:
-    """Of a table that the LazySimpleSerDe reads: no quotes, and a null is what `serialization.null.format` says."""
+    """Return the options of a table with the LazySimpleSerDe: no quotes; `serialization.null.format` is null."""
     if settings.get("line.delim", "\n") != "\n":
         raise ValueError(f"line.delim = {settings['line.delim']!r}: only lines that end in line feeds are read")
     delimiter = settings.get("field.delim")
     if delimiter is None:
-        given = settings.get("serialization.format", "1")
-        delimiter = chr(int(given)) if given.isdecimal() and int(given) < 128 else given
+        values = settings.get("serialization.format", "1")
+        delimiter = chr(int(values)) if values.isdecimal() and int(values) < 128 else values
     escape = settings.get("escape.delim", "")
     options: dict[str, Any] = {
         **_of_hive(settings, columns),
@@ -94,7 +94,7 @@ def hive_text(settings: Mapping[str, str], columns: Columns) -> Reader:
 
 
 def _of_hive(settings: Mapping[str, str], columns: Columns) -> dict[str, Any]:
-    """What Hive's readers of text have in common: a text that is empty is no null, and columns go by place."""
+    """Return the common options of Hive's text readers: an empty text is not null, and columns are matched by position."""
     for key in _REFUSED_OF_HIVE:
         if settings.get(key, "0") not in ("", "0", "false"):
             raise ValueError(f"{key} = {settings[key]!r} has no counterpart here")
@@ -125,16 +125,16 @@ def _types(columns: Columns) -> dict[str, str]:
     return {name: type_ for name, type_ in columns if type_.lower() not in _BY_VALUES}
 
 
-def _known(settings: Mapping[str, str], kind: str, known: set[str]) -> dict[str, str]:
-    given = {key.lower(): value for key, value in settings.items()}
-    for key, value in given.items():
-        if key not in known | _HARMLESS:
+def _check_known(settings: Mapping[str, str], kind: str, allowed: set[str]) -> dict[str, str]:
+    values = {key.lower(): value for key, value in settings.items()}
+    for key, value in values.items():
+        if key not in allowed | _HARMLESS:
             raise ValueError(f"the option {key} = {value!r} of {kind} files has no counterpart here")
-    return given
+    return values
 
 
 def _one(character: str, key: str) -> str:
-    """A setting that is one character or none; Hive writes some by their numbers."""
+    """Return a setting of at most one character; Hive writes some as character codes."""
     if character.startswith("\\u") and len(character) == 6:
         character = chr(int(character[2:], 16))
     character = {r"\t": "\t", r"\u0000": ""}.get(character, character)

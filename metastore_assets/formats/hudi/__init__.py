@@ -1,4 +1,4 @@
-"""Hudi tables. The timeline is read here; log files are merged by hudi-rs."""
+"""Hudi tables, with our own reader of the timeline. hudi-rs merges log files."""
 
 from __future__ import annotations
 

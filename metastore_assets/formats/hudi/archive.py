@@ -1,4 +1,4 @@
-"""The archived part of a Hudi timeline's second layout: when older instants completed."""
+"""The archived part of a Hudi timeline (second layout): completion times of older instants."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from metastore_assets.tasks.isolation import run_isolated
 
 
 def archived_completions(timeline: Timeline) -> dict[str, str]:
-    """Completion times of archived instants by requested time; empty where nothing is archived.
+    """Return completion times of archived instants by requested time; empty if nothing is archived.
 
-    Raises OSError, or TableFormatError that names the file at fault.
+    Raises OSError, or TableFormatError naming the file at fault.
     """
     location, properties = timeline.location, timeline.properties
     if timeline.layout == 1:
@@ -36,16 +36,16 @@ def archived_completions(timeline: Timeline) -> dict[str, str]:
             check_distinct(names, "the file")
     except FileNotFoundError:
         return {}
-    found: dict[str, str] = {}
+    completions: dict[str, str] = {}
     for name in names:
         path = f"{folder}/{name}"
         with metadata_errors(location.full_path(path)):
-            found |= run_isolated(_completions, location.full_path(path), location, path)
-    return found
+            completions |= run_isolated(_completions, location.full_path(path), location, path)
+    return completions
 
 
 def _completions(location: Location, path: str) -> dict[str, str]:
-    """Of one file. Runs in a child process."""
+    """Return the completion times in one file. Runs in a child process."""
     with location.open(path) as source:
         file = pq.ParquetFile(source, pre_buffer=False)
         table = file.read(["instantTime", "completionTime"], use_threads=False)

@@ -1,4 +1,4 @@
-"""The columns of Hudi's files that belong to the table, with the types that it was made with; those of no file."""
+"""The table's columns in Hudi's files, with the types of the table's creation, and columns that no file holds."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from metastore_assets.storage.location import Location
 
 
 class HudiColumns:
-    """The columns of a file without those that Hudi adds, unless they are asked for.
+    """The columns of a file, without those that Hudi adds unless they are requested.
 
-    Where `numbers` has a type for a column that the file holds as texts, they are parsed.
+    Columns in `numbers` that the file stores as texts are parsed to the given types.
     """
 
     def __init__(self, columns: FileColumns, numbers: Mapping[str, pa.DataType], *, meta_columns: bool) -> None:
@@ -37,7 +37,7 @@ class HudiColumns:
         self.row_count = columns.row_count
 
     def read(self, index: int) -> Iterator[pa.Array]:
-        """All values of the column at that index. Raises ArrowInvalid for a text that is no such number."""
+        """Return all values of the column at an index. Raises ArrowInvalid for a text that is not a number."""
         for chunk in self._columns.read(self._indices[index]):
             if index in self._parsed:
                 yield from (pc.cast(part, self._parsed[index]) for part in decoded(chunk))
@@ -45,12 +45,12 @@ class HudiColumns:
                 yield chunk
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self._columns.close()
 
 
 class PartitionConstants:
-    """Values of partition columns that data files do not hold."""
+    """Values of partition columns that data files do not store."""
 
     def __init__(self, location: Location, paths: PartitionPaths, schema: pa.Schema, dropped: Sequence[str]) -> None:
         self._location = location
@@ -60,7 +60,7 @@ class PartitionConstants:
             raise TableFormatError(f"{location.uri} drops partition columns that are dates, which has no reader")
 
     def of(self, path: str) -> tuple[tuple[str, Constant], ...]:
-        """(column, value) of each dropped column in a partition."""
+        """Return (column, value) of each such column in a partition."""
         values = dict(self._paths.items(path)) if self._types else {}
         return tuple(
             (name, cast_texts(constant(values[name], pa.string()), type_)) for name, type_ in self._types.items()

@@ -1,4 +1,4 @@
-"""What the metadata of Hudi's commits say: files written, file groups replaced, the schema."""
+"""Metadata of Hudi's commits: written files, replaced file groups, and the schema."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ _SHARE = 16
 _REWRITES = ("CLUSTER", "COMPACT", "INDEX", "LOG_COMPACT")
 
 Group = tuple[str, str]
-"""Of files: partition path and file id."""
+"""A file group: partition path and file id."""
 
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """One file that a commit wrote."""
+    """A file that a commit wrote."""
 
     group: Group
     name: str
     rows: int | None
-    """In a base file: how many there are."""
+    """Number of rows of a base file."""
     previous: str | None
-    """The instant of the base file that this one goes on from; None for the first of its group."""
+    """Instant of the base file that this file continues; None for the first of its group."""
 
 
 @dataclass(frozen=True)
@@ -43,35 +43,35 @@ class Commit:
     instant: Instant
     writes: tuple[Write, ...]
     replaced: tuple[Group, ...]
-    """File groups that hold no rows of the table any more."""
+    """File groups that no longer hold rows of the table."""
     schema: str | None
-    """Of the table, in Avro's JSON."""
+    """The table's schema as Avro JSON."""
     rewrites: bool
-    """Whether it left rows as they were: then its schema may be older than the table's."""
+    """Whether the commit left rows unchanged, so that its schema may be older than the table's."""
     evolved_by_id: bool
-    """Whether the table has a schema whose fields are told apart by number: columns may have been renamed."""
+    """Whether the schema identifies fields by number, so that columns may have been renamed."""
 
     @property
     def file_names(self) -> frozenset[tuple[Group, str]]:
-        """What was written, by group and name."""
+        """Return the written files by group and name."""
         return frozenset((write.group, write.name) for write in self.writes)
 
 
 def read_commits(location: Location, instants: Sequence[Instant]) -> list[Commit]:
-    """The metadata of those instants, in their order. Raises OSError or TableFormatError."""
+    """Return the metadata of instants, in their order. Raises OSError or TableFormatError."""
     if not instants:
         return []
     with IoCountingThreadPool(_THREADS) as pool:
         contents = list(pool.map(lambda instant: location.read(instant.path), instants))
     paths = [location.full_path(instant.path) for instant in instants]
-    in_avro = [place for place, data in enumerate(contents) if data.startswith(_AVRO)]
+    in_avro = [index for index, data in enumerate(contents) if data.startswith(_AVRO)]
     answers = IsolatedRunner(chunk_size=_SHARE).outcomes(
-        _record, [contents[place] for place in in_avro], paths=[paths[place] for place in in_avro]
+        _record, [contents[index] for index in in_avro], paths=[paths[index] for index in in_avro]
     )
     decoded = dict(zip(in_avro, answers, strict=True))
     return [
-        _commit(instant, path, partial(metadata_result, decoded[place]) if place in decoded else partial(_parsed, data))
-        for place, (instant, path, data) in enumerate(zip(instants, paths, contents, strict=True))
+        _commit(instant, path, partial(metadata_result, decoded[index]) if index in decoded else partial(_parsed, data))
+        for index, (instant, path, data) in enumerate(zip(instants, paths, contents, strict=True))
     ]
 
 
@@ -80,7 +80,7 @@ def _commit(instant: Instant, path: str, load: Callable[[], Mapping[str, Any]]) 
         metadata = as_object(load(), "it")
         written = as_object(metadata.get("partitionToWriteStats") or {}, "partitionToWriteStats").items()
         replaced = as_object(metadata.get("partitionToReplaceFileIds") or {}, "partitionToReplaceFileIds").items()
-        # The second name is that of the first versions.
+        # The second name is that of the first Hudi versions.
         extra = as_object(metadata.get("extraMetadata") or metadata.get("extraMetadataMap") or {}, "extraMetadata")
         return Commit(
             instant,
@@ -110,11 +110,11 @@ def _parsed(data: bytes) -> Mapping[str, Any]:
 
 
 def _record(data: bytes) -> Mapping[str, Any]:
-    """What a commit in Avro says. Runs in a child process."""
-    found = next(avro_records(data), None)
-    if found is None:
+    """Decode a commit in Avro. Runs in a child process."""
+    record = next(avro_records(data), None)
+    if record is None:
         raise ValueError("it has no record")
-    return cast(Mapping[str, Any], found)
+    return cast(Mapping[str, Any], record)
 
 
 def _writes(partition: str, stat: Mapping[str, Any]) -> list[Write]:
@@ -123,10 +123,10 @@ def _writes(partition: str, stat: Mapping[str, Any]) -> list[Write]:
     previous = None if previous in (None, "null") else as_text(previous, "prevCommit")
     path = stat.get("path")
     written = as_text(path, "path").rpartition("/")[2] if path else ""
-    # In delta commits `path` is the last of several log files, which change an older base file.
+    # In delta commits `path` is the last of several log files of an older base file.
     logs = as_list(stat.get("logFiles") or [], "logFiles")
     others = {as_text(name, "logFiles") for name in (*logs, stat.get("baseFile")) if name} - {written}
     rows = stat.get("numWrites")
     rows = None if rows is None or written.startswith(".") else as_integer(rows, "numWrites")
-    own = [Write(group, written, rows, previous)] if written else []
-    return own + [Write(group, name, None, previous) for name in sorted(others)]
+    base_writes = [Write(group, written, rows, previous)] if written else []
+    return base_writes + [Write(group, name, None, previous) for name in sorted(others)]

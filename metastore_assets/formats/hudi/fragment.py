@@ -1,4 +1,4 @@
-"""One file slice of a Hudi table: what tells it from others, and how it is opened in another process."""
+"""A file slice of a Hudi table: its identity, and how another process opens it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from metastore_assets.storage.location import Location, StoredFile
 
 @dataclass(frozen=True)
 class HudiFragmentSource:
-    """One file slice: a base file as it was listed, and the log files that change it."""
+    """A file slice: a listed base file and the log files that change it."""
 
     location: Location
     base: StoredFile | None
@@ -29,18 +29,18 @@ class HudiFragmentSource:
     logs: tuple[StoredFile, ...]
     constants: tuple[tuple[str, Constant], ...]
     numbers: tuple[tuple[str, pa.DataType], ...]
-    """Columns that the files may hold as texts, and their types."""
+    """Types of columns that the files may store as texts."""
     meta_columns: bool
-    """Whether columns that Hudi adds are asked for."""
+    """Whether the columns that Hudi adds are requested."""
     merge: Merge | None
-    """None when the base file alone is all there is, in a format that needs no hudi-rs."""
+    """How to merge the slice; None for a base file alone that needs no hudi-rs."""
 
     def open(self) -> FileFragmentReader:
         """Read the footer, or merge the files once. Raises FragmentError."""
         files = ((self.base,) if self.base else ()) + self.logs
         path = self.location.full_path(files[0].path)
         count = len(self.logs)
-        # What is at fault is one of several files, which the reason names.
+        # One of several files is at fault; the reason names it.
         what = f"its file slice ({count} log file{'s' * (count > 1)})" if count else "the file"
         with explained(path, what), ExitStack() as stack:
             if self.merge is None and self.base is not None:
@@ -65,10 +65,10 @@ class HudiFragmentSource:
 
 
 def fragment_id(files: Sequence[StoredFile], merge: Merge | None, has_logs: bool) -> str:
-    """The id of the fragment that those files are, base file first."""
+    """Return the fragment id of the files, base file first."""
     parts: list[object] = [[stored.path, stored.size] for stored in files]
     if merge is not None and has_logs:
         rules = merge.rules
-        # Which blocks of the log files apply, and how, is not in the files' names.
+        # File names do not tell which blocks of the log files apply, and how.
         parts += [list(merge.instants), rules.mode, list(rules.ordering), list(rules.record_key)]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]

@@ -1,4 +1,4 @@
-"""Log files of Hudi: their blocks' headers, which say what is in them and which write it belongs to."""
+"""Hudi log files: the headers of their blocks, with the kind of content and the write that each belongs to."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from metastore_assets.storage.corrupt_input import UnsupportedError
 _MAGIC = b"#HUDI#"
 _FORMAT = 1
 CONTENT_VERSION = 3
-"""Of what is in blocks of rows in Avro and of deletes, since Hudi 0.13."""
+"""Content version of Avro row blocks and delete blocks since Hudi 0.13."""
 _COMMAND, _DELETE, _CORRUPT, AVRO_BLOCK, _HFILE, PARQUET_BLOCK, _CHANGES = range(7)
 _INSTANT, _TARGET, SCHEMA_HEADER, _COMMAND_TYPE, _COMPACTED, _POSITIONS, _IDENTIFIER, _PARTIAL, _BASE = range(9)
 _MOST_ENTRIES = 100
@@ -22,14 +22,14 @@ _WINDOW = 64 << 10
 
 @dataclass(frozen=True)
 class LogBlock:
-    """One block, without its content."""
+    """A block without its content."""
 
     kind: int
     headers: Mapping[int, str]
-    place: tuple[int, int]
-    """Of the content in the file: position and length."""
+    content_range: tuple[int, int]
+    """Position and length of the content in the file."""
     version: int = CONTENT_VERSION
-    """Of the content of blocks of rows in Avro and of deletes."""
+    """Content version of Avro row blocks and delete blocks."""
 
     @property
     def instant(self) -> str:
@@ -38,7 +38,7 @@ class LogBlock:
 
 
 def read_blocks(file: pa.NativeFile) -> list[LogBlock]:
-    """The headers of all blocks. Raises ArrowInvalid for a file that is cut off or broken, and closes it."""
+    """Read the headers of all blocks, and close the file. Raises ArrowInvalid for a truncated or corrupt file."""
     with file:
         cursor = _Cursor(file)
         blocks = []
@@ -48,7 +48,7 @@ def read_blocks(file: pa.NativeFile) -> list[LogBlock]:
 
 
 class _Cursor:
-    """Reads forward, and in an object store with one request where many small pieces lie together."""
+    """A forward reader that fetches many small pieces of an object with one request."""
 
     def __init__(self, file: pa.NativeFile) -> None:
         self._file = file
@@ -73,7 +73,7 @@ class _Cursor:
 
 
 def check_mergeable(blocks: Iterable[LogBlock]) -> None:
-    """Raise UnsupportedError for a block that is not read here, ArrowInvalid for one that is not as it has to be."""
+    """Raise UnsupportedError for an unsupported block, ArrowInvalid for a corrupt one."""
     for block in blocks:
         if block.kind == _HFILE:
             raise UnsupportedError("log blocks in HFile are not supported")
@@ -94,7 +94,7 @@ def _check_content_version(block: LogBlock) -> None:
     if block.kind == AVRO_BLOCK and not 1 <= block.version <= CONTENT_VERSION:
         raise UnsupportedError(f"Avro log blocks of version {block.version} are not supported")
     if block.kind == _DELETE and block.version != CONTENT_VERSION:
-        # Versions 1 and 2 are Java objects as Kryo serializes them.
+        # Versions 1 and 2 are Java objects serialized by Kryo.
         age = ", which Hudi wrote up to 0.12," if block.version in (1, 2) else ""
         raise UnsupportedError(
             f"delete blocks of version {block.version}{age} are not supported; "
@@ -103,7 +103,7 @@ def _check_content_version(block: LogBlock) -> None:
 
 
 def live_instants(blocks: Iterable[LogBlock], has: Callable[[str], bool]) -> tuple[str, ...]:
-    """Instants whose blocks apply: those of a state that no later block rolls back. In the order of the blocks."""
+    """Return the instants of a state whose blocks are not rolled back by a later block, in block order."""
     live: dict[str, None] = {}
     for block in blocks:
         if block.kind == _COMMAND:
@@ -114,7 +114,7 @@ def live_instants(blocks: Iterable[LogBlock], has: Callable[[str], bool]) -> tup
 
 
 def written_block(kind: int, headers: Mapping[int, str], content: bytes) -> bytes:
-    """A block as it stands in a log file."""
+    """Encode a block as in a log file."""
     body = _FORMAT.to_bytes(4, "big") + kind.to_bytes(4, "big") + len(headers).to_bytes(4, "big")
     for key, text in headers.items():
         body += key.to_bytes(4, "big") + len(text.encode()).to_bytes(4, "big") + text.encode()
@@ -140,13 +140,13 @@ def _read_block(cursor: _Cursor) -> LogBlock:
         key = cursor.number(4)
         headers[key] = cursor.read(_checked(cursor.number(4), _MOST_BYTES, start)).decode()
     size = cursor.number(8)
-    place = (cursor.position, _checked(size, end - cursor.position, start))
+    content_range = (cursor.position, _checked(size, end - cursor.position, start))
     content = cursor.number(4) if kind in (AVRO_BLOCK, _DELETE) and size >= 4 else CONTENT_VERSION
     cursor.position = end - 8
-    # The length is repeated behind the block, to be found from its end.
+    # The length is repeated after the block, so that a reader can start from the end.
     if cursor.number(8) != length + len(_MAGIC):
         raise pa.ArrowInvalid(f"the log file's block at byte {start} is broken")
-    return LogBlock(kind, headers, place, content)
+    return LogBlock(kind, headers, content_range, content)
 
 
 def _checked(number: int, most: int, start: int) -> int:

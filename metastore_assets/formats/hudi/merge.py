@@ -1,8 +1,7 @@
 """Rows of file slices that only hudi-rs reads: log files merged into a base file, and base files in Lance.
 
-hudi-rs is given a table of its own in a temporary folder: the files of the slice, the properties that tell how records
-merge, and a timeline of exactly those writes that apply. So what it finds out about a table by itself cannot differ
-from what was planned.
+hudi-rs gets a table of its own in a temporary folder: the files of the slice, the properties that define how records
+merge, and a timeline of exactly the writes that apply. So hudi-rs cannot read another state than the planned one.
 """
 
 from __future__ import annotations
@@ -52,27 +51,27 @@ _STRATEGY_KEYS = ("hoodie.record.merge.strategy.id", "hoodie.compaction.record.m
 _ORDERING_KEYS = ("hoodie.table.ordering.fields", "hoodie.table.precombine.field")
 _PARTIAL_UPDATES = "hoodie.table.partial.update.mode"
 _LACK_OF_SUPPORT = re.compile(r"unsupported|not (yet )?(supported|implemented)|only supports?", re.IGNORECASE)
-"""What hudi-rs says of features that it does not read."""
+"""How hudi-rs reports unsupported features."""
 _MERGE_PROPERTIES = "hoodie.record.merge.property."
 
 
 @dataclass(frozen=True)
 class MergeRules:
-    """How records of one key become one."""
+    """How records of one key are merged."""
 
     version: int
-    """Of the table: 6 stands for older ones too."""
+    """The table version; 6 also stands for older ones."""
     mode: str
     record_key: tuple[str, ...]
     ordering: tuple[str, ...]
     meta_fields: bool
-    """Whether files hold the columns that Hudi adds; without them keys are made from `record_key`."""
+    """Whether files have the columns that Hudi adds; otherwise keys are built from `record_key`."""
     generator: tuple[tuple[str, str], ...]
     """Properties of the key generator."""
 
     @classmethod
     def of(cls, version: int, properties: Mapping[str, str]) -> MergeRules:
-        """From the table's properties. Raises ValueError when records merge in a way that has no reader."""
+        """Read the rules from the table's properties. Raises ValueError for an unsupported way of merging."""
         payload = next((properties[key] for key in _PAYLOAD_KEYS if properties.get(key)), "")
         strategy = next((properties[key] for key in _STRATEGY_KEYS if properties.get(key)), "")
         ordering = names(properties, _ORDERING_KEYS)
@@ -102,33 +101,33 @@ class MergeRules:
 
 @dataclass(frozen=True)
 class Merge:
-    """What is needed beside the files to read a slice by hudi-rs."""
+    """The information beside the files that hudi-rs needs to read a slice."""
 
     rules: MergeRules
     schema: str
-    """Of the rows, in Avro's JSON, without columns that Hudi adds."""
+    """Schema of the rows as Avro JSON, without the columns that Hudi adds."""
     instants: tuple[str, ...]
-    """The writes that apply: up to version 6 those found in the log files' blocks, else those of their names."""
+    """The writes that apply: up to version 6 those in the blocks of the log files, later those in the file names."""
 
 
 def log_blocks(location: Location, logs: tuple[StoredFile, ...]) -> list[LogBlock]:
-    """The blocks of log files in their order. Raises OSError, ArrowInvalid, or UnsupportedError."""
+    """Return the blocks of log files, in order. Raises OSError, ArrowInvalid, or UnsupportedError."""
     blocks: list[LogBlock] = []
     for stored in logs:
         try:
-            own = read_blocks(location.open_stored(stored))
-            check_mergeable(own)
+            blocks_of_file = read_blocks(location.open_stored(stored))
+            check_mergeable(blocks_of_file)
         except (FileNotFoundError, OverwrittenError):
             raise
         except CORRUPTION_ERRORS as error:
             kind = UnsupportedError if isinstance(error, UnsupportedError) else pa.ArrowInvalid
             raise kind(f"{location.full_path(stored.path)}: {error_reason(error)}") from error
-        blocks += own
+        blocks += blocks_of_file
     return blocks
 
 
 def merged(location: Location, base: StoredFile | None, logs: tuple[StoredFile, ...], merge: Merge) -> pa.NativeFile:
-    """The slice's rows as an opened temporary Parquet file. Raises OSError or ArrowInvalid."""
+    """Write the slice's rows to a temporary Parquet file, and open it. Raises OSError or ArrowInvalid."""
     blocks = log_blocks(location, logs)
     if merge.rules.version >= 8 and {block.instant for block in blocks} - set(merge.instants):
         raise pa.ArrowInvalid("its log files hold blocks of other writes than their names say")
@@ -154,7 +153,7 @@ def merged(location: Location, base: StoredFile | None, logs: tuple[StoredFile, 
 
 
 def _inferred(version: int, payload: str, strategy: str, ordering: tuple[str, ...]) -> str:
-    """The mode of tables that do not say, as Hudi 1.x infers it."""
+    """Return the merge mode of a table that records none, as Hudi 1.x infers it."""
     if not payload and not strategy:
         return _EVENT_TIME if ordering else _COMMIT_TIME
     by_payload, by_strategy = _PAYLOADS.get(payload, "CUSTOM"), _STRATEGIES.get(strategy, "CUSTOM")
@@ -184,24 +183,24 @@ def _write_table(folder: str, merge: Merge) -> None:
     with open(os.path.join(hoodie, "hoodie.properties"), "w", encoding="utf-8") as file:
         file.writelines(f"{key}={value}\n" for key, value in properties.items())
     if rules.version >= 8:
-        # The names of log files tell their writes: hudi-rs asks no timeline which blocks apply.
+        # The names of log files contain their writes, so hudi-rs needs no timeline to select blocks.
         os.makedirs(os.path.join(hoodie, "timeline", "history"))
         return
     metadata = {"partitionToWriteStats": {}, "compacted": False, "extraMetadata": {"schema": in_utc(merge.schema)}}
-    # What is before the first instant of a timeline counts as committed: with this one, nothing is.
+    # Instants before the start of a timeline count as committed. This instant prevents that.
     for instant in (_FIRST_INSTANT, *merge.instants):
         with open(os.path.join(hoodie, f"{instant}.deltacommit"), "w", encoding="utf-8") as file:
             json.dump(metadata | {"operationType": "UPSERT"}, file)
 
 
 def _placed(location: Location, stored: StoredFile, folder: str) -> str:
-    """The name under which a file lies in the folder."""
+    """Return the name of a file in the temporary folder."""
     name = stored.path.rpartition("/")[2]
     target = os.path.join(folder, name)
     if location.is_local:
         location.check(stored)
         os.symlink(location.full_path(stored.path), target)
-        record_read(location.full_path(stored.path), stored.size)  # hudi-rs reads all of it, and tells nobody
+        record_read(location.full_path(stored.path), stored.size)  # hudi-rs reads the whole file and reports no bytes
     else:
         with location.open_stored(stored) as source, open(target, "wb") as file:
             shutil.copyfileobj(source, file, _COPY_BYTES)
@@ -237,7 +236,7 @@ def _explained() -> Iterator[None]:
         kind = UnsupportedError if _LACK_OF_SUPPORT.search(str(error)) else pa.ArrowInvalid
         raise kind(f"hudi-rs cannot read it: {error}") from error
     except BaseException as error:
-        # A panic of native code is no Exception.
+        # A panic of native code is not an Exception.
         if type(error).__name__ != "PanicException":
             raise
         raise pa.ArrowInvalid(f"hudi-rs failed to read it: {error}") from error

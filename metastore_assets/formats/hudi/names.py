@@ -1,4 +1,4 @@
-"""What the names of Hudi's data files say."""
+"""The names of Hudi's data files, parsed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _DATA = (".parquet", ".orc", ".hfile", ".lance", "_hudiext")
 
 @dataclass(frozen=True, slots=True)
 class BaseName:
-    """A base file: the rows of a file group as one instant left them."""
+    """The name of a base file: the rows of a file group after one instant."""
 
     file_id: str
     instant: str
@@ -24,21 +24,21 @@ class BaseName:
 
 @dataclass(frozen=True, slots=True)
 class LogName:
-    """A log file: changes to the rows of a base file."""
+    """The name of a log file: changes to the rows of a base file."""
 
     file_id: str
     instant: str
-    """Up to table version 6 that of the base file, since version 8 the one that wrote the log file."""
+    """Up to table version 6 the instant of the base file; since version 8 the instant that wrote the log file."""
     version: int
     token: str
 
 
 def data_file_name(name: str) -> BaseName | LogName | None:
-    """What a name means; None for files that hold no rows of the table. Raises ValueError for a foreign data file."""
+    """Parse a file name; None for a file without rows of the table. Raises ValueError for a foreign data file."""
     if match := _BASE.fullmatch(name):
         return BaseName(match["id"], match["instant"], match["kind"])
     if match := _LOG.fullmatch(name):
-        # Logs of changes repeat for incremental readers what is in other files.
+        # Change logs repeat the content of other files for incremental readers.
         return (
             None if match["changes"] else LogName(match["id"], match["instant"], int(match["version"]), _token(match))
         )

@@ -1,4 +1,4 @@
-"""Partitions of Hudi tables: from a folder's path to (column, value) pairs, for every key generator."""
+"""Partitions of Hudi tables: parse a folder's path to (column, value) pairs, for every key generator."""
 
 from __future__ import annotations
 
@@ -13,30 +13,30 @@ from metastore_assets.errors import TableFormatError
 from metastore_assets.expressions.partition_keys import NULL_VALUE
 
 PATH_COLUMN = "_hoodie_partition_path"
-"""Stands for the partition columns of old tables, which do not say what theirs are."""
+"""The name of the partition column of old tables that do not record theirs."""
 
 _FIELDS = ("hoodie.table.partition.fields", "hoodie.table.partition.columns")
-"""The second one is of Hudi 0.8."""
+"""The second name is that of Hudi 0.8."""
 
 
 @dataclass(frozen=True)
 class PartitionPaths:
-    """How a table's partition columns make the paths of its partitions."""
+    """How a table's partition columns form the paths of its partitions."""
 
     table: str
     columns: tuple[str, ...]
     depths: tuple[int | None, ...]
-    """Folders for each column; None for as many as there are."""
+    """Number of folders for each column; None for any number."""
     hive_style: bool | None
-    """Whether names of folders start with `column=`; None when the table does not say."""
+    """Whether folder names start with `column=`; None if the table does not record it."""
     dated: tuple[str, ...]
-    """Those whose values are formatted as dates to make folders."""
+    """Columns whose values are formatted as dates in folder names."""
     encoded: bool | None
-    """Whether values are percent-encoded; None when the table does not say."""
+    """Whether values are percent-encoded; None if the table does not record it."""
 
     @classmethod
     def of(cls, table: str, properties: Mapping[str, str]) -> PartitionPaths:
-        """From the table's properties. Older ones may lack any of them."""
+        """Read the layout from the table's properties. Older tables may lack any of them."""
         recorded = next((properties[key] for key in _FIELDS if properties.get(key)), "")
         fields = [part.strip().partition(":") for part in recorded.split(",") if part.strip()]
         style = properties.get("hoodie.datasource.write.hive_style_partitioning")
@@ -56,11 +56,11 @@ class PartitionPaths:
             None if encoded is None else encoded.lower() == "true",
         )
 
-    def told_by(self, partitions: Collection[str]) -> PartitionPaths:
-        """With the columns that all partitions' folders name, where the table does not record any.
+    def with_folder_columns(self, partitions: Collection[str]) -> PartitionPaths:
+        """Return the layout with the columns that all partition folders name, if the table records none.
 
-        `year=2020/month=01` names two, `ts=2020/01/31` one: what names no column belongs to the one before. What else
-        the table does not say is as in Hive's folders.
+        `year=2020/month=01` names two columns, `ts=2020/01/31` one: a folder without a column name belongs to the
+        column before it. Otherwise unrecorded settings are as in Hive's folders.
         """
         if self.columns or self.hive_style is False:
             return self
@@ -71,11 +71,11 @@ class PartitionPaths:
         return replace(self, columns=columns, hive_style=True, encoded=self.encoded is not False)
 
     def names(self, partitions: Collection[str]) -> tuple[str, ...]:
-        """The partition columns of a table that has these partitions."""
+        """Return the names of the partition columns of a table with these partitions."""
         return self.columns or ((PATH_COLUMN,) if any(partitions) else ())
 
     def items(self, path: str) -> tuple[tuple[str, str | None], ...]:
-        """The (column, value) pairs of a partition's path. Raises TableFormatError when it does not fit the columns."""
+        """Return the (column, value) pairs of a partition path. Raises TableFormatError if it does not fit the columns."""
         if not self.columns:
             return ((PATH_COLUMN, path),) if path else ()
         texts = None if self.hive_style is False else self._hive_values(path)
@@ -93,15 +93,19 @@ class PartitionPaths:
 
     def _plain_values(self, path: str) -> tuple[str, ...] | None:
         folders = path.split("/")
-        known = sum(depth for depth in self.depths if depth is not None)
-        if len(folders) < known or self.depths.count(None) > 1 or (None not in self.depths and len(folders) != known):
+        fixed_depth = sum(depth for depth in self.depths if depth is not None)
+        if (
+            len(folders) < fixed_depth
+            or self.depths.count(None) > 1
+            or (None not in self.depths and len(folders) != fixed_depth)
+        ):
             return None
         texts = []
         for depth in self.depths:
-            length = len(folders) - known if depth is None else depth
+            length = len(folders) - fixed_depth if depth is None else depth
             texts.append("/".join(folders[:length]))
             folders = folders[length:]
-            known -= depth or 0
+            fixed_depth -= depth or 0
         return tuple(texts)
 
     def _value(self, text: str) -> str | None:
@@ -111,9 +115,9 @@ class PartitionPaths:
 
 
 def value_type(paths: PartitionPaths, column: str, schema: pa.Schema) -> pa.DataType:
-    """Return the type of a partition column's values, as far as the schema tells.
+    """Return the type of a partition column's values according to the schema.
 
-    Text where folders hold formatted dates, and where the table has no such column.
+    It is text if folders hold formatted dates, or the table has no such column.
     """
     fields = {} if column in paths.dated else {field.name.lower(): field for field in schema}
     field: pa.Field | None = fields.get(column.lower())
@@ -129,10 +133,10 @@ def value_type(paths: PartitionPaths, column: str, schema: pa.Schema) -> pa.Data
 def partition_types(
     paths: PartitionPaths, columns: Sequence[str], partitions: Collection[str], schema: pa.Schema
 ) -> dict[str, pa.DataType]:
-    """Return the types of the values of partition columns, as their folders spell them.
+    """Return the types of partition columns' values as their folders spell them.
 
-    Some key generators write values in another form than their type has, such as dates as days since 1970. A column
-    is text unless every folder has a value of its type.
+    Some key generators write values in another form than their type, such as dates as days since 1970. A column is text
+    unless every folder has a value of its type.
     """
     types = {column: value_type(paths, column, schema) for column in columns}
     typed = {column for column, type_ in types.items() if not pa.types.is_string(type_)}
@@ -150,13 +154,13 @@ def _is_struct(field: pa.Field) -> bool:
 
 
 def _named_columns(path: str) -> tuple[str, ...]:
-    """The columns that a path of folders names; none when it begins with a folder that does not."""
+    """Return the columns that a folder path names; none if its first folder names no column."""
     named = [folder.partition("=")[0] if "=" in folder else None for folder in path.split("/")]
     return tuple(name for name in named if name) if named[0] and "" not in named else ()
 
 
 def _depth(properties: Mapping[str, str]) -> int | None:
-    """Folders that a formatted date makes."""
+    """Return the number of folders that a formatted date takes."""
     prefixes = ("hoodie.keygen.timebased", "hoodie.deltastreamer.keygen.timebased", "hoodie.streamer.keygen.timebased")
     for prefix in prefixes:
         output = properties.get(f"{prefix}.output.dateformat")

@@ -1,4 +1,4 @@
-"""The schema of a Hudi table: Avro's, from the newest commit that tells one."""
+"""The schema of a Hudi table, from the newest commit that records one."""
 
 from __future__ import annotations
 
@@ -27,35 +27,35 @@ META_COLUMNS = (
     "_hoodie_file_name",
 )
 OPERATION = "_hoodie_operation"
-"""A further one, in tables of writers that record what they did to a row (`hoodie.allow.operation.metadata.field`)."""
+"""A column in tables of writers that record the operation of each row (`hoodie.allow.operation.metadata.field`)."""
 _ADDED = frozenset({*META_COLUMNS, OPERATION})
 _CREATED = "hoodie.table.create.schema"
 
 
 def is_added(name: str) -> bool:
-    """Whether Hudi adds the column of that name to a table. `_hoodie_is_deleted` is a column of the table's own."""
+    """Return whether Hudi adds the column of that name. `_hoodie_is_deleted` is one of the table's own columns."""
     return name in _ADDED
 
 
 @dataclass(frozen=True)
 class HudiSchema:
-    """Columns of the table, without those that Hudi adds."""
+    """The table's columns, without those that Hudi adds."""
 
     avro: str | None
-    """As JSON, for whoever reads log files: the columns that Hudi adds to every table left out. None when not told."""
+    """The schema as Avro JSON for readers of log files, without the columns that Hudi adds. None if not recorded."""
     columns: pa.Schema
     has_operations: bool = False
-    """Whether Hudi adds the column of operations, too."""
+    """Whether Hudi also adds the column of operations."""
     numbers: tuple[tuple[str, pa.DataType], ...] = ()
-    """Columns, by name and type, that some files hold as texts though the table was made with numbers."""
+    """Name and type of columns that some files store as texts though the table was created with numbers."""
 
     def without(self, names: Sequence[str]) -> tuple[str, ...]:
-        """Those of the names that are of no column, nor of a field in one."""
-        known = {field.name.lower() for field in self.columns}
-        return tuple(name for name in names if not {name.lower(), name.partition(".")[0].lower()} & known)
+        """Return the names that are neither a column nor a nested field."""
+        known_names = {field.name.lower() for field in self.columns}
+        return tuple(name for name in names if not {name.lower(), name.partition(".")[0].lower()} & known_names)
 
     def with_texts(self, names: Sequence[str]) -> HudiSchema:
-        """With more columns, which no file holds."""
+        """Return the schema with additional text columns, which no file holds."""
         return replace(self, columns=pa.schema([*self.columns, *(pa.field(name, pa.string()) for name in names)]))
 
 
@@ -66,15 +66,19 @@ def table_schema(
     dropped: Sequence[str],
     dated: Sequence[str],
 ) -> HudiSchema | None:
-    """The schema after those commits; None when neither they nor the properties tell one.
+    """Return the schema after some commits; None if neither they nor the properties record one.
 
-    `dropped` are partition columns that data files do not hold: texts, where the schema lacks them; `dated` those
-    whose values are formatted as dates to make folders. Raises TableFormatError.
+    Args:
+        dropped: Partition columns that data files do not store. They are texts if the schema lacks them.
+        dated: Partition columns whose values are formatted as dates in folder names.
+
+    Raises:
+        TableFormatError
     """
     created = properties.get(_CREATED)
-    telling = [commit for commit in commits if commit.schema]
-    telling.sort(key=lambda commit: (not commit.rewrites, commit.instant.requested))
-    text = telling[-1].schema if telling else created
+    with_schema = [commit for commit in commits if commit.schema]
+    with_schema.sort(key=lambda commit: (not commit.rewrites, commit.instant.requested))
+    text = with_schema[-1].schema if with_schema else created
     if text is None:
         return None
     if any(commit.evolved_by_id for commit in commits):
@@ -84,7 +88,9 @@ def table_schema(
 
 
 def _as_created(schema: HudiSchema, created: pa.Schema, dated: Sequence[str]) -> HudiSchema:
-    """Spark takes columns that are formatted as dates for texts, and updates write them so: they stay numbers."""
+    """Restore number columns. Spark reads columns that are formatted as dates as texts, and updates write them as
+    texts.
+    """
     numbers = tuple(
         (field.name, created.field(field.name).type)
         for field in schema.columns
@@ -99,17 +105,17 @@ def _as_created(schema: HudiSchema, created: pa.Schema, dated: Sequence[str]) ->
 
 
 def file_schema(location: Location, base: StoredFile) -> tuple[bytes | None, pa.Schema]:
-    """What a base file says of its rows: in Avro's JSON, or None, and in Arrow. Runs in a child process."""
+    """Return the schema of a base file as Avro JSON (or None) and in Arrow. Runs in a child process."""
     with location.open_stored(base) as source:
         file = open_parquet(source)
         return (file.metadata.metadata or {}).get(b"parquet.avro.schema"), file.schema_arrow
 
 
 def parse_schema(location: Location, text: str, dropped: Sequence[str] = ()) -> HudiSchema:
-    """A schema from Avro's JSON. Raises TableFormatError when it cannot be Arrow's."""
+    """Convert Avro JSON to a schema. Raises TableFormatError if Arrow has no such type."""
     try:
         document: dict[str, Any] = parse_json(text)
-        # Hudi adds columns of primitive types only, which define no types that others may name.
+        # Hudi adds columns of primitive types only, so they define no named types.
         fields = [field for field in document["fields"] if field["name"] not in META_COLUMNS]
         document = document | {"fields": fields}
         arrow = record_type(document).arrow
@@ -124,13 +130,13 @@ def parse_schema(location: Location, text: str, dropped: Sequence[str] = ()) -> 
 
 
 def unparsed(stored: pa.Schema) -> HudiSchema:
-    """The columns of a file, where nothing tells the schema in Avro."""
+    """Return the columns of a file, if no Avro schema is recorded."""
     fields = [pa.field(field.name, field.type) for field in stored if not is_added(field.name)]
     return HudiSchema(None, pa.schema(fields), OPERATION in stored.names)
 
 
 def _check_never_renamed(location: Location) -> None:
-    """Old files hold old names: whether they differ tells the history of schemas by number."""
+    """Raise if columns were renamed: files keep the old names, and only the numbered history of schemas shows it."""
     folder = f"{FOLDER}/.schema"
     names: dict[tuple[int, ...], str] = {}
     try:
@@ -154,14 +160,14 @@ def _check_never_renamed(location: Location) -> None:
 
 
 def _numbered(fields: Sequence[Mapping[str, Any]], above: tuple[int, ...]) -> list[tuple[tuple[int, ...], str]]:
-    """(numbers of the field and of those above it, dotted name) of every field below."""
-    found = []
+    """Return (numbers of the field and its parents, dotted name) of every nested field."""
+    numbered = []
     for field in fields:
         key = (*above, int(field["id"]))
-        found.append((key, f"{'.'.join(map(str, above))}.{field['name']}"))
+        numbered.append((key, f"{'.'.join(map(str, above))}.{field['name']}"))
         type_ = field["type"]
         if isinstance(type_, Mapping):
             below = [type_[name] for name in ("element", "value") if isinstance(type_.get(name), Mapping)]
             nested = [*type_.get("fields", ()), *(f for part in below for f in part.get("fields", ()))]
-            found += _numbered(nested, key)
-    return found
+            numbered += _numbered(nested, key)
+    return numbered

@@ -1,4 +1,4 @@
-"""File slices: of each file group of a Hudi table, the base file and the log files that hold its rows in a state."""
+"""File slices: for each file group of a Hudi table, the base file and the log files that hold its rows in a state."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ from metastore_assets.storage.location import StoredFile
 
 @dataclass(frozen=True)
 class FileSlice:
-    """The rows of one file group: those of the base file, as the log files change them."""
+    """The rows of one file group: a base file, as changed by log files."""
 
     partition: str
-    """Path of the partition's folder, relative to the table; empty for the table's own folder."""
+    """Path of the partition folder, relative to the table; empty for the table's folder."""
     file_id: str
     base: StoredFile | None
     kind: str
-    """Of the base file: `parquet`, `orc`, `hfile` or `lance`; empty without one."""
+    """Kind of the base file: `parquet`, `orc`, `hfile` or `lance`; empty without one."""
     logs: tuple[StoredFile, ...]
-    """In the order in which they apply."""
+    """Log files in the order in which they apply."""
     rows: int | None
-    """Of the base file, as the commit that wrote it says."""
+    """Number of rows of the base file, as the commit that wrote it records."""
     in_order: bool
-    """Whether the log files apply in the order in which their writes began: not so after concurrent writes."""
+    """Whether the log files apply in the order in which their writes began. False after concurrent writes."""
 
 
 @dataclass
-class _Found:
-    """What there is of one file group. Names without a stored file are known from commits only."""
+class _GroupFiles:
+    """The files of one file group. Names without a stored file are known from commits only."""
 
     bases: dict[str, tuple[str, str, StoredFile | None]] = field(default_factory=dict)
-    """By instant: name, kind, file."""
+    """Name, kind and file by instant."""
     logs: dict[str, tuple[LogName, StoredFile | None]] = field(default_factory=dict)
 
 
@@ -43,19 +43,23 @@ def file_slices(
     timeline: Timeline,
     state: State,
     commits: Sequence[Commit],
-    keeps: Callable[[str], bool],
+    is_selected: Callable[[str], bool],
     archived: Callable[[], Mapping[str, str]],
 ) -> list[FileSlice]:
-    """The slices of a state, ordered by path, of the partitions that are kept.
+    """Return the slices of a state in the selected partitions, ordered by path.
 
-    `commits` are those on the timeline, of later states as well. `archived` gives the completion times of older
-    instants. Raises TableFormatError or SnapshotNotFoundError when a file of the state is gone.
+    Args:
+        commits: Commits on the timeline, including those of later states.
+        archived: Returns the completion times of older instants.
+
+    Raises:
+        TableFormatError, SnapshotNotFoundError: If a file of the state is missing.
     """
-    own = [commit for commit in commits if commit.instant.requested in state.requested]
+    state_commits = [commit for commit in commits if commit.instant.requested in state.requested]
     later = [commit for commit in commits if commit.instant.requested not in state.requested]
-    groups, began = _listed(timeline, state, own, keeps)
+    groups, began = _listed(timeline, state, state_commits, is_selected)
     rows: dict[str, int | None] = {}
-    for commit in own:
+    for commit in state_commits:
         for write in commit.writes:
             try:
                 _add(groups, state, timeline, write.group, write.name, None)
@@ -63,25 +67,25 @@ def file_slices(
                 raise _foreign(timeline, f"{write.group[0]}/{write.name}".lstrip("/"), error) from error
             if write.rows is not None:
                 rows[write.name] = write.rows
-    replaced = {group for commit in own for group in commit.replaced}
+    replaced = {group for commit in state_commits for group in commit.replaced}
     ends = _Completions(timeline, archived)
     slices = []
-    for group, found in groups.items():
-        if group not in replaced and keeps(group[0]) and (found.bases or found.logs):
-            slices.append(_latest(timeline, state, group, found, rows, ends))
-    made_later = {group for group, instant in began.items() if not state.has(instant)}
+    for group, group_files in groups.items():
+        if group not in replaced and is_selected(group[0]) and (group_files.bases or group_files.logs):
+            slices.append(_latest(timeline, state, group, group_files, rows, ends))
+    later_groups = {group for group, instant in began.items() if not state.has(instant)}
     visible = {(one.partition, one.file_id): one for one in slices} | dict.fromkeys(replaced)
-    _check_complete(timeline, state, later, visible, made_later, keeps)
+    _check_complete(timeline, state, later, visible, later_groups, is_selected)
     return sorted(slices, key=lambda one: (one.partition, one.file_id))
 
 
 def _listed(
-    timeline: Timeline, state: State, own: Sequence[Commit], keeps: Callable[[str], bool]
-) -> tuple[dict[Group, _Found], dict[Group, str]]:
-    """The files of the state, and the instants of the first log files of groups that began with them."""
+    timeline: Timeline, state: State, state_commits: Sequence[Commit], is_selected: Callable[[str], bool]
+) -> tuple[dict[Group, _GroupFiles], dict[Group, str]]:
+    """Return the files of the state, and the instant of the first log file of groups that started with one."""
     location = timeline.location
-    written = {commit.instant.requested: commit.file_names for commit in own}
-    partitions = {write.group[0] for commit in own for write in commit.writes}
+    written = {commit.instant.requested: commit.file_names for commit in state_commits}
+    partitions = {write.group[0] for commit in state_commits for write in commit.writes}
     files: list[tuple[str, StoredFile, BaseName | LogName | ValueError]] = []
     for stored in location.list(descend=lambda path: path.rpartition("/")[2] != FOLDER):
         folder, _, name = stored.path.rpartition("/")
@@ -93,7 +97,7 @@ def _listed(
             meaning = error
         if meaning is not None:
             files.append((folder, stored, meaning))
-    groups: dict[Group, _Found] = {}
+    groups: dict[Group, _GroupFiles] = {}
     first: dict[type, dict[Group, str]] = {BaseName: {}, LogName: {}}
     for folder, stored, meaning in files:
         if folder not in partitions:
@@ -103,13 +107,13 @@ def _listed(
                     f"{location.full_path(folder)} has data files but no {PARTITION_MARKER}, so that it is uncertain "
                     "whether it is a partition of the table"
                 )
-        elif keeps(folder):
+        elif is_selected(folder):
             if isinstance(meaning, ValueError):
                 raise _foreign(timeline, stored.path, meaning)
             group, name = (folder, meaning.file_id), stored.path.rpartition("/")[2]
             of_kind = first[type(meaning)]
             of_kind[group] = min(meaning.instant, of_kind.get(group, meaning.instant))
-            # Others were left behind by attempts that did not become part of the commit.
+            # Other files are left over from attempts that did not become part of the commit.
             if isinstance(meaning, LogName) or (group, name) in written.get(meaning.instant, {(group, name)}):
                 _add(groups, state, timeline, group, name, stored)
     bases = first[BaseName]
@@ -118,31 +122,36 @@ def _listed(
 
 
 def _add(
-    groups: dict[Group, _Found], state: State, timeline: Timeline, group: Group, name: str, stored: StoredFile | None
+    groups: dict[Group, _GroupFiles],
+    state: State,
+    timeline: Timeline,
+    group: Group,
+    name: str,
+    stored: StoredFile | None,
 ) -> None:
     meaning = data_file_name(name)
     if isinstance(meaning, BaseName) and state.has(meaning.instant):
-        found = groups.setdefault(group, _Found())
-        other = found.bases.get(meaning.instant)
+        group_files = groups.setdefault(group, _GroupFiles())
+        other = group_files.bases.get(meaning.instant)
         if other is None:
-            found.bases[meaning.instant] = (name, meaning.kind, stored)
+            group_files.bases[meaning.instant] = (name, meaning.kind, stored)
         elif other[0] != name:
             raise TableFormatError(
                 f"{timeline.location.uri}: the file group {group[1]} has two base files of one instant: "
                 f"{other[0]} and {name}"
             )
         return
-    # Up to version 6 a log file has the name of its base file's instant, which may be a plan of a compaction.
+    # Up to version 6 a log file is named after its base file's instant, which may be a planned compaction.
     if isinstance(meaning, LogName) and (
         meaning.instant <= state.until if timeline.layout == 1 else state.has(meaning.instant)
     ):
-        found = groups.setdefault(group, _Found())
-        if stored is not None or name not in found.logs:
-            found.logs[name] = (meaning, stored)
+        group_files = groups.setdefault(group, _GroupFiles())
+        if stored is not None or name not in group_files.logs:
+            group_files.logs[name] = (meaning, stored)
 
 
 class _Completions:
-    """When the instants of log files completed."""
+    """Completion times of the instants of log files."""
 
     def __init__(self, timeline: Timeline, archived: Callable[[], Mapping[str, str]]) -> None:
         self._active = {one.requested: one.completed for one in timeline.completed}
@@ -150,7 +159,7 @@ class _Completions:
         self._loaded: Mapping[str, str] | None = None
 
     def of(self, instant: str) -> str:
-        """Its own digits when nothing else is known."""
+        """Return the completion time of an instant; without other information, the instant itself."""
         completed = self._active.get(instant)
         if completed is None and instant not in self._active:
             if self._loaded is None:
@@ -163,16 +172,16 @@ def _latest(
     timeline: Timeline,
     state: State,
     group: Group,
-    found: _Found,
+    group_files: _GroupFiles,
     rows: Mapping[str, int | None],
     ends: _Completions,
 ) -> FileSlice:
-    instant = max(found.bases, default="")
-    name, kind, base = found.bases[instant] if found.bases else ("", "", None)
+    instant = max(group_files.bases, default="")
+    name, kind, base = group_files.bases[instant] if group_files.bases else ("", "", None)
     logs = []
-    for log_name, (meaning, stored) in found.logs.items():
+    for log_name, (meaning, stored) in group_files.logs.items():
         applied = meaning.instant if timeline.layout == 1 else ends.of(meaning.instant)
-        # Earlier ones went into the base file when it was compacted.
+        # Earlier log files were compacted into the base file.
         if applied >= instant:
             logs.append(((applied, meaning.instant, meaning.version, meaning.token), log_name, stored))
     logs.sort(key=lambda log: log[0])
@@ -180,7 +189,7 @@ def _latest(
     missing += [log_name for _, log_name, stored in logs if stored is None]
     if missing:
         path = timeline.location.full_path(f"{group[0]}/{missing[0]}".lstrip("/"))
-        raise _gone(timeline, state, f"{path} is gone, which its commit says was written")
+        raise _missing_error(timeline, state, f"{path} is gone, which its commit says was written")
     return FileSlice(
         group[0],
         group[1],
@@ -197,28 +206,28 @@ def _check_complete(
     state: State,
     later: Iterable[Commit],
     slices: Mapping[Group, FileSlice | None],
-    made_later: set[Group],
-    keeps: Callable[[str], bool],
+    later_groups: set[Group],
+    is_selected: Callable[[str], bool],
 ) -> None:
-    """Of a state of the past, the cleaner may have removed files that commits before the timeline's start wrote.
+    """Raise if the cleaner may have removed files of a past state that commits before the timeline's start wrote.
 
-    `made_later` are groups that began with log files after the state; those that began with base files are added.
+    `later_groups` are groups that started with log files after the state; those that started with base files are added.
     """
     for commit in later:
         needed: list[tuple[Group, str]] = [(group, "") for group in commit.replaced]
         for write in commit.writes:
             if write.previous is None:
-                made_later.add(write.group)
+                later_groups.add(write.group)
             elif state.has(write.previous) and not write.name.startswith("."):
                 needed.append((write.group, write.previous))
         for group, previous in needed:
-            if group in made_later or not keeps(group[0]):
+            if group in later_groups or not is_selected(group[0]):
                 continue
             one = slices.get(group)
             base = data_file_name(one.base.path.rpartition("/")[2]) if one and one.base else None
             too_old = isinstance(base, BaseName) and base.instant < previous
             if group not in slices or too_old:
-                raise _gone(timeline, state, f"the file group {group[1]} has been cleaned")
+                raise _missing_error(timeline, state, f"the file group {group[1]} has been cleaned")
 
 
 def _foreign(timeline: Timeline, path: str, error: ValueError) -> TableFormatError:
@@ -228,7 +237,7 @@ def _foreign(timeline: Timeline, path: str, error: ValueError) -> TableFormatErr
     )
 
 
-def _gone(timeline: Timeline, state: State, what: str) -> TableFormatError | SnapshotNotFoundError:
+def _missing_error(timeline: Timeline, state: State, what: str) -> TableFormatError | SnapshotNotFoundError:
     newest = timeline.completed[-1].requested if timeline.completed else ""
     if state.until < newest:
         return SnapshotNotFoundError(

@@ -1,4 +1,4 @@
-"""Hudi tables: the timeline says which files are live; base files are read by column, log files merged by hudi-rs."""
+"""Hudi tables: the timeline lists the live files; base files are read by column, and hudi-rs merges log files."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from metastore_assets.formats.bounds import FragmentBounds, bounds_table
 from metastore_assets.formats.hudi.archive import archived_completions
 from metastore_assets.formats.hudi.columns import PartitionConstants
 from metastore_assets.formats.hudi.commits import Commit, read_commits
+from metastore_assets.formats.hudi.file_cache import CachedFiles
 from metastore_assets.formats.hudi.fragment import HudiFragmentSource, fragment_id
-from metastore_assets.formats.hudi.kept import KeptFiles
-from metastore_assets.formats.hudi.merger import Merger
+from metastore_assets.formats.hudi.merge_plan import Merger
 from metastore_assets.formats.hudi.partitions import PATH_COLUMN, PartitionPaths, partition_types, value_type
 from metastore_assets.formats.hudi.schema import (
     META_COLUMNS,
@@ -57,7 +57,7 @@ class HudiFormat(TableFormat):
 
     def __init__(self, table: TableConfig, cache: MetadataCache) -> None:
         self._location = table_location(table)
-        self._kept = KeptFiles(cache, self._location.uri)
+        self._cache = CachedFiles(cache, self._location.uri)
         self._at = table.at
         self._filter = PartitionFilter.of(table.partitions)
         self._meta_columns = table.options.get(_OPTION, False)
@@ -70,30 +70,30 @@ class HudiFormat(TableFormat):
             )
 
     def snapshot_id(self) -> str:
-        """The newest instant, from one listing of the timeline."""
+        """Return the newest instant, from one listing of the timeline."""
         return self.current().id
 
     def current(self) -> SnapshotReference:
-        """The newest instant and when it completed."""
+        """Return the newest instant and its completion time."""
         with _explained(self._location):
             state = load_timeline(self._location).state(self._at)
         return SnapshotReference(state.id, state.committed_at)
 
-    def history_change(self, former: SnapshotReference, now: SnapshotReference) -> HistoryChange:
-        """By when the instants completed."""
-        return history_change_by_time(former, now)
+    def history_change(self, previous: SnapshotReference, now: SnapshotReference) -> HistoryChange:
+        """Compare the completion times of the instants."""
+        return history_change_by_time(previous, now)
 
     def snapshot(self) -> Snapshot:
-        """The state, from the timeline, the metadata of the new commits on it, and one listing of the table."""
+        """Return the state, from the timeline, the metadata of new commits, and one listing of the table."""
         with _explained(self._location):
             return self._snapshot()
 
     def partition_columns(self) -> tuple[str, ...]:
-        """By the metadata of a snapshot."""
+        """Return the partition columns of the current snapshot."""
         return self.snapshot().partition_columns
 
     def bounds(self, snapshot: Snapshot, column: str) -> pa.Table:
-        """Nothing: what the metadata table knows of columns is in HFile, which has no reader here."""
+        """Return no bounds: Hudi's metadata table stores column bounds as HFile, which is not supported."""
         return bounds_table(snapshot, column, [FragmentBounds()] * len(snapshot.fragments))
 
     def _snapshot(self) -> Snapshot:
@@ -104,14 +104,14 @@ class HudiFormat(TableFormat):
         if paths.columns:
             self._check_filter(paths.columns)
         commits = self._commits(timeline.completed)
-        # What a table does not record, only all of its partitions tell.
-        own = [commit for commit in commits if commit.instant.requested in state.requested]
+        # Only the partitions together show what the table does not record.
+        state_commits = [commit for commit in commits if commit.instant.requested in state.requested]
         dropped = paths.columns if flag(timeline.properties, _DROPPED, False) else ()
-        recorded = table_schema(self._location, timeline.properties, own, dropped, paths.dated)
+        recorded = table_schema(self._location, timeline.properties, state_commits, dropped, paths.dated)
         listed = self._listed(paths, recorded) if paths.columns else lambda path: True
         slices = file_slices(timeline, state, commits, listed, lambda: archived_completions(timeline))
         partitions = {one.partition for one in slices}
-        paths = paths.told_by(partitions)
+        paths = paths.with_folder_columns(partitions)
         columns = paths.names(partitions)
         self._check_filter(columns)
         schema = recorded or self._schema_of_files(slices)
@@ -136,26 +136,26 @@ class HudiFormat(TableFormat):
         )
 
     def _derived(self, properties: Mapping[str, str], partition_columns: Sequence[str]) -> tuple[DerivedColumn, ...]:
-        """Hudi's own columns that repeat values of others, and the partitions of tables that do not say by what."""
-        found = []
+        """Return Hudi's columns that repeat values of others, and partitions of tables that do not record their source."""
+        derived = []
         if self._meta_columns:
             keys = [name.strip() for name in properties.get("hoodie.table.recordkey.fields", "").split(",")]
             sources = tuple((name.partition(".")[0], name) for name in keys if name)
-            found.append(DerivedColumn("_hoodie_record_key", sources, "the record key", is_partition_field=False))
+            derived.append(DerivedColumn("_hoodie_record_key", sources, "the record key", is_partition_field=False))
         if PATH_COLUMN in partition_columns:
-            found.append(DerivedColumn(PATH_COLUMN, (), "the partition path", is_partition_field=True))
-        return tuple(found)
+            derived.append(DerivedColumn(PATH_COLUMN, (), "the partition path", is_partition_field=True))
+        return tuple(derived)
 
     def _commits(self, instants: Sequence[Instant]) -> list[Commit]:
-        """The metadata of those instants, of which only new ones are read."""
-        known = {instant: self._kept.commit(instant) for instant in instants}
-        for commit in read_commits(self._location, [instant for instant, found in known.items() if found is None]):
-            known[commit.instant] = commit
-            self._kept.learn_commit(commit)
-        return [commit for commit in known.values() if commit is not None]
+        """Return the metadata of some instants, reading only new ones."""
+        cached = {instant: self._cache.commit(instant) for instant in instants}
+        for commit in read_commits(self._location, [instant for instant, derived in cached.items() if derived is None]):
+            cached[commit.instant] = commit
+            self._cache.put_commit(commit)
+        return [commit for commit in cached.values() if commit is not None]
 
     def _listed(self, paths: PartitionPaths, schema: HudiSchema | None) -> Callable[[str], bool]:
-        """Which partitions are listed, before all of them are known: on these depends which columns are no texts."""
+        """Return the partitions to list. Their types depend on all partitions, so this comes first."""
         types = {} if schema is None else {name: value_type(paths, name, schema.columns) for name in paths.columns}
         named = {name.lower() for name in self._filter.columns}
         certain = all(type_ == pa.string() for name, type_ in types.items() if name.lower() in named)
@@ -177,7 +177,7 @@ class HudiFormat(TableFormat):
             )
 
     def _schema_of_files(self, slices: Sequence[FileSlice]) -> HudiSchema:
-        """Of tables so old that no commit tells it: what the newest base file says."""
+        """Return the schema of the newest base file, for old tables whose commits record none."""
         bases = [one.base for one in slices if one.base is not None and one.kind == "parquet"]
         if not bases:
             raise TableFormatError(f"{self._location.uri}: neither a commit nor a file tells the table's schema")
@@ -194,7 +194,7 @@ class HudiFormat(TableFormat):
         constants: PartitionConstants,
         paths: PartitionPaths,
     ) -> list[Fragment]:
-        merger = Merger(timeline, state, schema, self._kept)
+        merger = Merger(timeline, state, schema, self._cache)
         with IoCountingThreadPool(_THREADS) as pool:
             merges = list(pool.map(merger.merge, slices))
         fragments = []

@@ -1,4 +1,4 @@
-"""The timeline of a Hudi table: its properties, its instants, and which of them a state of the table consists of."""
+"""The timeline of a Hudi table: its properties, its instants, and the instants of a state."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from metastore_assets.storage.location import Location, StoredFile
 
 FOLDER = ".hoodie"
 NO_INSTANT = "00000000000000"
-"""The id of the state of a table without any commit."""
+"""The state id of a table without commits."""
 
 _PROPERTIES = f"{FOLDER}/hoodie.properties"
 _VERSIONS = (0, 1, 2, 3, 4, 5, 6, 8, 9)
 _WRITES = ("commit", "deltacommit", "replacecommit")
-"""Actions that complete by changing which files, or which blocks of log files, hold the rows."""
+"""Actions that change which files, or blocks of log files, hold the rows."""
 _PENDING_PLANS = ("compaction", "logcompaction", "clustering")
 _FILE = re.compile(r"(\d+)(?:_(\d+))?\.(?:(?:([a-z]+)\.)?(requested|inflight)|([a-z]+))")
-"""Of `<instant>.inflight` the action is left out: it is a commit."""
+"""`<instant>.inflight` has no action: it is a commit."""
 _STATE = re.compile(r"(\d+)(?:~(\d+(?:,\d+)*))?")
 INSTANTS = ("0", ":")
-"""Between these sort the names that start with digits, as those of instants do."""
+"""Names that start with digits, as instants do, sort between these two."""
 PARTITION_MARKER = ".hoodie_partition_metadata"
 """The file in the folder of each partition; it may have a suffix."""
 
@@ -35,36 +35,36 @@ class Instant:
     """A completed write of the timeline."""
 
     requested: str
-    """When it began, in digits: what names it."""
+    """Start time as digits; it identifies the instant."""
     completed: str | None
-    """When it ended; None in the timeline's first layout, which does not tell."""
+    """Completion time; None in the first layout, which does not record it."""
     action: str
     stored: StoredFile
-    """Its metadata, as the listing shows them."""
+    """The metadata file, as listed."""
 
     @property
     def path(self) -> str:
-        """Of its metadata, relative to the table."""
+        """Path of the metadata file, relative to the table."""
         return self.stored.path
 
     @property
     def became_visible(self) -> str:
-        """The digits of the moment from which on it belongs to the table, as far as that is known."""
+        """The time, as digits, from which the instant belongs to the table, as far as it is known."""
         return self.completed or self.requested
 
 
 @dataclass(frozen=True)
 class Timeline:
-    """What a listing of the timeline shows, and the table's properties."""
+    """A listing of the timeline, and the table's properties."""
 
     location: Location
     properties: Mapping[str, str]
     completed: tuple[Instant, ...]
-    """Writes, ordered by when they were requested."""
+    """Completed writes, ordered by requested time."""
     pending: frozenset[str]
-    """Requested times of writes that have not completed: compaction and clustering plans left out."""
+    """Requested times of incomplete writes, without plans of compaction and clustering."""
     start: str
-    """Instants before this one have been archived, and were complete by then."""
+    """Earlier instants have been archived, and were complete by then."""
 
     @property
     def version(self) -> int:
@@ -73,11 +73,11 @@ class Timeline:
 
     @property
     def layout(self) -> int:
-        """1: completed instants are `<requested>.<action>`. 2: `<requested>_<completed>.<action>`."""
+        """The layout. 1: completed instants are `<requested>.<action>`. 2: `<requested>_<completed>.<action>`."""
         return _layout(self.location, self.properties)
 
     def state(self, at: str | None) -> State:
-        """The state that is meant: the newest without `at`. Raises SnapshotNotFoundError."""
+        """Return the requested state, by default the newest. Raises SnapshotNotFoundError."""
         if at is None:
             return self._state(self.completed[-1].requested if self.completed else NO_INSTANT, self.pending)
         if at == NO_INSTANT and not self.completed:
@@ -85,7 +85,11 @@ class Timeline:
         moment = parse_timestamp(at)
         match = _STATE.fullmatch(at)
         if moment is not None:
-            visible = [one for one in self.completed if (seen := instant_time(one.became_visible)) and seen <= moment]
+            visible = [
+                one
+                for one in self.completed
+                if (visible_at := instant_time(one.became_visible)) and visible_at <= moment
+            ]
             until = max((one.requested for one in visible), default="")
             later = frozenset(one.requested for one in self.completed) - {one.requested for one in visible}
         else:
@@ -93,17 +97,17 @@ class Timeline:
             later = frozenset((match[2] or "").split(",")) - {""} if match else frozenset()
         state = self._state(until, self.pending | later)
         if not state.instants:
-            known = [one.requested for one in self.completed]
+            instants = [one.requested for one in self.completed]
             raise state_not_found(
-                self.location.uri, at, "there are an instant or a time since the first of these", known
+                self.location.uri, at, "there are an instant or a time since the first of these", instants
             )
         return state
 
     def _state(self, until: str, without: frozenset[str]) -> State:
-        left_out = frozenset(instant for instant in without if instant <= until)
-        instants = tuple(one for one in self.completed if one.requested <= until and one.requested not in left_out)
+        excluded = frozenset(instant for instant in without if instant <= until)
+        instants = tuple(one for one in self.completed if one.requested <= until and one.requested not in excluded)
         newest = instants[-1].requested if instants else NO_INSTANT
-        hollow = sorted(instant for instant in left_out if instant < newest)
+        hollow = sorted(instant for instant in excluded if instant < newest)
         return State(
             id="~".join([newest, ",".join(hollow)]) if hollow else newest,
             committed_at=instant_time(max((one.became_visible for one in instants), default="")),
@@ -116,20 +120,20 @@ class Timeline:
 
 @dataclass(frozen=True)
 class State:
-    """Which completed writes a state of the table consists of."""
+    """The completed writes that form a state of the table."""
 
     id: str
-    """The newest instant; behind a `~` older ones that had not completed by then, which is rare."""
+    """The newest instant, followed by `~` and the older instants that were incomplete then (which is rare)."""
     committed_at: datetime | None
     instants: tuple[Instant, ...]
-    """Those on the timeline, ordered by when they were requested."""
+    """Instants on the timeline, ordered by requested time."""
     requested: frozenset[str]
     until: str
-    """No instant after this one belongs to the state."""
+    """Later instants do not belong to the state."""
     start: str
 
     def has(self, instant: str) -> bool:
-        """Whether what an instant wrote belongs to this state."""
+        """Return whether the writes of an instant belong to this state."""
         return instant in self.requested or instant < self.start
 
 
@@ -164,24 +168,24 @@ def load_timeline(location: Location) -> Timeline:
         properties,
         tuple(sorted(completed.values())),
         frozenset(requested for requested, action in unfinished_writes.items() if action in _WRITES),
-        # What is kept for a savepoint may have archived instants behind it.
+        # Instants retained for a savepoint may be followed by archived ones.
         start=min(present - savepoints or present, default=""),
     )
 
 
 def holds_hudi(location: Location) -> bool:
-    """Whether a folder is a table: whether it has properties, or the copy of them that a writer leaves."""
+    """Return whether a folder is a table: it has the properties file, or the copy that a writer leaves."""
     name = _PROPERTIES.rpartition("/")[2]
-    return name in (found.removesuffix(".backup") for found in location.names(FOLDER, name[:-1], f"{name}0"))
+    return name in (layout.removesuffix(".backup") for layout in location.names(FOLDER, name[:-1], f"{name}0"))
 
 
 def load_properties(location: Location) -> dict[str, str]:
-    """`hoodie.properties`, in the notation of Java's property files."""
+    """Parse `hoodie.properties`, a Java property file."""
     try:
         text = _text(location, _PROPERTIES)
     except FileNotFoundError as error:
         try:
-            # While a writer changes the properties there is only a copy of them.
+            # While a writer changes the properties only a copy exists.
             text = _text(location, f"{_PROPERTIES}.backup")
         except FileNotFoundError:
             raise TableNotFoundError(f"{location.uri} holds no Hudi table: there is no {_PROPERTIES}") from error
@@ -199,7 +203,7 @@ def _text(location: Location, path: str) -> str:
 
 
 def instant_time(digits: str) -> datetime | None:
-    """The moment of an instant, taken as UTC; None for digits that are none."""
+    """Return the time of an instant as UTC; None if the digits are no time."""
     text = digits if len(digits) == 17 else f"{digits}000"
     try:
         return datetime.strptime(f"{text[:14]}.{text[14:]}000", "%Y%m%d%H%M%S.%f").replace(tzinfo=UTC)
@@ -208,12 +212,12 @@ def instant_time(digits: str) -> datetime | None:
 
 
 def flag(properties: Mapping[str, str], key: str, default: bool) -> bool:
-    """A property that is true or false."""
+    """Return a boolean property."""
     return properties.get(key, str(default)).lower() == "true"
 
 
 def names(properties: Mapping[str, str], keys: Sequence[str]) -> tuple[str, ...]:
-    """The comma-separated names in the first of some properties that is set."""
+    """Return the comma-separated names in the first of some properties that is set."""
     text = next((properties[key] for key in keys if properties.get(key)), "")
     return tuple(filter(None, map(str.strip, text.split(","))))
 
@@ -227,10 +231,10 @@ def _version(location: Location, properties: Mapping[str, str]) -> int:
 
 def _layout(location: Location, properties: Mapping[str, str]) -> int:
     expected = 2 if _version(location, properties) >= 8 else 1
-    # Layout 0 differs in how pending instants are written only.
-    found = properties.get("hoodie.timeline.layout.version", str(expected)).replace("0", "1")
-    if found != str(expected):
-        raise TableFormatError(f"{location.uri} has a Hudi timeline of layout {found[:20]}, which has no reader")
+    # Layout 0 differs only in how pending instants are written.
+    layout = properties.get("hoodie.timeline.layout.version", str(expected)).replace("0", "1")
+    if layout != str(expected):
+        raise TableFormatError(f"{location.uri} has a Hudi timeline of layout {layout[:20]}, which has no reader")
     return expected
 
 

@@ -1,4 +1,4 @@
-"""Files of Hudi in types that hudi-rs merges: Avro blocks as Parquet, local timestamps as instants in UTC."""
+"""Convert Hudi files to types that hudi-rs merges: Avro blocks to Parquet, local timestamps to instants in UTC."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ _BATCH_ROWS = 16_384
 
 
 def needs_transcoding(avro_schema: str) -> bool:
-    """Whether a schema has enumerations, local timestamps, or timestamps inside of other types."""
+    """Return whether a schema has enumerations, local timestamps, or nested timestamps."""
     return any(_is_hard(field["type"], nested=False) for field in json.loads(avro_schema)["fields"])
 
 
 def in_utc(avro_schema: str) -> str:
-    """The schema with instants in the place of timestamps without time zone: the same numbers."""
+    """Return the schema with UTC instants in place of timestamps without time zone; the stored numbers stay."""
     return avro_schema.replace(f'"{_LOCAL}', '"timestamp-')
 
 
 def transcode_base(path: str) -> None:
-    """Replace a Parquet file, or a link to one. Raises ArrowInvalid for content that is broken."""
+    """Replace a Parquet file, or a link to one. Raises ArrowInvalid for corrupt content."""
     target = f"{path}.new"
     with pa.OSFile(path, "rb") as source:
         file = open_parquet(source)
@@ -54,7 +54,7 @@ def transcode_log(path: str) -> None:
         elif kind == PARQUET_BLOCK:
             content = _parquet(open_parquet(pa.BufferReader(content)).read())
         result += written_block(kind, headers, content)
-    # A link to the table's own file is replaced, not written through.
+    # Replace a link to the table's file; do not write through it.
     os.unlink(path)
     with open(path, "wb") as file:
         file.write(result)
@@ -104,7 +104,7 @@ def _type_in_utc(type_: pa.DataType) -> pa.DataType:
 
 
 def _avro_rows(content: bytes, headers: Mapping[int, str]) -> pa.Table:
-    """An Avro block's rows: behind version and number of rows, the length and the bytes of each.
+    """Return the rows of an Avro block: after version and row count, each row as length and bytes.
 
     Versions 1 to 3 differ in delete blocks only.
     """
@@ -129,7 +129,7 @@ def _avro_rows(content: bytes, headers: Mapping[int, str]) -> pa.Table:
 
 
 def _container(schema: str, rows: list[bytes]) -> bytes:
-    """An Avro file of these rows."""
+    """Return an Avro file with these rows."""
     body = b"".join(rows)
     items = b"".join(_text(text) for text in ("avro.schema", schema, "avro.codec", "null"))
     return b"Obj\x01" + zigzag(2) + items + zigzag(0) + _SYNC + zigzag(len(rows)) + zigzag(len(body)) + body + _SYNC

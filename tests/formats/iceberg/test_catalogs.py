@@ -21,8 +21,8 @@ from pyiceberg.catalog.sql import SqlCatalog
 from metastore_assets.config import CatalogConfig, TableConfig, load_config
 from metastore_assets.errors import ConfigError, TableFormatError, TableNotFoundError
 from metastore_assets.formats import open_table_format
-from metastore_assets.formats.catalogs.asking import list_tables
 from metastore_assets.formats.catalogs.base import Listed
+from metastore_assets.formats.catalogs.client import list_tables
 from metastore_assets.messages import remove_secrets
 from tests.formats.iceberg.writer import IcebergWriter, column
 from tests.formats.oracle import read_rows

@@ -1,4 +1,4 @@
-"""Which file slices of a Hudi table have to be merged, and by which rules."""
+"""Decide which file slices of a Hudi table must be merged, and by which rules."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from itertools import chain
 import pyarrow as pa
 
 from metastore_assets.errors import TableFormatError
-from metastore_assets.formats.hudi.kept import KeptFiles
+from metastore_assets.formats.hudi.file_cache import CachedFiles
 from metastore_assets.formats.hudi.log import LogBlock, live_instants
 from metastore_assets.formats.hudi.merge import Merge, MergeRules, log_blocks
 from metastore_assets.formats.hudi.names import data_file_name
@@ -19,17 +19,17 @@ from metastore_assets.storage.location import StoredFile
 
 
 class Merger:
-    """Which slices hudi-rs must read, and how."""
+    """Decides for each slice whether hudi-rs must read it, and how."""
 
-    def __init__(self, timeline: Timeline, state: State, schema: HudiSchema, kept: KeptFiles) -> None:
-        self._kept = kept
+    def __init__(self, timeline: Timeline, state: State, schema: HudiSchema, cache: CachedFiles) -> None:
+        self._cache = cache
         self._timeline = timeline
         self._state = state
         self._schema = schema
         self._rules: MergeRules | None = None
 
     def merge(self, one: FileSlice) -> Merge | None:
-        """None for a base file alone that is read without hudi-rs. Raises TableFormatError."""
+        """Return how to merge a slice; None for a base file alone that needs no hudi-rs. Raises TableFormatError."""
         uri = self._timeline.location.uri
         if one.kind == "hfile":
             raise TableFormatError(f"{uri} has base files in HFile, which has no reader")
@@ -64,10 +64,10 @@ class Merger:
         return Merge(rules, self._schema.avro, instants)
 
     def _blocks(self, stored: StoredFile) -> list[LogBlock]:
-        blocks = self._kept.blocks(stored)
+        blocks = self._cache.blocks(stored)
         if blocks is None:
             blocks = log_blocks(self._timeline.location, (stored,))
-            self._kept.learn_blocks(stored, blocks)
+            self._cache.put_blocks(stored, blocks)
         return blocks
 
 

@@ -1,6 +1,6 @@
-"""Tables as Glue and Hive metastores declare them, which both do alike, and what such a declaration means.
+"""Table declarations in Glue and Hive metastores, translated to formats, locations and reader options.
 
-Whatever a declaration says that changes which rows there are, or what they hold, is either followed or refused.
+Everything in a declaration that affects the rows or their values is either followed or refused.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ _BY_PATH = "name it by its location instead (`uri`)"
 
 @dataclass(frozen=True)
 class DeclaredTable:
-    """One table as it is declared."""
+    """A declared table."""
 
     name: str
     kind: str
-    """`EXTERNAL_TABLE`, `MANAGED_TABLE`, `VIRTUAL_VIEW`, …; empty when not said."""
+    """`EXTERNAL_TABLE`, `MANAGED_TABLE`, `VIRTUAL_VIEW`, …; empty if not recorded."""
     location: str
     input_format: str
-    """Java class, as those below; empty when not said."""
+    """A Java class name; empty if not recorded."""
     serde: str
     parameters: Mapping[str, str]
     serde_parameters: Mapping[str, str]
@@ -41,17 +41,17 @@ class DeclaredTable:
 
     @property
     def provider(self) -> str:
-        """Spark's data source, lower case; empty for a table that Spark did not make, or made as Hive would."""
+        """Spark's data source in lower case; empty for tables that Spark did not create, or created in Hive's format."""
         return self.parameters.get("spark.sql.sources.provider", "").lower()
 
     def is_true(self, key: str) -> bool:
-        """Whether a parameter of the table or of its serde is on."""
+        """Return whether a parameter of the table or of its serde is true."""
         return (self.parameters.get(key) or self.serde_parameters.get(key) or "").lower() == "true"
 
 
 @dataclass(frozen=True)
 class DeclaredPartition:
-    """One partition as it is declared."""
+    """A declared partition."""
 
     values: tuple[str, ...]
     location: str
@@ -60,20 +60,20 @@ class DeclaredPartition:
 
 
 Partitions = Callable[[], Iterable[DeclaredPartition]]
-"""Asks for the partitions of a table, where it has to."""
+"""A function that requests the partitions of a table."""
 
 
 def listed(table: DeclaredTable) -> Listed:
-    """What a listing says of the table, for which its partitions are not asked for."""
+    """Return the listing of a table, without requesting its partitions."""
     try:
-        found = describe(table, lambda: ())
+        entry = describe(table, lambda: ())
     except TableFormatError as error:
         return Listed(table.name, None, str(error))
-    return Listed(table.name, found.format)
+    return Listed(table.name, entry.format)
 
 
 def describe(table: DeclaredTable, partitions: Partitions) -> Entry:
-    """What is declared, of whatever format. Raises TableFormatError for what cannot be read for what it is."""
+    """Return the entry of a declared table of any format. Raises TableFormatError if it is not supported."""
     if "view" in table.kind.lower():
         raise TableFormatError(f"{table.name!r} is a view: name the tables that it reads")
     kind = table.parameters.get("table_type", "").lower()
@@ -121,7 +121,7 @@ def _files(table: DeclaredTable, named: str, partitions: Partitions) -> Entry:
 
 
 def _reader(table: DeclaredTable) -> tuple[dict[str, Any], dict[str, str]]:
-    """Options and types that plain files are read with. Raises TableFormatError for a kind without a reader."""
+    """Return options and types for reading plain files. Raises TableFormatError for an unsupported kind."""
     kind = table.provider.removeprefix(_SPARK_PACKAGE).split(".")[0] if table.provider else ""
     serde = table.serde.rpartition(".")[2]
     names = f"{table.input_format} {serde}".lower()
@@ -144,9 +144,9 @@ def _reader(table: DeclaredTable) -> tuple[dict[str, Any], dict[str, str]]:
             return hive_json(table.serde_parameters, table.columns)
     except ValueError as error:
         raise TableFormatError(f"{table.name!r}: {error}") from None
-    told = table.serde or table.input_format
+    class_name = table.serde or table.input_format
     raise TableFormatError(
-        f"{table.name!r} is of a kind without a reader: {told or 'neither serde nor input format is declared'}"
+        f"{table.name!r} is of a kind without a reader: {class_name or 'neither serde nor input format is declared'}"
     )
 
 
@@ -180,13 +180,13 @@ def _location(table: DeclaredTable, location: str) -> str:
 
 
 def _tracks_partitions(table: DeclaredTable) -> bool:
-    """Whether a table of Spark's has those partitions that are registered, or those that its folders show."""
+    """Return whether a Spark table consists of registered partitions, rather than of those in its folders."""
     split = int(table.parameters.get("spark.sql.sources.schema.numPartCols", "0") or 0)
     return split == 0 or table.parameters.get("spark.sql.partitionProvider", "").lower() == "catalog"
 
 
 def _spark_columns(table: DeclaredTable) -> Columns:
-    """The columns in the files of a table of Spark's, which it declares by a schema of its own."""
+    """Return the columns of a Spark table, which Spark declares by a schema of its own."""
     parts = int(table.parameters.get("spark.sql.sources.schema.numParts", "0") or 0)
     pieces = [table.parameters.get(f"spark.sql.sources.schema.part.{part}", "") for part in range(parts)]
     text = table.parameters.get("spark.sql.sources.schema") or "".join(pieces)
@@ -197,6 +197,6 @@ def _spark_columns(table: DeclaredTable) -> Columns:
     except (ValueError, KeyError, TypeError):
         raise ValueError("its schema as Spark keeps it in the catalog cannot be read") from None
     split = int(table.parameters.get("spark.sql.sources.schema.numPartCols", "0") or 0)
-    inside = {table.parameters.get(f"spark.sql.sources.schema.partCol.{place}") for place in range(split)}
-    # What is no plain name of a type is one inside of which there are others.
+    inside = {table.parameters.get(f"spark.sql.sources.schema.partCol.{index}") for index in range(split)}
+    # A type that is no plain name is nested.
     return tuple((name, type_ if isinstance(type_, str) else "") for name, type_ in fields if name not in inside)

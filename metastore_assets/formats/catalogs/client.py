@@ -1,4 +1,4 @@
-"""Opening catalogs, and what is said where one cannot be asked: catalog, table, reason, and never a secret."""
+"""Open and query catalogs. Errors name the catalog, the table and the reason, and never a secret."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from metastore_assets.messages import remember_secret, remove_secrets
 _SQLITE = "sqlite:///"
 _SECRET_KEY = re.compile(r"secret|token|password|credential|access-key|account-key", re.IGNORECASE)
 _PASSWORD = re.compile(r"://[^/@:]*:([^/@]+)@")
-"""In a URI."""
+"""A password in a URI."""
 _LONGEST = 500
 _CREDENTIALS = ("NoCredentials", "CredentialRetrieval", "PartialCredentials", "ProfileNotFound")
 _REFUSED = ("AccessDenied", "UnrecognizedClient", "ExpiredToken", "InvalidSignature", "Unauthorized", "Forbidden")
 
 
 def find_table(table: TableConfig) -> Entry:
-    """What its catalog says of a configured table.
+    """Return the catalog entry of a configured table.
 
-    Raises TableNotFoundError when the catalog has none of that name, TableFormatError when it cannot be asked or has
-    something that cannot be described.
+    Raises TableNotFoundError if the catalog has no such table, TableFormatError if it cannot be queried or the table is
+    not supported.
     """
     if not isinstance(table.catalog, CatalogConfig) or table.identifier is None:
         raise ConfigError(f"table {table.name!r}: nothing is known of the catalog {table.catalog!r}")
@@ -38,18 +38,18 @@ def find_table(table: TableConfig) -> Entry:
             f"table {table.name!r}: table = {table.identifier!r}: database and name with a dot between, `sales.orders`"
         )
     what = f"table {table.identifier!r}"
-    with _asking(table.catalog, what):
+    with _explain_errors(table.catalog, what):
         return _opened(table.catalog, what).table(database, name)
 
 
 def list_tables(config: CatalogConfig, database: str) -> list[Listed]:
-    """The tables of a database, by name, views too. Raises TableNotFoundError, TableFormatError."""
-    with _asking(config, f"the tables of the database {database!r}"):
+    """Return the tables and views of a database, by name. Raises TableNotFoundError, TableFormatError."""
+    with _explain_errors(config, f"the tables of the database {database!r}"):
         return sorted(_opened(config, f"database {database!r}").tables(database), key=lambda listed: listed.name)
 
 
 def where_of(config: CatalogConfig) -> str:
-    """What a catalog is called in messages."""
+    """Return a catalog's name for messages."""
     return f"catalog {config.name!r}"
 
 
@@ -58,7 +58,7 @@ def _opened(config: CatalogConfig, what: str) -> Catalog:
     if config.type == "sql" and database.startswith(_SQLITE):
         path = Path(database.removeprefix(_SQLITE))
         if not path.exists():
-            # Asking would make an empty one.
+            # Opening a missing SQLite file would create an empty catalog.
             raise TableNotFoundError(f"has no {what}: there is no {path}")
     with extra("hive" if config.type == "hive" else "iceberg", where_of(config)):
         return _open(config.type, config.name, tuple(sorted(config.properties.items())))
@@ -66,23 +66,23 @@ def _opened(config: CatalogConfig, what: str) -> Catalog:
 
 @lru_cache(maxsize=32)
 def _open(kind: str, name: str, properties: tuple[tuple[str, str], ...]) -> Catalog:
-    """One client for each catalog and process: making one costs more than asking it."""
-    given = dict(properties)
+    """Return the client of a catalog. It is cached per process, because creating one costs more than a query."""
+    options = dict(properties)
     if kind == "glue":
         from metastore_assets.formats.catalogs.glue import GlueTables
 
-        return GlueTables(name, given)
+        return GlueTables(name, options)
     if kind == "hive":
         from metastore_assets.formats.catalogs.hive import HiveTables
 
-        return HiveTables(name, given)
+        return HiveTables(name, options)
     from metastore_assets.formats.catalogs.iceberg import IcebergTables
 
-    return IcebergTables(name, {"type": kind, **given})
+    return IcebergTables(name, {"type": kind, **options})
 
 
 @contextmanager
-def _asking(config: CatalogConfig, what: str) -> Iterator[None]:
+def _explain_errors(config: CatalogConfig, what: str) -> Iterator[None]:
     where = where_of(config)
     _remember_secrets(config)
     try:
@@ -94,23 +94,25 @@ def _asking(config: CatalogConfig, what: str) -> Iterator[None]:
     except MetastoreError:
         raise
     except Exception as error:
-        # Each kind of catalog has a client library of its own, with errors of its own.
-        raise TableFormatError(f"{where} cannot be asked for {what}: {_told(error)}{_advice(config, error)}") from error
+        # Each kind of catalog has its own client library, with its own errors.
+        raise TableFormatError(
+            f"{where} cannot be asked for {what}: {_error_text(error)}{_advice(config, error)}"
+        ) from error
 
 
 def _remember_secrets(config: CatalogConfig) -> None:
-    """What a catalog is given that is not for messages: clients quote what they were given."""
+    """Register a catalog's secrets for redaction, because clients quote their settings in errors."""
     for key, value in config.properties.items():
-        place = f"(catalogs.{config.name}.{key})"
+        source = f"(catalogs.{config.name}.{key})"
         if _SECRET_KEY.search(key):
-            remember_secret(value, place)
-        if (given := _PASSWORD.search(value)) is not None:
-            remember_secret(given[1], place)
-            remember_secret(unquote(given[1]), place)
+            remember_secret(value, source)
+        if (options := _PASSWORD.search(value)) is not None:
+            remember_secret(options[1], source)
+            remember_secret(unquote(options[1]), source)
 
 
-def _told(error: Exception) -> str:
-    """What a client's error says, in one line, without secrets."""
+def _error_text(error: Exception) -> str:
+    """Return a client's error as one line without secrets."""
     message = getattr(error, "message", None)
     text = message if isinstance(message, str) and message else str(error)
     return " ".join(remove_secrets(text).split())[:_LONGEST] or type(error).__name__

@@ -1,4 +1,4 @@
-"""What is known of the files that a Hudi table's writers never write over: metadata of commits, and log files."""
+"""A cache of immutable files of a Hudi table: commit metadata and log files."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from metastore_assets.formats.metadata_cache import MetadataCache, cache_key
 from metastore_assets.storage.location import StoredFile
 
 
-class KeptFiles:
-    """What is known of the files of a table, each as a listing shows it."""
+class CachedFiles:
+    """Cached content of a table's files, identified as a listing shows them."""
 
     def __init__(self, cache: MetadataCache, table: str) -> None:
-        """`table` is its location."""
+        """Create the cache of the table at a location."""
         self._cache = cache
         self._table = table
 
     def commit(self, instant: Instant) -> Commit | None:
-        """The metadata of an instant; None where they are not known."""
+        """Return the metadata of an instant, or None if not cached."""
         return self._cache.get(self._key("commit", instant.stored), lambda data: self._commit(instant, data))
 
-    def learn_commit(self, commit: Commit) -> None:
-        """Keep them."""
+    def put_commit(self, commit: Commit) -> None:
+        """Cache the metadata of an instant."""
         schema = None if commit.schema is None else commit.schema.encode("utf-8", "surrogatepass")
         digest = None
         if schema is not None:
-            # Nearly all commits say the same.
+            # Nearly all commits have the same schema.
             digest = hashlib.sha256(schema).hexdigest()[:32]
             self._cache.put(cache_key("hudi schema", digest), zlib.compress(schema))
         writes = [[*write.group, write.name, write.rows, write.previous] for write in commit.writes]
@@ -40,13 +40,18 @@ class KeptFiles:
         self._cache.put(self._key("commit", commit.instant.stored), value)
 
     def blocks(self, stored: StoredFile) -> list[LogBlock] | None:
-        """The blocks of a log file, without the schemas in them; None where they are not known."""
+        """Return the blocks of a log file, without their schemas, or None if not cached."""
         return self._cache.get(self._key("log", stored), _blocks)
 
-    def learn_blocks(self, stored: StoredFile, blocks: Sequence[LogBlock]) -> None:
-        """Keep them."""
+    def put_blocks(self, stored: StoredFile, blocks: Sequence[LogBlock]) -> None:
+        """Cache the blocks of a log file."""
         fields = [
-            [block.kind, [one for one in block.headers.items() if one[0] != SCHEMA_HEADER], block.place, block.version]
+            [
+                block.kind,
+                [one for one in block.headers.items() if one[0] != SCHEMA_HEADER],
+                block.content_range,
+                block.version,
+            ]
             for block in blocks
         ]
         self._cache.put(self._key("log", stored), json.dumps(fields, separators=(",", ":")).encode())
