@@ -95,9 +95,7 @@ def _explain_errors(config: CatalogConfig, what: str) -> Iterator[None]:
         raise
     except Exception as error:
         # Each kind of catalog has its own client library, with its own errors.
-        raise TableFormatError(
-            f"{where} cannot be asked for {what}: {_error_text(error)}{_advice(config, error)}"
-        ) from error
+        raise TableFormatError(f"{where} cannot return {what}: {_error_text(error)}{_advice(config, error)}") from error
 
 
 def _remember_secrets(config: CatalogConfig) -> None:

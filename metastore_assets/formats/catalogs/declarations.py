@@ -41,7 +41,7 @@ class DeclaredTable:
 
     @property
     def provider(self) -> str:
-        """Spark's data source in lower case; empty for tables that Spark did not create, or created in Hive's format."""
+        """Spark's data source in lower case; empty for tables in Hive's format, or of other engines."""
         return self.parameters.get("spark.sql.sources.provider", "").lower()
 
     def is_true(self, key: str) -> bool:

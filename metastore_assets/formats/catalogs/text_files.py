@@ -94,7 +94,7 @@ def hive_text(settings: Mapping[str, str], columns: Columns) -> Reader:
 
 
 def _of_hive(settings: Mapping[str, str], columns: Columns) -> dict[str, Any]:
-    """Return the common options of Hive's text readers: an empty text is not null, and columns are matched by position."""
+    """Return the common options of Hive's text readers: empty texts are not null, columns go by position."""
     for key in _REFUSED_OF_HIVE:
         if settings.get(key, "0") not in ("", "0", "false"):
             raise ValueError(f"{key} = {settings[key]!r} has no counterpart here")

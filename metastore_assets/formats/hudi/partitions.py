@@ -75,7 +75,7 @@ class PartitionPaths:
         return self.columns or ((PATH_COLUMN,) if any(partitions) else ())
 
     def items(self, path: str) -> tuple[tuple[str, str | None], ...]:
-        """Return the (column, value) pairs of a partition path. Raises TableFormatError if it does not fit the columns."""
+        """Return the (column, value) pairs of a partition path. Raises TableFormatError if it does not fit."""
         if not self.columns:
             return ((PATH_COLUMN, path),) if path else ()
         texts = None if self.hive_style is False else self._hive_values(path)

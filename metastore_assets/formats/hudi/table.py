@@ -136,7 +136,7 @@ class HudiFormat(TableFormat):
         )
 
     def _derived(self, properties: Mapping[str, str], partition_columns: Sequence[str]) -> tuple[DerivedColumn, ...]:
-        """Return Hudi's columns that repeat values of others, and partitions of tables that do not record their source."""
+        """Return the columns and partitions that are computed from other columns."""
         derived = []
         if self._meta_columns:
             keys = [name.strip() for name in properties.get("hoodie.table.recordkey.fields", "").split(",")]

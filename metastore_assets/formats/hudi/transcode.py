@@ -46,7 +46,7 @@ def transcode_log(path: str) -> None:
         data = file.read()
     result = b""
     for block in read_blocks(pa.BufferReader(data)):
-        start, length = block.place
+        start, length = block.content_range
         content, kind = data[start : start + length], block.kind
         headers = {key: in_utc(text) if key == SCHEMA_HEADER else text for key, text in block.headers.items()}
         if kind == AVRO_BLOCK:
