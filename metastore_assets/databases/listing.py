@@ -20,8 +20,8 @@ from metastore_assets.errors import (
     StoreError,
     TableNotFoundError,
 )
-from metastore_assets.formats.catalogs.client import list_tables, where_of
 from metastore_assets.formats.catalogs.base import Format, Listed
+from metastore_assets.formats.catalogs.client import list_tables, where_of
 from metastore_assets.store.json_fields import parse_json
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.versions import VersionStore

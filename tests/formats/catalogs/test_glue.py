@@ -387,7 +387,7 @@ def test_a_catalog_that_cannot_be_asked(glue: Glue, monkeypatch: pytest.MonkeyPa
         ({"glue.profile-name": "nobody"}, r"profile \(nobody\).*Give it credentials"),
     ):
         catalog = table.catalog.model_copy(update=properties)  # type: ignore[union-attr]
-        with pytest.raises(TableFormatError, match=f"'prod' cannot be asked for table '.*t': .*{reason}") as told:
+        with pytest.raises(TableFormatError, match=f"'prod' cannot return table '.*t': .*{reason}") as told:
             open_table_format(table.model_copy(update={"catalog": catalog})).current()
         assert SECRET not in str(told.value)
         assert "catalogs.prod in metastore.yaml" in str(told.value)

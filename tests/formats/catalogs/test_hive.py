@@ -115,5 +115,5 @@ def test_what_cannot_be_read_or_is_not_there(metastore: tuple[str, Path, dict[st
         _rows(uri, "sales.nope")
     with pytest.raises(TableNotFoundError, match="catalog 'hms' has no database 'sale'; did you mean 'sales'"):
         list_tables(_catalog(uri), "sale")
-    with pytest.raises(TableFormatError, match=r"'hms' cannot be asked for table 'a\.b': .*catalogs\.hms in"):
+    with pytest.raises(TableFormatError, match=r"'hms' cannot return table 'a\.b': .*catalogs\.hms in"):
         _rows("thrift://127.0.0.1:1", "a.b")
