@@ -119,7 +119,7 @@ def test_catalogs_that_cannot_be_are_named(tmp_path: Path) -> None:
     """Of an unknown kind, or embedded in a root without files."""
     with pytest.raises(ConfigError, match=r"catalogs\.lake\.type = 'jdbc'.*'sql', 'rest', 'glue' or 'hive'"):
         _configured(tmp_path, "{root: r, catalogs: {lake: {type: jdbc}}}")
-    with pytest.raises(ConfigError, match="'default'.*`catalogs`"):
+    with pytest.raises(ConfigError, match=r"'default'.*`catalogs`"):
         _configured(tmp_path, "{root: 's3://b/r', tables: [{name: t, catalog: default, table: db.t}]}")
 
 
