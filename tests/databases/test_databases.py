@@ -14,7 +14,7 @@ from metastore_assets.config import CatalogConfig, DatabaseConfig, MetastoreConf
 from metastore_assets.databases import DatabaseListing, expand_databases, list_databases, recorded_listings
 from metastore_assets.databases.listing import read_record, write_record
 from metastore_assets.errors import ConfigError
-from metastore_assets.formats.catalogs import asking
+from metastore_assets.formats.catalogs import client
 from metastore_assets.formats.catalogs.base import Listed
 from metastore_assets.store.objects import ObjectStore
 from tests.databases.lake import Lake
@@ -210,7 +210,7 @@ def test_a_catalog_that_does_not_answer_times_out(lake: Lake, monkeypatch: pytes
         if database == "slow":
             never.wait()
             return []
-        return asking.list_tables(catalog, database)
+        return client.list_tables(catalog, database)
 
     monkeypatch.setattr("metastore_assets.databases.listing.list_tables", list_tables)
     sales, slow = list_databases(config, timeout=0.3)
