@@ -69,8 +69,8 @@ def test_rows_counts_and_files(spark: SparkSession, tmp_path: Path) -> None:
     # What has not been profiled yet is ruled out by the log's own statistics.
     counted = lookup.count("id < 50 and name is not null", table, spark)
     assert counted.count == len([own for own in range(50) if own % 7])
-    assert plan_scan(lookup, table, "id between 1050 and 2000", "now").undecided == ()
-    assert len(plan_scan(lookup, table, "id = 1049", "now").undecided) == 1
+    assert plan_scan(lookup, table, "id between 1050 and 2000", "now").partial_fragments == ()
+    assert len(plan_scan(lookup, table, "id = 1049", "now").partial_fragments) == 1
     assert sorted(row["id"] for row in lookup.scan(spark, "id >= 1045", table).collect()) == list(range(1045, 1050))
     with pytest.raises(ColumnNotFoundError, match="did you mean 'name'"):
         lookup.scan(spark, "id > 1", table, columns=["nmae"])

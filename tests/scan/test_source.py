@@ -96,7 +96,7 @@ def test_only_files_that_may_match_are_opened(spark: SparkSession, tmp_path: Pat
         opened(spark, tmp_path).count()
     with pytest.raises(Exception, match="did you mean 'name'"):
         opened(spark, tmp_path, columns="nmae")
-    with pytest.raises(Exception, match="option table: which one"):
+    with pytest.raises(Exception, match="option table is required"):
         spark.read.format("metastore").load(str(tmp_path / "root"))
 
 
