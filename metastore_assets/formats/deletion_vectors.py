@@ -102,7 +102,7 @@ def read_part(location: Location, path: str, offset: int, size: int) -> bytes:
 
 
 def verify_checksum(data: bytes) -> bytes:
-    """Return the data without its checksum in the last four bytes. Raises ValueError when that is wrong."""
+    """Return the data without the checksum in its last four bytes. Raises ValueError when the checksum is wrong."""
     content, checksum = data[:-4], int.from_bytes(data[-4:], "big")
     if zlib.crc32(content) != checksum:
         raise ValueError("it does not have its checksum")
@@ -123,13 +123,13 @@ def _check_last(position: int, row_count: int) -> None:
 def decode_vector(data: bytes, cardinality: int, source: str, row_count: int) -> Positions:
     """Return the ascending positions in a serialized vector.
 
-    A run of positions takes four bytes, whatever its length. The numbers are therefore compared before the vector is
-    decompressed.
+    A run of positions takes four bytes, whatever its length, so cardinality and row count are checked before the vector
+    is decompressed.
 
     Args:
         data: the serialized vector.
-        cardinality: the number of deleted rows by the table's metadata.
-        source: where the cardinality is from, for messages.
+        cardinality: the number of deleted rows according to the table's metadata.
+        source: what recorded the cardinality, for messages.
         row_count: the number of rows of the data file.
 
     Raises:

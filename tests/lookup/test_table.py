@@ -196,7 +196,7 @@ def test_columns_without_a_finite_value_have_no_bins(orders: Table) -> None:
             lambda t: t.top("secret"),
             "column 'secret' of table 'orders': its policy is `frequencies: off`",
         ),
-        (lambda t: t.top("address"), "column 'address' .*: a struct has no values of its own"),
+        (lambda t: t.top("address"), "column 'address' .*: a struct has no values itself"),
         (lambda t: t.top("tags"), "column 'tags' .*: a list has no values itself; its elements have statistics"),
         (
             lambda t: t.histogram("status"),

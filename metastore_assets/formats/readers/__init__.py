@@ -1,1 +1,1 @@
-"""Data files of each kind: their columns, one at a time, in chunks of bounded size."""
+"""Readers of data files of each kind, one column at a time, in chunks of bounded size."""

@@ -1,4 +1,4 @@
-"""Read Avro container files: their header, their records one by one, or as a temporary Parquet file by column."""
+"""Reader of Avro container files: header, records, and columns through a temporary Parquet file."""
 
 from __future__ import annotations
 
@@ -49,37 +49,37 @@ class AvroColumns:
         self.row_count = self._rows.row_count
 
     def read(self, index: int) -> Iterator[pa.Array]:
-        """All values of the top-level column at that index, in file order."""
+        """Yield all values of the top-level column at `index`, in file order."""
         return self._rows.read(index)
 
     def close(self) -> None:
-        """Let go of the decoded rows."""
+        """Release the decoded rows."""
         self._rows.close()
 
 
 @dataclass(frozen=True)
 class AvroHeader:
-    """What stands before the blocks of an Avro file."""
+    """Header of an Avro file: schema, metadata, codec and sync marker."""
 
     schema: Any
-    """Of the records, as JSON."""
+    """Schema of the records as parsed JSON."""
     metadata: Mapping[str, bytes]
     codec: str
     sync: bytes
 
     @cached_property
     def type(self) -> AvroType:
-        """Of the records. Raises ArrowInvalid for a schema that is broken or cannot be Arrow's."""
+        """Return the type of the records. Raises ArrowInvalid when the schema is invalid or has no Arrow equivalent."""
         return record_type(self.schema)
 
     @property
     def arrow_schema(self) -> pa.Schema:
-        """The columns, with the file's names and field ids."""
+        """Return the columns with the file's names and field ids."""
         return pa.schema(list(self.type.arrow))
 
 
 def avro_fields(source: pa.NativeFile) -> list[pa.Field]:
-    """The columns of an Avro file, from its header alone. Raises ArrowInvalid."""
+    """Return the columns of an Avro file, reading only its header. Raises ArrowInvalid."""
     with _explained():
         schema = read_header(io.BufferedReader(source, 1 << 16)).arrow_schema
         check_distinct(schema.names)
@@ -87,16 +87,21 @@ def avro_fields(source: pa.NativeFile) -> list[pa.Field]:
 
 
 def avro_header(data: bytes) -> AvroHeader:
-    """The header of an Avro file's content. Raises ArrowInvalid."""
+    """Return the header of an Avro file that is in memory. Raises ArrowInvalid."""
     with _explained():
         return read_header(_stream(data))
 
 
 def avro_records(data: bytes, schemas: Callable[[Any], tuple[Any, Any]] = lambda own: (own, own)) -> Iterator[Any]:
-    """The records of an Avro file's content as plain Python values.
+    """Yield the records of an Avro file that is in memory, as Python values.
 
-    `schemas` gets the file's schema as JSON, and gives the one to decode by, which may name fields otherwise, and the
-    one that is asked for, which may lack some of them. Raises ArrowInvalid.
+    Args:
+        data: Content of the file.
+        schemas: Maps the file's schema (as JSON) to a writer schema, which may rename fields, and a reader schema,
+            which may select fewer fields. By default both are the file's schema.
+
+    Raises:
+        ArrowInvalid: The file is corrupt.
     """
     with _explained():
         stream = _stream(data)
@@ -107,7 +112,7 @@ def avro_records(data: bytes, schemas: Callable[[Any], tuple[Any, Any]] = lambda
 
 
 def read_header(stream: io.BufferedReader) -> AvroHeader:
-    """Read as far as the first block."""
+    """Read the header, up to the first block. Raises ArrowInvalid, UnsupportedError or LimitError."""
     if stream.read(len(_MAGIC)) != _MAGIC:
         raise pa.ArrowInvalid("it is no Avro file: it does not start with `Obj`")
     metadata: dict[str, bytes] = {}
@@ -150,7 +155,7 @@ def _rebased(calendar: FileCalendar, batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _checked(blocks: Iterable[Any]) -> Iterator[Any]:
-    """The records of blocks that hold nothing else."""
+    """Yield the records of the blocks. Raises ArrowInvalid when bytes follow the last record of a block."""
     for block in blocks:
         yield from block
         if block.bytes_.read(1):
@@ -164,7 +169,7 @@ def _batch(rows: list[Any], header: AvroHeader) -> pa.RecordBatch:
 
 
 def _finish(array: pa.Array, type_: AvroType) -> pa.Array:
-    """The decoded values as what their schema says they mean."""
+    """Convert decoded values to the Arrow type that the schema declares."""
     wanted = type_.arrow
     if array.type == wanted:
         return array
@@ -188,7 +193,7 @@ def _finish(array: pa.Array, type_: AvroType) -> pa.Array:
 
 
 def _decimals(array: pa.Array, wanted: pa.DataType) -> pa.Array:
-    """From two's complement, most significant byte first, of any length."""
+    """Convert big-endian two's complement integers of any length to decimals."""
     width = wanted.bit_width // 8
     data = bytearray()
     for value in array.to_pylist():
@@ -196,13 +201,13 @@ def _decimals(array: pa.Array, wanted: pa.DataType) -> pa.Array:
         data += unscaled.to_bytes(width, "little", signed=True)
     buffers = [array.is_valid().buffers()[1], pa.py_buffer(bytes(data))]
     result = pa.Array.from_buffers(wanted, len(array), buffers)
-    # Tells a value with more digits than were declared.
+    # This refuses values with more digits than the schema declares.
     result.validate(full=True)
     return result
 
 
 class _Blocks:
-    """A file of the same blocks, decompressed, under a schema of our own: what the decoder reads."""
+    """A file-like object with the same blocks, decompressed, under a rewritten schema. The Avro decoder reads it."""
 
     def __init__(self, stream: io.BufferedReader, header: AvroHeader, schema: Any) -> None:
         self._claims = AvroClaims(schema)
@@ -210,12 +215,12 @@ class _Blocks:
         self._buffer = io.BytesIO(_container_header(schema, header.sync))
         self._position = 0
         self.block_bytes = 0
-        """Size of the newest block."""
+        """Decompressed size of the most recent block, in bytes."""
 
     def read(self, size: int = -1) -> bytes:
         data = self._buffer.read(size)
         if not data and size:
-            # To the decoder the end of a file is as good in the middle of a block.
+            # The decoder takes the end of a file inside a block for a regular end, so an error is raised here.
             with _explained():
                 piece = next(self._pieces, b"")
             self._buffer = io.BytesIO(piece)
@@ -227,7 +232,7 @@ class _Blocks:
         return self._position
 
     def _unpacked(self, stream: io.BufferedReader, header: AvroHeader) -> Iterator[bytes]:
-        """Each block in pieces, of which one is all its data: the decoder asks for that at once."""
+        """Yield each block in pieces. All data of a block is one piece, because the decoder reads it in one call."""
         while stream.peek(1):
             count = _long(stream)
             if count < 0:
@@ -257,7 +262,7 @@ def _exactly(stream: io.BufferedReader, size: int) -> bytes:
     if size < 0:
         raise pa.ArrowInvalid("the Avro file has a part of negative length")
     check_limit(METADATA_BYTES, size, "bytes in one part of the Avro file")
-    # In pieces: memory is asked for what is there, not for what is claimed.
+    # Reading in pieces bounds memory by the bytes that exist, not by the length that the file declares.
     pieces = []
     while size and (piece := stream.read(min(size, _BUFFER))):
         pieces.append(piece)
@@ -278,7 +283,7 @@ def _long(stream: io.BufferedReader) -> int:
 
 
 def zigzag(value: int) -> bytes:
-    """A number that is not negative, as Avro writes it."""
+    """Encode a non-negative integer as an Avro varint."""
     value <<= 1
     data = bytearray()
     while value > 0x7F:
@@ -288,12 +293,12 @@ def zigzag(value: int) -> bytes:
 
 
 _ALIASES = {"": "null", "uncompressed": "null", "gzip": "deflate", "zstd": "zstandard"}
-"""What table formats call these codecs, which some writers put into the files."""
+"""Codec names that table formats use and some writers store in files, with the Avro name of each."""
 
 
 @contextmanager
 def _explained() -> Iterator[None]:
-    """Turn what decoders raise for broken bytes into ArrowInvalid."""
+    """Convert decoder errors about corrupt bytes to ArrowInvalid."""
     try:
         yield
     except EOFError as error:

@@ -1,7 +1,7 @@
-"""What an Avro schema and a block claim, checked before the block is decoded: the decoder believes any number of items.
+"""Limits on Avro schemas and blocks, checked before decoding because the decoder trusts every declared length.
 
-A list of a billion nulls takes no more bytes than the number does, and a type that contains itself as many calls of
-the decoder inside of each other as the data please.
+A list of a billion nulls takes only the bytes of its length. A recursive type nests decoder calls as deeply as the data
+asks.
 """
 
 from __future__ import annotations
@@ -28,25 +28,25 @@ _LENGTHS = ("bytes", "string")
 
 @dataclass(frozen=True)
 class _Node:
-    """One type."""
+    """One type of a schema with the sizes of its encoding."""
 
     kind: str
     children: tuple[_Node, ...]
     fixed: int | None
-    """Bytes that every value takes; None when they differ."""
+    """Bytes of every value; None when values differ in size."""
     least: int
-    """Bytes that each value takes at least."""
+    """Minimum bytes of a value."""
     fields: int
-    """Types in it, itself included."""
+    """Number of types in it, itself included."""
     depth: int
     has_items: bool
-    """Whether there are lists or maps in it."""
+    """Whether it contains arrays or maps."""
     is_endless: bool
-    """Whether there are lists of items that take no bytes."""
+    """Whether it contains arrays whose items take no bytes, so that a length in the data can be arbitrary."""
 
 
 class AvroClaims:
-    """Checks the blocks of one file. Raises ArrowInvalid or LimitError for what is not believed."""
+    """Checks the schema and the blocks of one file. Raises ArrowInvalid or LimitError."""
 
     def __init__(self, schema: Any) -> None:
         try:
@@ -58,12 +58,12 @@ class AvroClaims:
         self._empty_rows = 0
 
     def check(self, data: bytes, rows: int) -> None:
-        """Check one unpacked block that says that it holds so many rows."""
+        """Check one decompressed block. `rows` is the row count that the block declares."""
         root = self._root
         if rows > len(data):
             self._empty_rows += rows
             check_limit(EMPTY_ROWS, self._empty_rows, "rows without any bytes")
-        # Each item takes a byte: a shorter block cannot hold too many in one record.
+        # Each item takes at least one byte, so a short block cannot exceed RECORD_VALUES in one record.
         if root.is_endless or (root.has_items and len(data) > RECORD_VALUES):
             cursor = _Cursor(data)
             for _ in range(rows):
@@ -149,7 +149,7 @@ def _full_name(name: str, namespace: str) -> str:
 
 
 class _Cursor:
-    """Goes over values without making them, and counts the items of lists and maps."""
+    """Skips over encoded values without decoding them, and counts the items of arrays and maps."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data

@@ -1,4 +1,4 @@
-"""Avro schemas as Arrow types: logical types, named types, nullable and other unions, field ids."""
+"""Conversion of Avro schemas to Arrow types: logical types, named types, unions and field ids."""
 
 from __future__ import annotations
 
@@ -48,21 +48,21 @@ _UNITS = {"millis": "ms", "micros": "us", "nanos": "ns"}
 
 @dataclass(frozen=True)
 class AvroType:
-    """One type of a schema: how its bytes are decoded, and what becomes of the values."""
+    """One type of an Avro schema: how its bytes are decoded, and how the values become Arrow values."""
 
     written: Any
-    """The same type for the decoder: without logical types, under names of our own."""
+    """The same type for the decoder: without logical types, with generated names."""
     raw: pa.DataType
-    """Of the values as they are decoded and prepared."""
+    """Arrow type of the values after decoding and `prepare`."""
     arrow: pa.DataType
-    """Of the values as they are handed out, with field ids at every depth."""
+    """Arrow type of the values that readers return, with field ids at every depth."""
     children: tuple[AvroType, ...] = ()
     prepare: Prepare | None = None
-    """What Arrow must be given for a decoded value that is not null; None where it is the value itself."""
+    """Converts a decoded, non-null value to what `pa.array` accepts; None when no conversion is needed."""
 
 
 def record_type(schema: Any) -> AvroType:
-    """The type of a file's records. Raises ArrowInvalid for a schema that is broken or cannot be Arrow's."""
+    """Return the type of a file's records. Raises ArrowInvalid when the schema is invalid or not supported by Arrow."""
     try:
         resolved = _Resolver().resolve(schema, "")
     except (LimitError, pa.ArrowInvalid):
@@ -89,7 +89,7 @@ class _Resolver:
             return self._reference(schema, namespace)
         kind = schema["type"]
         if not isinstance(kind, str):
-            # {"type": {"type": "string"}}, as some writers nest it.
+            # Some writers nest a primitive type as {"type": {"type": "string"}}.
             return self.resolve(kind, namespace)
         if kind in _NAMED:
             return self._define(schema, namespace)
@@ -119,10 +119,10 @@ class _Resolver:
     def _named(self, full_name: str, schema: dict[str, Any], namespace: str) -> AvroType:
         if full_name in self._open:
             raise UnsupportedError(f"its Avro type {full_name!r} contains itself, which has no reader")
-        # Every use is a definition of its own: then names need not be kept apart.
+        # Each use becomes a separate definition with a generated name, so names cannot collide.
         written: dict[str, Any] = {"type": schema["type"], "name": f"n{self._count}"}
         if schema["type"] == "enum":
-            # Symbols may be any text in files that exist.
+            # Existing files have symbols that the Avro specification forbids.
             return AvroType(written | {"symbols": schema["symbols"]}, pa.string(), pa.string())
         if schema["type"] == "fixed":
             check_limit(FIXED_BYTES, schema["size"], "bytes in a value of fixed width")
@@ -144,7 +144,7 @@ class _Resolver:
         raw = pa.list_(pa.field("element", item.raw))
         prepare = item.prepare and _prepare_list(item.prepare)
         if schema.get("logicalType") == "map" and pa.types.is_struct(item.arrow) and item.arrow.num_fields == 2:
-            # Iceberg's way of writing maps whose keys are no texts.
+            # Iceberg writes maps whose keys are not strings as arrays of key-value records.
             key, value = item.arrow
             return AvroType(written, raw, pa.map_(key.with_nullable(False), value), (item,), prepare)
         element = _field("element", item, schema.get("element-id"))
@@ -175,7 +175,7 @@ class _Resolver:
 
 
 def _leaf(written: Any, raw: pa.DataType, schema: Mapping[str, Any]) -> AvroType:
-    """A primitive or fixed type with its logical type, which is ignored where the specification has it ignored."""
+    """Return a primitive or fixed type. A logical type that the specification tells readers to ignore is ignored."""
     return AvroType(written, raw, _logical(raw, schema) or raw)
 
 
@@ -227,7 +227,7 @@ def _is_named(written: Any) -> bool:
 
 
 def _unwrap(prepare: Prepare | None) -> Prepare:
-    """For what the decoder hands out of a union's named types: pairs of the name and the value."""
+    """Return a conversion of (type name, value) pairs, which the decoder returns for named types in a union."""
     if prepare is None:
         return lambda pair: pair[1]
     return lambda pair: prepare(pair[1])
@@ -258,7 +258,11 @@ def _prepare_map(item: Prepare | None) -> Prepare:
 
 
 def _prepare_union(others: list[AvroType]) -> Prepare:
-    """To a struct with the value in the field of its branch. Raises ArrowInvalid when values do not tell branches."""
+    """Return a conversion of a union value to a struct in which only the field of its branch is set.
+
+    Raises:
+        UnsupportedError: Two branches decode to the same Python type, so values do not identify their branch.
+    """
     places: dict[Any, int] = {}
     for number, type_ in enumerate(others):
         written = type_.written

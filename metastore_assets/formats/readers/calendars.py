@@ -1,7 +1,8 @@
-"""Days and times of old Spark, which counted days before 15 October 1582 in the Julian calendar, as java.util does.
+"""Conversion of days and timestamps from Spark's legacy hybrid calendar to the proleptic Gregorian calendar.
 
-Spark says so in the metadata of Parquet and Avro files. Here such a day becomes the day of the same name in the
-Gregorian calendar, which is what Spark's own reader does.
+Old Spark versions count days before 15 October 1582 in the Julian calendar, as java.util does, and mark this in the
+metadata of Parquet and Avro files. Such a day becomes the Gregorian day with the same year, month and day. Spark's
+reader does the same.
 """
 
 from __future__ import annotations
@@ -20,13 +21,13 @@ from metastore_assets.startup import pc
 from metastore_assets.storage.corrupt_input import UnsupportedError
 
 GREGORIAN_START = -141_427
-"""15 October 1582 as days from 1970: the first day that has one name in both calendars."""
+"""15 October 1582 in days since 1970-01-01: the first day of the Gregorian calendar."""
 _FIRST_SURE_DAY = -25_566
-"""2 January 1900 as days from 1970: before it java.util has other offsets of time zones than java.time."""
+"""2 January 1900 in days since 1970-01-01. Before it java.util and java.time disagree on time zone offsets."""
 _CYCLE_YEAR, _CYCLE_START = -4716, -2_441_989
-"""A year whose March begins a cycle of four years in the Julian calendar, and its 1 March as days from 1970."""
+"""A year whose March begins a Julian cycle of four years, and that 1 March in days since 1970-01-01."""
 SPARK_VERSION = "org.apache.spark.version"
-"""Name of the entry in the metadata of a file that Spark adds to what it writes."""
+"""Key under which Spark stores its version in the metadata of a file."""
 _DATES, _INT96, _ZONE = (
     "org.apache.spark.legacyDateTime",
     "org.apache.spark.legacyINT96",
@@ -39,17 +40,17 @@ _DAY_SECONDS = 24 * 60 * 60
 
 @dataclass(frozen=True)
 class FileCalendar:
-    """What the metadata of a file say of the calendar of its days. The default: Gregorian, as all others write it."""
+    """Calendar of a file's days, as its metadata declares it. Gregorian by default."""
 
     has_julian_dates: bool = False
-    """Of dates and of timestamps that are instants, INT96 excepted."""
+    """Whether dates and timestamps with a time zone are Julian. INT96 has a separate flag."""
     has_julian_int96: bool = False
     zone: str | None = None
-    """The time zone whose clock the days of timestamps go by; None where the file does not say."""
+    """Time zone in which timestamps were rebased; None when the file does not name it."""
 
     @classmethod
     def of(cls, metadata: Mapping[Any, bytes] | None) -> FileCalendar:
-        """From the entries that a writer added to a file, by name as text or bytes."""
+        """Return the calendar that a file's key-value metadata declares. Keys may be text or bytes."""
         entries = {
             (key.decode("utf-8", "replace") if isinstance(key, bytes) else key): value
             for key, value in (metadata or {}).items()
@@ -65,21 +66,26 @@ class FileCalendar:
 
     @property
     def is_gregorian(self) -> bool:
-        """Whether nothing is counted in the Julian calendar."""
+        """Return whether no value uses the Julian calendar."""
         return not (self.has_julian_dates or self.has_julian_int96)
 
     def rebased(self, array: pa.Array, *, has_int96: bool = False) -> pa.Array:
         """Return an array, nested or not, with its days in the Gregorian calendar.
 
-        `has_int96` says that its timestamps are stored as INT96. Raises UnsupportedError for timestamps whose time zone
-        decides their day and is not known well enough.
+        Args:
+            array: Values as stored.
+            has_int96: Whether its timestamps are stored as INT96.
+
+        Raises:
+            UnsupportedError: The days of timestamps depend on a time zone that is unknown or whose old offsets are
+                uncertain.
         """
         if not any(self._is_affected(leaf, has_int96) for leaf in leaves(array)):
             return array
         return map_leaves(array, lambda leaf: self._leaf(leaf) if self._is_affected(leaf, has_int96) else leaf)
 
     def affects(self, type_: pa.DataType, *, has_int96: bool = False) -> bool:
-        """Return whether values of a type without parts may be counted in the Julian calendar."""
+        """Return whether values of a non-nested type may use the Julian calendar."""
         if pa.types.is_date(type_):
             return self.has_julian_dates
         if not pa.types.is_timestamp(type_):
@@ -93,8 +99,8 @@ class FileCalendar:
         return least is not None and least < self.first_sure(leaf.type)
 
     def first_sure(self, type_: pa.DataType) -> int:
-        """Return the first value of a date or timestamp that means the same in both calendars, as Arrow stores it."""
-        # The offsets of a zone that is not known, Spark does not know either.
+        """Return the first date or timestamp (Arrow's integer) that means the same in both calendars."""
+        # Spark too treats a file without a time zone as if offsets never changed.
         is_other = pa.types.is_timestamp(type_) and self._is_other_zone
         return (_FIRST_SURE_DAY if is_other else GREGORIAN_START) * _day(type_)
 
@@ -122,24 +128,24 @@ class FileCalendar:
 
 
 def _day(type_: pa.DataType) -> int:
-    """Return how many units of a date or timestamp are a day."""
+    """Return how many units of a date or timestamp type make one day."""
     if type_ == pa.date32():
         return 1
     return _DAY_SECONDS * (10**3 if type_ == pa.date64() else _SECONDS[type_.unit])
 
 
 def _gregorian_days(days: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Return, for days from 1970, those whose name in the Gregorian calendar is theirs in the hybrid one.
+    """Convert hybrid-calendar days to the Gregorian days with the same year, month and day.
 
-    A 29 February that the Gregorian calendar lacks becomes the 1 March.
+    Days are counted from 1970-01-01. A 29 February that does not exist in the Gregorian calendar becomes 1 March.
     """
     year, month, day = _julian(days)
     return np.where(days < GREGORIAN_START, _days_of(year, month) + day - 1, days)
 
 
 def _julian(days: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], ...]:
-    """Return year, month and day of days from 1970 in the Julian calendar."""
-    # Years begin in March here, so that the day that some have more is their last.
+    """Return the Julian year, month and day of days since 1970-01-01."""
+    # Years begin in March here, so that the leap day is the last day of a year.
     years, within = np.divmod(4 * (days - _CYCLE_START) + 3, 1461)
     day_of_year = within // 4
     part = (5 * day_of_year + 2) // 153
@@ -148,6 +154,6 @@ def _julian(days: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], ...]:
 
 
 def _days_of(year: npt.NDArray[np.int64], month: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Return the first days of months in the Gregorian calendar, as days from 1970."""
+    """Return the first day of each Gregorian month, in days since 1970-01-01."""
     months = (year - 1970) * 12 + month - 1
     return months.astype("datetime64[M]").astype("datetime64[D]").astype(np.int64)

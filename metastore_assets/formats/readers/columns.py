@@ -1,4 +1,4 @@
-"""Opened data files by kind: the formats whose columns have types of their own."""
+"""Opening of data files by kind."""
 
 from __future__ import annotations
 
@@ -13,12 +13,20 @@ KINDS = ("parquet", "orc", "avro")
 
 
 def open_columns(kind: str, source: pa.NativeFile, *, rebases: bool = True) -> FileColumns:
-    """The columns of an opened file of that kind: `parquet`, `orc` or `avro`.
+    """Open the columns of a data file.
 
-    Fields have the file's field ids under `PARQUET:field_id` at every depth. The source belongs to what is returned,
-    and is closed when opening fails. With `rebases` days that Spark counted in the Julian calendar become those of the
-    Gregorian calendar; Iceberg's readers take them as they are stored. Raises OSError, ArrowException or UnicodeError
-    for a file that is broken.
+    Fields have the file's field ids under `PARQUET:field_id` at every depth. The result owns `source` and closes it;
+    `source` is also closed when opening fails.
+
+    Args:
+        kind: `parquet`, `orc` or `avro`.
+        source: The file's content.
+        rebases: Whether days that Spark stored in the Julian calendar become Gregorian days. Iceberg readers leave them
+            as stored.
+
+    Raises:
+        OSError, ArrowException, UnicodeError: The file is corrupt.
+        UnsupportedError: The kind, or a feature of the file, is not supported.
     """
     try:
         if kind == "parquet":

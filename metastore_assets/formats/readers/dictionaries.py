@@ -1,4 +1,4 @@
-"""Dictionary arrays of texts and bytes, as Parquet files store them: kept as they are, or decoded bit by bit."""
+"""Chunks of bounded size, and dictionary arrays of strings and bytes as Parquet files store them."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ from metastore_assets.formats.schema_casting import FieldMatcher, cast_to_schema
 from metastore_assets.startup import pc
 
 CHUNK_ROWS = 131_072
-"""Most rows in one chunk."""
+"""Maximum rows of one chunk."""
 CHUNK_BYTES = 32 << 20
-"""Bytes of values aimed at in one chunk."""
+"""Target size of one chunk in bytes."""
 
 
 def decoded(array: pa.Array) -> Iterator[pa.Array]:
-    """The same values without a dictionary, in chunks of bounded size; other arrays as they are.
+    """Yield the values of a dictionary array in chunks of bounded size; yield any other array unchanged.
 
-    Raises ArrowInvalid for an index of no entry.
+    Raises:
+        ArrowInvalid: An index has no dictionary entry.
     """
     if not isinstance(array, pa.DictionaryArray):
         yield array
@@ -38,10 +39,16 @@ def decoded(array: pa.Array) -> Iterator[pa.Array]:
 
 
 def kept(array: pa.Array, wanted: pa.DataType, matcher: FieldMatcher) -> pa.DictionaryArray | None:
-    """A dictionary array as one of the type `wanted`; None for other arrays, and where entries may not be converted.
+    """Return a dictionary array with entries of type `wanted`.
 
-    Of its entries some may occur in no row: only those of types that are never refused are touched. Raises ArrowInvalid
-    for an index of no entry.
+    Entries may occur in no row, so only casts that never fail are applied to them.
+
+    Returns:
+        The array, or None when `array` is no dictionary of strings or bytes, or when its entries would need another
+            cast.
+
+    Raises:
+        ArrowInvalid: An index has no dictionary entry.
     """
     if not isinstance(array, pa.DictionaryArray) or not _is_bytes(array.dictionary.type):
         return None
@@ -52,19 +59,19 @@ def kept(array: pa.Array, wanted: pa.DataType, matcher: FieldMatcher) -> pa.Dict
 
 
 def reduces(array: pa.DictionaryArray) -> bool:
-    """Whether there are so few entries that it pays to keep them apart from the rows."""
+    """Return whether the dictionary is short enough, compared with the rows, to be worth keeping."""
     return 2 * len(array.dictionary) < len(array)
 
 
 def joins(one: pa.Array, other: pa.Array) -> bool:
-    """Whether two arrays of one column can be one without entries being compared row by row."""
+    """Return whether two arrays of one column can be concatenated without merging dictionaries."""
     if not isinstance(one, pa.DictionaryArray) or not isinstance(other, pa.DictionaryArray):
         return bool(one.type == other.type)
     return bool(one.type == other.type and one.dictionary.equals(other.dictionary))
 
 
 def _check(array: pa.DictionaryArray) -> None:
-    """Arrow takes indices from a file on trust."""
+    """Raise ArrowInvalid for an index out of range. Arrow does not check the indices that a file stores."""
     extent = pc.min_max(array.indices)
     least, greatest = extent["min"].as_py(), extent["max"].as_py()
     if least is not None and not 0 <= least <= greatest < len(array.dictionary):

@@ -1,7 +1,7 @@
 """Timestamps of the legacy Parquet type INT96, which Arrow reads in one unit of 64 bits.
 
-INT96 is a day and the nanosecond of that day. Arrow multiplies them out: it cuts what is finer than the unit, and wraps
-around without a word where 64 bits do not suffice.
+INT96 stores a day and the nanosecond of that day. Arrow combines both into one 64-bit integer: it truncates what is
+finer than the unit, and overflows silently.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from metastore_assets.storage.corrupt_input import UnsupportedError
 _YEAR_1 = -62_135_596_800_000_000
 _YEAR_10000 = 253_402_300_800_000_000
 _MOST_MICROS = (1 << 63) // 1000
-"""Microseconds from 1970, to either side, that are less than 64 bits of nanoseconds."""
+"""Microseconds before or after 1970 that still fit into 64 bits as nanoseconds."""
 
 _DAY_MILLIS = 86_400_000
 _DAYS = 1 << 32
-"""As many days as INT96 tells apart."""
+"""Number of distinct days that INT96 can store."""
 _JULIAN_1970 = 2_440_588
-"""1 January 1970, as INT96 counts days."""
+"""1 January 1970 as an INT96 day number."""
 
 
 def is_ordinary(array: pa.Array) -> bool:
-    """Whether all timestamps in an array of microseconds, at any depth, are of the years 1 to 9999."""
+    """Return whether all timestamps (in microseconds, at any depth) are in the years 1 to 9999."""
     for leaf in _timestamps(array):
         extremes = pc.min_max(leaf.cast(pa.int64()))
         least, greatest = extremes["min"].as_py(), extremes["max"].as_py()
@@ -41,7 +41,7 @@ def is_ordinary(array: pa.Array) -> bool:
 
 
 def check_no_overflow(micros: pa.Array, millis: pa.Array) -> None:
-    """Raise UnsupportedError when two readings of the same values differ: then the finer one has wrapped around."""
+    """Raise UnsupportedError when microseconds and milliseconds of the same values differ because of an overflow."""
     for fine, coarse in zip(_timestamps(micros), _timestamps(millis), strict=True):
         floored = pc.floor_temporal(fine, unit="millisecond").cast(coarse.type)
         if not floored.equals(coarse):
@@ -56,20 +56,20 @@ def check_no_overflow(micros: pa.Array, millis: pa.Array) -> None:
 
 def _year(millis: pa.TimestampScalar) -> int:
     days = millis.value // _DAY_MILLIS
-    # Arrow takes the number of the day for one without sign.
+    # Arrow reads the day number as unsigned.
     days -= _DAYS if days + _JULIAN_1970 >= _DAYS // 2 else 0
     return int(np.datetime64(days, "D").astype("datetime64[Y]").astype(np.int64)) + 1970
 
 
 def with_nanoseconds(micros: pa.Array, nanos: pa.Array) -> Iterator[pa.Array]:
-    """Yield the same INT96 values in microseconds, or in nanoseconds where they have a finer part.
+    """Yield INT96 values in microseconds, or in nanoseconds where microseconds would lose digits.
 
     Args:
-        micros: Values that are read in microseconds, none of which has wrapped around.
-        nanos: The same values read in nanoseconds, of which any may have wrapped around.
+        micros: The values in microseconds, without overflow.
+        nanos: The same values in nanoseconds, which may have overflowed.
 
     Raises:
-        UnsupportedError: For values that neither unit holds.
+        UnsupportedError: Neither unit can represent all values of a nested array, or one of the values.
     """
     pairs = list(zip(_timestamps(micros), _timestamps(nanos), strict=True))
     if not any(_finer(fine, finer).any() for fine, finer in pairs):
@@ -90,7 +90,7 @@ def with_nanoseconds(micros: pa.Array, nanos: pa.Array) -> Iterator[pa.Array]:
 
 
 def _finer(micros: pa.Array, nanos: pa.Array) -> npt.NDArray[Any]:
-    """The nanoseconds that the microseconds lack: also of values that have wrapped around. 0 for nulls."""
+    """Return the nanoseconds that microseconds lose, correct also after an overflow; 0 for nulls."""
     fine, finer = (pc.fill_null(array.cast(pa.int64()), 0).to_numpy() for array in (micros, nanos))
     with np.errstate(over="ignore"):
         return finer - fine * 1000

@@ -1,4 +1,4 @@
-"""Leaves of nested arrays: visit them, or replace them."""
+"""Iteration over, and replacement of, the leaves of nested arrays."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from metastore_assets.startup import pc
 
 
 def leaves(array: pa.Array) -> Iterator[pa.Array]:
-    """Yield the arrays without parts that an array consists of, values below nulls of lists and maps left out."""
+    """Yield the non-nested arrays within an array. Values below null lists and maps are left out."""
     if pa.types.is_struct(array.type) or pa.types.is_union(array.type):
         for index in range(array.type.num_fields):
             yield from leaves(array.field(index))
@@ -26,7 +26,7 @@ def leaves(array: pa.Array) -> Iterator[pa.Array]:
 
 
 def leaf_types(type_: pa.DataType) -> Iterator[pa.DataType]:
-    """Yield the types without parts that a type consists of."""
+    """Yield the non-nested types within a type."""
     if pa.types.is_nested(type_):
         for index in range(type_.num_fields):
             yield from leaf_types(type_.field(index).type)
@@ -35,7 +35,7 @@ def leaf_types(type_: pa.DataType) -> Iterator[pa.DataType]:
 
 
 def map_leaves(array: pa.Array, function: Callable[[pa.Array], pa.Array]) -> pa.Array:
-    """Return an array of structs, lists, maps and leaves with each leaf replaced by one of the same type and length."""
+    """Return an array with each leaf replaced by `function(leaf)`, which must keep type and length."""
     if not pa.types.is_nested(array.type):
         return function(array)
     if pa.types.is_union(array.type):

@@ -1,4 +1,4 @@
-"""Read one column at a time of an ORC file, stripe by stripe."""
+"""Reader of ORC files, one column and one stripe at a time."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ _SPARK_TYPE = b"spark.sql.catalyst.type"
 _ACID = {"hive.acid.key.index", "hive.acid.version"}
 _GREGORIAN_START = date(1582, 10, 15)
 _CHECKS_RANGE = int(pa.__version__.partition(".")[0]) >= 26
-"""Whether Arrow refuses timestamps that nanoseconds do not reach. Earlier versions read them as other timestamps."""
+"""Whether Arrow refuses timestamps out of the range of nanoseconds. Earlier versions read them as other timestamps."""
 
 
 class OrcColumns:
     """The top-level columns of an opened ORC file.
 
-    Timestamps are in nanoseconds, those without a zone as the writer's clock showed them. A union is a struct of
-    `tag`, the number of the alternative that a row has, and `field0`, `field1`, … for the alternatives.
+    Timestamps are in nanoseconds; those without a time zone are the writer's local time. A union becomes a struct of
+    `tag`, the number of the row's alternative, and `field0`, `field1`, … for the alternatives.
     """
 
     def __init__(self, source: pa.NativeFile) -> None:
@@ -41,15 +41,15 @@ class OrcColumns:
         if _ACID & self.tail.metadata_keys:
             raise UnsupportedError("it belongs to a transactional Hive table, which has no reader")
         self.fields: list[pa.Field] = [_field(field) for field in self._stored]
-        # Iceberg counts so whatever the file says.
+        # Iceberg always counts days in the Gregorian calendar.
         self._is_gregorian = self.tail.is_proleptic or any(field.metadata for field in self.fields)
         self.row_count: int = self._file.nrows
-        # Names select; those that are not unique, or read like a path into another column, select too much.
+        # pyarrow selects columns by name. Duplicate names, and names that read like a path, would select several.
         names = self._stored.names
         self._selectable = len(set(names)) == len(names) and not any("." in name or not name for name in names)
 
     def read(self, index: int) -> Iterator[pa.Array]:
-        """All values of the top-level column at that index, in file order."""
+        """Yield all values of the top-level column at `index`, in file order."""
         field = self.fields[index]
         if not _CHECKS_RANGE and any(map(pa.types.is_timestamp, leaf_types(field.type))):
             raise UnsupportedError(
@@ -77,7 +77,7 @@ class OrcColumns:
             raise pa.ArrowInvalid(f"column {field.name!r} has {rows} rows of the file's {self.row_count}")
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self._source.close()
 
     def _has_clock_times(self, type_: pa.DataType) -> bool:
@@ -87,7 +87,7 @@ class OrcColumns:
 
     @cached_property
     def _zoneless(self) -> tuple[pyarrow_orc.ORCFile, list[Clock] | None]:
-        """The file to read timestamps without zone from, and the clock of each stripe; None where it is that of UTC."""
+        """Return the file to read local timestamps from, and the clock of each stripe; None when all are UTC."""
         zones = WriterZones(self._source, self.tail)
         return (self._file, None) if zones.are_utc else (pyarrow_orc.ORCFile(zones.without()), zones.clocks())
 
@@ -116,13 +116,13 @@ def _field(stored: pa.Field, name: str | None = None) -> pa.Field:
         metadata = {PARQUET_FIELD_ID: attributes[_FIELD_ID]}
     type_ = _type(stored.type)
     if type_ == pa.int64() and attributes.get(_SPARK_TYPE) == b"timestamp_ntz":
-        # Spark writes timestamps without a zone as numbers of microseconds, and their type as an attribute.
+        # Spark writes timestamps without a zone as integers in microseconds, and their type as an attribute.
         type_ = pa.timestamp("us")
     return pa.field(stored.name if name is None else name, type_, metadata=metadata)
 
 
 def _type(stored: pa.DataType) -> pa.DataType:
-    """The type that is handed out, with field ids at every depth."""
+    """Return the type that readers return for a stored type, with field ids at every depth."""
     if pa.types.is_struct(stored):
         return pa.struct([_field(field) for field in stored])
     if pa.types.is_map(stored):
@@ -160,13 +160,13 @@ def _union_struct(array: pa.UnionArray, wanted: pa.StructType) -> pa.Array:
         chosen = pc.equal(tags, index)
         children.append(pc.if_else(chosen, child, pa.scalar(None, field.type)))
         present = pc.or_(present, pc.and_(chosen, child.is_valid()))
-    # A null union and a null of one of the alternatives look the same in Arrow: both are null here.
+    # Arrow does not distinguish a null union from a null in one alternative: both become null.
     return pa.StructArray.from_arrays([tags.cast(pa.int32()), *children], fields=list(wanted), mask=pc.invert(present))
 
 
 def _check_calendar(array: pa.Array) -> None:
-    """Raise ArrowInvalid for a day that is another one in the Julian calendar than in the Gregorian."""
-    # Timestamps are no concern: none before 1677 is read.
+    """Raise UnsupportedError for a date that the Julian and the Gregorian calendar count differently."""
+    # Timestamps need no check: those before 1677 are never read.
     for days in leaves(array):
         if pa.types.is_date(days.type) and pc.any(pc.less(days, pa.scalar(_GREGORIAN_START))).as_py():
             raise UnsupportedError(

@@ -1,6 +1,6 @@
-"""What an ORC file's footer says that pyarrow does not tell: its calendar, its writer, and statistics per column.
+"""Parts of an ORC file's footer that pyarrow does not expose: calendar, writer, stripes and column statistics.
 
-The footer is a protobuf message; https://orc.apache.org/specification/ORCv1/ has its fields.
+The footer is a protobuf message; https://orc.apache.org/specification/ORCv1/ documents its fields.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ Value = int | bytes
 
 @dataclass(frozen=True)
 class OrcTail:
-    """The footer of an ORC file. Columns are numbered in pre-order, the root struct is 0."""
+    """Footer and postscript of an ORC file. Columns are numbered in pre-order; the root struct is 0."""
 
     footer: dict[int, list[Value]]
     postscript: dict[int, list[Value]]
 
     @classmethod
     def of(cls, serialized: bytes) -> OrcTail:
-        """From what pyarrow calls the serialized file tail. Raises ArrowInvalid when it is no such message."""
+        """Parse what pyarrow returns as the serialized file tail. Raises ArrowInvalid when it is no such message."""
         tail = message(serialized)
         footer, postscript = (message(_bytes(tail.get(part, [b""])[0])) for part in (_TAIL_FOOTER, _TAIL_POSTSCRIPT))
         found = cls(footer, postscript)
@@ -50,9 +50,9 @@ class OrcTail:
         return found
 
     def check(self) -> None:
-        """Raise ArrowInvalid or LimitError for types and stripes that are not believed.
+        """Raise ArrowInvalid or LimitError for invalid types and for stripes that contradict the footer.
 
-        Arrow does not survive a decimal of too many digits, and holds all rows of a stripe at once.
+        Arrow crashes on a decimal with too many digits, and loads all rows of a stripe at once.
         """
         types = self.footer.get(_FOOTER_TYPES, [])
         check_limit(FIELDS, len(types), "fields in the footer of the ORC file")
@@ -74,37 +74,43 @@ class OrcTail:
 
     @property
     def is_proleptic(self) -> bool:
-        """Whether days before 15 October 1582 are certain to be counted in the Gregorian calendar, as Arrow does.
+        """Return whether days before 15 October 1582 are certainly Gregorian, as Arrow assumes.
 
-        Of files that do not say so Apache's own reader supposes the Julian calendar; the C++ library knows no other
-        than the Gregorian.
+        For files that do not declare a calendar, Apache's Java reader assumes the Julian one. The C++ library only
+        writes Gregorian days.
         """
         calendar = self.footer.get(_FOOTER_CALENDAR)
         return calendar == [_PROLEPTIC] or (calendar is None and self.footer.get(_FOOTER_WRITER) == [_CPP_WRITER])
 
     @property
     def has_clock_times(self) -> bool:
-        """Whether there are timestamps without zone, which go by the clock of the writer's zone."""
+        """Return whether there are timestamps without a zone, which are local times of the writer."""
         types = self.footer.get(_FOOTER_TYPES, [])
         return any(_number(message(_bytes(type_)), _TYPE_KIND) == _TIMESTAMP for type_ in types)
 
     @property
     def is_java(self) -> bool:
-        """Whether Apache's Java library wrote the file, by which Spark and Hive write."""
+        """Return whether Apache's Java library, which Spark and Hive use, wrote the file."""
         return _number(self.footer, _FOOTER_WRITER) == 0
 
     @property
     def compression(self) -> int:
-        """Number of the way in which the parts of the file are compressed."""
+        """Return the number of the compression codec."""
         return _number(self.postscript, _COMPRESSION)
 
     @cached_property
     def stripes(self) -> list[Stripe]:
-        """Where the stripes lie."""
+        """Return the positions of the stripes."""
         return [Stripe(message(_bytes(stripe))) for stripe in self.footer.get(_FOOTER_STRIPES, [])]
 
     def serialized(self, stripes: Sequence[Stripe], content: int, pack: Callable[[bytes], bytes]) -> bytes:
-        """Return the end of a file with the same columns and other stripes, which take `content` bytes."""
+        """Return the tail of a file with the same columns and other stripes.
+
+        Args:
+            stripes: The stripes of the new file.
+            content: Bytes before the tail.
+            pack: Encodes the footer as compressed chunks.
+        """
         own: dict[int, list[Value]] = {
             _FOOTER_STRIPES: [encoded(stripe.fields) for stripe in stripes],
             _CONTENT_LENGTH: [content],
@@ -115,19 +121,19 @@ class OrcTail:
 
     @cached_property
     def metadata_keys(self) -> frozenset[str]:
-        """Names of the entries that writers and users added."""
+        """Return the keys of the user metadata."""
         items = [message(_bytes(item)) for item in self.footer.get(_FOOTER_METADATA, [])]
         return frozenset(_bytes(item[1][0]).decode("utf-8", "replace") for item in items if 1 in item)
 
     def statistics(self, column: int) -> dict[int, list[Value]] | None:
-        """The statistics message of one column over the whole file; None when the file has none."""
+        """Return the statistics message of one column for the file; None when the file has none."""
         found = self.footer.get(_FOOTER_STATISTICS, [])
         return message(_bytes(found[column])) if column < len(found) else None
 
 
 @dataclass(frozen=True)
 class Stripe:
-    """Where a stripe lies: its index and data, then its footer."""
+    """Position of a stripe: index and data, followed by its footer."""
 
     fields: dict[int, list[Value]]
 
@@ -137,7 +143,7 @@ class Stripe:
 
     @property
     def footer_start(self) -> int:
-        """The first byte of its footer."""
+        """Return the offset of the stripe's footer."""
         return self.offset + _number(self.fields, _STRIPE_INDEX) + _number(self.fields, _STRIPE_DATA)
 
     @property
@@ -145,12 +151,12 @@ class Stripe:
         return _number(self.fields, _STRIPE_FOOTER)
 
     def moved(self, offset: int, footer_length: int) -> Stripe:
-        """Return it at another place, with a footer of another length."""
+        """Return the stripe at another offset, with another length of its footer."""
         return Stripe(self.fields | {_STRIPE_OFFSET: [offset], _STRIPE_FOOTER: [footer_length]})
 
 
 def encoded(fields: Mapping[int, Sequence[Value]]) -> bytes:
-    """A protobuf message of unsigned integers, and of bytes, texts or messages."""
+    """Encode a protobuf message of unsigned integers, and of bytes, strings or messages."""
     data = bytearray()
     for number, values in sorted(fields.items()):
         for value in values:
@@ -170,7 +176,7 @@ def _encoded_number(value: int) -> bytes:
 
 
 def message(data: bytes) -> dict[int, list[Value]]:
-    """The fields of a protobuf message by number, each with its values in order: integers unsigned, the rest bytes."""
+    """Return the values of a protobuf message by field number, in order: unsigned integers, or bytes."""
     fields: dict[int, list[Value]] = {}
     try:
         for number, value in _fields(data):
@@ -181,23 +187,23 @@ def message(data: bytes) -> dict[int, list[Value]]:
 
 
 def signed(value: Value) -> int:
-    """What a `sint` field holds."""
+    """Decode the value of a `sint` field."""
     number = integer(value)
     return (number >> 1) ^ -(number & 1)
 
 
 def double(value: Value) -> float:
-    """What a `double` field holds."""
+    """Decode the value of a `double` field."""
     return float(struct.unpack("<d", _bytes(value))[0])
 
 
 def _number(fields: dict[int, list[Value]], field: int) -> int:
-    """An unsigned number, of which the last one counts; 0 when it is not there."""
+    """Return the last value of an unsigned integer field; 0 when the field is absent."""
     return integer(fields[field][-1]) if field in fields else 0
 
 
 def _packed(value: Value) -> list[int]:
-    """Numbers of a field that may have many: one, or all of them behind each other."""
+    """Return the integers of a repeated field, which may be packed."""
     if isinstance(value, int):
         return [value]
     numbers, position = [], 0
@@ -254,7 +260,7 @@ def _bytes(value: Value) -> bytes:
 
 
 def integer(value: Value) -> int:
-    """What an unsigned number field holds."""
+    """Return the value of an unsigned integer field."""
     if isinstance(value, bytes):
         raise pa.ArrowInvalid("the footer of the ORC file is broken: a message stands where a number should")
     return value

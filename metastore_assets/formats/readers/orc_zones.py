@@ -1,9 +1,9 @@
 """Timestamps without zone in ORC files whose writer's time zone is not UTC.
 
-ORC counts their seconds from 2015 on the writer's clock, and cuts fractions towards 1970. Arrow's reader undoes the
-cut after it has moved a value to the reader's zone instead of before, so that values near 1970 are a second off, and it
-takes offsets from before 1900 that Java did not use. So Arrow gets the file with GMT in place of the zone, which leaves
-the stored seconds as they are, and the rest is done here as Java's reader does it.
+ORC stores seconds since 2015 in the writer's local time, and truncates fractions towards 1970. Arrow's reader undoes
+the truncation after the shift to the reader's zone instead of before it, so values near 1970 are a second off. It also
+uses offsets before 1900 that Java did not use. Arrow therefore gets a file whose zone is replaced by GMT, which leaves
+the stored seconds unchanged, and this module converts them as Java's reader does.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _SHORT_NAMES: Mapping[str, str] = {
     "PRT": "America/Puerto_Rico", "PST": "America/Los_Angeles", "SST": "Pacific/Guadalcanal",
     "VST": "Asia/Ho_Chi_Minh",
 }  # fmt: skip
-"""Names that Java has for zones, beside those of the time zone database."""
+"""Short zone names of Java that the time zone database lacks."""
 
 _NAMES_1950 = """
 Africa/Addis_Ababa Africa/Asmara Africa/Bangui Africa/Banjul Africa/Blantyre Africa/Brazzaville Africa/Bujumbura
@@ -62,26 +62,27 @@ Antarctica/DumontDUrville Antarctica/McMurdo Antarctica/Syowa Asia/Vientiane Atl
 CST6CDT EET EST5EDT Europe/Oslo Indian/Antananarivo Indian/Kerguelen MST7MDT PST8PDT Pacific/Majuro Pacific/Midway WET
 """
 _MERGED_1950, _MERGED_1970 = frozenset(_NAMES_1950.split()), frozenset(_NAMES_1970.split())
-"""Zones of which many copies of the time zone database, but not Java's, have the years before 1950, or before 1970,
-from another place."""
+"""Zones whose history before 1950, or before 1970, many copies of the time zone database take from another zone. Java's
+copy does not."""
 
 _SECOND = 1_000_000_000
 _MILLI = 999_999
-"""Nanoseconds up to which a fraction does not count when seconds are cut."""
+"""Largest fraction in nanoseconds that does not affect the truncation of seconds."""
 _BASE = 1_420_070_400
-"""1 January 2015 in UTC, from where ORC counts seconds."""
+"""1 January 2015 in UTC, the epoch of ORC timestamps."""
 _JAVA_START = -2_208_988_800
-"""1 January 1900 in UTC: before it java.util.TimeZone has one offset, the standard one of today."""
+"""1 January 1900 in UTC. Before it java.util.TimeZone uses one offset, today's standard offset."""
 _QUARTER = 15 * 60
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _START_1950, _START_1970 = -631_152_000, -86_400
-"""From when on they are sure: a day before 1970, so that times of day that are stored as days of 1970 are."""
+"""Start of certain offsets for the zones above. One day before 1970 admits times of day, which are stored as days of
+1970."""
 _YEAR_2037, _DAY = 2_114_380_800, 86_400
-"""The year whose least offset is taken for the standard one."""
+"""The year whose smallest offset counts as the standard one, and the seconds of a day."""
 
 
 class Clock:
-    """What the clock of a writer's time zone shows. Raises UnsupportedError for a zone that is not known."""
+    """Local clock of a writer's time zone. Raises UnsupportedError for an unknown zone."""
 
     def __init__(self, zone: str, *, is_java: bool) -> None:
         self._zone = _SHORT_NAMES.get(zone, zone)
@@ -102,12 +103,19 @@ class Clock:
             ) from error
 
     def shown(self, array: pa.Array) -> pa.Array:
-        """Return timestamps in nanoseconds, read as if the writer's zone were GMT, as the clock showed them."""
+        """Convert timestamps that Arrow read as GMT to the writer's local time.
+
+        Args:
+            array: Timestamps in nanoseconds.
+
+        Raises:
+            UnsupportedError: The offset is uncertain, or the result does not fit into nanoseconds.
+        """
         integers = array.view(pa.int64())
         values = pc.fill_null(integers, 0).to_numpy()
         seconds, nanos = np.divmod(values, _SECOND)
         has_fraction = nanos > _MILLI
-        # As they are stored: the reader took a second off those that are before 1970 in GMT.
+        # This restores the stored seconds: the reader subtracted one from those before 1970 in GMT.
         seconds = seconds + (has_fraction & (seconds < 0)) - self._base
         seconds = seconds - (has_fraction & (seconds < 0))
         shown = seconds + self._java_offsets(seconds)
@@ -134,7 +142,7 @@ class Clock:
         return np.where(is_old, self._standard, self._offsets(np.maximum(instants, _JAVA_START)))
 
     def _offsets(self, instants: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """Seconds to be added to instants in UTC."""
+        """Return the offsets from UTC, in seconds, at UTC instants."""
         if self._fixed is not None:
             return np.full(len(instants), self._fixed, np.int64)
         is_late = instants >= _YEAR_2037
@@ -147,7 +155,7 @@ class Clock:
         return offsets
 
     def _late_offsets(self, instants: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        # Arrow knows of no summer time after 2037. Offsets change at whole quarters of an hour.
+        # Arrow applies no daylight saving time after 2037. Offsets change only at quarters of an hour.
         quarters, places = np.unique(instants // _QUARTER, return_inverse=True)
         zone = ZoneInfo(self._zone)
         found = [(_EPOCH + timedelta(seconds=quarter * _QUARTER)).astimezone(zone) for quarter in quarters.tolist()]
@@ -159,7 +167,7 @@ _MOST_SECONDS = (1 << 63) // _SECOND
 
 
 class WriterZones:
-    """The time zones that the stripes of an ORC file name, and the file without them."""
+    """Time zones of the stripes of an ORC file, and copies of the file with another zone."""
 
     def __init__(self, source: pa.NativeFile, tail: OrcTail) -> None:
         self._source = source
@@ -170,20 +178,20 @@ class WriterZones:
 
     @property
     def are_utc(self) -> bool:
-        """Whether nothing has to be done."""
+        """Return whether all stripes are in UTC, so that no conversion is needed."""
         return all(_UTC.fullmatch(name) for name in self.names)
 
     def clocks(self) -> list[Clock]:
-        """Return the clock of each stripe. Where a stripe names no zone, it is that of UTC."""
+        """Return the clock of each stripe; UTC for a stripe that names no zone."""
         known = {name: Clock(name or _GMT, is_java=self._tail.is_java) for name in set(self.names)}
         return [known[name] for name in self.names]
 
     def without(self) -> pa.NativeFile:
-        """Return the file with GMT in place of all zones."""
+        """Return the file with every zone replaced by GMT."""
         return self.replaced(_GMT)
 
     def replaced(self, zone: str) -> pa.NativeFile:
-        """Return the file with another zone in place of all zones."""
+        """Return the file with every zone replaced by `zone`."""
         parts: list[tuple[int, int] | bytes] = [_MAGIC]
         position = len(_MAGIC)
         stripes = []
@@ -204,7 +212,7 @@ class WriterZones:
 
 
 class _Joined(io.RawIOBase):
-    """Ranges of a file, and bytes, one behind the other."""
+    """A file that concatenates ranges of another file and bytes."""
 
     def __init__(self, source: pa.NativeFile, parts: list[tuple[int, int] | bytes]) -> None:
         self._source = source
@@ -256,7 +264,7 @@ _MOST_CHUNK = (1 << 23) - 1
 
 
 def _unpacked(compression: int, data: bytes) -> bytes:
-    """A part of an ORC file, which is compressed in chunks. Raises UnsupportedError, or what `damage.DAMAGE` lists."""
+    """Decompress a part of an ORC file, chunk by chunk. Raises UnsupportedError or one of CORRUPTION_ERRORS."""
     if compression == _NONE:
         return data
     if compression not in _CODECS:
@@ -276,7 +284,7 @@ def _unpacked(compression: int, data: bytes) -> bytes:
 
 
 def _packed(compression: int, data: bytes) -> bytes:
-    """The same part as chunks that are not compressed, which every file may have."""
+    """Encode a part of an ORC file as uncompressed chunks, which any ORC file may contain."""
     if compression == _NONE:
         return data
     chunks = [data[start : start + _MOST_CHUNK] for start in range(0, len(data), _MOST_CHUNK)]
@@ -284,7 +292,7 @@ def _packed(compression: int, data: bytes) -> bytes:
 
 
 def _lz4(data: bytes) -> bytes:
-    """A block of LZ4 without its size, for which Arrow asks."""
+    """Decompress an LZ4 block of unknown size. Arrow's codec requires the size."""
     result = bytearray()
     at = 0
 

@@ -1,4 +1,4 @@
-"""Read one column at a time of a Parquet file, in pieces of bounded size."""
+"""Reader of Parquet files, one column at a time, in chunks of bounded size."""
 
 from __future__ import annotations
 
@@ -20,15 +20,17 @@ from metastore_assets.storage.limits import FILE_ROWS
 
 _DICTIONARY_ROWS = 4096
 _SHORT_DICTIONARY = 64 << 10
-"""Bytes of a stored dictionary page up to which a column of texts is read as a dictionary: a writer that found a
-dictionary too long for its values, and wrote the rest of them plain, left a longer page."""
+"""Size limit in bytes of a stored dictionary page for reading a string column as a dictionary. A writer that gives up a
+dictionary as too long leaves a larger page and plain values after it."""
 _VALUE_BYTES = 8
 _ENCRYPTED = "no decryption found"
-"""What Arrow says of a file whose footer is encrypted."""
+"""Part of Arrow's message for a file with an encrypted footer."""
 
 
 def open_parquet(source: pa.NativeFile, metadata: pq.FileMetaData | None = None) -> pq.ParquetFile:
-    """The file with its footer read. INT96 timestamps come as microseconds, which hold the years 1 to 9999."""
+    """Open a Parquet file and read its footer. INT96 timestamps are read as microseconds, which cover the years 1 to
+    9999.
+    """
     return _open(source, "us", metadata)
 
 
@@ -38,13 +40,13 @@ def _open(
     metadata: pq.FileMetaData | None = None,
     encoded: list[int] | None = None,
 ) -> pq.ParquetFile:
-    """`encoded`: the leaf columns that come as dictionaries."""
+    """Open a Parquet file. `encoded` lists the leaf columns to read as dictionaries."""
     try:
         return pq.ParquetFile(
             source,
             metadata=metadata,
             read_dictionary=encoded,
-            # Not ahead, which Arrow does in threads that abort a process that ends while they let go of a Python file.
+            # Arrow's prefetch threads abort a process that exits while they release a Python file.
             pre_buffer=False,
             coerce_int96_timestamp_unit=int96_unit,
             arrow_extensions_enabled=True,
@@ -70,15 +72,15 @@ class ParquetColumns:
         check_types(self.fields)
         self._leaves = _leaf_ranges(self.fields)
         self._texts = {own.start for own, field in zip(self._leaves, self.fields, strict=True) if _is_bytes(field.type)}
-        """The leaf columns of texts and bytes at top level."""
+        """Leaf columns of top-level string and binary columns."""
         if self._leaves and self._leaves[-1].stop != file.metadata.num_columns:
             raise pa.ArrowInvalid("the columns of the file's schema cannot be told apart")
 
     def read(self, index: int) -> Iterator[pa.Array]:
-        """All values of the top-level column at that index, in file order, as the file's own type.
+        """Yield all values of the top-level column at `index`, in file order, as the file's type.
 
-        INT96 timestamps come in nanoseconds where they have any. Texts and bytes of which a row group holds few
-        different ones come as dictionaries.
+        INT96 timestamps that have nanoseconds are in nanoseconds. Strings and bytes are dictionary arrays where a row
+        group has few distinct values.
         """
         if _has_empty_struct(self.fields[index].type):
             yield from self._read_empty(self.fields[index])
@@ -92,7 +94,7 @@ class ParquetColumns:
             first = next(chunks, None)
             if first is None:
                 continue
-            # Neighbours are mostly alike, so that what was begun in the wrong way is begun anew only once.
+            # Row groups of a file are mostly alike, so this restarts a read about once per file.
             if may_encode and encoded != self._has_short_dictionary(group, leaves.start):
                 encoded = not encoded
                 chunks = self._read_group(self._encoded if encoded else self._file, group, leaves, encoded)
@@ -102,7 +104,7 @@ class ParquetColumns:
                 yield array if self._calendar.is_gregorian else self._calendar.rebased(array, has_int96=has_int96)
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self._source.close()
 
     def _read_empty(self, field: pa.Field) -> Iterator[pa.Array]:
@@ -117,23 +119,24 @@ class ParquetColumns:
 
     @cached_property
     def _encoded(self) -> pq.ParquetFile:
-        """The file once more, with its texts as dictionaries."""
+        """Return the same file, opened to read strings as dictionaries."""
         return _open(self._source, "us", self._file.metadata, sorted(self._texts))
 
     def _read_group(self, file: pq.ParquetFile, group: int, leaves: range, encoded: bool) -> Iterator[pa.Array]:
-        # One row group at a time: the reader fetches all it is asked for at once.
+        # The reader fetches all requested row groups at once, so one is requested at a time.
         batches = file.reader.iter_batches(1, row_groups=[group], column_indices=list(leaves), use_threads=False)
         first = next(batches, None)
         if first is None:
             return
         yield first.column(0)
-        # What the footer says of these chunks is sound by now: asked for before, a broken one would end the process.
+        # The first batch validated the metadata of these chunks. Reading corrupt metadata earlier would end the
+        # process.
         file.reader.set_batch_size(self._chunk_rows(group, leaves, encoded))
         for batch in batches:
             yield batch.column(0)
 
     def _checked_int96(self, arrays: Iterator[pa.Array], group: int, leaves: range) -> Iterator[pa.Array]:
-        """The arrays in microseconds, or in nanoseconds where they have any. Raises UnsupportedError."""
+        """Yield the arrays in microseconds, or in nanoseconds where they have any. Raises UnsupportedError."""
         finer = None if self._is_of_spark else self._read_group(self._in_nanoseconds, group, leaves, False)
         position = 0
         for array in arrays:
@@ -156,7 +159,7 @@ class ParquetColumns:
 
     @property
     def _is_of_spark(self) -> bool:
-        """Whether Spark wrote the file: its timestamps have no nanoseconds."""
+        """Return whether Spark, whose INT96 timestamps have no nanoseconds, wrote the file."""
         return SPARK_VERSION.encode() in (self._file.metadata.metadata or {})
 
     def _has_short_dictionary(self, group: int, leaf: int) -> bool:
@@ -171,20 +174,24 @@ class ParquetColumns:
         size = 0
         for leaf in leaves:
             column = metadata.column(leaf)
-            # Runs and dictionaries take next to no space, nor do nulls, but each value does in memory.
+            # Runs, dictionaries and nulls take almost no space in the file, but each value does in memory.
             width = max(_VALUE_BYTES, self._file.schema.column(leaf).length)
             size += max(column.total_uncompressed_size, column.num_values * width)
             if column.has_dictionary_page and column.physical_type == "BYTE_ARRAY" and not encoded:
-                # How long the repeated texts are the footer does not tell.
+                # The footer does not record the length of the repeated strings.
                 most = _DICTIONARY_ROWS
         average = max(1, size // max(1, metadata.num_rows))
         return max(1, min(most, CHUNK_BYTES // average))
 
 
 def checked_rows(metadata: pq.FileMetaData) -> int:
-    """How many rows a footer says that there are. Raises ArrowInvalid or LimitError for a number that is not believed.
+    """Return the row count of a footer.
 
-    Columns that a file lacks are made up in that number.
+    A column that the file lacks is filled with that many values, so a false count would exhaust memory.
+
+    Raises:
+        ArrowInvalid: The count contradicts the row groups.
+        LimitError: The count is too large.
     """
     groups = [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
     if min(groups, default=0) < 0 or sum(groups) != metadata.num_rows:
@@ -194,7 +201,8 @@ def checked_rows(metadata: pq.FileMetaData) -> int:
 
 
 def _leaf_ranges(fields: list[pa.Field]) -> list[range]:
-    # By position: a dotted path does not tell a column named `a.b` from the field `b` of a column `a`.
+    # Leaves are matched by position: a dotted path is the same for a column `a.b` and for the field `b` of a column
+    # `a`.
     ranges = []
     start = 0
     for field in fields:
@@ -205,7 +213,7 @@ def _leaf_ranges(fields: list[pa.Field]) -> list[range]:
 
 
 def leaf_count(type_: pa.DataType) -> int:
-    """Columns of a Parquet file that hold the values of a type."""
+    """Return the number of Parquet leaf columns that store a type."""
     if isinstance(type_, pa.BaseExtensionType):
         return leaf_count(type_.storage_type)
     if pa.types.is_dictionary(type_):

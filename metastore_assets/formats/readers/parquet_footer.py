@@ -1,7 +1,7 @@
-"""Parquet footers that Arrow refuses although nothing in them is in doubt.
+"""Parquet footers with one harmless error that Arrow refuses.
 
-Hive writes the group of a map's entries with the logical type UNKNOWN, which is for columns of nulls: its library has
-no other for the legacy type MAP_KEY_VALUE. What the group is, its place below a MAP tells.
+Hive gives the group of a map's entries the logical type UNKNOWN, which is reserved for columns of nulls, because its
+library has no other equivalent of the legacy type MAP_KEY_VALUE. The parent's type MAP already identifies the group.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 REFUSED = "Logical type Null cannot be applied to group node"
-"""What Arrow says of such a file."""
+"""Part of Arrow's message for such a file."""
 _MAGIC = b"PAR1"
 _TAIL_BYTES = 8
 
-# Thrift's compact protocol: kinds of values, and fields of Parquet's structs.
+# Type codes of Thrift's compact protocol, and field ids of Parquet's structs.
 _STOP, _BINARY, _LIST, _SET, _MAP, _STRUCT = 0, 8, 9, 10, 11, 12
 _VARINT_BITS = 70
 _FIXED_BYTES = {1: 0, 2: 0, 3: 1, 7: 8}
@@ -27,7 +27,9 @@ _UNKNOWN = 11
 
 
 def read_lenient_metadata(source: pa.NativeFile) -> pq.FileMetaData:
-    """The footer of a file, without the logical types that groups cannot have. Raises ArrowInvalid for a broken one."""
+    """Read a file's footer, ignoring logical types that are invalid on groups. Raises ArrowInvalid for a corrupt
+    footer.
+    """
     size = source.size()
     source.seek(size - _TAIL_BYTES)
     tail = source.read(_TAIL_BYTES)
@@ -52,7 +54,7 @@ def _without_unknown_groups(footer: bytes) -> bytes:
 
 
 def _unknown_groups(footer: _Compact) -> Iterator[tuple[int, int]]:
-    """Where the logical types in question are, from the first byte to behind the last. They end their structs."""
+    """Yield the byte ranges, end exclusive, of the invalid logical types. Each is the last field of its struct."""
     for field, kind, _ in footer.fields():
         if field != _SCHEMA:
             footer.skip(kind)
@@ -68,7 +70,7 @@ def _unknown_groups(footer: _Compact) -> Iterator[tuple[int, int]]:
 
 
 class _Compact:
-    """Reads Thrift's compact protocol as far as is needed to find one's way."""
+    """Minimal reader of Thrift's compact protocol."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -78,7 +80,7 @@ class _Compact:
         return self._data[self.at]
 
     def fields(self) -> Iterator[tuple[int, int, int]]:
-        """Id, kind and start of each field of the struct here; whoever asks reads or skips its value."""
+        """Yield id, type code and start of each field of the struct. The caller must read or skip each value."""
         field = 0
         while True:
             start = self.at
@@ -90,13 +92,13 @@ class _Compact:
             yield field, header & 15, start
 
     def list_header(self) -> tuple[int, int]:
-        """Number and kind of the elements of the list here."""
+        """Read a list header: number and type code of its elements."""
         header = self._byte()
         count = header >> 4
         return (self._varint() if count == 15 else count), header & 15
 
     def skip(self, kind: int) -> None:
-        """Go behind a value. Raises IndexError when that is behind the end."""
+        """Skip a value. Raises IndexError when it extends beyond the data."""
         if kind in _FIXED_BYTES:
             self.at += _FIXED_BYTES[kind]
         elif kind == _BINARY:
@@ -120,12 +122,12 @@ class _Compact:
         self._check()
 
     def _check(self) -> None:
-        # A list may claim any number of elements whose size is known without looking at them.
+        # A list may declare any number of elements of fixed size, which are skipped without being read.
         if self.at > len(self._data):
             raise IndexError("behind the end")
 
     def _skip_element(self, kind: int) -> None:
-        # Booleans have no byte as fields, whose header tells, but have one as elements.
+        # A boolean field is encoded in its header; a boolean element takes one byte.
         if kind in (1, 2):
             self.at += 1
             self._check()

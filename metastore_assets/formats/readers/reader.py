@@ -1,4 +1,4 @@
-"""Opened fragments: the columns of one data file, less deleted rows, with the table's names and types."""
+"""Reader of a fragment: the live rows of one data file, with the table's column names and types."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from metastore_assets.storage.object_store import OverwrittenError
 from metastore_assets.tasks.in_flight import record_in_flight
 
 _CONSTANT_ROWS = 16_384
-"""Most rows of a made-up chunk: of a partition value that is a long text they are fewer."""
+"""Maximum rows of a chunk of constants. Long strings make it shorter."""
 
 
 class FileColumns(Protocol):
@@ -33,26 +33,32 @@ class FileColumns(Protocol):
 
     @property
     def fields(self) -> Sequence[pa.Field]:
-        """In file order, with the file's own names, types and metadata."""
+        """Return the columns in file order, with the file's names, types and metadata."""
 
     @property
     def row_count(self) -> int:
-        """Rows of the file, deleted ones included."""
+        """Return the rows of the file, deleted ones included."""
 
     def read(self, index: int) -> Iterator[pa.Array]:
-        """All values of the column at that index, in file order, in chunks of bounded size; a chunk of texts or bytes
-        may be a dictionary array, of more rows than it were wise to decode at once."""
+        """Yield all values of the column at `index`, in file order, in chunks of bounded size.
+
+        A chunk of strings or bytes may be a dictionary array. Its decoded values may exceed the bound.
+        """
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
 
 
 class FileFragmentReader:
     """A FragmentReader over the columns of one data file.
 
-    `constants` are the values by identity that the file's place in the table gives, which win over what it stores;
-    `deleted` the ascending positions of rows that are not live; `verify` raises when the file is no longer the one
-    that was opened.
+    Args:
+        columns: The opened data file.
+        path: Path of the data file, for messages.
+        matcher: Matches the table's fields with those of the file.
+        constants: Values by field identity, such as partition values. They override the file's columns.
+        deleted: Ascending positions of deleted rows.
+        verify: Raises when the file has changed since it was opened.
     """
 
     def __init__(
@@ -106,7 +112,7 @@ class FileFragmentReader:
         start = 0
         for chunk in self._columns.read(index):
             whole = kept(chunk, field.type, self._matcher) if encoded else None
-            # Cast first: Arrow has no filter for some of the types that files hold.
+            # Arrow cannot filter some of the types that files contain, so the cast comes first.
             parts = (
                 (cast_to_schema(part, field.type, self._matcher) for part in decoded(chunk))
                 if whole is None
@@ -129,10 +135,14 @@ class FileFragmentReader:
 
 @contextmanager
 def explained(path: str, what: str = "the file", stored: str | None = None) -> Iterator[None]:
-    """Turn what goes wrong while reading a data file into a FragmentError that names it.
+    """Convert errors while reading a data file to a FragmentError that names the file.
 
-    `stored` is the file that is read where it is another one: what is in it, the data file cannot be read without.
-    When reading ends the process, it is known what was read.
+    A record of the read survives a crash of the process, so that the crash can be attributed.
+
+    Args:
+        path: The data file.
+        what: The part that is read, such as a column, for messages.
+        stored: The file that is read, when it is not the data file but one that the data file needs.
     """
     part = path if what == "the file" else f"{path} ({what})"
     try:
@@ -155,7 +165,7 @@ def explained(path: str, what: str = "the file", stored: str | None = None) -> I
 
 
 def _where_it_pays(pieces: Iterable[pa.Array]) -> Iterator[pa.Array]:
-    """The same rows, without dictionaries that are no shorter than what they stand for."""
+    """Yield the same rows. Decode dictionaries that do not save memory."""
     for piece in pieces:
         if isinstance(piece, pa.DictionaryArray) and not reduces(piece):
             yield from decoded(piece)
@@ -164,7 +174,7 @@ def _where_it_pays(pieces: Iterable[pa.Array]) -> Iterator[pa.Array]:
 
 
 def _joined(pieces: Iterable[pa.Array]) -> Iterator[pa.Array]:
-    """The same rows in fewer chunks, within the bounds of one chunk; none is empty."""
+    """Yield the same rows in fewer, non-empty chunks within the bounds of one chunk."""
     waiting: list[pa.Array] = []
     rows = size = 0
     for piece in pieces:
@@ -180,7 +190,7 @@ def _joined(pieces: Iterable[pa.Array]) -> Iterator[pa.Array]:
 
 
 def check_distinct(names: Sequence[str]) -> None:
-    """Raise ArrowInvalid when a file has two columns of one name: which of them is meant nobody can tell."""
+    """Raise ArrowInvalid when two columns of a file have the same name."""
     repeated = [name for name, count in Counter(names).items() if count > 1]
     if repeated:
         raise pa.ArrowInvalid(f"two columns are named {repeated[0]!r}")

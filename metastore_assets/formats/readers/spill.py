@@ -1,4 +1,4 @@
-"""Rows that cannot be read column by column, stored once on local disk as Parquet for as long as they are read."""
+"""Rows of formats without columnar access, written once to a temporary Parquet file on local disk."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from metastore_assets.formats.readers.parquet import ParquetColumns
 from metastore_assets.formats.schema_casting import FieldMatcher, cast_to_schema
 
 _FILLER = pa.field("", pa.bool_())
-"""Stands in for the fields of a struct without any: Parquet stores nothing of such a struct, not even its nulls."""
+"""Placeholder field of a struct without fields, because Parquet stores nothing for such a struct, not even nulls."""
 
 
 class SpilledColumns:
-    """The top-level columns of rows that are decoded as a whole, once, when this is made."""
+    """The top-level columns of rows that are decoded once, at construction."""
 
     def __init__(self, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> None:
         self.row_count = 0
@@ -29,17 +29,17 @@ class SpilledColumns:
         ]
 
     def read(self, index: int) -> Iterator[pa.Array]:
-        """All values of the top-level column at that index, in the order of the rows."""
+        """Yield all values of the top-level column at `index`, in row order."""
         for array in self._parquet.read(index):
             yield cast_to_schema(array, self.fields[index].type, FieldMatcher()) if self._is_filled[index] else array
 
     def close(self) -> None:
-        """Close the file of decoded rows, which removes it."""
+        """Close the temporary file, which deletes it."""
         self._parquet.close()
 
     def _filled(self, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            # Counted here: a file without columns holds no rows.
+            # The Parquet file cannot count them when it has no columns.
             self.row_count += batch.num_rows
             if batch.schema.equals(schema):
                 yield batch
@@ -52,9 +52,9 @@ class SpilledColumns:
 
 
 def spilled(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> pa.NativeFile:
-    """Return the batches as an opened Parquet file.
+    """Write the batches to a temporary Parquet file and return it opened.
 
-    The file has no name from the beginning, so nothing is left of it when the process is killed.
+    The file has no name, so nothing remains when the process is killed.
     """
     with tempfile.TemporaryFile(buffering=0) as file:
         path = f"/dev/fd/{file.fileno()}"
@@ -68,7 +68,7 @@ def spilled(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> pa.NativeFi
 
 
 def _filled_type(type_: pa.DataType) -> pa.DataType:
-    """The type with a filler in each struct that has no fields."""
+    """Return the type with a placeholder field in each struct that has no fields."""
     if pa.types.is_struct(type_):
         fields = [field.with_type(_filled_type(field.type)) for field in type_]
         return pa.struct(fields or [_FILLER])

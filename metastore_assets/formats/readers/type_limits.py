@@ -1,4 +1,4 @@
-"""Types that the schema of a data file may have: not too many of them, nor inside of each other, nor too wide."""
+"""Limits on the number, nesting and width of the types in a data file's schema."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from metastore_assets.storage.limits import FIELDS, FIXED_BYTES, NESTING
 
 
 def check_types(fields: Iterable[pa.Field]) -> None:
-    """Raise LimitError for the columns of a file that are beyond what is read."""
+    """Raise LimitError when the columns of a file exceed the limits on types."""
     counted = 0
     for field in fields:
         counted += _checked(field.type, 1)
@@ -19,7 +19,7 @@ def check_types(fields: Iterable[pa.Field]) -> None:
 
 
 def _checked(type_: pa.DataType, depth: int) -> int:
-    """How many fields there are in a type, itself included."""
+    """Return the number of fields within a type, itself included."""
     check_limit(NESTING, depth, "types inside of each other")
     if isinstance(type_, pa.BaseExtensionType):
         return _checked(type_.storage_type, depth)
