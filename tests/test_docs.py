@@ -135,3 +135,12 @@ def test_make_targets_named_in_the_pages_exist() -> None:
         for name in re.findall(r"(?:^|`)make ([a-z0-9-]+)", page.read_text(encoding="utf-8"), re.MULTILINE)
     }
     assert named <= targets
+
+
+def test_every_page_is_in_the_navigation_and_the_index() -> None:
+    """Each page of docs/ is in `nav` of mkdocs.yml and linked from docs/index.md."""
+    docs = REPOSITORY / "docs"
+    pages = {page.relative_to(docs).as_posix() for page in docs.rglob("*.md")}
+    nav = set(re.findall(r"\S+\.md$", (REPOSITORY / "mkdocs.yml").read_text(encoding="utf-8"), re.MULTILINE))
+    links = set(re.findall(r"\]\(([^)#]+\.md)", (docs / "index.md").read_text(encoding="utf-8")))
+    assert pages == nav == links | {"index.md"}

@@ -84,7 +84,7 @@ class MetastoreScaffolder(Scaffolder[ScaffoldOptions]):
         options = request.params
         text = {"root": beside(options.root), "tables": [{"name": options.table, "uri": beside(options.uri)}]}
         file.write_text(
-            f"# All keys: docs/how-to/operations.md of metastore-assets. Paths are relative to this file.\n"
+            f"# All keys: docs/reference/configuration.md of metastore-assets. Paths are relative to this file.\n"
             f"{yaml.safe_dump(text, sort_keys=False)}",
             encoding="utf-8",
         )

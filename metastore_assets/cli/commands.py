@@ -46,7 +46,7 @@ from metastore_assets.cli.values import where as where_is
 from metastore_assets.cli.verify import verify
 
 _EPILOG = """\b
-Completion of names with Tab, in bash (docs/how-to/operations.md has other shells):
+Completion of names with Tab, in bash (docs/reference/output.md has other shells):
   eval "$(_METASTORE_COMPLETE=bash_source metastore)"
 """
 _SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 100}

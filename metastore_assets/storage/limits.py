@@ -1,7 +1,7 @@
 """Limits for what a table's files may contain, declare, or decompress to.
 
 Each limit is far above what writers produce and real tables contain, and far below what exhausts a process: a file that
-exceeds one is corrupt or malicious. docs/how-to/operations.md lists the limits.
+exceeds one is corrupt or malicious. docs/reference/limits.md lists the limits.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from metastore_assets.storage import limits
 
-_DOCS = Path(__file__).parents[2] / "docs" / "how-to" / "operations.md"
+_DOCS = Path(__file__).parents[2] / "docs" / "reference" / "limits.md"
 
 
 def _format_limit(name: str, number: int) -> str:
