@@ -25,8 +25,8 @@ from benchmarks.report import Row
 from metastore_assets.config import TableConfig
 from metastore_assets.formats import MetadataCache, open_table_format
 from metastore_assets.formats.base import Fragment
-from metastore_assets.pipeline.value_counts.print_exchange import exchanged_prints
-from metastore_assets.pipeline.value_counts.print_values import PrintedColumn, values_of_rows
+from metastore_assets.pipeline.value_counts.fingerprint_shuffle import shuffle_fingerprints
+from metastore_assets.pipeline.value_counts.fingerprinted_values import FingerprintedColumn, values_of_rows
 from metastore_assets.spark.runner import SparkRunner
 from metastore_assets.spark.session import get_spark_session
 from metastore_assets.statistics.fingerprints import FINGERPRINT_BITS, FingerprintCounter, FingerprintCounts
@@ -65,7 +65,7 @@ def run() -> list[Row]:
     table = TableConfig(name="bench", uri=str(folder / "rows"))
     snapshot = open_table_format(table, MetadataCache()).snapshot()
     (field,) = snapshot.schema
-    column = PrintedColumn("code", "code", "string", field, 0, FINGERPRINT_BITS, False)
+    column = FingerprintedColumn("code", "code", "string", field, 0, FINGERPRINT_BITS, False)
     found: dict[str, tuple[int, int]] = {}
     moved: list[int] = []
 
@@ -76,7 +76,7 @@ def run() -> list[Row]:
 
     def fingerprints() -> None:
         read, write = partial(_prints, column), _several
-        parts = exchanged_prints(spark, read, list(snapshot.fragments), ROWS, FINGERPRINT_BITS, write)
+        parts = shuffle_fingerprints(spark, read, list(snapshot.fragments), ROWS, FINGERPRINT_BITS, write)
         candidates = np.sort(np.concatenate([own.fingerprints for own in parts]))
         lists = SparkRunner(lambda: spark).map(partial(values_of_rows, column, candidates), snapshot.fragments)
         whole = sum_frequencies((own, 1) for own in lists)
@@ -121,7 +121,7 @@ def _write(folder: Path) -> tuple[int, int]:
     return ROWS // REPEATED, 2 * (ROWS // REPEATED)
 
 
-def _prints(column: PrintedColumn, fragment: Fragment) -> FingerprintCounts:
+def _prints(column: FingerprintedColumn, fragment: Fragment) -> FingerprintCounts:
     """The fingerprints of a file's rows, as profiling takes them."""
     cls, counter = class_named(column.type_class), FingerprintCounter()
     with fragment.source.open() as reader:

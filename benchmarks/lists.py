@@ -18,7 +18,7 @@ from benchmarks.measure import seconds
 from benchmarks.report import Row
 from metastore_assets.produce import Delta, FlowState
 from metastore_assets.store.objects import ObjectStore
-from metastore_assets.value_counts import ListReader, Lists, list_flow
+from metastore_assets.value_counts import TableValueCounts, ValueCountReader, value_count_dataflow
 from metastore_assets.value_counts.graph import FACTS, FREQUENCIES, VALUES, delta_name, rows_of, stage_name
 
 VALUES_LISTED = int(os.environ.get("METASTORE_BENCH_LISTS", "2000000"))
@@ -35,7 +35,7 @@ def run() -> list[Row]:
     store = ObjectStore(str(folder))
     draw = np.random.default_rng(5)
     live = draw.choice(2**50, VALUES_LISTED)
-    flow = list_flow(store, ["int64"])
+    flow = value_count_dataflow(store, ["int64"])
     state = flow.load(FlowState(), _content(live))
     whole = _bytes(folder, state.paths(), state)[stage_name(VALUES, "int64")]
     rows = dict.fromkeys((VALUES, FREQUENCIES, FACTS), 0)
@@ -64,7 +64,9 @@ def run() -> list[Row]:
     )
     data = folder / "rows.parquet"
     pq.write_table(pa.table({"x": live}), data)
-    reader = ListReader(store, Lists({"x": "int64"}, FlowState.from_json(json.loads(json.dumps(state.to_json())))))
+    reader = ValueCountReader(
+        store, TableValueCounts({"x": "int64"}, FlowState.from_json(json.loads(json.dumps(state.to_json()))))
+    )
     ranks = reader.ranks("int64")
     prefix = pa.table({"column": ["x"]})
     wanted = [max(0, -(-len(live) * round(q * 20) // 20) - 1) for q in _QUANTILES]

@@ -11,7 +11,7 @@ from metastore_assets.report.text import number, short, size
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.store.manifest import Version
 from metastore_assets.store.objects import ObjectStore
-from metastore_assets.value_counts import list_changes
+from metastore_assets.value_counts import count_changes
 
 CHANGES = "changes"
 _MOST = 24
@@ -60,7 +60,7 @@ def _of_table(objects: ObjectStore, before: Version, now: Version) -> Iterator[_
         yield "columns", number(len(columns[0])), number(len(columns[1])), short("; ".join(named), _CELL)
     if now.number == before.number + 1:
         # Of lists that were made anew it is not known what is other in them.
-        lists = list_changes(objects, before.value_counts, now.value_counts)
+        lists = count_changes(objects, before.value_counts, now.value_counts)
         if lists is not None:
             told = _told({"new": lists.added, "changed": lists.changed, "gone": lists.removed})
             yield "listed values", "", "", told or "none"

@@ -17,7 +17,7 @@ from metastore_assets.lookup.relation import explains_missing_files
 from metastore_assets.lookup.results import AsOf
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.store.manifest import Version
-from metastore_assets.value_counts import read_lists
+from metastore_assets.value_counts import read_value_counts
 from metastore_assets.value_counts.between import changes_between
 from metastore_assets.values.json import Json, integer_json, scalar_json
 
@@ -56,7 +56,7 @@ def _read(
 ) -> dict[str, pa.Table]:
     objects = table.objects
     versions = [before] if before.number == table.version.number else [before, *(between or ()), table.version]
-    lists = [read_lists(objects, version.value_counts) for version in versions]
+    lists = [read_value_counts(objects, version.value_counts) for version in versions]
     # Value counts that were only rewritten still refer to the update that produced them; it must not count twice.
     steps = [
         pair

@@ -31,7 +31,7 @@ from metastore_assets.values.physical import order_key
 from metastore_assets.values.types import TypeClass, class_named
 
 if TYPE_CHECKING:
-    from metastore_assets.value_counts import ListReader
+    from metastore_assets.value_counts import ValueCountReader
 
 Number: TypeAlias = int | float | Decimal | Fraction
 _DIGITS = 400
@@ -70,7 +70,7 @@ class ColumnValues:
         row: ColumnStatistics,
         subject: str,
         profile: Profile,
-        table_counts: Callable[[], ListReader],
+        table_counts: Callable[[], ValueCountReader],
         reason: str | None,
         *,
         stores_value_counts: bool,
@@ -204,7 +204,7 @@ class ColumnValues:
             return spread(_frequency_counts(frequencies))
         repeated = self._repeated()
         if repeated is not None:
-            from metastore_assets.value_counts.printed import with_singletons
+            from metastore_assets.value_counts.fingerprinted import with_singletons
 
             return spread(with_singletons(_frequency_counts(repeated), row.value_count))
         self._require_value_counts()
@@ -246,7 +246,7 @@ class ColumnValues:
         if frequency:
             return Count(frequency, "exact", self._as_of)
         # The value counts have every value of a fingerprint that occurs more than once.
-        may_occur = table_counts.print_frequency(self._row.field_id, value) == 1
+        may_occur = table_counts.fingerprint_frequency(self._row.field_id, value) == 1
         return Count(1, "estimate", self._as_of) if may_occur else Count(0, "exact", self._as_of)
 
     def _type_class(self) -> TypeClass:
@@ -284,7 +284,7 @@ class ColumnValues:
             )
         return SketchedValues(self._type_class(), *sketch, (row.minimum, row.maximum), row.nan_count or 0)
 
-    def _resolve_table_counts(self) -> tuple[str, ListReader]:
+    def _resolve_table_counts(self) -> tuple[str, ValueCountReader]:
         """Return the column's type class and the table's value counts. Raises CorruptionError where they lack it."""
         row, table_counts = self._row, self._table_counts()
         if not self._is_table or row.type_class is None or row.field_id not in table_counts.columns:

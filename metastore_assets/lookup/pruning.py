@@ -183,10 +183,10 @@ class Pruner:
     @lock_free_cached_property
     def _columns_by_partition(self) -> frozenset[str]:
         """The field ids of the columns with value counts by partition."""
-        from metastore_assets.value_counts import read_lists
+        from metastore_assets.value_counts import read_value_counts
 
         lists = self.version.value_counts
-        return frozenset() if lists is None else frozenset(read_lists(self._objects, lists).by_partition)
+        return frozenset() if lists is None else frozenset(read_value_counts(self._objects, lists).by_partition)
 
 
 class _ColumnDistribution:

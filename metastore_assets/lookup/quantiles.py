@@ -23,7 +23,7 @@ from metastore_assets.values.physical import integers_array, physical_value, sor
 from metastore_assets.values.types import TypeClass, class_named
 
 if TYPE_CHECKING:
-    from metastore_assets.value_counts import ListReader
+    from metastore_assets.value_counts import ValueCountReader
 
 Method = Literal["discrete", "continuous"]
 
@@ -77,7 +77,7 @@ class TableValues:
 
     guarantee: Guarantee = "exact"
 
-    def __init__(self, table_counts: ListReader, field_id: str, type_class: str) -> None:
+    def __init__(self, table_counts: ValueCountReader, field_id: str, type_class: str) -> None:
         self._ranks = table_counts.ranks(type_class)
         self._arrow = class_named(type_class).arrow
         self._column = pa.table({"column": pa.array([field_id])})

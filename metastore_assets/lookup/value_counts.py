@@ -21,17 +21,17 @@ from metastore_assets.store.manifest import PartitionEntry, Version
 from metastore_assets.store.objects import ObjectStore
 
 if TYPE_CHECKING:
-    from metastore_assets.value_counts import Built, ListReader
+    from metastore_assets.value_counts import Built, ValueCountReader
 
 _OPEN_COLUMNS = 32
 
 
-def value_count_reader(objects: ObjectStore, version: Version) -> ListReader:
+def value_count_reader(objects: ObjectStore, version: Version) -> ValueCountReader:
     """Open the value counts of a version's table."""
     # Answers about the statistics of columns need no value counts, and must not pay for the import.
-    from metastore_assets.value_counts import ListReader, read_lists
+    from metastore_assets.value_counts import ValueCountReader, read_value_counts
 
-    return ListReader(objects, read_lists(objects, version.value_counts))
+    return ValueCountReader(objects, read_value_counts(objects, version.value_counts))
 
 
 class ProfileSource(Protocol):
@@ -58,7 +58,7 @@ class ValueCounts:
         version: Version,
         columns: VersionColumns,
         profiles: ProfileSource,
-        open_reader: Callable[[], ListReader],
+        open_reader: Callable[[], ValueCountReader],
     ) -> None:
         """Answer from profiles and, where these describe the whole table, from the table's value counts.
 
@@ -77,7 +77,7 @@ class ValueCounts:
         self._columns: OrderedDict[tuple[str, str | None], ColumnValues] = OrderedDict()
 
     @lock_free_cached_property
-    def reader(self) -> ListReader:
+    def reader(self) -> ValueCountReader:
         """The value counts of the version's table."""
         return self._open_reader()
 

@@ -13,7 +13,7 @@ from metastore_assets.statistics.distinct import distinct_sketch, estimate_disti
 from metastore_assets.statistics.hashing import hash_values
 from metastore_assets.store.manifest import FragmentEntry, ProfileFiles, Version
 from metastore_assets.store.objects import ObjectStore
-from metastore_assets.value_counts import ListReader, read_lists
+from metastore_assets.value_counts import ValueCountReader, read_value_counts
 from metastore_assets.values.types import class_named
 
 PROFILES_PER_TASK = 16
@@ -110,11 +110,11 @@ def with_sketch(store: ObjectStore, base: Version, field_id: str, estimate: Card
         field_id: The column.
         estimate: The column's estimate from the table's statistics.
     """
-    lists = read_lists(store, base.value_counts)
+    lists = read_value_counts(store, base.value_counts)
     if field_id not in lists.columns:
         return estimate
     class_name = lists.columns[field_id]
-    values = ListReader(store, lists).frequencies(field_id, class_name).values
+    values = ValueCountReader(store, lists).frequencies(field_id, class_name).values
     sketch = distinct_sketch(hash_values(values, class_named(class_name))[0])
     return replace(estimate, distinct=estimate_distinct(sketch), sketch=sketch)
 

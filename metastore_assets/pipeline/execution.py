@@ -47,7 +47,7 @@ from metastore_assets.pipeline.stages import (
 from metastore_assets.pipeline.table_location import table_location
 from metastore_assets.storage.io_counters import io_step
 from metastore_assets.store.manifest import FragmentEntry, RefreshStats, Version
-from metastore_assets.value_counts import ListChanges, list_changes
+from metastore_assets.value_counts import ValueCountChanges, count_changes
 
 _GRACE = timedelta(days=1)
 """How long a version stays after it was replaced: longer than any reader needs it."""
@@ -86,7 +86,7 @@ class Execution:
     profiled: Profiled = field(default_factory=Profiled)
     executed: list[Stage] = field(default_factory=list)
     """The stages that are finished."""
-    value_count_changes: ListChanges | None = None
+    value_count_changes: ValueCountChanges | None = None
     version: Version | None = None
     """The version, once it is built."""
     _builder: VersionBuilder | None = None
@@ -201,7 +201,7 @@ def _publish(execution: Execution, stage: Publish) -> None:
     assert version is not None
     versions, keep = context.versions, context.keep_versions
     with io_step("lists"):  # The files of the version before are there until the new one is published.
-        execution.value_count_changes = list_changes(
+        execution.value_count_changes = count_changes(
             context.objects, base.value_counts if base else None, version.value_counts
         )
     context.progress(Progress(context.table.name, "publish"))

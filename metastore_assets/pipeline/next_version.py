@@ -25,7 +25,7 @@ from metastore_assets.pipeline.plan import (
     partition_content_id,
 )
 from metastore_assets.pipeline.profile_spec import SpecCompatibility, field_identity
-from metastore_assets.pipeline.value_counts.table import TableLists
+from metastore_assets.pipeline.value_counts.table import ValueCountUpdate
 from metastore_assets.pipeline.value_filters import filtered_columns, update_table_value_filters
 from metastore_assets.store.manifest import (
     FragmentEntry,
@@ -56,7 +56,7 @@ class VersionBuilder:
         self._fragments = fragments
         base = target.base
         self._nodes_before = {node.id: node for node in base.nodes} if base else {}
-        self._value_counts = TableLists(context.engine, context.objects, target, fragments)
+        self._value_counts = ValueCountUpdate(context.engine, context.objects, target, fragments)
         self._compatibility = SpecCompatibility(target.specs, target.spec)
         self._merge = MergeContext(
             context.engine, context.objects, self._compatibility, self._nodes_before, self._value_counts.facts

@@ -10,7 +10,7 @@ from metastore_assets.pipeline.plan import TypeChange
 from metastore_assets.pipeline.stages import Stage
 from metastore_assets.storage.io_counters import IoCounter, IoCounts
 from metastore_assets.store.manifest import RefreshStats, Version
-from metastore_assets.value_counts import ListChanges
+from metastore_assets.value_counts import ValueCountChanges
 
 STEPS = ("plan", "profile", "decide", "reduce", "lists", "publish")
 """The steps of a refresh whose reads and writes are counted. `lists` runs within `reduce` and is counted separately."""
@@ -68,7 +68,7 @@ class RefreshResult:
     """Columns that a policy names and that the table no longer has."""
     type_changes: tuple[TypeChange, ...] = ()
     """Columns whose type differs from that in the version before."""
-    lists: ListChanges | None = field(default_factory=ListChanges)
+    lists: ValueCountChanges | None = field(default_factory=ValueCountChanges)
     """Changes of the table's value counts; None if they were rebuilt, so that changes are not known."""
     refresh_stats: RefreshStats | None = None
     """The cost of the version; None if none was published."""

@@ -25,7 +25,7 @@ from metastore_assets.store.objects import ObjectInfo
 from metastore_assets.store.pending import PendingFiles, list_pending
 from metastore_assets.store.version_document import stored_entries
 from metastore_assets.store.versions import HISTORY, VersionStore
-from metastore_assets.value_counts import read_lists, rewritten, write_lists
+from metastore_assets.value_counts import read_value_counts, rewrite_value_counts, write_value_counts
 from metastore_assets.values.leaf_columns import schema_leaves
 
 _ATTEMPTS = 5
@@ -142,8 +142,9 @@ def _publish_without_former(
         entries = SegmentEntries(live, list(latest.nodes))
         entries = compact_segments(engine, versions.objects, len(latest.schema), entries, COMPACT_ALL)
         fragments, nodes = entries.fragments, entries.nodes
-        lists = write_lists(
-            versions.objects, rewritten(versions.objects, read_lists(versions.objects, latest.value_counts))
+        lists = write_value_counts(
+            versions.objects,
+            rewrite_value_counts(versions.objects, read_value_counts(versions.objects, latest.value_counts)),
         )
         index = table_index(engine, versions.objects, len(latest.schema), None, fragments)
         by_column = table_partition_files(engine, versions.objects, len(latest.schema), None, list(latest.partitions))

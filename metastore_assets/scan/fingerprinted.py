@@ -17,7 +17,7 @@ from metastore_assets.caching import lock_free_cached_property
 from metastore_assets.errors import CorruptionError
 from metastore_assets.lookup.profiles import Profile
 from metastore_assets.pipeline.profiles.states_reader import StatesReader
-from metastore_assets.pipeline.value_counts.print_values import read_prints
+from metastore_assets.pipeline.value_counts.fingerprinted_values import read_fingerprints
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.derivable import derive_frequencies
 from metastore_assets.statistics.fingerprints import (
@@ -31,7 +31,7 @@ from metastore_assets.statistics.histogram import Histogram
 from metastore_assets.statistics.quantiles import Digest
 from metastore_assets.store.manifest import FragmentEntry
 from metastore_assets.store.objects import ObjectStore
-from metastore_assets.value_counts import ListReader
+from metastore_assets.value_counts import ValueCountReader
 
 MAX_FINGERPRINTED_ROWS = 20_000_000
 """Fingerprints take about four bytes per row. Those of more rows are not read, and distinct counts are estimates."""
@@ -41,7 +41,10 @@ class FingerprintedValues:
     """The fingerprints of fragments that match entirely. Safe to share between threads."""
 
     def __init__(
-        self, store: ObjectStore, lists: Callable[[], ListReader], fragments: Callable[[], Sequence[FragmentEntry]]
+        self,
+        store: ObjectStore,
+        lists: Callable[[], ValueCountReader],
+        fragments: Callable[[], Sequence[FragmentEntry]],
     ) -> None:
         self._store = store
         self._lists = lists
@@ -72,18 +75,18 @@ class FingerprintedValues:
             or row.field_id not in value_counts.columns
         ):
             return None
-        repeated = self._sum_fingerprints(row, filtered, value_counts.print_bits)
+        repeated = self._sum_fingerprints(row, filtered, value_counts.fingerprint_bits)
         if not len(repeated):
             return EMPTY
-        candidates = value_counts.of_prints(row.field_id, row.type_class, repeated.fingerprints)
-        return self._resolve_values(row, repeated, candidates, value_counts.print_bits)
+        candidates = value_counts.values_of_fingerprints(row.field_id, row.type_class, repeated.fingerprints)
+        return self._resolve_values(row, repeated, candidates, value_counts.fingerprint_bits)
 
     def _sum_fingerprints(
         self, row: ColumnStatistics, filtered: Sequence[FingerprintCounts], bits: int
     ) -> FingerprintCounts:
         """Return the fingerprints that occur at least twice."""
         with StatesReader(self._store) as reader:
-            stored = (read_prints(reader, entry.files, row.field_id) for entry in self._fragments())
+            stored = (read_fingerprints(reader, entry.files, row.field_id) for entry in self._fragments())
             total = sum_fingerprints(narrow_fingerprints(counts, bits) for counts in (*stored, *filtered))
         if total.rows != row.value_count:
             raise CorruptionError(

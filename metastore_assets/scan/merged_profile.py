@@ -17,7 +17,7 @@ from metastore_assets.pipeline.profiles.files import shown_histogram
 from metastore_assets.pipeline.profiles.states_reader import StatesReader
 from metastore_assets.pipeline.profiles.states_writer import value_union
 from metastore_assets.pipeline.profiles.stored_states import read_together
-from metastore_assets.pipeline.value_counts.frequencies import summed_lists
+from metastore_assets.pipeline.value_counts.frequencies import sum_column_frequencies
 from metastore_assets.scan.fingerprinted import FingerprintedValues, with_repeated
 from metastore_assets.scan.partial_match import ColumnSelection, FilteredProfile, PartialFragments
 from metastore_assets.statistics.column import ColumnStatistics
@@ -183,7 +183,7 @@ class MergedProfile:
     ) -> dict[int, Frequencies]:
         if not positions:
             return {}
-        stored = summed_lists(self._store, spec, positions, self._profiles)
+        stored = sum_column_frequencies(self._store, spec, positions, self._profiles)
         sums = {}
         for position in positions:
             parts = [stored[position], *(profile.frequencies[position] for profile in filtered)]

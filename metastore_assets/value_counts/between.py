@@ -11,17 +11,17 @@ from metastore_assets.produce.order import canonical
 from metastore_assets.produce.rows import frame_of, table_of
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.value_counts.graph import VALUES, rows_of, stage_name
-from metastore_assets.value_counts.reading import ListReader
-from metastore_assets.value_counts.state import Lists
+from metastore_assets.value_counts.reading import ValueCountReader
+from metastore_assets.value_counts.state import TableValueCounts
 
 CHANGES = ("add", "update", "delete")
 
 
 def changes_between(
     store: ObjectStore,
-    first: Lists,
-    last: Lists,
-    steps: Sequence[tuple[Lists, Lists]] | None,
+    first: TableValueCounts,
+    last: TableValueCounts,
+    steps: Sequence[tuple[TableValueCounts, TableValueCounts]] | None,
     columns: Mapping[str, str],
 ) -> dict[str, pa.Table]:
     """By field id, what is different between the first and the last of some lists.
@@ -44,7 +44,9 @@ def changes_between(
     return found
 
 
-def _updates(store: ObjectStore, steps: Sequence[tuple[Lists, Lists]], type_class: str) -> pl.DataFrame | None:
+def _updates(
+    store: ObjectStore, steps: Sequence[tuple[TableValueCounts, TableValueCounts]], type_class: str
+) -> pl.DataFrame | None:
     """`column`, `value`, `before`, `after` of all values that an update names; None where updates do not tell."""
     stage = stage_name(VALUES, type_class)
     empty = frame_of(rows_of(type_class).schema.empty_table())
@@ -80,8 +82,8 @@ def _side_by_side(first: pl.DataFrame, last: pl.DataFrame) -> pl.DataFrame:
     return both.group_by("value").agg(pl.col("before").max(), pl.col("after").max())
 
 
-def _listed(store: ObjectStore, lists: Lists, column: str, type_class: str) -> pl.DataFrame:
-    batches: Iterator[pa.RecordBatch] = ListReader(store, lists).batches(column, type_class)
+def _listed(store: ObjectStore, lists: TableValueCounts, column: str, type_class: str) -> pl.DataFrame:
+    batches: Iterator[pa.RecordBatch] = ValueCountReader(store, lists).batches(column, type_class)
     table = pa.Table.from_batches(list(batches), schema=rows_of(type_class).schema)
     return canonical(frame_of(table), ["column", "value"]).select("value", "frequency")
 

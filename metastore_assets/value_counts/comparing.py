@@ -11,15 +11,15 @@ import pyarrow as pa
 
 from metastore_assets.produce import View
 from metastore_assets.store.objects import ObjectStore
+from metastore_assets.value_counts.fingerprinted import FINGERPRINTS, fingerprint_dataflow
 from metastore_assets.value_counts.graph import FACTS, FREQUENCIES
-from metastore_assets.value_counts.printed import PRINTS, printed_flow
-from metastore_assets.value_counts.state import Lists
+from metastore_assets.value_counts.state import TableValueCounts
 
-_COMPARED = {FREQUENCIES: "order by frequency", FACTS: "counts by frequency", PRINTS: "fingerprints"}
+_COMPARED = {FREQUENCIES: "order by frequency", FACTS: "counts by frequency", FINGERPRINTS: "fingerprints"}
 
 
 @dataclass(frozen=True)
-class OtherRow:
+class DifferingRow:
     """The first row of a stage that is not the same in both."""
 
     column: str
@@ -31,11 +31,18 @@ class OtherRow:
     """Both as text; `nothing` where one has no more rows."""
 
 
-def other_rows(store: ObjectStore, own: Lists, other_store: ObjectStore, other: Lists) -> Iterator[OtherRow]:
+def differing_rows(
+    store: ObjectStore, own: TableValueCounts, other_store: ObjectStore, other: TableValueCounts
+) -> Iterator[DifferingRow]:
     """The first row of each stage that differs, but for those of the values themselves. Raises CorruptionError."""
     pairs = (
         (own.flow, own.dataflow(store).view(own.flow), other.flow, other.dataflow(other_store).view(other.flow)),
-        (own.printed.flow, _prints(store, own), other.printed.flow, _prints(other_store, other)),
+        (
+            own.fingerprinted.flow,
+            _fingerprints(store, own),
+            other.fingerprinted.flow,
+            _fingerprints(other_store, other),
+        ),
     )
     for flow, view, other_flow, other_view in pairs:
         for stage in sorted(flow.stages.keys() & other_flow.stages.keys()):
@@ -44,18 +51,18 @@ def other_rows(store: ObjectStore, own: Lists, other_store: ObjectStore, other: 
                 yield from _first(what, view.content_batches(stage), other_view.content_batches(stage))
 
 
-def _prints(store: ObjectStore, lists: Lists) -> View:
-    return printed_flow(store, lists.printed.columns.values()).view(lists.printed.flow)
+def _fingerprints(store: ObjectStore, lists: TableValueCounts) -> View:
+    return fingerprint_dataflow(store, lists.fingerprinted.columns.values()).view(lists.fingerprinted.flow)
 
 
-def _first(what: str, own: Iterable[pa.RecordBatch], other: Iterable[pa.RecordBatch]) -> Iterator[OtherRow]:
+def _first(what: str, own: Iterable[pa.RecordBatch], other: Iterable[pa.RecordBatch]) -> Iterator[DifferingRow]:
     for left, right in aligned(own, other):
         if left.equals(right):
             continue
         # As texts, because NaN is not equal to itself.
         for row, other_row in zip_longest(_texts(left), _texts(right), fillvalue=()):
             if row != other_row:
-                yield OtherRow((row or other_row)[0], what, _text(row), _text(other_row))
+                yield DifferingRow((row or other_row)[0], what, _text(row), _text(other_row))
                 return
 
 

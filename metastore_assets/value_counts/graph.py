@@ -55,7 +55,7 @@ def rows_of(type_class: str, *, by_partition: bool = False) -> Rows:
     return Rows(key, pa.schema({"frequency": pa.int64()}))
 
 
-def list_flow(
+def value_count_dataflow(
     store: ObjectStore, classes: Iterable[str], by_partition: Iterable[str] = (), *, runner: TaskRunner | None = None
 ) -> Dataflow:
     """The dataflow of a table's lists, whose files lie in `FOLDER` below the table's.
@@ -68,11 +68,11 @@ def list_flow(
 
 @lru_cache(maxsize=64)
 def _graph(classes: tuple[str, ...], by_partition: tuple[str, ...]) -> Mapping[str, Typed]:
-    nodes = [node for name in classes for node in list_stages(name)]
+    nodes = [node for name in classes for node in value_count_stages(name)]
     return typed_graph(nodes + [node for name in by_partition for node in _stages_by_partition(name)])
 
 
-def list_stages(type_class: str, rows: Rows | None = None) -> list[Node]:
+def value_count_stages(type_class: str, rows: Rows | None = None) -> list[Node]:
     """The stages that have the columns of one class. `rows`: what comes and goes, where that is not `rows_of` it; the
     key of `values` is theirs."""
     deltas, values = delta_name(type_class), stage_name(VALUES, type_class)

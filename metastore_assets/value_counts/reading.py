@@ -22,21 +22,26 @@ from metastore_assets.statistics.frequencies import (
     summarize_frequencies,
 )
 from metastore_assets.store.objects import ObjectStore
+from metastore_assets.value_counts.fingerprinted import (
+    FINGERPRINTS,
+    fingerprint_dataflow,
+    fingerprinted_rows,
+    with_singletons,
+)
 from metastore_assets.value_counts.graph import BY_PARTITION, FACTS, FREQUENCIES, VALUES, rows_of, stage_name
-from metastore_assets.value_counts.printed import PRINTS, printed_flow, printed_rows, with_singletons
-from metastore_assets.value_counts.rows import by_column, equal_to, frequencies_of_rows, joined
-from metastore_assets.value_counts.state import Lists
+from metastore_assets.value_counts.rows import by_column, concatenate_rows, equal_to, frequencies_of_rows
+from metastore_assets.value_counts.state import TableValueCounts
 
 _SCANNED = 1_000_000
 """Listed values of a class, or of a column, that are read as a whole to pick percentiles; of more, by rank."""
 _MOST = np.iinfo(np.int64).max
 
 
-class ListReader:
+class ValueCountReader:
     """The lists of one version, by field id of the columns. Reads no more than an answer needs."""
 
-    def __init__(self, store: ObjectStore, lists: Lists) -> None:
-        self.columns = {**lists.columns, **lists.printed.columns}
+    def __init__(self, store: ObjectStore, lists: TableValueCounts) -> None:
+        self.columns = {**lists.columns, **lists.fingerprinted.columns}
         """By field id of the columns with lists, be they of all values or of those that repeat, the values' class."""
         self.built = lists.built
         """By field id, how lists were built from scratch."""
@@ -46,10 +51,12 @@ class ListReader:
         self.by_partition = lists.by_partition
         """Of `columns`, those of which it is kept which partitions hold which values."""
         self._view = lists.dataflow(store).view(lists.flow)
-        self._printed = lists.printed
-        self.print_bits = lists.printed.bits
+        self._fingerprinted = lists.fingerprinted
+        self.fingerprint_bits = lists.fingerprinted.bits
         """Width of the fingerprints."""
-        self._printed_view = printed_flow(store, lists.printed.columns.values()).view(lists.printed.flow)
+        self._fingerprint_view = fingerprint_dataflow(store, lists.fingerprinted.columns.values()).view(
+            lists.fingerprinted.flow
+        )
         self._ranks = local()
 
     def files(self, column: str, type_class: str) -> list[str]:
@@ -63,14 +70,14 @@ class ListReader:
         if view is None:
             return 0
         values = pa.array([value], value.type)
-        prints = {"print": self._prints(values)} if self._is_printed(column) else {}
-        key = pa.table({"column": [column], **prints, "value": values})
+        fingerprints = {"print": self._fingerprints(values)} if self._is_fingerprinted(column) else {}
+        key = pa.table({"column": [column], **fingerprints, "value": values})
         return sum(view.groups(stage_name(VALUES, type_class), key)["frequency"].to_pylist())
 
-    def print_frequency(self, column: str, value: pa.Scalar) -> int:
+    def fingerprint_frequency(self, column: str, value: pa.Scalar) -> int:
         """Of a column with fingerprints: how many rows have a value of the fingerprint that a value has."""
-        prints = self._prints(pa.array([value], value.type))
-        found = self._printed_view.groups(PRINTS, pa.table({"column": [column], "print": prints}))
+        fingerprints = self._fingerprints(pa.array([value], value.type))
+        found = self._fingerprint_view.groups(FINGERPRINTS, pa.table({"column": [column], "print": fingerprints}))
         return sum(found["frequency"].to_pylist())
 
     def top(self, column: str, type_class: str, n: int, least: int = 1) -> pa.Table:
@@ -105,13 +112,13 @@ class ListReader:
     def frequencies(self, column: str, type_class: str) -> Frequencies:
         """All values of a column with their frequencies."""
         tables = list(self._values(column, type_class))
-        if tables and self._is_printed(column):
+        if tables and self._is_fingerprinted(column):
             return frequencies_of_rows(pa.concat_tables(tables), type_class)
-        return joined(tables) if tables else EMPTY
+        return concatenate_rows(tables) if tables else EMPTY
 
     def pieces(self, column: str, type_class: str) -> Iterator[Frequencies]:
         """The same in pieces of bounded size, where all values are listed; those that repeat at once."""
-        if self._is_printed(column):
+        if self._is_fingerprinted(column):
             yield self.frequencies(column, type_class)
             return
         for batch in self.batches(column, type_class):
@@ -126,10 +133,10 @@ class ListReader:
         """The same as they came: with fingerprints where these are kept."""
         return self._values(column, type_class)
 
-    def of_prints(self, column: str, type_class: str, prints: Numbers) -> Frequencies:
+    def values_of_fingerprints(self, column: str, type_class: str, fingerprints: Numbers) -> Frequencies:
         """Of a column with fingerprints the values that are listed of some ascending ones."""
-        keys = pa.table({"column": pa.repeat(pa.scalar(column), len(prints)), "print": prints})
-        return frequencies_of_rows(self._printed_view.beginning(stage_name(VALUES, type_class), keys), type_class)
+        keys = pa.table({"column": pa.repeat(pa.scalar(column), len(fingerprints)), "print": fingerprints})
+        return frequencies_of_rows(self._fingerprint_view.beginning(stage_name(VALUES, type_class), keys), type_class)
 
     def partitions_of(self, column: str, value: pa.Scalar) -> list[tuple[str, int]]:
         """The keys of the partitions that hold a value of a column of `by_partition`, ascending, with its frequency in
@@ -155,7 +162,11 @@ class ListReader:
     def counts(self, column: str, type_class: str) -> list[tuple[int, int]]:
         """(Frequency, number of values that occur so often), by increasing frequency."""
         found = self._stored_counts(column, type_class)
-        return with_singletons(found, self._printed.value_counts[column]) if self._is_printed(column) else found
+        return (
+            with_singletons(found, self._fingerprinted.value_counts[column])
+            if self._is_fingerprinted(column)
+            else found
+        )
 
     def _stored_counts(self, column: str, type_class: str) -> list[tuple[int, int]]:
         start = pa.table({"column": pa.array([column]), "frequency": pa.nulls(1, pa.int64())})
@@ -167,8 +178,8 @@ class ListReader:
 
     def counts_of_class(self, type_class: str) -> dict[str, list[tuple[int, int]]]:
         """The same of every column of a class that has values, read at once."""
-        printed = [column for column, name in self._printed.columns.items() if name == type_class]
-        found = {column: self.counts(column, type_class) for column in printed}
+        fingerprinted = [column for column, name in self._fingerprinted.columns.items() if name == type_class]
+        found = {column: self.counts(column, type_class) for column in fingerprinted}
         if type_class not in self._classes:
             return found
         for batch in self._view.content_batches(stage_name(FACTS, type_class)):
@@ -182,18 +193,24 @@ class ListReader:
 
         Where there are few values, all lists of the class are read at once; of long ones only some blocks.
         """
-        printed = {column: self._printed_facts(column, type_class) for column in columns if self._is_printed(column)}
-        columns = [column for column in columns if column not in printed]
+        fingerprinted = {
+            column: self._fingerprinted_facts(column, type_class)
+            for column in columns
+            if self._is_fingerprinted(column)
+        }
+        columns = [column for column in columns if column not in fingerprinted]
         if not columns:
-            return printed
+            return fingerprinted
         if type_class not in self._classes:
-            return {**dict.fromkeys(columns, summarize_frequencies(EMPTY)), **printed}
+            return {**dict.fromkeys(columns, summarize_frequencies(EMPTY)), **fingerprinted}
         rows = sum(run.rows for run in self._view.runs(stage_name(VALUES, type_class)))
         if rows > _SCANNED:
-            return {**{column: self._facts(column, type_class) for column in columns}, **printed}
+            return {**{column: self._facts(column, type_class) for column in columns}, **fingerprinted}
         lists = self._all(type_class)
-        found = {column: summarize_frequencies(joined(tables)) for column, tables in lists if column in columns}
-        return {**{column: found.get(column) or summarize_frequencies(EMPTY) for column in columns}, **printed}
+        found = {
+            column: summarize_frequencies(concatenate_rows(tables)) for column, tables in lists if column in columns
+        }
+        return {**{column: found.get(column) or summarize_frequencies(EMPTY) for column in columns}, **fingerprinted}
 
     def ranks(self, type_class: str) -> Ranks:
         """Ranks among the values of a column of that class; keys are `column` and `value`. Each thread has its own,
@@ -218,18 +235,18 @@ class ListReader:
         repeated = sum(number for frequency, number in counts if frequency > 1)
         return FrequencySummary(distinct, repeated, values["value"].combine_chunks())
 
-    def _is_printed(self, column: str) -> bool:
-        return column in self._printed.columns
+    def _is_fingerprinted(self, column: str) -> bool:
+        return column in self._fingerprinted.columns
 
-    def _printed_facts(self, column: str, type_class: str) -> FrequencySummary:
+    def _fingerprinted_facts(self, column: str, type_class: str) -> FrequencySummary:
         counts = self.counts(column, type_class)
         repeated = sum(number for frequency, number in counts if frequency > 1)
         return FrequencySummary(sum(number for _, number in counts), repeated, None)
 
     def _view_of(self, column: str, type_class: str) -> View | None:
         """What has the lists of a column; None where there are none of its class."""
-        if self._is_printed(column):
-            return self._printed_view
+        if self._is_fingerprinted(column):
+            return self._fingerprint_view
         return self._view if type_class in self._classes else None
 
     def _nans(self, column: str, type_class: str) -> int:
@@ -240,12 +257,12 @@ class ListReader:
         return self.ranks(type_class).count_between(nan, nan)
 
     def _values(self, column: str, type_class: str) -> Iterator[pa.Table]:
-        rows = printed_rows(type_class) if self._is_printed(column) else rows_of(type_class)
+        rows = fingerprinted_rows(type_class) if self._is_fingerprinted(column) else rows_of(type_class)
         first = [pa.array([column]), *(pa.nulls(1, field.type) for field in list(rows.key)[1:])]
         return self._from(VALUES, type_class, column, pa.table(first, names=rows.key.names))
 
-    def _prints(self, values: pa.Array) -> Numbers:
-        return fingerprint_values(Frequencies(values, pa.array([1] * len(values))), self._printed.bits)
+    def _fingerprints(self, values: pa.Array) -> Numbers:
+        return fingerprint_values(Frequencies(values, pa.array([1] * len(values))), self._fingerprinted.bits)
 
     def _by_partition(self, column: str, start: pa.Table) -> Iterator[pa.Table]:
         return self._from(BY_PARTITION, self.by_partition[column], column, start)

@@ -45,7 +45,7 @@ def by_column(table: pa.Table) -> Iterator[tuple[str, pa.Table]]:
         start = end
 
 
-def joined(tables: list[pa.Table]) -> Frequencies:
+def concatenate_rows(tables: list[pa.Table]) -> Frequencies:
     """The list of a column from its rows in order, piece by piece."""
     table = pa.concat_tables(tables).combine_chunks()
     values, counts = table["value"].combine_chunks(), table["frequency"].combine_chunks()

@@ -13,6 +13,7 @@ from metastore_assets.produce import Dataflow, FlowState
 from metastore_assets.store.json_fields import parse_json
 from metastore_assets.store.manifest import ValueCountFiles
 from metastore_assets.store.objects import ObjectStore
+from metastore_assets.value_counts.fingerprinted import FINGERPRINT_DELTAS, FINGERPRINTS, FingerprintedValueCounts
 from metastore_assets.value_counts.graph import (
     BY_PARTITION,
     DELTAS,
@@ -21,13 +22,12 @@ from metastore_assets.value_counts.graph import (
     FREQUENCIES,
     PARTITION_DELTAS,
     VALUES,
-    list_flow,
+    value_count_dataflow,
 )
-from metastore_assets.value_counts.printed import PRINT_DELTAS, PRINTS, PrintedLists
 
 Where: TypeAlias = Literal["here", "spark"]
 """In the process that refreshed, or in Spark's tasks."""
-_ORDER = (FREQUENCIES, VALUES, FACTS, BY_PARTITION, DELTAS, PARTITION_DELTAS, PRINTS, PRINT_DELTAS)
+_ORDER = (FREQUENCIES, VALUES, FACTS, BY_PARTITION, DELTAS, PARTITION_DELTAS, FINGERPRINTS, FINGERPRINT_DELTAS)
 """The files that people ask for come first."""
 
 
@@ -55,7 +55,7 @@ class Built:
 
 
 @dataclass(frozen=True)
-class Lists:
+class TableValueCounts:
     """The lists of a table at one moment."""
 
     columns: Mapping[str, str] = field(default_factory=dict)
@@ -65,57 +65,61 @@ class Lists:
     """By field id, of those columns of which not all is told."""
     by_partition: Mapping[str, str] = field(default_factory=dict)
     """Of `columns`, those whose values are kept by partition as well."""
-    printed: PrintedLists = field(default_factory=PrintedLists)
+    fingerprinted: FingerprintedValueCounts = field(default_factory=FingerprintedValueCounts)
     """The columns of which fingerprints are kept, and lists of what occurs at least twice."""
     built: Mapping[str, Built] = field(default_factory=dict, compare=False)
     """By field id, of lists that were built from scratch; those that grew from what there was are not among them."""
 
-    def is_same(self, other: Lists) -> bool:
+    def is_same(self, other: TableValueCounts) -> bool:
         """Whether these are the same files, of the same columns."""
         own, theirs = ((each.columns, each.cuts, each.by_partition) for each in (self, other))
-        same = own == theirs and self.printed.is_same(other.printed)
+        same = own == theirs and self.fingerprinted.is_same(other.fingerprinted)
         return same and self.flow.paths() == other.flow.paths()
 
     def paths(self) -> set[str]:
         """The files of all lists."""
-        return {*self.flow.paths(), *self.printed.flow.paths()}
+        return {*self.flow.paths(), *self.fingerprinted.flow.paths()}
 
     def dataflow(self, store: ObjectStore) -> Dataflow:
         """The dataflow whose state the lists of whole columns are."""
-        return list_flow(store, set(self.columns.values()), set(self.by_partition.values()))
+        return value_count_dataflow(store, set(self.columns.values()), set(self.by_partition.values()))
 
 
-def read_lists(store: ObjectStore, files: ValueCountFiles | None) -> Lists:
+def read_value_counts(store: ObjectStore, files: ValueCountFiles | None) -> TableValueCounts:
     """The lists that a version names; none where it names none. Raises CorruptionError."""
     if files is None:
-        return Lists()
+        return TableValueCounts()
     try:
         fields = parse_json(store.read(files.state))
         cuts = {field_id: Cut(*own) for field_id, own in fields["cuts"].items()}
         by_partition = dict(fields.get("by_partition", {}))
-        printed = PrintedLists.from_json(fields["printed"]) if "printed" in fields else PrintedLists()
+        fingerprinted = (
+            FingerprintedValueCounts.from_json(fields["printed"]) if "printed" in fields else FingerprintedValueCounts()
+        )
         built = {field_id: Built(**own) for field_id, own in fields.get("built", {}).items()}
-        return Lists(dict(fields["columns"]), FlowState.from_json(fields["flow"]), cuts, by_partition, printed, built)
+        return TableValueCounts(
+            dict(fields["columns"]), FlowState.from_json(fields["flow"]), cuts, by_partition, fingerprinted, built
+        )
     except (ObjectNotFoundError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise CorruptionError(
             f"{store.uri(files.state)} is missing or damaged ({error}); rebuild with `metastore refresh NAME --full`"
         ) from error
 
 
-def write_lists(store: ObjectStore, lists: Lists) -> ValueCountFiles | None:
+def write_value_counts(store: ObjectStore, lists: TableValueCounts) -> ValueCountFiles | None:
     """Write what the lists are, for a version to name; None where no column is listed."""
-    if not lists.columns and not lists.printed.columns:
+    if not lists.columns and not lists.fingerprinted.columns:
         return None
     path = f"{FOLDER}/{uuid.uuid4().hex}.json"
     cuts = {field_id: [own.most, own.least_frequency] for field_id, own in lists.cuts.items()}
     fields = {"columns": dict(lists.columns), "cuts": cuts, "flow": lists.flow.to_json()}
     if lists.by_partition:
         fields["by_partition"] = dict(lists.by_partition)
-    if lists.printed.columns:
-        fields["printed"] = lists.printed.to_json()
+    if lists.fingerprinted.columns:
+        fields["printed"] = lists.fingerprinted.to_json()
     if lists.built:
         fields["built"] = {field_id: vars(own) for field_id, own in lists.built.items()}
     store.write(path, json.dumps(fields).encode())
-    both = [*lists.flow.stages.items(), *lists.printed.flow.stages.items()]
+    both = [*lists.flow.stages.items(), *lists.fingerprinted.flow.stages.items()]
     stages = sorted(both, key=lambda stage: _ORDER.index(stage[0].partition(".")[0]))
     return ValueCountFiles(path, tuple(dict.fromkeys(own for _, stage in stages for own in stage.paths())))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from metastore_assets.value_counts import ListChanges, list_changes
+from metastore_assets.value_counts import ValueCountChanges, count_changes
 from metastore_assets.store.manifest import FragmentEntry, Version
 from metastore_assets.store.objects import ObjectStore
 
@@ -30,7 +30,7 @@ class Change:
     """Keys of the partitions that are gone."""
     partitions: int
     """Number of partitions after the change."""
-    lists: ListChanges | None
+    lists: ValueCountChanges | None
     """Values that are listed otherwise."""
 
 
@@ -51,7 +51,7 @@ def change_between(store: ObjectStore, before: Version | None, after: Version) -
         recomputed=frozenset(p.key for p in after.partitions if p.version == after.number),
         dropped=frozenset({p.key for p in before.partitions} - keys if before else ()),
         partitions=len(keys),
-        lists=list_changes(store, before.value_counts if before else None, after.value_counts),
+        lists=count_changes(store, before.value_counts if before else None, after.value_counts),
     )
 
 

@@ -17,14 +17,14 @@ from metastore_assets.pipeline.fragment_index import table_index
 from metastore_assets.pipeline.partition_index import table_partition_files
 from metastore_assets.pipeline.profile_spec import table_profile_spec
 from metastore_assets.pipeline.profiles.files import ProfileWriter
-from metastore_assets.pipeline.value_counts.table import listed_classes
+from metastore_assets.pipeline.value_counts.table import enumerated_classes
 from metastore_assets.produce import Delta, FlowState
 from metastore_assets.statistics.frequencies import Frequencies
 from metastore_assets.statistics.profile import ColumnProfile, profile_field
 from metastore_assets.store.manifest import FragmentEntry, PartitionEntry, ProfileFiles, ValueCountFiles, Version
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.versions import VersionStore
-from metastore_assets.value_counts import Lists, write_lists
+from metastore_assets.value_counts import TableValueCounts, write_value_counts
 from metastore_assets.value_counts.graph import delta_name, rows_of
 from metastore_assets.values.leaf_columns import schema_leaves
 
@@ -61,7 +61,7 @@ def write_table_lists(
     partitions: Mapping[str, Sequence[ColumnProfile]],
 ) -> ValueCountFiles | None:
     """Write the lists of a table, and of its partitions those of columns that are to be kept by partition."""
-    columns = listed_classes(table_profile_spec(schema, config))
+    columns = enumerated_classes(table_profile_spec(schema, config))
     by_partition = {own: name for own, name in columns.items() if config.policy(own).by_partition == "on"}
     came: dict[str, list[Delta]] = {}
     for partition, part in [(None, profiles), *partitions.items()]:
@@ -74,8 +74,8 @@ def write_table_lists(
                 is_one = partition is not None
                 table = pa.table(arrays, schema=rows_of(kept[own], by_partition=is_one).schema)
                 came.setdefault(delta_name(kept[own], by_partition=is_one), []).append(Delta(table))
-    lists = Lists(columns, by_partition=by_partition)
-    return write_lists(store, replace(lists, flow=lists.dataflow(store).step(FlowState(), came)))
+    lists = TableValueCounts(columns, by_partition=by_partition)
+    return write_value_counts(store, replace(lists, flow=lists.dataflow(store).step(FlowState(), came)))
 
 
 def _lists(profiles: Iterable[ColumnProfile]) -> Iterator[tuple[str, Frequencies]]:

@@ -25,7 +25,7 @@ from metastore_assets.pipeline.refresh import refresh
 from metastore_assets.pipeline.value_counts.compact import compact
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.versions import VersionStore
-from metastore_assets.value_counts import ListChanges
+from metastore_assets.value_counts import ValueCountChanges
 from tests.lookup.published import publish
 from tests.pipeline.support import SCHEMA, Lake
 
@@ -122,7 +122,7 @@ def test_a_commit_is_told_once_though_a_policy_changes_after_it(
     if compacted:
         compact(versions, TableConfig(name="t", uri="nowhere"))
     table = step([3], {"frequencies": "top(2)"})
-    assert told[-1].lists == ListChanges()
+    assert told[-1].lists == ValueCountChanges()
     (a,) = table.changes(before.version.number, ["a"]).columns
     assert told_changes(a.table) == {}
     (a,) = table.changes(1, ["a"]).columns

@@ -35,7 +35,7 @@ from metastore_assets.pipeline.verifying.verify import verify
 from metastore_assets.produce import Delta
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.versions import VersionStore
-from metastore_assets.value_counts import ListReader, graph, read_lists, write_lists
+from metastore_assets.value_counts import ValueCountReader, graph, read_value_counts, write_value_counts
 from tests.pipeline.support import Lake, everything_on_spark, latest
 from tests.pipeline.test_lists import RUNS, Plain
 from tests.pipeline.test_lists import plain as plain
@@ -54,13 +54,13 @@ def config(lake: Lake, root: str = "root") -> MetastoreConfig:
     return lake.config(root).model_copy(update={"engine": "auto"})
 
 
-def reader(lake: Lake, root: str = "root") -> ListReader:
+def reader(lake: Lake, root: str = "root") -> ValueCountReader:
     config = lake.config(root)
-    return ListReader(ObjectStore(config.root).child("t"), read_lists(ObjectStore(config.root).child("t"),
+    return ValueCountReader(ObjectStore(config.root).child("t"), read_value_counts(ObjectStore(config.root).child("t"),
                                                                       latest(config).value_counts))  # fmt: skip
 
 
-def kept(lists: ListReader) -> dict[str, Counter[tuple[str, str]]]:
+def kept(lists: ValueCountReader) -> dict[str, Counter[tuple[str, str]]]:
     """By column, how often which value, as text, is in which partition."""
     found: dict[str, Counter[tuple[str, str]]] = {}
     for column in lists.by_partition:
@@ -161,7 +161,7 @@ def test_turning_it_on_reads_stored_profiles_only(plain: Plain) -> None:
 
 def stages(plain: Plain) -> set[str]:
     """What is kept by partition, of the newest version."""
-    lists = read_lists(ObjectStore(plain.config.root).child("t"), latest(plain.config).value_counts)
+    lists = read_value_counts(ObjectStore(plain.config.root).child("t"), latest(plain.config).value_counts)
     found = {name for name in lists.flow.stages if name.startswith(graph.BY_PARTITION)}
     assert {name.partition(".")[2] for name in found} == set(lists.by_partition.values())
     return found
@@ -231,11 +231,11 @@ def test_lists_by_partition_that_were_changed_are_found(spark: SparkSession, tmp
         refresh(lake.config(), lake.table, lambda: spark)
     assert kept(reader(lake)) == counted(lake, ["group"])
     store, version = ObjectStore(lake.config().root).child("t"), latest(lake.config())
-    lists = read_lists(store, version.value_counts)
+    lists = read_value_counts(store, version.value_counts)
     schema = graph.rows_of("string", by_partition=True).schema
     one = pa.table([["group"], ["a"], ["part=1"], [1]], schema=schema)
     wrong = replace(lists, flow=lists.dataflow(store).step(lists.flow, {"partition_deltas.string": [Delta(one)]}))
-    new = replace(version, number=2, value_counts=write_lists(store, wrong))
+    new = replace(version, number=2, value_counts=write_value_counts(store, wrong))
     VersionStore(ObjectStore(lake.config().root), "t").publish(new, version)
     (found,) = verify(lake.config(), lake.table, lambda: spark).differences
     assert (found.level, found.difference.column, found.difference.statistic) == ("table", "group", "by_partition")

@@ -23,7 +23,7 @@ from metastore_assets.pipeline.refresh import refresh
 from metastore_assets.pipeline.value_counts import ranges
 from metastore_assets.statistics.frequencies import Frequencies, split_frequencies
 from metastore_assets.store.objects import ObjectStore
-from metastore_assets.value_counts import Built, read_lists
+from metastore_assets.value_counts import Built, read_value_counts
 from tests.robustness.support import no_spark
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def written(folder: Path, draw: random.Random, files: int, count: int) -> None:
 def content_of(config: MetastoreConfig) -> tuple[dict[str, pa.Table], Mapping[str, Built]]:
     """All that each stage of the lists holds."""
     store = ObjectStore(config.root).child("t")
-    lists = read_lists(store, open_table(config.root, "t").version.value_counts)
+    lists = read_value_counts(store, open_table(config.root, "t").version.value_counts)
     view = lists.dataflow(store).view(lists.flow)
     stages = {name for name in lists.flow.stages if "deltas" not in name}
     return {name: view.content(name) for name in sorted(stages)}, lists.built

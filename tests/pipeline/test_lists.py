@@ -20,7 +20,7 @@ from metastore_assets.pipeline.refresh import RefreshResult, refresh
 from metastore_assets.produce import Settings
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.versions import VersionStore
-from metastore_assets.value_counts import graph, read_lists
+from metastore_assets.value_counts import graph, read_value_counts
 from tests.pipeline.support import Lake, assert_same, everything, latest
 from tests.pipeline.test_refresh import assert_matches_duckdb
 
@@ -87,7 +87,7 @@ def plain(spark: SparkSession, tmp_path: Path) -> Plain:
 
 def columns_of(plain: Plain) -> dict[str, str]:
     """Columns that are listed, and the class of their values."""
-    return dict(read_lists(ObjectStore(plain.config.root).child("t"), latest(plain.config).value_counts).columns)
+    return dict(read_value_counts(ObjectStore(plain.config.root).child("t"), latest(plain.config).value_counts).columns)
 
 
 def test_one_partition_has_the_lists_of_the_table(plain: Plain) -> None:
@@ -123,7 +123,9 @@ def test_columns_come_go_and_change_class(plain: Plain) -> None:
     assert plain.top("gone") == Counter({"x": 2, "y": 1})
     plain.put("one", pa.table({"a": pa.array([7.0])}))
     plain.refresh()
-    assert set(read_lists(ObjectStore(plain.config.root).child("t"), latest(plain.config).value_counts).columns) == {
+    assert set(
+        read_value_counts(ObjectStore(plain.config.root).child("t"), latest(plain.config).value_counts).columns
+    ) == {
         "a",
         "new",
     }

@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from metastore_assets.errors import CorruptionError
-from metastore_assets.pipeline.value_counts.print_changes import change_of
-from metastore_assets.pipeline.value_counts.print_values import PrintedColumn, is_among
+from metastore_assets.pipeline.value_counts.fingerprint_changes import compute_change
+from metastore_assets.pipeline.value_counts.fingerprinted_values import FingerprintedColumn, is_member
 from metastore_assets.statistics.fingerprints import (
     FingerprintCounts,
     Numbers,
@@ -28,7 +28,7 @@ from metastore_assets.statistics.frequencies import EMPTY, Frequencies, sum_freq
 
 BITS = 3
 """Of thirty values, every fingerprint is of four."""
-COLUMN = PrintedColumn("x", "x", "int64", pa.field("x", pa.int64()), 0, BITS, False)
+COLUMN = FingerprintedColumn("x", "x", "int64", pa.field("x", pa.int64()), 0, BITS, False)
 FRAGMENT = st.lists(st.integers(0, 30), max_size=8)
 
 
@@ -37,7 +37,7 @@ def listed(values: Sequence[int]) -> Frequencies:
     return Frequencies(pa.array([own for own, _ in counts], pa.int64()), pa.array([n for _, n in counts], pa.int64()))
 
 
-def prints(fragments: Sequence[Sequence[int]]) -> FingerprintCounts:
+def fingerprints(fragments: Sequence[Sequence[int]]) -> FingerprintCounts:
     return sum_fingerprints(narrow_fingerprints(fingerprint_frequencies(listed(own)), BITS) for own in fragments)
 
 
@@ -52,7 +52,7 @@ class Told:
     fragments: Sequence[Sequence[int]]
 
     def totals(self, asked: Numbers) -> Numbers:
-        return prints(self.fragments).counts_of(asked)
+        return fingerprints(self.fragments).counts_of(asked)
 
     def values(self, asked: Numbers) -> Frequencies:
         assert (self.totals(asked) >= 2).all()
@@ -61,10 +61,10 @@ class Told:
 
 def candidates(fragments: Sequence[Sequence[int]]) -> Frequencies:
     """What the list has to hold: the values whose fingerprint occurs at least twice."""
-    whole, total = listed([value for own in fragments for value in own]), prints(fragments)
+    whole, total = listed([value for own in fragments for value in own]), fingerprints(fragments)
     if not len(whole):
         return EMPTY
-    chosen = pa.array(is_among(fingerprint_values(whole, BITS), total.fingerprints[total.counts >= 2]))
+    chosen = pa.array(is_member(fingerprint_values(whole, BITS), total.fingerprints[total.counts >= 2]))
     return Frequencies(whole.values.filter(chosen), whole.counts.filter(chosen))
 
 
@@ -73,35 +73,37 @@ def told(values: Frequencies) -> dict[int, int]:
 
 
 @given(st.lists(FRAGMENT, max_size=5), st.lists(FRAGMENT, max_size=3), st.lists(FRAGMENT, max_size=3))
-def test_a_step_leads_to_what_there_is(stay: list[list[int]], went: list[list[int]], came: list[list[int]]) -> None:
-    before = candidates([*stay, *went])
+def test_a_step_leads_to_what_there_is(stay: list[list[int]], removed: list[list[int]], added: list[list[int]]) -> None:
+    before = candidates([*stay, *removed])
     asked_for: list[int] = []
 
     def find_old(wanted: Numbers) -> Frequencies:
         asked_for.extend(wanted)
         return found(stay, wanted)
 
-    change = change_of(
+    change = compute_change(
         COLUMN,
-        prints(came),
-        prints(went),
-        Told([*stay, *went]),
-        partial(found, came),
+        fingerprints(added),
+        fingerprints(removed),
+        Told([*stay, *removed]),
+        partial(found, added),
         find_old,
     )
-    assert told(sum_frequencies([(before, 1), (change.values, 1)])) == told(candidates([*stay, *came]))
-    after, sums = prints([*stay, *came]), prints([*stay, *went])
+    assert told(sum_frequencies([(before, 1), (change.values, 1)])) == told(candidates([*stay, *added]))
+    after, sums = fingerprints([*stay, *added]), fingerprints([*stay, *removed])
     asked = np.arange(2**BITS)
-    assert (sums.counts_of(asked) + change.prints.counts_of(asked)).tolist() == after.counts_of(asked).tolist()
-    assert change.rows == sum(map(len, came)) - sum(map(len, went))
-    assert (change.prints.counts != 0).all()
-    if not came and len(set(fingerprint_values(before, BITS).tolist())) == len(before):
+    assert (sums.counts_of(asked) + change.fingerprints.counts_of(asked)).tolist() == after.counts_of(asked).tolist()
+    assert change.rows == sum(map(len, added)) - sum(map(len, removed))
+    assert (change.fingerprints.counts != 0).all()
+    if not added and len(set(fingerprint_values(before, BITS).tolist())) == len(before):
         assert not asked_for, "what only goes, and shares no fingerprint, is not read"
 
 
 def test_values_that_are_not_there_are_found_out() -> None:
     nothing = Told([])
     with pytest.raises(CorruptionError, match="changed in place"):
-        change_of(COLUMN, prints([[1, 1]]), prints([]), nothing, lambda wanted: EMPTY, lambda wanted: EMPTY)
+        compute_change(
+            COLUMN, fingerprints([[1, 1]]), fingerprints([]), nothing, lambda wanted: EMPTY, lambda wanted: EMPTY
+        )
     with pytest.raises(CorruptionError, match="more values of a fingerprint went"):
-        change_of(COLUMN, prints([]), prints([[1]]), nothing, partial(found, []), partial(found, []))
+        compute_change(COLUMN, fingerprints([]), fingerprints([[1]]), nothing, partial(found, []), partial(found, []))

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from metastore_assets.errors import CorruptionError
 from metastore_assets.pipeline.refresh import refresh
-from metastore_assets.pipeline.value_counts import prints
-from metastore_assets.pipeline.value_counts.print_exchange import decoded, encoded, exchanged_prints
+from metastore_assets.pipeline.value_counts import fingerprints
+from metastore_assets.pipeline.value_counts.fingerprint_shuffle import decoded, encoded, shuffle_fingerprints
 from metastore_assets.statistics.fingerprints import (
     FINGERPRINT_BITS,
     FingerprintCounts,
@@ -30,17 +30,17 @@ from tests.pipeline.test_prints import Lake, change, check, rows
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-PRINTS = st.dictionaries(st.integers(0, 2**FINGERPRINT_BITS - 1), st.integers(1, 2**40)).map(
+FINGERPRINTS = st.dictionaries(st.integers(0, 2**FINGERPRINT_BITS - 1), st.integers(1, 2**40)).map(
     lambda own: count_fingerprints(np.array(list(own), np.int64), np.array(list(own.values()), np.int64))
 )
 
 
-@given(PRINTS)
+@given(FINGERPRINTS)
 def test_what_is_sent_arrives(own: FingerprintCounts) -> None:
     assert decoded(pa.py_buffer(encoded(own))).equals(own)
 
 
-@given(st.lists(PRINTS, max_size=4))
+@given(st.lists(FINGERPRINTS, max_size=4))
 def test_sums_are_those_of_each_fingerprint(parts: list[FingerprintCounts]) -> None:
     expected: dict[int, int] = {}
     for part in parts:
@@ -69,7 +69,7 @@ def _keep(number: int, total: FingerprintCounts) -> tuple[int, FingerprintCounts
 def test_ranges_come_together(spark: SparkSession) -> None:
     """With what the tasks read and wrote, for who counts that."""
     with count_io() as meter:
-        found = exchanged_prints(spark, _read, [1, 2, 3], 20_000_000, 12, _keep)
+        found = shuffle_fingerprints(spark, _read, [1, 2, 3], 20_000_000, 12, _keep)
     read, written = meter.counts().read.to_json(), meter.counts().written.to_json()
     assert (read, written) == ({"files": 3, "bytes": 300}, {"files": len(found), "bytes": 10 * len(found)})
     assert len(found) > 2
@@ -79,15 +79,15 @@ def test_ranges_come_together(spark: SparkSession) -> None:
     )
     assert whole.equals(sum_fingerprints(map(_read, [1, 2, 3])))
     with pytest.raises(CorruptionError, match="is damaged"):
-        exchanged_prints(spark, _failing, [1, 2], 10, 12, _keep)
+        shuffle_fingerprints(spark, _failing, [1, 2], 10, 12, _keep)
 
 
 @pytest.mark.long
 @pytest.mark.spark
 def test_a_history_on_spark(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(prints, "TABLE_BITS", 7)
-    monkeypatch.setattr(prints, "_MANY", 100)
-    monkeypatch.setattr(prints, "_LEAST_ROWS", 150)
+    monkeypatch.setattr(fingerprints, "TABLE_BITS", 7)
+    monkeypatch.setattr(fingerprints, "_MANY", 100)
+    monkeypatch.setattr(fingerprints, "_LEAST_ROWS", 150)
     draw, gone = random.Random(3), []
     lake = Lake(tmp_path)
     config = lake.config.model_copy(update={"engine": "spark"})

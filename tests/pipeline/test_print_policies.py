@@ -20,14 +20,14 @@ from metastore_assets.pipeline.auto_policies import why_fingerprinted, why_not_f
 from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.purge import purge
 from metastore_assets.pipeline.refresh import plan_refresh, refresh
-from metastore_assets.pipeline.value_counts import print_values
+from metastore_assets.pipeline.value_counts import fingerprinted_values as print_values
 from metastore_assets.pipeline.value_counts.compact import compact
 from metastore_assets.pipeline.verifying.verify import verify
 from metastore_assets.statistics import profile
 from metastore_assets.statistics.profile import profile_field
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.versions import VersionStore
-from metastore_assets.value_counts import ListReader
+from metastore_assets.value_counts import ValueCountReader
 from tests.pipeline.support import latest
 from tests.pipeline.test_prints import PRINTED, Lake, _no_spark
 
@@ -209,7 +209,7 @@ def test_values_that_come_again_are_looked_up(tmp_path: Path, monkeypatch: pytes
     lake.refresh()
     lake.words("7", "8", "8", "new", part=1)
     with monkeypatch.context() as patched:
-        patched.setattr(ListReader, "batches", None)
+        patched.setattr(ValueCountReader, "batches", None)
         lake.refresh()
     assert lake.top()[:3] == [("8", 4), ("7", 3), ("0", 2)]
     assert lake.table.spread("word").distinct_count == 201
@@ -363,7 +363,7 @@ def test_a_file_that_goes_while_its_values_are_looked_for(tmp_path: Path, monkey
         going.unlink(missing_ok=True)
         return find(*arguments)
 
-    monkeypatch.setattr("metastore_assets.pipeline.value_counts.prints.find_values", late)
+    monkeypatch.setattr("metastore_assets.pipeline.value_counts.fingerprints.find_values", late)
     lake.refresh()
     assert lake.top() == [("c", 2)]
 

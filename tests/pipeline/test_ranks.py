@@ -19,7 +19,7 @@ from metastore_assets.pipeline.value_counts.compact import compact
 from metastore_assets.produce import Settings
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.versions import VersionStore
-from metastore_assets.value_counts import graph, read_lists
+from metastore_assets.value_counts import graph, read_value_counts
 from tests.pipeline.support import Lake, assert_same, everything
 
 if TYPE_CHECKING:
@@ -141,7 +141,7 @@ def test_a_compacted_table_says_the_same(spark: SparkSession, tmp_path: Path) ->
     assert newest is not None
     assert (newest.content_id, newest.snapshot) == (latest.content_id, latest.snapshot)
     assert_same(before, everything(config))
-    for stage in read_lists(versions.objects, newest.value_counts).flow.stages.values():
+    for stage in read_value_counts(versions.objects, newest.value_counts).flow.stages.values():
         assert stage.content is not None
         assert len(list(stage.content.runs())) <= 1
     assert compact(versions, config.tables[0]).published is False

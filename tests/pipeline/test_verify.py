@@ -19,7 +19,7 @@ from metastore_assets.produce import Delta
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.sections import SectionReader, SectionWriter
 from metastore_assets.store.versions import VersionStore
-from metastore_assets.value_counts import list_flow, read_lists, write_lists
+from metastore_assets.value_counts import read_value_counts, value_count_dataflow, write_value_counts
 from tests.pipeline.support import Lake, latest
 
 if TYPE_CHECKING:
@@ -128,11 +128,11 @@ def test_lists_that_were_changed_are_found(spark: SparkSession, lake: Lake) -> N
 def test_lists_of_the_table_that_were_changed_are_found(spark: SparkSession, lake: Lake) -> None:
     version = latest(lake.config())
     store = ObjectStore(lake.config().root).child("t")
-    lists = read_lists(store, version.value_counts)
+    lists = read_value_counts(store, version.value_counts)
     classes = set(lists.columns.values())
     one = pa.table({"column": ["group"], "value": pa.array(["a"], pa.large_string()), "frequency": [1]})
-    state = list_flow(store, classes).step(lists.flow, {"deltas.string": [Delta(one)]})
-    wrong = write_lists(store, replace(lists, flow=state))
+    state = value_count_dataflow(store, classes).step(lists.flow, {"deltas.string": [Delta(one)]})
+    wrong = write_value_counts(store, replace(lists, flow=state))
     VersionStore(ObjectStore(lake.config().root), "t").publish(replace(version, number=3, value_counts=wrong), version)
     found, *is_derivable = verified(spark, lake).differences
     assert (found.level, found.difference.column, found.difference.statistic) == ("table", "group", "frequencies")

@@ -116,7 +116,7 @@ class Elsewhere(InProcessRunner):
         return [pickle.loads(pickle.dumps(function(pickle.loads(pickle.dumps(task))))) for task in tasks]
 
 
-class Lists:
+class TableValueCounts:
     """A dataflow and its state, beside a Counter."""
 
     def __init__(self, store: ObjectStore, kind: str, settings: Settings | None = None) -> None:

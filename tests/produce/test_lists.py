@@ -26,7 +26,7 @@ from metastore_assets.produce import Dataflow, Delta, DeltaRoot, FlowState, Root
 from metastore_assets.produce.rows import frame_of
 from metastore_assets.store.objects import ObjectStore
 from tests.produce.harness import SMALL
-from tests.produce.lists import ORDERED, Lists, nodes, random_change, table
+from tests.produce.lists import ORDERED, TableValueCounts, nodes, random_change, table
 
 RUNS = Settings(
     single_run_rows=0, bulk_share=1e9, base_share=1e9, fan_in=3, max_runs=9, row_group_rows=3, small_rows=0, task_rows=2
@@ -37,7 +37,7 @@ CHOICES = {"default": Settings(), "small": SMALL, "runs": RUNS}
 @pytest.mark.parametrize("kind", ORDERED)
 def test_lists_of_every_type_class(store: ObjectStore, kind: str) -> None:
     """Keys keep their values, and come in their order, whatever their type."""
-    random, lists = Random(kind), Lists(store, kind, RUNS)
+    random, lists = Random(kind), TableValueCounts(store, kind, RUNS)
     for _ in range(2):
         lists.step(*random_change(kind, lists.counts, random), random)
     lists.check()
@@ -60,7 +60,7 @@ def test_histories_of_lists(tmp_path_factory: pytest.TempPathFactory, kind: str,
 
 def _history(folder: Path, kind: str, choice: str, seed: int, steps: int) -> None:
     """After every step all stages, updates and ranks are what counting gives; loaded equals stepped, and stays so."""
-    random, lists = Random(seed), Lists(ObjectStore(str(folder)), kind, CHOICES[choice])
+    random, lists = Random(seed), TableValueCounts(ObjectStore(str(folder)), kind, CHOICES[choice])
     for _ in range(steps):
         if random.random() < 0.3:
             lists.state = lists.flow.compact_state(lists.state, full=random.random() < 0.5)
@@ -73,7 +73,7 @@ def _history(folder: Path, kind: str, choice: str, seed: int, steps: int) -> Non
         lists.check_ranks(random)
 
 
-def _load(lists: Lists, random: Random) -> None:
+def _load(lists: TableValueCounts, random: Random) -> None:
     """What the values, and perhaps the frequencies, hold is loaded in their place, cut somewhere."""
     rows = sorted((column, value, count) for (column, value), count in lists.counts.items())
     cut = random.randint(0, len(rows))
@@ -91,8 +91,8 @@ def _load(lists: Lists, random: Random) -> None:
     assert set(view.update("facts")["_change"].to_pylist()) <= {"add"}
 
 
-def _steps(store: ObjectStore, settings: Settings, count: int = 6) -> Lists:
-    random, lists = Random(1), Lists(store, "string", settings)
+def _steps(store: ObjectStore, settings: Settings, count: int = 6) -> TableValueCounts:
+    random, lists = Random(1), TableValueCounts(store, "string", settings)
     for _ in range(count):
         lists.step(*random_change("string", lists.counts, random), random)
     return lists
@@ -148,7 +148,7 @@ def test_a_state_is_published_by_whoever_names_it(store: ObjectStore) -> None:
 def test_equal_steps_give_states_of_one_form(store: ObjectStore) -> None:
     first, second = (_steps(ObjectStore(store.uri(name)), RUNS, 3) for name in ("first", "second"))
 
-    def shape(lists: Lists) -> str:
+    def shape(lists: TableValueCounts) -> str:
         text = json.dumps(lists.state.to_json())
         for number, path in enumerate(_in_order(lists.state)):
             text = text.replace(path, str(number))

@@ -64,7 +64,7 @@ class StatesReader:
             group, at = place
             return list_at(self._group(files.states, group, LISTS), at)
 
-    def read_prints(self, files: ProfileFiles, field_id: str) -> FingerprintCounts | None:
+    def read_fingerprints(self, files: ProfileFiles, field_id: str) -> FingerprintCounts | None:
         """Return the fingerprints of a column of a profile in a multi-profile file; None if it has none."""
         with corruption_guard(self.store, files.states):
             place = self._section(files).prints.get(field_id)

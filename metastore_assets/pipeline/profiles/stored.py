@@ -50,7 +50,10 @@ def read_sketches(
         for field_id, cls, values, state, sketch in rows
         if sketch is None and values and cls is not None and state == "enumerated"
     }
-    lists = {field_id: sum_value_counts(own) for field_id, own in read_lists(opened, files, list(bare)).items()}
+    lists = {
+        field_id: sum_value_counts(own)
+        for field_id, own in read_profile_value_counts(opened, files, list(bare)).items()
+    }
     made = {
         field_id: distinct_sketch(hash_values(own.values, class_named(bare[field_id]))[0])
         for field_id, own in lists.items()
@@ -71,7 +74,7 @@ def read_counts(opened: StatesReader, files: ProfileFiles) -> dict[str, tuple[st
         return {field_id: (cls, values, distinct) for field_id, cls, values, distinct in rows}
 
 
-def read_lists(
+def read_profile_value_counts(
     opened: StatesReader, files: ProfileFiles, field_ids: Sequence[str]
 ) -> Mapping[str, Sequence[ValueCountRows]]:
     """Return the value counts of some enumerated columns with few values. Raise CorruptionError."""

@@ -18,7 +18,7 @@ from metastore_assets.errors import CorruptionError
 from metastore_assets.pipeline.profile_spec import ProfileSpec
 from metastore_assets.pipeline.profiles.states_reader import StatesReader, corruption_guard
 from metastore_assets.pipeline.profiles.states_writer import ROW_COUNT, value_union
-from metastore_assets.pipeline.profiles.stored import read_lists
+from metastore_assets.pipeline.profiles.stored import read_profile_value_counts
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.column_profiler import profile_frequencies
 from metastore_assets.statistics.finalize import restrict_to_policy, unenumerated_state
@@ -117,7 +117,7 @@ class _Profile:
         policies = {leaf.field_id: policy for leaf, policy in spec.leaves}
         wanted = [own for own in held if own.field_id in policies]
         listed = [own.field_id for own in wanted if own.is_implied or own.lacks_states(policies[own.field_id])]
-        self._lists = read_lists(opened, files, listed)
+        self._lists = read_profile_value_counts(opened, files, listed)
 
     def is_implied(self, field_id: str) -> bool:
         """Whether states are derived from value counts, instead of stored."""

@@ -27,7 +27,7 @@ from metastore_assets.value_counts.state import Where
 
 
 @dataclass(frozen=True)
-class BuiltLists:
+class BuiltValueCounts:
     """What was built."""
 
     runs: Mapping[str, Sequence[Run]]
@@ -36,7 +36,7 @@ class BuiltLists:
     """By field id."""
 
 
-def build_lists(
+def build_value_counts(
     engine: Engine,
     store: ObjectStore,
     flow: Dataflow,
@@ -45,7 +45,7 @@ def build_lists(
     profiles: Sequence[ProfileFiles],
     distinct: Mapping[str, int],
     rows: int,
-) -> BuiltLists:
+) -> BuiltValueCounts:
     """The lists of the columns `wanted` (field ids, with the classes of their values) of a table of so many rows.
 
     `distinct`: about how many distinct values columns have, as far as that is known. Raises CorruptionError.
@@ -57,7 +57,7 @@ def build_lists(
     )
     spec = ProfileSpec("", {}, tuple(leaves), {})
     parts = {
-        leaf.field_id: ranges.ranges_of(distinct.get(leaf.field_id, 0), engine.slots())
+        leaf.field_id: ranges.count_ranges(distinct.get(leaf.field_id, 0), engine.slots())
         for leaf, policy in leaves
         if _is_cut(policy, distinct.get(leaf.field_id, 0))
     }
@@ -87,7 +87,7 @@ def build_lists(
         )
         for leaf, _ in leaves
     }
-    return BuiltLists(ordered, built)
+    return BuiltValueCounts(ordered, built)
 
 
 def _is_cut(policy: ResolvedPolicy, distinct: int) -> bool:

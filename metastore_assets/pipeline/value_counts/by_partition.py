@@ -12,7 +12,7 @@ import pyarrow as pa
 from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.profiles.states_reader import StatesReader
 from metastore_assets.pipeline.profiles.stored import FrequencyReader
-from metastore_assets.pipeline.value_counts.deltas import Listing, listed_rows
+from metastore_assets.pipeline.value_counts.deltas import CountedProfile, read_value_count_rows
 from metastore_assets.produce import Dataflow
 from metastore_assets.produce.loading import Loader
 from metastore_assets.produce.rows import frame_of, table_of
@@ -39,7 +39,7 @@ def runs_by_partition(
     store: ObjectStore,
     flow: Dataflow,
     columns: Mapping[str, str],
-    partitions: Sequence[Listing],
+    partitions: Sequence[CountedProfile],
     rows: int,
 ) -> dict[str, list[Run]]:
     """By stage, the runs that hold the values of some columns (field ids, with their classes) by partition.
@@ -70,13 +70,13 @@ def _tasks(flow: Dataflow, columns: Mapping[str, str], rows: int) -> list[_Task]
     return tasks
 
 
-def _write(store: ObjectStore, partitions: Sequence[Listing], task: _Task) -> tuple[int, list[Run]]:
+def _write(store: ObjectStore, partitions: Sequence[CountedProfile], task: _Task) -> tuple[int, list[Run]]:
     """The number of a task, and its runs. May run in a worker process; holds the rows of its columns."""
     tables = [rows_of(task.type_class, by_partition=True).schema.empty_table()]
     with StatesReader(store) as opened:
         for own in partitions:
             with FrequencyReader(opened, own.files) as reader:
-                tables += listed_rows(reader, task.columns, task.type_class, own.partition)
+                tables += read_value_count_rows(reader, task.columns, task.type_class, own.partition)
     run_schema = task.loader.run_schema
     rows = run_schema.order.sort(frame_of(pa.concat_tables(tables)))
     return task.number, task.loader.write(table_of(rows, run_schema.schema))

@@ -12,8 +12,8 @@ from metastore_assets.pipeline.value_counts.plain import columns_of, write_frequ
 from metastore_assets.store.manifest import ValueCountFiles, Version
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.versions import VersionStore
-from metastore_assets.value_counts import Lists, read_lists, write_lists
-from metastore_assets.value_counts.printed import printed_flow
+from metastore_assets.value_counts import TableValueCounts, read_value_counts, write_value_counts
+from metastore_assets.value_counts.fingerprinted import fingerprint_dataflow
 from metastore_assets.values.leaf_columns import schema_leaves
 
 _ATTEMPTS = 5
@@ -46,7 +46,7 @@ def compact(versions: VersionStore, table: TableConfig) -> Compacted:
         latest = versions.latest()
         if latest is None:
             raise VersionNotFoundError(f"table {versions.table!r} has no published version; run `refresh`")
-        before = read_lists(versions.objects, latest.value_counts)
+        before = read_value_counts(versions.objects, latest.value_counts)
         after = _compacted(versions.objects, before)
         lists = _plain(versions.objects, latest, after, table, is_same=after.is_same(before))
         files = (len(before.paths()), len(after.paths()))
@@ -72,23 +72,25 @@ def compact(versions: VersionStore, table: TableConfig) -> Compacted:
     )
 
 
-def _compacted(store: ObjectStore, lists: Lists) -> Lists:
-    printed, flow, prints = lists.printed, lists.flow, lists.printed.flow
+def _compacted(store: ObjectStore, lists: TableValueCounts) -> TableValueCounts:
+    fingerprinted, flow, fingerprints = lists.fingerprinted, lists.flow, lists.fingerprinted.flow
     if lists.columns:
         flow = lists.dataflow(store).compact_state(flow, full=True)
-    if printed.columns:
-        prints = printed_flow(store, set(printed.columns.values())).compact_state(prints, full=True)
-    return replace(lists, flow=flow, printed=replace(printed, flow=prints))
+    if fingerprinted.columns:
+        fingerprints = fingerprint_dataflow(store, set(fingerprinted.columns.values())).compact_state(
+            fingerprints, full=True
+        )
+    return replace(lists, flow=flow, fingerprinted=replace(fingerprinted, flow=fingerprints))
 
 
 def _plain(
-    store: ObjectStore, latest: Version, lists: Lists, table: TableConfig, *, is_same: bool
+    store: ObjectStore, latest: Version, lists: TableValueCounts, table: TableConfig, *, is_same: bool
 ) -> ValueCountFiles | None:
     """The files of compacted lists, the plain ones among them: those that there are, where lists are the same."""
     leaves = [leaf for own in schema_leaves(latest.schema) for leaf in own]
-    listed = [leaf for leaf in leaves if leaf.field_id in lists.columns or leaf.field_id in lists.printed.columns]
+    listed = [leaf for leaf in leaves if leaf.field_id in lists.columns or leaf.field_id in lists.fingerprinted.columns]
     ranked = [leaf for leaf in leaves if leaf.field_id in lists.columns and table.policy(leaf.path).ranks == "on"]
-    files = latest.value_counts if is_same else write_lists(store, lists)
+    files = latest.value_counts if is_same else write_value_counts(store, lists)
     if files is None:
         return None
     if columns_of(store, files.frequencies) != {leaf.field_id for leaf in listed}:

@@ -20,7 +20,7 @@ _SMALL = 200_000
 
 
 @dataclass(frozen=True)
-class Listing:
+class CountedProfile:
     """A profile whose lists are taken, and which partition they are of, where that is kept."""
 
     files: ProfileFiles
@@ -28,7 +28,7 @@ class Listing:
 
 
 def deltas(
-    store: ObjectStore, profiles: Sequence[Listing], columns: Mapping[str, str], rows: int, *, removed: bool
+    store: ObjectStore, profiles: Sequence[CountedProfile], columns: Mapping[str, str], rows: int, *, removed: bool
 ) -> dict[str, list[Delta]]:
     """By type class, what the lists of some columns in some profiles, of so many rows in all, come to: by partition
     where the profiles say which.
@@ -58,7 +58,7 @@ def deltas(
 
 
 def _few(
-    store: ObjectStore, profiles: Sequence[Listing], by_class: Mapping[str, tuple[str, ...]]
+    store: ObjectStore, profiles: Sequence[CountedProfile], by_class: Mapping[str, tuple[str, ...]]
 ) -> dict[str, pa.Table] | None:
     """The lists, read at once; None where they are many."""
     by_partition = profiles[0].partition is not None
@@ -84,7 +84,7 @@ class _Lists:
     """Reads the lists of some columns of one class in some profiles. Picklable."""
 
     store: ObjectStore
-    profiles: tuple[Listing, ...]
+    profiles: tuple[CountedProfile, ...]
     columns: tuple[str, ...]
     type_class: str
 
@@ -92,11 +92,11 @@ class _Lists:
         with StatesReader(self.store) as opened:
             for own in self.profiles:
                 with FrequencyReader(opened, own.files) as reader:
-                    for table in listed_rows(reader, self.columns, self.type_class, own.partition):
+                    for table in read_value_count_rows(reader, self.columns, self.type_class, own.partition):
                         yield from table.to_batches()
 
 
-def listed_rows(
+def read_value_count_rows(
     reader: FrequencyReader, columns: Sequence[str], type_class: str, partition: str | None
 ) -> Iterator[pa.Table]:
     """The lists of some columns of a class in one profile as rows that come and go, by partition where one is given."""
@@ -107,10 +107,10 @@ def listed_rows(
 
 
 def _rows(column: str, values: pa.Array, counts: pa.Array, type_class: str, partition: str | None) -> pa.Table:
-    rows = list_rows(column, values, counts, rows_of(type_class).schema)
+    rows = value_count_rows(column, values, counts, rows_of(type_class).schema)
     return rows if partition is None else rows.add_column(2, "partition", pa.repeat(pa.scalar(partition), len(values)))
 
 
-def list_rows(column: str, values: pa.Array, counts: pa.Array, schema: pa.Schema) -> pa.Table:
+def value_count_rows(column: str, values: pa.Array, counts: pa.Array, schema: pa.Schema) -> pa.Table:
     """The list of one column, in any order, as rows that come and go: `column`, `value`, `frequency`."""
     return pa.Table.from_arrays([pa.repeat(pa.scalar(column), len(values)), values, counts], schema=schema)

@@ -17,7 +17,7 @@ from metastore_assets.pipeline.profile_spec import ProfileSpec
 from metastore_assets.pipeline.profiles.files import FrequencyWriter
 from metastore_assets.pipeline.profiles.states_reader import StatesReader
 from metastore_assets.pipeline.profiles.stored import FrequencyReader
-from metastore_assets.pipeline.value_counts.frequency_exchange import summed_on_spark
+from metastore_assets.pipeline.value_counts.frequency_exchange import sum_on_spark
 from metastore_assets.pipeline.value_counts.frequency_sums import FrequencySum, R, WriteSums, full_sums
 from metastore_assets.statistics.frequencies import Frequencies, FrequencySummary, summarize_frequencies
 from metastore_assets.statistics.user_defined.finalize import add_frequency_results
@@ -73,7 +73,7 @@ def map_sums(
         return []
     if are_summed_here(engine, sums):
         return _summed_here(store, spec, sums, write)
-    return summed_on_spark(engine, store, spec, sums, write)
+    return sum_on_spark(engine, store, spec, sums, write)
 
 
 def are_summed_here(engine: Engine, sums: Sequence[FrequencySum]) -> bool:
@@ -83,7 +83,7 @@ def are_summed_here(engine: Engine, sums: Sequence[FrequencySum]) -> bool:
     return not is_cut and engine.sums_here(lists, sum(total.rows for total in sums))
 
 
-def summed_lists(
+def sum_column_frequencies(
     store: ObjectStore, spec: ProfileSpec, positions: Sequence[int], profiles: Sequence[ProfileFiles]
 ) -> dict[int, Frequencies]:
     """The full sums of the lists that some profiles have of some columns, by position, in this process.

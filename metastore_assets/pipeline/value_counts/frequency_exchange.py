@@ -52,7 +52,7 @@ class _MapTask:
     """Whether it is the first task of its sum: the one that answers for columns without any list."""
 
 
-def summed_on_spark(
+def sum_on_spark(
     engine: Engine, store: ObjectStore, spec: ProfileSpec, sums: Sequence[FrequencySum], write: WriteSums[R]
 ) -> list[R]:
     """What `write` returns for the sums of each bucket of columns, and each range of one that is cut, of one profile.

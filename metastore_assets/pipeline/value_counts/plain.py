@@ -16,7 +16,7 @@ from metastore_assets.statistics.union import union_type
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.parquet import parquet_errors
 from metastore_assets.store.sections import SectionReader, SectionWriter
-from metastore_assets.value_counts import ListReader, Lists
+from metastore_assets.value_counts import TableValueCounts, ValueCountReader
 from metastore_assets.values.leaf_columns import LeafColumn
 from metastore_assets.values.types import class_named
 
@@ -24,26 +24,26 @@ _FOLDER = "table"
 _NO_ROWS = pa.table({"value": pa.nulls(0), "frequency": pa.array([], pa.int64()), "rank": pa.array([], pa.int64())})
 
 
-def write_frequencies(store: ObjectStore, lists: Lists, leaves: Sequence[LeafColumn]) -> str:
+def write_frequencies(store: ObjectStore, lists: TableValueCounts, leaves: Sequence[LeafColumn]) -> str:
     """Write `column`, `value`, `frequency` of some listed columns, in their order; the path.
 
     By decreasing frequency, then value. Of columns kept by fingerprints those that occur at least twice.
     """
-    reader = ListReader(store, lists)
+    reader = ValueCountReader(store, lists)
 
     def rows(leaf: LeafColumn) -> Iterable[pa.Table]:
-        least = 2 if leaf.field_id in lists.printed.columns else 1
+        least = 2 if leaf.field_id in lists.fingerprinted.columns else 1
         return reader.by_frequency(leaf.field_id, reader.columns[leaf.field_id], least)
 
     return _write(store, "frequencies", reader, leaves, rows)
 
 
-def write_ranks(store: ObjectStore, lists: Lists, leaves: Sequence[LeafColumn]) -> str:
+def write_ranks(store: ObjectStore, lists: TableValueCounts, leaves: Sequence[LeafColumn]) -> str:
     """Write `column`, `value`, `frequency`, `rank` of some columns all of whose values are listed; the path.
 
     By increasing value. `rank`: how many values of the table are less.
     """
-    reader = ListReader(store, lists)
+    reader = ValueCountReader(store, lists)
 
     def rows(leaf: LeafColumn) -> Iterable[pa.Table]:
         before = 0
@@ -67,8 +67,14 @@ def columns_of(store: ObjectStore, path: str) -> set[str]:
         return set()
 
 
-def wrong_columns(
-    store: ObjectStore, path: str, scratch: ObjectStore, lists: Lists, leaves: Sequence[LeafColumn], *, ranked: bool
+def differing_columns(
+    store: ObjectStore,
+    path: str,
+    scratch: ObjectStore,
+    lists: TableValueCounts,
+    leaves: Sequence[LeafColumn],
+    *,
+    ranked: bool,
 ) -> Iterator[tuple[str, str, str]]:
     """(Column, what a file has, what it should have) where a plain file is not what lists of the same rows make.
 
@@ -106,7 +112,7 @@ def _texts(table: pa.Table) -> Iterator[str]:
 def _write(
     store: ObjectStore,
     kind: str,
-    reader: ListReader,
+    reader: ValueCountReader,
     leaves: Sequence[LeafColumn],
     rows: Callable[[LeafColumn], Iterable[pa.Table]],
 ) -> str:

@@ -29,7 +29,7 @@ _PER_LIST = 256
 """Values that are taken of each: a range is then longer than others by a few percent."""
 
 
-def ranges_of(distinct: int, slots: int) -> int:
+def count_ranges(distinct: int, slots: int) -> int:
     """How many ranges a list of about so many values is cut into; no fewer than tasks run at a time."""
     return min(_MOST_RANGES, max(slots, distinct // _ROWS_PER_RANGE + 1))
 

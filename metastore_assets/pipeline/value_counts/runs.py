@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from metastore_assets.pipeline.profile_spec import ProfileSpec
-from metastore_assets.pipeline.value_counts.deltas import list_rows
+from metastore_assets.pipeline.value_counts.deltas import value_count_rows
 from metastore_assets.produce.loading import Loader
 from metastore_assets.produce.runs import Run
 from metastore_assets.statistics.frequencies import Frequencies
@@ -28,7 +28,7 @@ def write_runs(
     held: list[tuple[str, Frequencies]] = []
 
     def flush(name: str) -> None:
-        for kind, table in list_tables(name, held).items():
+        for kind, table in stage_tables(name, held).items():
             stage = stage_name(kind, name)
             runs.setdefault(stage, []).extend(loaders[stage].write(table))
         held.clear()
@@ -47,12 +47,12 @@ def write_runs(
     return runs
 
 
-def list_tables(type_class: str, lists: Sequence[tuple[str, Frequencies]]) -> dict[str, pa.Table]:
+def stage_tables(type_class: str, lists: Sequence[tuple[str, Frequencies]]) -> dict[str, pa.Table]:
     """The rows of each kind of stage for the whole lists of some columns, by increasing field id: in key order."""
     schema = rows_of(type_class).schema
     values, frequencies, facts = [schema.empty_table()], [], []
     for column, own in lists:
-        rows = list_rows(column, own.values, own.counts, schema)
+        rows = value_count_rows(column, own.values, own.counts, schema)
         values.append(rows)
         counts = own.counts.to_numpy()
         repeated = np.flatnonzero(counts > 1)

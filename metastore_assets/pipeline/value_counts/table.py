@@ -14,10 +14,10 @@ import pyarrow as pa
 from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.plan import Target
 from metastore_assets.pipeline.profile_spec import ProfileSpec
-from metastore_assets.pipeline.value_counts.building import build_lists
+from metastore_assets.pipeline.value_counts.building import build_value_counts
 from metastore_assets.pipeline.value_counts.by_partition import runs_by_partition
-from metastore_assets.pipeline.value_counts.deltas import Listing, deltas
-from metastore_assets.pipeline.value_counts.prints import TablePrints
+from metastore_assets.pipeline.value_counts.deltas import CountedProfile, deltas
+from metastore_assets.pipeline.value_counts.fingerprints import FingerprintUpdate
 from metastore_assets.produce import Dataflow, Delta, FlowState
 from metastore_assets.produce.runs import Run
 from metastore_assets.statistics.frequencies import EMPTY, FrequencySummary, summarize_frequencies
@@ -25,7 +25,15 @@ from metastore_assets.statistics.user_defined.finalize import add_frequency_resu
 from metastore_assets.storage.io_counters import io_step
 from metastore_assets.store.manifest import FragmentEntry, ProfileFiles, ValueCountFiles
 from metastore_assets.store.objects import ObjectStore
-from metastore_assets.value_counts import Built, Cut, ListReader, Lists, list_flow, read_lists, write_lists
+from metastore_assets.value_counts import (
+    Built,
+    Cut,
+    TableValueCounts,
+    ValueCountReader,
+    read_value_counts,
+    value_count_dataflow,
+    write_value_counts,
+)
 from metastore_assets.value_counts.graph import delta_name, rows_of
 from metastore_assets.values.leaf_columns import schema_leaves
 from metastore_assets.values.types import class_named, type_class
@@ -38,23 +46,23 @@ _MANY = 20_000_000
 class _Changes:
     """Fragments that came to partitions whose lists may be others, and that went from them."""
 
-    came: Sequence[FragmentEntry]
-    went: Sequence[FragmentEntry]
+    added: Sequence[FragmentEntry]
+    removed: Sequence[FragmentEntry]
 
     @property
     def rows(self) -> int:
-        return sum(entry.row_count for entry in (*self.came, *self.went))
+        return sum(entry.row_count for entry in (*self.added, *self.removed))
 
     def of_the_table(self) -> _Changes:
         """Without fragments that only went from one partition to another."""
-        came, went = ({entry.files.name for entry in side} for side in (self.came, self.went))
+        added, removed = ({entry.files.name for entry in side} for side in (self.added, self.removed))
         return _Changes(
-            [entry for entry in self.came if entry.files.name not in went],
-            [entry for entry in self.went if entry.files.name not in came],
+            [entry for entry in self.added if entry.files.name not in removed],
+            [entry for entry in self.removed if entry.files.name not in added],
         )
 
 
-class TableLists:
+class ValueCountUpdate:
     """The lists that one plan leads to. What is made is found once; nobody but a version that names it makes it be."""
 
     def __init__(
@@ -63,7 +71,7 @@ class TableLists:
         self._engine = engine
         self._store = store
         self._spec = target.spec
-        self._wanted = listed_classes(target.spec)
+        self._wanted = enumerated_classes(target.spec)
         self._published = None if target.base is None else target.base.value_counts
         self._schemas = (None if target.base is None else target.base.schema, target.snapshot.schema)
         # A table of one partition holds all of its values there.
@@ -72,9 +80,11 @@ class TableLists:
         self._rows = sum(fragments[own].row_count for part in target.partitions for own in part.fragments)
         self._changes_by_partition = _changes(target, fragments)
         self._changes = self._changes_by_partition.of_the_table()
-        self._prints = TablePrints(engine, store, target, fragments, self._changes.came, self._changes.went)
+        self._fingerprints = FingerprintUpdate(
+            engine, store, target, fragments, self._changes.added, self._changes.removed
+        )
         self._made: ValueCountFiles | None = None
-        self._now: Lists | None = None
+        self._now: TableValueCounts | None = None
 
     def facts(self, whole: Sequence[ProfileFiles], listed: Mapping[int, int]) -> Mapping[int, FrequencySummary]:
         """What the lists tell of columns, by position; `whole` are profiles whose lists add up to them, and `listed`
@@ -84,14 +94,14 @@ class TableLists:
             return self._facts(whole, listed)
 
     def _facts(self, whole: Sequence[ProfileFiles], listed: Mapping[int, int]) -> Mapping[int, FrequencySummary]:
-        now = self._stepped(whole, listed)
-        reader = ListReader(self._store, now)
+        now = self._next_state(whole, listed)
+        reader = ValueCountReader(self._store, now)
         by_class: dict[str, dict[str, int]] = {}
         told: dict[int, FrequencySummary] = {}
         for position in listed:
             leaf, _ = self._spec.leaves[position]
-            if leaf.field_id in now.columns or leaf.field_id in now.printed.columns:
-                name = now.columns.get(leaf.field_id) or now.printed.columns[leaf.field_id]
+            if leaf.field_id in now.columns or leaf.field_id in now.fingerprinted.columns:
+                name = now.columns.get(leaf.field_id) or now.fingerprinted.columns[leaf.field_id]
                 by_class.setdefault(name, {})[leaf.field_id] = position
             else:
                 told[position] = summarize_frequencies(EMPTY)
@@ -107,11 +117,11 @@ class TableLists:
     def files(self, whole: Sequence[ProfileFiles]) -> ValueCountFiles | None:
         """The files for the version to name."""
         with io_step("lists"):
-            now = self._stepped(whole, {})
+            now = self._next_state(whole, {})
             if self._published is not None and now.is_same(self._base):
                 return self._as_named(self._published)
             if self._made is None:
-                self._made = write_lists(self._store, now)
+                self._made = write_value_counts(self._store, now)
             return self._made
 
     def discard(self) -> None:
@@ -128,22 +138,24 @@ class TableLists:
         return replace(files, frequencies="", ranks="")
 
     @cached_property
-    def _base(self) -> Lists:
-        return read_lists(self._store, self._published)
+    def _base(self) -> TableValueCounts:
+        return read_value_counts(self._store, self._published)
 
-    def _stepped(self, whole: Sequence[ProfileFiles], listed: Mapping[int, int]) -> Lists:
+    def _next_state(self, whole: Sequence[ProfileFiles], listed: Mapping[int, int]) -> TableValueCounts:
         if self._now is None:
             if self._published is None or 2 * self._changes.rows >= self._rows:
                 flow, built = self._from_scratch(whole, listed)
             else:
                 flow, built = self._step(whole), self._still_built()
             try:
-                printed = self._prints.stepped(self._base.printed)
+                fingerprinted = self._fingerprints.next_state(self._base.fingerprinted)
             except BaseException:
                 self._store.delete(sorted(flow.paths() - self._base.flow.paths()))
                 raise
-            kept = {*self._wanted, *printed.columns}
-            self._now = Lists(self._wanted, flow, _cuts(self._spec, kept), self._by_partition, printed, built)
+            kept = {*self._wanted, *fingerprinted.columns}
+            self._now = TableValueCounts(
+                self._wanted, flow, _cuts(self._spec, kept), self._by_partition, fingerprinted, built
+            )
         return self._now
 
     def _still_built(self) -> dict[str, Built]:
@@ -160,17 +172,22 @@ class TableLists:
             return FlowState(), {}
         flow = self._flow(classes)
         distinct = {self._spec.leaves[position][0].field_id: count for position, count in listed.items()}
-        made = build_lists(self._engine, self._store, flow, self._spec, self._wanted, whole, distinct, self._rows)
+        made = build_value_counts(
+            self._engine, self._store, flow, self._spec, self._wanted, whole, distinct, self._rows
+        )
         return flow.load(FlowState(), {**made.runs, **self._all_by_partition(flow, whole)}), made.built
 
     def _step(self, whole: Sequence[ProfileFiles]) -> FlowState:
         base = self._base
-        reader = ListReader(self._store, base)
+        reader = ValueCountReader(self._store, base)
         changes, by_partition = self._changes, self._changes_by_partition
         found = self._deltas(
             (base.columns, self._wanted),
-            ([Listing(own.files) for own in changes.came], [Listing(own.files) for own in changes.went]),
-            [Listing(files) for files in whole],
+            (
+                [CountedProfile(own.files) for own in changes.added],
+                [CountedProfile(own.files) for own in changes.removed],
+            ),
+            [CountedProfile(files) for files in whole],
             changes.rows,
             lambda field_id, name: pa.Table.from_batches(reader.batches(field_id, name), rows_of(name).schema),
         )
@@ -183,8 +200,8 @@ class TableLists:
             found = self._deltas(
                 (held, self._by_partition),
                 (
-                    [Listing(own.files, own.partition_key) for own in by_partition.came],
-                    [Listing(own.files, own.partition_key) for own in by_partition.went],
+                    [CountedProfile(own.files, own.partition_key) for own in by_partition.added],
+                    [CountedProfile(own.files, own.partition_key) for own in by_partition.removed],
                 ),
                 self._partitions(whole),
                 by_partition.rows,
@@ -206,8 +223,8 @@ class TableLists:
     def _deltas(
         self,
         columns: tuple[Mapping[str, str], Mapping[str, str]],
-        changes: tuple[Sequence[Listing], Sequence[Listing]],
-        whole: Sequence[Listing],
+        changes: tuple[Sequence[CountedProfile], Sequence[CountedProfile]],
+        whole: Sequence[CountedProfile],
         changed: int,
         held: Callable[[str, str], pa.Table],
     ) -> dict[str, list[Delta]]:
@@ -215,14 +232,14 @@ class TableLists:
         be; `changes` the profiles that came and that went, of so many rows; `held` reads the list of a column.
         """
         before, wanted = columns
-        came, went = changes
+        added, removed = changes
         stay = {field_id: name for field_id, name in wanted.items() if before.get(field_id) == name}
         new = {field_id: name for field_id, name in wanted.items() if field_id not in stay}
         gone = {field_id: name for field_id, name in before.items() if field_id not in stay}
         made: dict[str, list[Delta]] = {}
         for found in (
-            deltas(self._store, came, stay, changed, removed=False),
-            deltas(self._store, went, stay, changed, removed=True),
+            deltas(self._store, added, stay, changed, removed=False),
+            deltas(self._store, removed, stay, changed, removed=True),
             deltas(self._store, whole, new, self._rows, removed=False),
         ):
             for name, own in found.items():
@@ -237,16 +254,16 @@ class TableLists:
         partitions = self._partitions(whole)
         return runs_by_partition(self._engine, self._store, flow, self._by_partition, partitions, self._rows)
 
-    def _partitions(self, whole: Sequence[ProfileFiles]) -> list[Listing]:
+    def _partitions(self, whole: Sequence[ProfileFiles]) -> list[CountedProfile]:
         """The profiles of all partitions, of which there are several."""
-        return [Listing(files, key) for files, key in zip(whole, self._keys, strict=True)]
+        return [CountedProfile(files, key) for files, key in zip(whole, self._keys, strict=True)]
 
     def _flow(self, classes: Iterable[str], *, many: bool = False) -> Dataflow:
         runner = self._engine.spark_runner if many else None
-        return list_flow(self._store, classes, set(self._by_partition.values()), runner=runner)
+        return value_count_dataflow(self._store, classes, set(self._by_partition.values()), runner=runner)
 
 
-def listed_classes(spec: ProfileSpec) -> dict[str, str]:
+def enumerated_classes(spec: ProfileSpec) -> dict[str, str]:
     """The columns that a profile spec lists, by field id, and the class of their values."""
     valued = spec.typed_leaves
     found = {

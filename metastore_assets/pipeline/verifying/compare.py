@@ -15,7 +15,7 @@ from metastore_assets.pipeline.profile_spec import ProfileSpec
 from metastore_assets.pipeline.profiles.states_reader import StatesReader
 from metastore_assets.pipeline.profiles.stored import FrequencyReader, read_histograms, read_statistics
 from metastore_assets.pipeline.profiles.stored_states import read_states
-from metastore_assets.pipeline.value_counts.print_values import read_prints
+from metastore_assets.pipeline.value_counts.fingerprinted_values import read_fingerprints
 from metastore_assets.statistics.column import STATISTICS, ColumnStatistics
 from metastore_assets.statistics.current_schema import apply_schema
 from metastore_assets.statistics.finalize import finalize_statistics
@@ -27,7 +27,7 @@ from metastore_assets.statistics.states import read_state_rows
 from metastore_assets.statistics.user_defined.finalize import add_user_results
 from metastore_assets.statistics.user_defined.results import UserResult
 from metastore_assets.store.manifest import ProfileFiles
-from metastore_assets.value_counts import ListReader
+from metastore_assets.value_counts import ValueCountReader
 from metastore_assets.values.types import type_text
 
 _ROUNDED, _ALMOST_ZERO = 1e-9, 1e-12
@@ -55,7 +55,7 @@ class ProfileView:
     rows: Mapping[str, ColumnStatistics]
     histograms: Mapping[str, Histogram]
     read_list: Callable[[str], Frequencies | None]
-    read_prints: Callable[[str], FingerprintCounts] | None = None
+    read_fingerprints: Callable[[str], FingerprintCounts] | None = None
     """Reads fingerprints, if the profile is read as merges read it."""
     is_table: bool = False
     """Whether the profile is that of the table, whose value counts contain repeated values."""
@@ -68,7 +68,7 @@ def opened(
     spec: ProfileSpec,
     *,
     merged: bool,
-    table: ListReader | None = None,
+    table: ValueCountReader | None = None,
     is_table: bool = False,
 ) -> Iterator[ProfileView]:
     """Open a profile.
@@ -107,11 +107,11 @@ def opened(
             by_path = read_histograms(states_files.store, files)
             histograms = {row.field_id: by_path[row.column] for row in told.values() if row.column in by_path}
         read_list = lists.read if table is None else partial(_table_list, table)
-        read = partial(read_prints, states_files, files) if merged else None
+        read = partial(read_fingerprints, states_files, files) if merged else None
         yield ProfileView(row_count, rows, histograms, read_list, read, is_table)
 
 
-def _table_list(lists: ListReader, field_id: str) -> Frequencies | None:
+def _table_list(lists: ValueCountReader, field_id: str) -> Frequencies | None:
     return lists.frequencies(field_id, lists.columns[field_id]) if field_id in lists.columns else None
 
 
@@ -127,8 +127,8 @@ def differences(spec: ProfileSpec, stored: ProfileView, found: ProfileView) -> I
                 yield Difference(leaf.path, name, _text(left), _text(right))
         yield from _user_defined_differences(leaf.path, own, other)
         repeated = own.frequencies == other.frequencies == "repeated"
-        if repeated and stored.read_prints and found.read_prints:
-            left_prints, right_prints = stored.read_prints(leaf.field_id), found.read_prints(leaf.field_id)
+        if repeated and stored.read_fingerprints and found.read_fingerprints:
+            left_prints, right_prints = stored.read_fingerprints(leaf.field_id), found.read_fingerprints(leaf.field_id)
             if not left_prints.equals(right_prints):
                 yield Difference(leaf.path, "fingerprints", _prints_text(left_prints), _prints_text(right_prints))
         if own.frequencies == other.frequencies == "enumerated" or (repeated and stored.is_table and found.is_table):
@@ -182,7 +182,7 @@ def _list_differences(column: str, stored: Frequencies, found: Frequencies) -> I
     )
 
 
-def partition_differences(spec: ProfileSpec, stored: ListReader, found: ListReader) -> Iterator[Difference]:
+def partition_differences(spec: ProfileSpec, stored: ValueCountReader, found: ValueCountReader) -> Iterator[Difference]:
     """Yield for each column the first value whose counts by partition differ."""
     for leaf, _ in spec.leaves:
         kept = [leaf.field_id in each.by_partition for each in (stored, found)]

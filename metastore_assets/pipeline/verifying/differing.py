@@ -17,14 +17,14 @@ from metastore_assets.pipeline.merging.tree import Branch, key_position, merge_t
 from metastore_assets.pipeline.partition_index import wrong_rows
 from metastore_assets.pipeline.plan import Plan
 from metastore_assets.pipeline.profiles.states_reader import StatesReader
-from metastore_assets.pipeline.value_counts.plain import columns_of, wrong_columns
+from metastore_assets.pipeline.value_counts.plain import columns_of, differing_columns
 from metastore_assets.pipeline.value_filters import wrong_filters
 from metastore_assets.pipeline.verifying.compare import Difference, differences, opened
 from metastore_assets.store.manifest import FragmentEntry, ProfileFiles, ValueCountFiles, Version
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.parquet import parquet_errors
 from metastore_assets.store.version_document import stored_entries
-from metastore_assets.value_counts import ListReader, Lists, other_rows
+from metastore_assets.value_counts import TableValueCounts, ValueCountReader, differing_rows
 
 _Both: TypeAlias = tuple[ProfileFiles, ProfileFiles]
 """The files of one profile: those of the version, and those that were computed again."""
@@ -82,7 +82,7 @@ def profile_differences(
     plan: Plan,
     level: str,
     name: str,
-    lists: tuple[ListReader | None, ListReader | None] = (None, None),
+    lists: tuple[ValueCountReader | None, ValueCountReader | None] = (None, None),
     *,
     merged: bool,
 ) -> list[Found]:
@@ -108,7 +108,7 @@ def profile_differences(
             opened(*found, plan.spec, merged=merged, table=other_lists, is_table=is_table) as other,
         ):
             if level != "fragment":  # Other profiles have no fingerprints.
-                own, other = (replace(view, read_prints=None) for view in (own, other))
+                own, other = (replace(view, read_fingerprints=None) for view in (own, other))
             return [Found(level, name, difference) for difference in differences(plan.spec, own, other)]
     except CorruptionError as error:
         return [_unreadable(level, name, error)]
@@ -165,24 +165,33 @@ def _groups(version: Version, anew: Version) -> Iterator[tuple[str, list[tuple[s
 
 
 def list_differences(
-    store: ObjectStore, scratch: ObjectStore, version: Version, plan: Plan, found: Lists, stored: Lists
+    store: ObjectStore,
+    scratch: ObjectStore,
+    version: Version,
+    plan: Plan,
+    found: TableValueCounts,
+    stored: TableValueCounts,
 ) -> Iterator[Found]:
     """Yield differences of the table's value counts, and of the plain files that they were compacted to."""
     name = version.table
     leaves = {leaf.field_id: leaf for leaf, _ in plan.spec.leaves}
     try:
-        for row in other_rows(store, stored, scratch, found):
+        for row in differing_rows(store, stored, scratch, found):
             column = leaves[row.column].path if row.column in leaves else row.column
             yield Found("table", name, Difference(column, row.what, row.own, row.other))
         files = version.value_counts or ValueCountFiles("", ())
-        listed = [leaf for leaf in leaves.values() if leaf.field_id in found.columns.keys() | found.printed.columns]
+        listed = [
+            leaf for leaf in leaves.values() if leaf.field_id in found.columns.keys() | found.fingerprinted.columns
+        ]
         # Which columns have ranks the file tells: policies may have changed since.
         ranked = columns_of(store, files.ranks) & found.columns.keys()
         plain = [("frequencies", files.frequencies, listed)]
         plain += [("ranks", files.ranks, [leaf for leaf in listed if leaf.field_id in ranked])]
         for kind, path, columns in plain:
             if path:
-                for column, own, other in wrong_columns(store, path, scratch, found, columns, ranked=kind == "ranks"):
+                for column, own, other in differing_columns(
+                    store, path, scratch, found, columns, ranked=kind == "ranks"
+                ):
                     yield Found("table", name, Difference(column, f"{kind} file", own, other))
     except CorruptionError as error:
         yield _unreadable("table", name, error)

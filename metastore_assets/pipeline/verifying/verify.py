@@ -43,7 +43,7 @@ from metastore_assets.spark.runner import SizedRunner
 from metastore_assets.store.manifest import Version
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.versions import VersionStore, versions_of
-from metastore_assets.value_counts import ListReader, read_lists
+from metastore_assets.value_counts import ValueCountReader, read_value_counts
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -165,8 +165,8 @@ def _merged_differences(
     store: ObjectStore, scratch: ObjectStore, version: Version, anew: Version, plan: Plan, *, whole: bool
 ) -> Iterator[Found]:
     """Yield differences of partitions and, if `whole`, of the table."""
-    lists = read_lists(store, version.value_counts), read_lists(scratch, anew.value_counts)
-    readers = ListReader(store, lists[0]), ListReader(scratch, lists[1])
+    lists = read_value_counts(store, version.value_counts), read_value_counts(scratch, anew.value_counts)
+    readers = ValueCountReader(store, lists[0]), ValueCountReader(scratch, lists[1])
     stored = {entry.key: entry.files for entry in version.partitions}
     pairs = [("partition", own.key, stored[own.key], own.files) for own in anew.partitions]
     if whole:

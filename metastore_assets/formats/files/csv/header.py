@@ -53,7 +53,7 @@ class FirstRow:
 class HeaderEvidence:
     """The comparison of the first row of a file with the others."""
 
-    def __init__(self, batch: pa.RecordBatch, rest: Sequence[frozenset[pa.DataType]], other_rows: int) -> None:
+    def __init__(self, batch: pa.RecordBatch, rest: Sequence[frozenset[pa.DataType]], differing_rows: int) -> None:
         """Create the comparison.
 
         Args:
@@ -66,7 +66,7 @@ class HeaderEvidence:
         self._cells = tuple(map(str.strip, self._raw_cells))
         self._rest = rest
         self._others = [column.slice(1) for column in columns]
-        self._other_rows = other_rows
+        self._other_rows = differing_rows
 
     @property
     def first_row(self) -> FirstRow:

@@ -44,7 +44,7 @@ _BLOB = "range int, blob binary"
 _MOST_RANGES = 4096
 
 
-def exchanged_prints(
+def shuffle_fingerprints(
     spark: SparkSession,
     read: Callable[[T], FingerprintCounts],
     tasks: Sequence[T],
@@ -124,15 +124,15 @@ _MAGIC = b"PAR1"
 _SCHEMA = pa.schema({"print": pa.int64(), "count": pa.int64()})
 
 
-def encoded(prints: FingerprintCounts) -> bytes:
+def encoded(fingerprints: FingerprintCounts) -> bytes:
     """Fingerprints as bytes: their differences, packed, in a Parquet file of two columns."""
     sink = pa.BufferOutputStream()
     encodings = dict.fromkeys(_SCHEMA.names, "DELTA_BINARY_PACKED")
     with pq.ParquetWriter(
         sink, _SCHEMA, use_dictionary=False, compression="none", column_encoding=encodings, write_statistics=False
     ) as writer:
-        columns = [pa.array(prints.fingerprints), pa.array(prints.counts)]
-        writer.write_table(pa.Table.from_arrays(columns, schema=_SCHEMA), row_group_size=max(1, len(prints)))
+        columns = [pa.array(fingerprints.fingerprints), pa.array(fingerprints.counts)]
+        writer.write_table(pa.Table.from_arrays(columns, schema=_SCHEMA), row_group_size=max(1, len(fingerprints)))
     return sink.getvalue().to_pybytes()
 
 

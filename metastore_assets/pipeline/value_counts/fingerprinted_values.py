@@ -45,7 +45,7 @@ _ROWS_PER_WEIGHT = 5_000
 
 
 @dataclass(frozen=True)
-class PrintedColumn:
+class FingerprintedColumn:
     """A leaf column with fingerprints, and where it is in the table's rows. Picklable."""
 
     field_id: str
@@ -59,36 +59,36 @@ class PrintedColumn:
     is_quiet: bool
     """Whether errors quote nothing, for a column of the table is hidden."""
 
-    def prints(self, hashes: np.ndarray) -> Numbers:
+    def fingerprints(self, hashes: np.ndarray) -> Numbers:
         """Fingerprints of values by the first of their hashes."""
         return fingerprint_hashes(hashes, self.bits)
 
-    def narrowed(self, prints: FingerprintCounts) -> FingerprintCounts:
+    def narrowed(self, fingerprints: FingerprintCounts) -> FingerprintCounts:
         """Stored fingerprints in the column's width."""
-        return narrow_fingerprints(prints, self.bits)
+        return narrow_fingerprints(fingerprints, self.bits)
 
-    def within(self, own: Frequencies, prints: Numbers) -> Frequencies:
+    def within(self, own: Frequencies, fingerprints: Numbers) -> Frequencies:
         """Those values of a list that have one of some ascending fingerprints."""
         if not len(own):
             return own
-        chosen = pa.array(is_among(fingerprint_values(own, self.bits), prints))
+        chosen = pa.array(is_member(fingerprint_values(own, self.bits), fingerprints))
         return Frequencies(own.values.filter(chosen), own.counts.filter(chosen))
 
 
-def is_among(own: Numbers, prints: Numbers) -> np.ndarray:
+def is_member(own: Numbers, fingerprints: Numbers) -> np.ndarray:
     """Of each fingerprint whether it is one of others, which ascend."""
-    if not len(prints):
+    if not len(fingerprints):
         return np.zeros(len(own), bool)
-    at = np.minimum(np.searchsorted(prints, own), len(prints) - 1)
-    found: np.ndarray = prints[at] == own
+    at = np.minimum(np.searchsorted(fingerprints, own), len(fingerprints) - 1)
+    found: np.ndarray = fingerprints[at] == own
     return found
 
 
-def read_prints(opened: StatesReader, files: ProfileFiles, field_id: str) -> FingerprintCounts:
+def read_fingerprints(opened: StatesReader, files: ProfileFiles, field_id: str) -> FingerprintCounts:
     """The fingerprints of a column in a profile, be they stored or made from its list; none where the profile was made
     without the column. Raises CorruptionError.
     """
-    found = opened.read_prints(files, field_id) if files.is_states_only and files.states else None
+    found = opened.read_fingerprints(files, field_id) if files.is_states_only and files.states else None
     if found is not None:
         return found
     with FrequencyReader(opened, files) as lists:
@@ -107,10 +107,14 @@ def read_prints(opened: StatesReader, files: ProfileFiles, field_id: str) -> Fin
     return NO_PRINTS
 
 
-def sum_of_prints(store: ObjectStore, column: PrintedColumn, entries: Iterable[FragmentEntry]) -> FingerprintCounts:
+def sum_stored_fingerprints(
+    store: ObjectStore, column: FingerprintedColumn, entries: Iterable[FragmentEntry]
+) -> FingerprintCounts:
     """The fingerprints of a column in some fragments. Raises CorruptionError."""
     with StatesReader(store) as opened:
-        return sum_fingerprints(column.narrowed(read_prints(opened, entry.files, column.field_id)) for entry in entries)
+        return sum_fingerprints(
+            column.narrowed(read_fingerprints(opened, entry.files, column.field_id)) for entry in entries
+        )
 
 
 @dataclass(frozen=True)
@@ -122,22 +126,24 @@ class Source:
 
 
 def find_values(
-    engine: Engine, store: ObjectStore, column: PrintedColumn, sources: Sequence[Source], prints: Numbers
+    engine: Engine, store: ObjectStore, column: FingerprintedColumn, sources: Sequence[Source], fingerprints: Numbers
 ) -> Frequencies:
     """The values in some fragments that have one of some ascending fingerprints.
 
     Fragments are looked for by their stored fingerprints; of those that have one, the column is read in its stored
     list, or else in the table's file: on Spark, or in a child process where that is little. Raises FragmentError.
     """
-    if not len(prints) or not sources:
+    if not len(fingerprints) or not sources:
         return EMPTY
     ordered = sorted(sources, key=lambda own: own.entry.files.states)
     lots = [ordered[at : at + _AT_ONCE] for at in range(0, len(ordered), _AT_ONCE)]
     weights = [sum(own.entry.row_count for own in lot) // _ROWS_PER_WEIGHT + 1 for lot in lots]
-    holding = {id_ for found in engine.merge(partial(_holding, store, column, prints), lots, weights) for id_ in found}
+    holding = {
+        id_ for found in engine.merge(partial(_holding, store, column, fingerprints), lots, weights) for id_ in found
+    }
     reading = [own for own in ordered if own.entry.id in holding]
     values = engine.reading_runner([own.fragment for own in reading]).map(
-        partial(_values, store, column, prints),
+        partial(_values, store, column, fingerprints),
         reading,
         paths=[own.fragment.path for own in reading],
         costs=[float(own.fragment.bytes) for own in reading],
@@ -145,23 +151,27 @@ def find_values(
     return sum_frequencies((own, 1) for own in values)
 
 
-def _holding(store: ObjectStore, column: PrintedColumn, prints: Numbers, lot: Sequence[Source]) -> list[str]:
+def _holding(
+    store: ObjectStore, column: FingerprintedColumn, fingerprints: Numbers, lot: Sequence[Source]
+) -> list[str]:
     """Ids of the fragments that have one of the fingerprints. May run in a worker process."""
     with StatesReader(store) as opened:
-        found = ((own, read_prints(opened, own.entry.files, column.field_id)) for own in lot)
-        return [own.entry.id for own, held in found if is_among(prints, column.narrowed(held).fingerprints).any()]
+        found = ((own, read_fingerprints(opened, own.entry.files, column.field_id)) for own in lot)
+        return [
+            own.entry.id for own, held in found if is_member(fingerprints, column.narrowed(held).fingerprints).any()
+        ]
 
 
-def _values(store: ObjectStore, column: PrintedColumn, prints: Numbers, source: Source) -> Frequencies:
+def _values(store: ObjectStore, column: FingerprintedColumn, fingerprints: Numbers, source: Source) -> Frequencies:
     """The values of one fragment that have one of the fingerprints. Runs in another process."""
     limit_arrow_threads()
     with StatesReader(store) as opened, FrequencyReader(opened, source.entry.files) as lists:
         stored = lists.read(column.field_id)
     if stored is not None:
-        return column.within(stored, prints)
+        return column.within(stored, fingerprints)
     path = source.fragment.path
     try:
-        return values_of_rows(column, prints, source.fragment)
+        return values_of_rows(column, fingerprints, source.fragment)
     except MetastoreError:
         raise
     except (*CORRUPTION_ERRORS, pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
@@ -172,7 +182,7 @@ def _values(store: ObjectStore, column: PrintedColumn, prints: Numbers, source: 
         ) from error
 
 
-def values_of_rows(column: PrintedColumn, prints: Numbers, fragment: Fragment) -> Frequencies:
+def values_of_rows(column: FingerprintedColumn, fingerprints: Numbers, fragment: Fragment) -> Frequencies:
     """The values of a fragment's rows that have one of some ascending fingerprints. May run in a worker process."""
     cls = class_named(column.type_class)
     found: list[pl.Series] = []
@@ -181,6 +191,6 @@ def values_of_rows(column: PrintedColumn, prints: Numbers, fragment: Fragment) -
             values = physical_series(split_leaves(column.field, chunk)[column.leaf], cls)
             if len(values):
                 hashes, _ = hash_values(canonical_array(values, cls), cls)
-                found.append(values.filter(pl.Series(is_among(column.prints(hashes), prints))))
+                found.append(values.filter(pl.Series(is_member(column.fingerprints(hashes), fingerprints))))
     kept = [own for own in found if len(own)]
     return run_to_frequencies(count_values(concatenate_series(kept)), cls) if kept else EMPTY

@@ -22,17 +22,17 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from metastore_assets.errors import CorruptionError
-from metastore_assets.pipeline.value_counts.print_values import PrintedColumn
+from metastore_assets.pipeline.value_counts.fingerprinted_values import FingerprintedColumn
 from metastore_assets.produce import View
 from metastore_assets.statistics.fingerprints import FingerprintCounts, Numbers, fingerprint_values
 from metastore_assets.statistics.frequencies import EMPTY, Frequencies, run_to_frequencies, sum_frequencies
 from metastore_assets.statistics.runs import sum_counts
-from metastore_assets.value_counts import ListReader
-from metastore_assets.value_counts.printed import PRINTS
+from metastore_assets.value_counts import ValueCountReader
+from metastore_assets.value_counts.fingerprinted import FINGERPRINTS
 from metastore_assets.values.physical import physical_series
 from metastore_assets.values.types import class_named
 
-Find: TypeAlias = Callable[[Numbers], Frequencies]
+FindValues: TypeAlias = Callable[[Numbers], Frequencies]
 """Given ascending fingerprints, the values in some fragments that have one of them."""
 
 
@@ -40,7 +40,7 @@ Find: TypeAlias = Callable[[Numbers], Frequencies]
 class Change:
     """What becomes of one column."""
 
-    prints: FingerprintCounts
+    fingerprints: FingerprintCounts
     """Ascending, with what is to be added to the sum of each; not zero."""
     values: Frequencies
     """What is to be added to the frequency of each value; not zero."""
@@ -48,23 +48,23 @@ class Change:
     """What is to be added to the number of values."""
 
 
-class Known(Protocol):
+class PublishedCounts(Protocol):
     """What is published of a column."""
 
-    def totals(self, prints: Numbers) -> Numbers:
+    def totals(self, fingerprints: Numbers) -> Numbers:
         """How many rows have a value of each of some ascending fingerprints."""
 
-    def values(self, prints: Numbers) -> Frequencies:
+    def values(self, fingerprints: Numbers) -> Frequencies:
         """The listed values of some ascending fingerprints that occur at least twice."""
 
 
-def change_of(
-    column: PrintedColumn,
+def compute_change(
+    column: FingerprintedColumn,
     more: FingerprintCounts,
     less: FingerprintCounts,
-    known: Known,
-    find_new: Find,
-    find_old: Find,
+    known: PublishedCounts,
+    find_new: FindValues,
+    find_old: FindValues,
 ) -> Change:
     """What becomes of a column of which `more` came and `less` went.
 
@@ -98,44 +98,44 @@ def change_of(
 
 
 @dataclass(frozen=True)
-class Published:
+class StoredCounts:
     """What the published lists say of a column. Read are the row groups that have what is asked for."""
 
     view: View
-    reader: ListReader
-    column: PrintedColumn
+    reader: ValueCountReader
+    column: FingerprintedColumn
 
-    def totals(self, prints: Numbers) -> Numbers:
-        """As of `Known`."""
-        column = pa.repeat(pa.scalar(self.column.field_id), len(prints))
-        found = self.view.groups(PRINTS, pa.table({"column": column, "print": prints}))
-        return FingerprintCounts(found["print"].to_numpy(), found["frequency"].to_numpy()).counts_of(prints)
+    def totals(self, fingerprints: Numbers) -> Numbers:
+        """As of `PublishedCounts`."""
+        column = pa.repeat(pa.scalar(self.column.field_id), len(fingerprints))
+        found = self.view.groups(FINGERPRINTS, pa.table({"column": column, "print": fingerprints}))
+        return FingerprintCounts(found["print"].to_numpy(), found["frequency"].to_numpy()).counts_of(fingerprints)
 
-    def values(self, prints: Numbers) -> Frequencies:
-        """As of `Known`."""
-        return self.reader.of_prints(self.column.field_id, self.column.type_class, prints)
+    def values(self, fingerprints: Numbers) -> Frequencies:
+        """As of `PublishedCounts`."""
+        return self.reader.values_of_fingerprints(self.column.field_id, self.column.type_class, fingerprints)
 
 
-class Nothing:
+class NoCounts:
     """Where nothing is published."""
 
-    def totals(self, prints: Numbers) -> Numbers:
-        """As of `Known`."""
-        return np.zeros(len(prints), np.int64)
+    def totals(self, fingerprints: Numbers) -> Numbers:
+        """As of `PublishedCounts`."""
+        return np.zeros(len(fingerprints), np.int64)
 
-    def values(self, prints: Numbers) -> Frequencies:
-        """As of `Known`."""
+    def values(self, fingerprints: Numbers) -> Frequencies:
+        """As of `PublishedCounts`."""
         return EMPTY
 
 
-def check_values(column: PrintedColumn, prints: Numbers, totals: Numbers, values: Frequencies) -> None:
+def check_values(column: FingerprintedColumn, fingerprints: Numbers, totals: Numbers, values: Frequencies) -> None:
     """Whether the values are those that the fingerprints were taken of."""
-    found = np.zeros(len(prints), np.int64)
-    np.add.at(found, np.searchsorted(prints, fingerprint_values(values, column.bits)), values.counts.to_numpy())
+    found = np.zeros(len(fingerprints), np.int64)
+    np.add.at(found, np.searchsorted(fingerprints, fingerprint_values(values, column.bits)), values.counts.to_numpy())
     if (found != totals).any():
         raise CorruptionError(
-            f"column {column.path!r}: the table's files have other values than the fingerprints that were taken of "
-            f"them ({int((found != totals).sum()):,} of {len(prints):,} differ): a file was changed in place, or a "
+            f"column {column.path!r}: the values in the table's files do not have the stored fingerprints "
+            f"({int((found != totals).sum()):,} of {len(fingerprints):,} differ): a file was changed in place, or a "
             "profile is damaged; rebuild with `metastore refresh NAME --full`"
         )
 
@@ -166,5 +166,5 @@ def _difference(now: Frequencies, before: Frequencies, type_class: str) -> Frequ
     return Frequencies(total.values.filter(changed), total.counts.filter(changed))
 
 
-def _signed(prints: Numbers, counts: Numbers) -> FingerprintCounts:
-    return FingerprintCounts(prints, counts).part(counts != 0)
+def _signed(fingerprints: Numbers, counts: Numbers) -> FingerprintCounts:
+    return FingerprintCounts(fingerprints, counts).part(counts != 0)

@@ -26,14 +26,14 @@ from metastore_assets.statistics.fingerprints import FINGERPRINT_BITS, fingerpri
 from metastore_assets.statistics.frequencies import Frequencies
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.value_counts import graph
-from metastore_assets.value_counts.graph import FOLDER, list_stages, rows_of
+from metastore_assets.value_counts.graph import FOLDER, rows_of, value_count_stages
 
-PRINTS, PRINT_DELTAS = "prints", "print_deltas"
-PRINT_ROWS = Rows(pa.schema({"column": pa.string(), "print": pa.int64()}), pa.schema({"frequency": pa.int64()}))
+FINGERPRINTS, FINGERPRINT_DELTAS = "prints", "print_deltas"
+FINGERPRINT_ROWS = Rows(pa.schema({"column": pa.string(), "print": pa.int64()}), pa.schema({"frequency": pa.int64()}))
 
 
 @dataclass(frozen=True)
-class PrintedLists:
+class FingerprintedValueCounts:
     """The columns of a table that are kept by fingerprints, at one moment."""
 
     columns: Mapping[str, str] = field(default_factory=dict)
@@ -44,7 +44,7 @@ class PrintedLists:
     bits: int = FINGERPRINT_BITS
     """Width of the fingerprints."""
 
-    def is_same(self, other: PrintedLists) -> bool:
+    def is_same(self, other: FingerprintedValueCounts) -> bool:
         """Whether these are the same files, of the same columns."""
         return (self.columns, self.bits) == (other.columns, other.bits) and self.flow.paths() == other.flow.paths()
 
@@ -54,28 +54,28 @@ class PrintedLists:
         return {"columns": dict(self.columns), "value_counts": counts, "flow": self.flow.to_json(), "bits": self.bits}
 
     @classmethod
-    def from_json(cls, fields: Mapping[str, Any]) -> PrintedLists:
+    def from_json(cls, fields: Mapping[str, Any]) -> FingerprintedValueCounts:
         """The inverse."""
         return cls(
             dict(fields["columns"]), dict(fields["value_counts"]), FlowState.from_json(fields["flow"]), fields["bits"]
         )
 
 
-def printed_rows(type_class: str) -> Rows:
+def fingerprinted_rows(type_class: str) -> Rows:
     """The rows of values that come and go: `column`, `print`, `value`; `frequency`."""
     own = rows_of(type_class)
-    return Rows(pa.schema([*PRINT_ROWS.key, own.key.field("value")]), own.value)
+    return Rows(pa.schema([*FINGERPRINT_ROWS.key, own.key.field("value")]), own.value)
 
 
-def printed_table(column: str, values: Frequencies, bits: int, type_class: str) -> pa.Table:
+def fingerprinted_table(column: str, values: Frequencies, bits: int, type_class: str) -> pa.Table:
     """Values of a column, with their frequencies, as such rows: in the order of their keys."""
-    prints = fingerprint_values(values, bits)
-    order = pa.array(np.argsort(prints, kind="stable"))
-    columns = [pa.repeat(pa.scalar(column), len(values)), pa.array(prints), values.values, values.counts]
-    return pa.Table.from_arrays(columns, schema=printed_rows(type_class).schema).take(order)
+    fingerprints = fingerprint_values(values, bits)
+    order = pa.array(np.argsort(fingerprints, kind="stable"))
+    columns = [pa.repeat(pa.scalar(column), len(values)), pa.array(fingerprints), values.values, values.counts]
+    return pa.Table.from_arrays(columns, schema=fingerprinted_rows(type_class).schema).take(order)
 
 
-def printed_flow(store: ObjectStore, classes: Iterable[str], *, runner: TaskRunner | None = None) -> Dataflow:
+def fingerprint_dataflow(store: ObjectStore, classes: Iterable[str], *, runner: TaskRunner | None = None) -> Dataflow:
     """The dataflow of the columns of some classes, by name, whose files lie beside those of listed columns."""
     declared = _graph(tuple(sorted(set(classes))))
     return Dataflow(store, declared, runner=runner, settings=graph.SETTINGS, folder=FOLDER)
@@ -84,9 +84,9 @@ def printed_flow(store: ObjectStore, classes: Iterable[str], *, runner: TaskRunn
 @lru_cache(maxsize=64)
 def _graph(classes: tuple[str, ...]) -> Mapping[str, Typed]:
     nodes = [
-        DeltaRoot(PRINT_DELTAS, PRINT_ROWS),
-        SumStage(PRINTS, (PRINT_DELTAS,), ("column", "print"), ("frequency",), is_followed=False),
-        *(node for name in classes for node in list_stages(name, printed_rows(name))),
+        DeltaRoot(FINGERPRINT_DELTAS, FINGERPRINT_ROWS),
+        SumStage(FINGERPRINTS, (FINGERPRINT_DELTAS,), ("column", "print"), ("frequency",), is_followed=False),
+        *(node for name in classes for node in value_count_stages(name, fingerprinted_rows(name))),
     ]
     return typed_graph(nodes)
 
