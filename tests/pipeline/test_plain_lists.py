@@ -21,7 +21,7 @@ from metastore_assets.metastore import open_table
 from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.purge import purge
 from metastore_assets.pipeline.refresh import refresh
-from metastore_assets.pipeline.value_counts import prints
+from metastore_assets.pipeline.value_counts import fingerprints
 from metastore_assets.pipeline.value_counts.compact import compact
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.versions import VersionStore
@@ -191,7 +191,7 @@ def test_they_stay_as_long_as_they_are_true(lake: Lake) -> None:
 
 def test_what_repeats_by_fingerprints(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     """The file has the values that occur at least twice, also where others share their fingerprints."""
-    monkeypatch.setattr(prints, "TABLE_BITS", 5)
+    monkeypatch.setattr(fingerprints, "TABLE_BITS", 5)
     lake.columns = {"a": {"frequencies": "repeated", "algorithm": "fingerprints"}}
     lake.put("one", pa.table({"a": [*range(300), 7, 7, 290]}))
     lake.refresh()

@@ -17,7 +17,7 @@ from metastore_assets.config import MetastoreConfig, TableConfig
 from metastore_assets.lookup import Table
 from metastore_assets.metastore import Metastore
 from metastore_assets.pipeline.refresh import RefreshResult, refresh
-from metastore_assets.pipeline.value_counts import prints
+from metastore_assets.pipeline.value_counts import fingerprints
 from metastore_assets.produce import Settings
 from metastore_assets.value_counts import graph
 
@@ -152,7 +152,7 @@ def test_what_occurs_twice_is_what_duckdb_counts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int, bits: int, commits: int
 ) -> None:
     """After every commit of a random history; with five bits every fingerprint is of several values."""
-    monkeypatch.setattr(prints, "TABLE_BITS", bits)
+    monkeypatch.setattr(fingerprints, "TABLE_BITS", bits)
     monkeypatch.setattr(graph, "SETTINGS", RUNS)
     draw = random.Random(1000 * bits + seed)
     lake, gone = Lake(tmp_path), []

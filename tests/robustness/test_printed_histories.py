@@ -17,7 +17,7 @@ from metastore_assets.config import ColumnPolicy
 from metastore_assets.lookup import Table
 from metastore_assets.metastore import Metastore
 from metastore_assets.pipeline.refresh import refresh
-from metastore_assets.pipeline.value_counts import prints
+from metastore_assets.pipeline.value_counts import fingerprints
 from tests.robustness.delta_tables import DeltaMapped
 from tests.robustness.file_tables import PlainFiles
 from tests.robustness.histories import History, shuffled
@@ -41,7 +41,7 @@ _KINDS = [DeltaMapped, IcebergCopyOnWrite, PlainFiles]
 def test_what_repeats_is_what_is_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: type[History], seed: int, length: int
 ) -> None:
-    monkeypatch.setattr(prints, "TABLE_BITS", 6)
+    monkeypatch.setattr(fingerprints, "TABLE_BITS", 6)
     history = kind(tmp_path, seed)
     config = history.config()
     policy = ColumnPolicy(frequencies="repeated", algorithm="fingerprints")

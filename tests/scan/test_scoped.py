@@ -20,7 +20,7 @@ from metastore_assets.errors import NotStoredError
 from metastore_assets.lookup import FilteredView
 from metastore_assets.metastore import open_table
 from metastore_assets.pipeline.refresh import refresh
-from metastore_assets.pipeline.value_counts import prints
+from metastore_assets.pipeline.value_counts import fingerprints
 from tests.expressions.model import PATHS, holds, plain, predicates, rows_of, sql, table_of
 from tests.scan.test_law import POLICIES, example, no_spark
 
@@ -198,7 +198,7 @@ def test_what_repeats_among_some_rows_is_known_by_fingerprints(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bits: int
 ) -> None:
     """Of rows in several files and partitions; what shares a fingerprint and cannot be told apart, is left open."""
-    monkeypatch.setattr(prints, "TABLE_BITS", bits)
+    monkeypatch.setattr(fingerprints, "TABLE_BITS", bits)
     draw = random.Random(bits)
     every: list[tuple[int, int]] = []
     for part in range(4):
