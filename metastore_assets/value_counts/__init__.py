@@ -1,4 +1,4 @@
-"""The lists of a table's values, carried from version to version by the produce layer: graph, state, and answers."""
+"""The value counts of a table: their dataflow, their stored state, and the queries that they answer."""
 
 from metastore_assets.value_counts.changes import ValueCountChanges, count_changes
 from metastore_assets.value_counts.comparing import DifferingRow, differing_rows

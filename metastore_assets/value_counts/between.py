@@ -1,4 +1,4 @@
-"""What is different between the lists of two versions of a table: by the updates between them, or from both lists."""
+"""Differences between the value counts of two versions, from the updates between them or from both in full."""
 
 from __future__ import annotations
 
@@ -24,13 +24,21 @@ def changes_between(
     steps: Sequence[tuple[TableValueCounts, TableValueCounts]] | None,
     columns: Mapping[str, str],
 ) -> dict[str, pa.Table]:
-    """By field id, what is different between the first and the last of some lists.
+    """Return the differences between the first and the last value counts, by field id.
 
-    Tables of `change`, `value`, `before` and `after`, by increasing value. `change` is one of `CHANGES`; `before` and
-    `after` are frequencies, null where the value is not listed. `columns` are those asked for, with the class of their
-    values. `steps` are the lists before and after each version that led from one to the other and has other content
-    than the version before: their updates are read. Where it is None, or lists were made anew, the first and the last
-    list are read as a whole.
+    Args:
+        store: The folder of the table.
+        first: The value counts of the first version.
+        last: The value counts of the last version.
+        steps: The value counts before and after each version in between whose content changed. Their updates are read.
+            If
+            it is None, or if value counts were rebuilt on the way, the first and the last are read in full.
+        columns: The requested columns by field id, with the class of their values.
+
+    Returns:
+        Tables of `change`, `value`, `before` and `after`, by increasing value. `change` is one of `CHANGES`. `before`
+            and
+        `after` are frequencies, null where the value does not occur.
     """
     found: dict[str, pa.Table] = {}
     for type_class in sorted(set(columns.values())):
@@ -47,13 +55,14 @@ def changes_between(
 def _updates(
     store: ObjectStore, steps: Sequence[tuple[TableValueCounts, TableValueCounts]], type_class: str
 ) -> pl.DataFrame | None:
-    """`column`, `value`, `before`, `after` of all values that an update names; None where updates do not tell."""
+    """Return `column`, `value`, `before`, `after` of all updated values, or None if value counts were rebuilt."""
     stage = stage_name(VALUES, type_class)
     empty = frame_of(rows_of(type_class).schema.empty_table())
     frames = [empty.with_columns(_before_frequency="frequency")]
     for before, after in steps:
         classes = [set(lists.columns.values()) for lists in (before, after)]
-        # A state that was taken over, as with another cut of what is told, has the update that led to it earlier.
+        # A state that was taken over, for example under other limits of reported values, has the update of an earlier
+        # version.
         if before.flow.paths() == after.flow.paths() or not any(type_class in own for own in classes):
             continue
         if not all(type_class in own for own in classes):
@@ -64,14 +73,17 @@ def _updates(
         frames += [frame_of(pa.Table.from_batches([batch])) for batch in view.update_batches(stage)]
     names = ["column", "value", "_before_frequency", "frequency"]
     whole = pl.concat([frame.select(names) for frame in frames])
-    # Rows stay in the order of versions: what was is in the first of a value, what is in the last.
+    # Rows stay in the order of versions: the first row of a value has its earliest frequency, the last row its latest.
     return whole.group_by("column", "value", maintain_order=True).agg(
         pl.col("_before_frequency").first().alias("before"), pl.col("frequency").last().alias("after")
     )
 
 
 def _side_by_side(first: pl.DataFrame, last: pl.DataFrame) -> pl.DataFrame:
-    """Grouped, not joined: Polars joins sorted floats by merging, which takes NaN for unequal to NaN."""
+    """Return both frequencies of each value.
+
+    Rows are grouped, not joined: Polars joins sorted floats by merging, which treats NaN as unequal to NaN.
+    """
     no = pl.lit(None, pl.Int64)
     both = pl.concat(
         [
@@ -89,7 +101,7 @@ def _listed(store: ObjectStore, lists: TableValueCounts, column: str, type_class
 
 
 def _typed(both: pl.DataFrame, type_class: str) -> pa.Table:
-    """Those that are different, with what kind of change each is."""
+    """Return the values whose frequency differs, with the kind of change."""
     order = rows_of(type_class)
     frame = both.filter(pl.col("before").ne_missing(pl.col("after")))
     change = (

@@ -1,4 +1,4 @@
-"""What changed between the lists of two versions that follow each other."""
+"""Counts of the values that changed between two consecutive versions."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from metastore_assets.value_counts.state import read_value_counts
 
 @dataclass(frozen=True)
 class ValueCountChanges:
-    """How many values a version's lists have otherwise than the version before, over all columns."""
+    """The number of distinct values that a version added, removed or counted differently, over all columns."""
 
     added: int = 0
     removed: int = 0
     changed: int = 0
-    """Listed before and now, with another frequency."""
+    """Values that occur in both versions with different frequencies."""
 
 
 def count_changes(
     store: ObjectStore, before: ValueCountFiles | None, after: ValueCountFiles | None
 ) -> ValueCountChanges | None:
-    """What changed between the lists that a version names and those of the next one.
+    """Return how many values changed from one version to the next.
 
-    None where lists that there were are made from scratch: that does not tell which of their values are other ones.
+    Return None if existing value counts were rebuilt: a rebuild does not record which values changed.
     """
     if before == after:
         return ValueCountChanges()
@@ -44,7 +44,9 @@ def count_changes(
             was.fingerprinted.flow.paths() == now.fingerprinted.flow.paths(),
         ),
     ):
-        if is_taken_over:  # as with another cut of what is told: its update is the one that led to it earlier
+        if (
+            is_taken_over
+        ):  # for example under other limits of reported values: the last update belongs to an earlier version
             continue
         for name in {*columns.values()}:
             stage = stage_name(VALUES, name)

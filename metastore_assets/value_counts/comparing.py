@@ -1,5 +1,4 @@
-"""Whether two states of a table's lists hold the same in what follows from the values: their order by frequency, how
-many of them occur how often, and fingerprints."""
+"""Comparison of the stages derived from value counts: order by frequency, counts by frequency, and fingerprints."""
 
 from __future__ import annotations
 
@@ -20,21 +19,25 @@ _COMPARED = {FREQUENCIES: "order by frequency", FACTS: "counts by frequency", FI
 
 @dataclass(frozen=True)
 class DifferingRow:
-    """The first row of a stage that is not the same in both."""
+    """The first row of a stage that differs between two states of value counts."""
 
     column: str
     """The field id."""
     what: str
-    """What kind of rows these are, for people."""
+    """The kind of rows, as messages name it."""
     own: str
     other: str
-    """Both as text; `nothing` where one has no more rows."""
+    """Both rows as text; `nothing` if one side has no more rows."""
 
 
 def differing_rows(
     store: ObjectStore, own: TableValueCounts, other_store: ObjectStore, other: TableValueCounts
 ) -> Iterator[DifferingRow]:
-    """The first row of each stage that differs, but for those of the values themselves. Raises CorruptionError."""
+    """Yield the first differing row of each derived stage. The values themselves are not compared.
+
+    Raises:
+        CorruptionError: A file is missing or damaged.
+    """
     pairs = (
         (own.flow, own.dataflow(store).view(own.flow), other.flow, other.dataflow(other_store).view(other.flow)),
         (
@@ -59,7 +62,7 @@ def _first(what: str, own: Iterable[pa.RecordBatch], other: Iterable[pa.RecordBa
     for left, right in aligned(own, other):
         if left.equals(right):
             continue
-        # As texts, because NaN is not equal to itself.
+        # Rows are compared as text, because NaN is not equal to itself.
         for row, other_row in zip_longest(_texts(left), _texts(right), fillvalue=()):
             if row != other_row:
                 yield DifferingRow((row or other_row)[0], what, _text(row), _text(other_row))
@@ -75,8 +78,10 @@ def _text(row: tuple[str, ...]) -> str:
 
 
 def aligned(own: Iterable[pa.RecordBatch], other: Iterable[pa.RecordBatch]) -> Iterator[tuple[pa.Table, pa.Table]]:
-    """The rows of both, as many of each at a time, until one has no more; then the next ones of the other beside
-    nothing. Holds a batch of each."""
+    """Yield slices of equal length from both streams, then the remaining rows of the longer one beside empty tables.
+
+    Holds one batch of each stream.
+    """
     left_batches, right_batches = (filter(len, batches) for batches in (own, other))
     left, right = next(left_batches, None), next(right_batches, None)
     while left is not None and right is not None:

@@ -1,14 +1,14 @@
-"""Columns that are kept by fingerprints: the dataflow of their lists, which have the values that may occur twice.
+"""The dataflow of fingerprinted columns, whose stored values are those that may occur twice.
 
-    fingerprints of the fragments that came (+) and went (−)
+    fingerprints of the fragments that were added (+) and removed (−)
       → prints       sum, by (column, print): frequency        of every value; two values may share one
     values that were read for the fingerprints that occur at least twice
-      → values       sum, by (column, print, value): frequency  and so on, as of listed columns
+      → values       sum, by (column, print, value): frequency  and so on, as for enumerated columns
 
-By fingerprint first, for what goes is known by that alone.
+Keys start with the fingerprint, because removed values are identified by their fingerprint alone.
 
-`values` has exactly the values whose fingerprint occurs at least twice in the table: so every value that does, and now
-and then one that shares its fingerprint with another. All others occur once, and are counted by what is left.
+`values` has exactly the values whose fingerprint occurs at least twice in the table: every repeated value, and
+occasionally a value that shares its fingerprint with another. All others occur once; their number is the remainder.
 """
 
 from __future__ import annotations
@@ -34,41 +34,41 @@ FINGERPRINT_ROWS = Rows(pa.schema({"column": pa.string(), "print": pa.int64()}),
 
 @dataclass(frozen=True)
 class FingerprintedValueCounts:
-    """The columns of a table that are kept by fingerprints, at one moment."""
+    """The value counts of all fingerprinted columns of a table."""
 
     columns: Mapping[str, str] = field(default_factory=dict)
-    """By field id, the class of their values."""
+    """The class of the values of each column, by field id."""
     value_counts: Mapping[str, int] = field(default_factory=dict)
-    """By field id, how many values they have, each as often as it occurs."""
+    """The number of non-null values of each column, repeated ones included, by field id."""
     flow: FlowState = field(default_factory=FlowState)
     bits: int = FINGERPRINT_BITS
-    """Width of the fingerprints."""
+    """Width of the fingerprints in bits."""
 
     def is_same(self, other: FingerprintedValueCounts) -> bool:
-        """Whether these are the same files, of the same columns."""
+        """Return whether both have the same files and columns."""
         return (self.columns, self.bits) == (other.columns, other.bits) and self.flow.paths() == other.flow.paths()
 
     def to_json(self) -> dict[str, Any]:
-        """As it is stored."""
+        """Return the stored JSON fields."""
         counts = dict(self.value_counts)
         return {"columns": dict(self.columns), "value_counts": counts, "flow": self.flow.to_json(), "bits": self.bits}
 
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> FingerprintedValueCounts:
-        """The inverse."""
+        """Parse the stored JSON fields."""
         return cls(
             dict(fields["columns"]), dict(fields["value_counts"]), FlowState.from_json(fields["flow"]), fields["bits"]
         )
 
 
 def fingerprinted_rows(type_class: str) -> Rows:
-    """The rows of values that come and go: `column`, `print`, `value`; `frequency`."""
+    """Return the delta rows of fingerprinted values: `column`, `print`, `value`, and `frequency`."""
     own = rows_of(type_class)
     return Rows(pa.schema([*FINGERPRINT_ROWS.key, own.key.field("value")]), own.value)
 
 
 def fingerprinted_table(column: str, values: Frequencies, bits: int, type_class: str) -> pa.Table:
-    """Values of a column, with their frequencies, as such rows: in the order of their keys."""
+    """Return values with their frequencies as rows of `fingerprinted_rows`, in key order."""
     fingerprints = fingerprint_values(values, bits)
     order = pa.array(np.argsort(fingerprints, kind="stable"))
     columns = [pa.repeat(pa.scalar(column), len(values)), pa.array(fingerprints), values.values, values.counts]
@@ -76,7 +76,7 @@ def fingerprinted_table(column: str, values: Frequencies, bits: int, type_class:
 
 
 def fingerprint_dataflow(store: ObjectStore, classes: Iterable[str], *, runner: TaskRunner | None = None) -> Dataflow:
-    """The dataflow of the columns of some classes, by name, whose files lie beside those of listed columns."""
+    """Return the dataflow of fingerprinted columns. Its files lie beside those of enumerated columns."""
     declared = _graph(tuple(sorted(set(classes))))
     return Dataflow(store, declared, runner=runner, settings=graph.SETTINGS, folder=FOLDER)
 
@@ -92,8 +92,12 @@ def _graph(classes: tuple[str, ...]) -> Mapping[str, Typed]:
 
 
 def with_singletons(counts: list[tuple[int, int]], values: int) -> list[tuple[int, int]]:
-    """(Frequency, number of values that occur so often) of a column of so many values in all, of which `counts` are of
-    those that are in its list."""
+    """Return (frequency, number of values with it) including the values that occur once.
+
+    Args:
+        counts: The pairs of the enumerated values; those of frequency 1 are replaced.
+        values: The number of non-null values of the column, repeated ones included.
+    """
     repeated = [(frequency, number) for frequency, number in counts if frequency > 1]
     singletons = values - sum(frequency * number for frequency, number in repeated)
     return [(1, singletons), *repeated] if singletons else repeated

@@ -1,19 +1,19 @@
-"""The dataflow of a table's lists, declared: one set of stages for each type class that has listed columns.
+"""The dataflow of a table's value counts: one set of stages per type class of enumerated columns.
 
-    lists of the fragments that came (+) and went (−)
+    value counts of the fragments that were added (+) and removed (−)
       → values        sum, by (column, value): frequency            the primary order: ranks come from it
-          → frequencies   by (column, frequency ↓, value)           the order that people and planners ask for
-                          of values that occur twice or more: the others follow, in the order of `values`
-          → facts         sum, by (column, frequency): values       distinct, duplicates and entropy follow
+          → frequencies   by (column, frequency ↓, value)           the order that most queries need
+                          of values that occur at least twice: the others follow, in the order of `values`
+          → facts         sum, by (column, frequency): values       distinct, duplicates and entropy derive from it
 
-    the same lists, with the partition that they are of, of columns with `by_partition: on`
+    the same value counts with their partition, for columns with `by_partition: on`
       → by_partition  sum, by (column, value, partition): frequency   which partitions hold a value
 
-What is kept by partition is fed apart, so that totals cost nothing for its sake. Partitions go by their keys: as texts
-they take the bytes that numbers would, and any tool reads them.
+Counts by partition have separate roots, so that they add no cost to the totals. Partitions are stored as key texts:
+these compress to the bytes of numbers, and any tool reads them.
 
-`column` is the field id: it stays when a column is renamed. A column whose type widens into another class goes over to
-the stages of that class.
+`column` is the field id, which does not change when a column is renamed. A column whose type widens into another class
+moves to the stages of that class.
 """
 
 from __future__ import annotations
@@ -33,22 +33,22 @@ FOLDER = "lists"
 VALUES, FREQUENCIES, FACTS, BY_PARTITION = "values", "frequencies", "facts", "by_partition"
 DELTAS, PARTITION_DELTAS = "deltas", "partition_deltas"
 SETTINGS = Settings(row_group_rows=4_096, target_rows=1_000_000, single_run_rows=50_000)
-"""Row groups are what a lookup reads at least: some tens of kilobytes. Footers, which say what
-is in each, have a thousand of them at most."""
+"""A lookup reads at least one row group: some tens of kilobytes. A footer describes at most about a thousand row
+groups."""
 
 
 def stage_name(kind: str, type_class: str) -> str:
-    """The stage of one kind (`VALUES`, `FREQUENCIES`, `FACTS`, `BY_PARTITION`) that has the columns of one class."""
+    """Return the name of the stage of a kind (`VALUES`, `FREQUENCIES`, `FACTS`, `BY_PARTITION`) for a type class."""
     return f"{kind}.{type_class}"
 
 
 def delta_name(type_class: str, *, by_partition: bool = False) -> str:
-    """The root that the lists of columns of one class come in by."""
+    """Return the name of the root that receives the deltas of one type class."""
     return stage_name(PARTITION_DELTAS if by_partition else DELTAS, type_class)
 
 
 def rows_of(type_class: str, *, by_partition: bool = False) -> Rows:
-    """The rows that come and go: `column`, `value`, and by partition its key as `partition`; `frequency`."""
+    """Return the delta rows of a class: `column`, `value`, optionally `partition` (its key), and `frequency`."""
     key = pa.schema({"column": pa.string(), "value": class_named(type_class).arrow})
     if by_partition:
         key = key.append(pa.field("partition", pa.string(), metadata=FEW))
@@ -58,9 +58,13 @@ def rows_of(type_class: str, *, by_partition: bool = False) -> Rows:
 def value_count_dataflow(
     store: ObjectStore, classes: Iterable[str], by_partition: Iterable[str] = (), *, runner: TaskRunner | None = None
 ) -> Dataflow:
-    """The dataflow of a table's lists, whose files lie in `FOLDER` below the table's.
+    """Return the dataflow of a table's value counts. Its files lie in `FOLDER` below the table's folder.
 
-    `classes`, by name, are those of listed columns; `by_partition` those of columns that are kept by partition as well.
+    Args:
+        store: The folder of the table.
+        classes: The names of the type classes of enumerated columns.
+        by_partition: The names of the type classes of columns that are also counted by partition.
+        runner: Runs the tasks; in this process if None.
     """
     graph = _graph(tuple(sorted(classes)), tuple(sorted(by_partition)))
     return Dataflow(store, graph, runner=runner, settings=SETTINGS, folder=FOLDER)
@@ -73,8 +77,12 @@ def _graph(classes: tuple[str, ...], by_partition: tuple[str, ...]) -> Mapping[s
 
 
 def value_count_stages(type_class: str, rows: Rows | None = None) -> list[Node]:
-    """The stages that have the columns of one class. `rows`: what comes and goes, where that is not `rows_of` it; the
-    key of `values` is theirs."""
+    """Return the stages of one type class.
+
+    Args:
+        type_class: The name of the class.
+        rows: The delta rows if they are not those of `rows_of`. The stage `values` has their key.
+    """
     deltas, values = delta_name(type_class), stage_name(VALUES, type_class)
     rows = rows_of(type_class) if rows is None else rows
     return [

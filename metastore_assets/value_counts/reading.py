@@ -1,4 +1,4 @@
-"""Answers from a table's lists: most frequent values, whole lists, and what follows from them."""
+"""The reader of value counts: most frequent values, all values, and summaries."""
 
 from __future__ import annotations
 
@@ -33,39 +33,39 @@ from metastore_assets.value_counts.rows import by_column, concatenate_rows, equa
 from metastore_assets.value_counts.state import TableValueCounts
 
 _SCANNED = 1_000_000
-"""Listed values of a class, or of a column, that are read as a whole to pick percentiles; of more, by rank."""
+"""Up to this many values, percentiles are picked from all values of a class or column; above, they are read by rank."""
 _MOST = np.iinfo(np.int64).max
 
 
 class ValueCountReader:
-    """The lists of one version, by field id of the columns. Reads no more than an answer needs."""
+    """A reader of the value counts of one version. It reads only the blocks that an answer needs."""
 
     def __init__(self, store: ObjectStore, lists: TableValueCounts) -> None:
         self.columns = {**lists.columns, **lists.fingerprinted.columns}
-        """By field id of the columns with lists, be they of all values or of those that repeat, the values' class."""
+        """The class of the values of each enumerated or fingerprinted column, by field id."""
         self.built = lists.built
-        """By field id, how lists were built from scratch."""
+        """How the value counts of each column were built from scratch, by field id."""
         self.cuts = lists.cuts
-        """By field id, of which columns less is to be told as most frequent values than there is."""
+        """The limits of reported most frequent values, by field id; only of columns that have limits."""
         self._classes = frozenset(lists.columns.values())
         self.by_partition = lists.by_partition
-        """Of `columns`, those of which it is kept which partitions hold which values."""
+        """The class of the values of each column that is also counted by partition, by field id."""
         self._view = lists.dataflow(store).view(lists.flow)
         self._fingerprinted = lists.fingerprinted
         self.fingerprint_bits = lists.fingerprinted.bits
-        """Width of the fingerprints."""
+        """Width of the fingerprints in bits."""
         self._fingerprint_view = fingerprint_dataflow(store, lists.fingerprinted.columns.values()).view(
             lists.fingerprinted.flow
         )
         self._ranks = local()
 
     def files(self, column: str, type_class: str) -> list[str]:
-        """The files, below the table's folder, whose rows add up to the values of a column and others of its class."""
+        """Return the paths of the files with the values of a column, relative to the table's folder."""
         view = self._view_of(column, type_class)
         return [] if view is None else [run.path for run in view.runs(stage_name(VALUES, type_class))]
 
     def frequency(self, column: str, type_class: str, value: pa.Scalar) -> int:
-        """How often a value of a column is listed; 0 where it is not."""
+        """Return the stored frequency of a value, or 0 if the value is not stored."""
         view = self._view_of(column, type_class)
         if view is None:
             return 0
@@ -75,14 +75,19 @@ class ValueCountReader:
         return sum(view.groups(stage_name(VALUES, type_class), key)["frequency"].to_pylist())
 
     def fingerprint_frequency(self, column: str, value: pa.Scalar) -> int:
-        """Of a column with fingerprints: how many rows have a value of the fingerprint that a value has."""
+        """Return how many rows of a fingerprinted column have the fingerprint of a value."""
         fingerprints = self._fingerprints(pa.array([value], value.type))
         found = self._fingerprint_view.groups(FINGERPRINTS, pa.table({"column": [column], "print": fingerprints}))
         return sum(found["frequency"].to_pylist())
 
     def top(self, column: str, type_class: str, n: int, least: int = 1) -> pa.Table:
-        """The n most frequent values of those that occur `least` times or more, by decreasing frequency, then value:
-        `value`, `frequency`.
+        """Return the n most frequent values as a table of `value` and `frequency`.
+
+        Args:
+            column: The field id of the column.
+            type_class: The class of its values.
+            n: The maximum number of values.
+            least: The minimum frequency, inclusive.
         """
         schema = pa.schema({"value": rows_of(type_class).key.field("value").type, "frequency": pa.int64()})
         found = [schema.empty_table()]
@@ -94,8 +99,9 @@ class ValueCountReader:
         return pa.concat_tables(found)
 
     def by_frequency(self, column: str, type_class: str, least: int = 1) -> Iterator[pa.Table]:
-        """All values of a column by decreasing frequency, then value: `value`, `frequency`. From `least` 2 on without
-        those that occur once, and maybe with some that occur less than `least` times.
+        """Yield tables of `value` and `frequency` by decreasing frequency, then increasing value.
+
+        If `least` is 2 or more, values that occur once are omitted; others below `least` may still be yielded.
         """
         start = pa.table(
             {
@@ -110,14 +116,14 @@ class ValueCountReader:
             yield table.select(["value", "frequency"])
 
     def frequencies(self, column: str, type_class: str) -> Frequencies:
-        """All values of a column with their frequencies."""
+        """Return all stored values of a column with their frequencies."""
         tables = list(self._values(column, type_class))
         if tables and self._is_fingerprinted(column):
             return frequencies_of_rows(pa.concat_tables(tables), type_class)
         return concatenate_rows(tables) if tables else EMPTY
 
     def pieces(self, column: str, type_class: str) -> Iterator[Frequencies]:
-        """The same in pieces of bounded size, where all values are listed; those that repeat at once."""
+        """Yield all stored values in pieces of bounded size. Those of a fingerprinted column are yielded at once."""
         if self._is_fingerprinted(column):
             yield self.frequencies(column, type_class)
             return
@@ -125,22 +131,23 @@ class ValueCountReader:
             yield Frequencies(batch.column("value"), batch.column("frequency"))
 
     def batches(self, column: str, type_class: str) -> Iterator[pa.RecordBatch]:
-        """The rows of a column: `column`, `value`, `frequency`; by value where all are listed, else by fingerprint."""
+        """Yield batches of `column`, `value`, `frequency`, by value; by fingerprint for a fingerprinted column."""
         for table in self._values(column, type_class):
             yield from table.select(rows_of(type_class).schema.names).to_batches()
 
     def rows(self, column: str, type_class: str) -> Iterator[pa.Table]:
-        """The same as they came: with fingerprints where these are kept."""
+        """Yield the stored rows of a column, including the fingerprints of a fingerprinted column."""
         return self._values(column, type_class)
 
     def values_of_fingerprints(self, column: str, type_class: str, fingerprints: Numbers) -> Frequencies:
-        """Of a column with fingerprints the values that are listed of some ascending ones."""
+        """Return the stored values of a fingerprinted column that have one of some ascending fingerprints."""
         keys = pa.table({"column": pa.repeat(pa.scalar(column), len(fingerprints)), "print": fingerprints})
         return frequencies_of_rows(self._fingerprint_view.beginning(stage_name(VALUES, type_class), keys), type_class)
 
     def partitions_of(self, column: str, value: pa.Scalar) -> list[tuple[str, int]]:
-        """The keys of the partitions that hold a value of a column of `by_partition`, ascending, with its frequency in
-        each: a row group or two of each run.
+        """Return the keys of the partitions that hold a value, ascending, with its frequency in each.
+
+        The column must be in `by_partition`. Reads one or two row groups of each run.
         """
         key = rows_of(self.by_partition[column], by_partition=True).key
         given = [pa.array([column]), pa.repeat(value, 1), pa.nulls(1, pa.string())]
@@ -153,14 +160,14 @@ class ValueCountReader:
         return found
 
     def table_by_partition(self, column: str) -> pa.Table:
-        """All rows of a column of `by_partition`: `column`, `value`, `partition`, `frequency`, in that order."""
+        """Return all rows of a column in `by_partition`: `column`, `value`, `partition`, `frequency`, in key order."""
         rows = rows_of(self.by_partition[column], by_partition=True)
         first = [pa.array([column]), *(pa.nulls(1, field.type) for field in list(rows.key)[1:])]
         found = self._by_partition(column, pa.table(first, names=rows.key.names))
         return pa.concat_tables([rows.schema.empty_table(), *found])
 
     def counts(self, column: str, type_class: str) -> list[tuple[int, int]]:
-        """(Frequency, number of values that occur so often), by increasing frequency."""
+        """Return (frequency, number of values with it), by increasing frequency."""
         found = self._stored_counts(column, type_class)
         return (
             with_singletons(found, self._fingerprinted.value_counts[column])
@@ -177,7 +184,7 @@ class ValueCountReader:
         ]
 
     def counts_of_class(self, type_class: str) -> dict[str, list[tuple[int, int]]]:
-        """The same of every column of a class that has values, read at once."""
+        """Return the result of `counts` for each column of a class that has values, read at once."""
         fingerprinted = [column for column, name in self._fingerprinted.columns.items() if name == type_class]
         found = {column: self.counts(column, type_class) for column in fingerprinted}
         if type_class not in self._classes:
@@ -189,9 +196,9 @@ class ValueCountReader:
         return found
 
     def facts(self, type_class: str, columns: Sequence[str]) -> dict[str, FrequencySummary]:
-        """By column, all of one class, what its full list says.
+        """Return the frequency summaries of columns of one class.
 
-        Where there are few values, all lists of the class are read at once; of long ones only some blocks.
+        Few values are read in full for all columns of the class at once; of many values only some blocks are read.
         """
         fingerprinted = {
             column: self._fingerprinted_facts(column, type_class)
@@ -213,8 +220,10 @@ class ValueCountReader:
         return {**{column: found.get(column) or summarize_frequencies(EMPTY) for column in columns}, **fingerprinted}
 
     def ranks(self, type_class: str) -> Ranks:
-        """Ranks among the values of a column of that class; keys are `column` and `value`. Each thread has its own,
-        for what they keep of what they read is not to be shared."""
+        """Return the ranks of the values of one class; keys are `column` and `value`.
+
+        Each thread has a separate instance, because instances cache blocks without a lock.
+        """
         own: dict[str, Ranks] = self._ranks.__dict__
         if type_class not in own:
             own[type_class] = self._view.ranks(stage_name(VALUES, type_class), "frequency")
@@ -244,13 +253,13 @@ class ValueCountReader:
         return FrequencySummary(sum(number for _, number in counts), repeated, None)
 
     def _view_of(self, column: str, type_class: str) -> View | None:
-        """What has the lists of a column; None where there are none of its class."""
+        """Return the view that holds the values of a column, or None if its class has none."""
         if self._is_fingerprinted(column):
             return self._fingerprint_view
         return self._view if type_class in self._classes else None
 
     def _nans(self, column: str, type_class: str) -> int:
-        """How often NaN occurs, which has no rank."""
+        """Return the frequency of NaN, which has no rank."""
         if type_class != "float64":
             return 0
         nan = pa.table({"column": pa.array([column]), "value": pa.array([float("nan")])})
@@ -268,7 +277,7 @@ class ValueCountReader:
         return self._from(BY_PARTITION, self.by_partition[column], column, start)
 
     def _all(self, type_class: str) -> Iterator[tuple[str, list[pa.Table]]]:
-        """Every column of a class with its rows, in the order of the dataset."""
+        """Yield each column of a class with its rows, in stored order."""
         pieces = (
             (column, table)
             for batch in self._view.content_batches(stage_name(VALUES, type_class))
@@ -278,7 +287,7 @@ class ValueCountReader:
             yield column, [table for _, table in own]
 
     def _from(self, kind: str, type_class: str, column: str, start: pa.Table) -> Iterator[pa.Table]:
-        """The rows of a column, from the key `start` on."""
+        """Yield the rows of a column from the key `start` on."""
         view = self._view_of(column, type_class)
         if view is None:
             return

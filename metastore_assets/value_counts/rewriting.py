@@ -1,4 +1,4 @@
-"""Lists written anew: the same values, and no trace of others."""
+"""Value counts rewritten without any trace of removed values."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from metastore_assets.value_counts.state import TableValueCounts
 
 
 def rewrite_value_counts(store: ObjectStore, lists: TableValueCounts) -> TableValueCounts:
-    """The same lists in new files, which hold no value that went, be it as a difference, a bound or an update."""
+    """Rewrite value counts to new files without removed values: not in deltas, bounds or updates."""
     fingerprinted = lists.fingerprinted
     flow = _rewritten(lists.dataflow(store), lists.flow)
     fingerprints = _rewritten(fingerprint_dataflow(store, set(fingerprinted.columns.values())), fingerprinted.flow)
@@ -22,6 +22,7 @@ def rewrite_value_counts(store: ObjectStore, lists: TableValueCounts) -> TableVa
 def _rewritten(flow: Dataflow, state: FlowState) -> FlowState:
     view = flow.view(state)
     kinds = (VALUES, FREQUENCIES, FACTS, BY_PARTITION, FINGERPRINTS)
-    # The state that took the last column of a class away has its stages, without values, and how they went.
+    # A state that removed the last column of a class still has its stages: without values, with the update that removed
+    # them.
     stages = [name for name in state.stages if name.partition(".")[0] in kinds and name in flow.names]
     return flow.load(FlowState(), {stage: view.content_batches(stage) for stage in stages}) if stages else state

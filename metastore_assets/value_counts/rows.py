@@ -1,4 +1,4 @@
-"""Rows of lists as they are read: as frequencies, by column, and those with a value."""
+"""Conversions of value count rows: to frequencies, by column, and filtered by value."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from metastore_assets.values.types import class_named
 
 
 def frequencies_of_rows(rows: pa.Table, type_class: str) -> Frequencies:
-    """Distinct values of one class with their frequencies, in any order, as a list."""
+    """Return the frequencies of distinct values of one class, given in any order."""
     if not rows.num_rows:
         return EMPTY
     cls = class_named(type_class)
@@ -28,7 +28,7 @@ def frequencies_of_rows(rows: pa.Table, type_class: str) -> Frequencies:
 
 
 def equal_to(values: pa.ChunkedArray, value: pa.Scalar) -> pa.ChunkedArray:
-    """Which values are equal to one; NaN is to itself."""
+    """Return which values equal one value; NaN equals NaN."""
     if pa.types.is_floating(value.type) and math.isnan(value.as_py()):
         return pc.is_nan(values)
     if isinstance(value, pa.ExtensionScalar):
@@ -37,7 +37,7 @@ def equal_to(values: pa.ChunkedArray, value: pa.Scalar) -> pa.ChunkedArray:
 
 
 def by_column(table: pa.Table) -> Iterator[tuple[str, pa.Table]]:
-    """The rows of each column, of rows that are ordered by column."""
+    """Yield each column with its rows. The rows must be ordered by column."""
     ends = pc.run_end_encode(table["column"].combine_chunks())
     start = 0
     for column, end in zip(ends.values.to_pylist(), ends.run_ends.to_pylist(), strict=True):
@@ -46,7 +46,7 @@ def by_column(table: pa.Table) -> Iterator[tuple[str, pa.Table]]:
 
 
 def concatenate_rows(tables: list[pa.Table]) -> Frequencies:
-    """The list of a column from its rows in order, piece by piece."""
+    """Return the frequencies of a column from consecutive tables in value order."""
     table = pa.concat_tables(tables).combine_chunks()
     values, counts = table["value"].combine_chunks(), table["frequency"].combine_chunks()
     return Frequencies(values, counts)

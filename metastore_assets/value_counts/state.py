@@ -1,4 +1,4 @@
-"""What the lists of a version are, as a file that the version names."""
+"""The state of a version's value counts, stored as a JSON file that the version references."""
 
 from __future__ import annotations
 
@@ -26,67 +26,71 @@ from metastore_assets.value_counts.graph import (
 )
 
 Where: TypeAlias = Literal["here", "spark"]
-"""In the process that refreshed, or in Spark's tasks."""
+"""In the process that refreshed, or in Spark tasks."""
 _ORDER = (FREQUENCIES, VALUES, FACTS, BY_PARTITION, DELTAS, PARTITION_DELTAS, FINGERPRINTS, FINGERPRINT_DELTAS)
-"""The files that people ask for come first."""
+"""Files that users query most come first."""
 
 
 @dataclass(frozen=True)
 class Cut:
-    """Which of a column's values are told as its most frequent ones. All are kept, whatever else is asked of them."""
+    """Limits of the values reported as the most frequent ones of a column. All values are stored regardless."""
 
     most: int | None = None
-    """So many at most; None for no limit."""
+    """Maximum number of values; None for no limit."""
     least_frequency: int = 1
-    """Those that occur so often at least."""
+    """Minimum frequency, inclusive."""
 
 
 @dataclass(frozen=True)
 class Built:
-    """How the list of a column was built from scratch, and what that was decided by."""
+    """How the value counts of a column were built from scratch, with the inputs of that decision."""
 
     algorithm: Literal["counts", "ranges"]
-    """`counts`: partial counts, added in one place; `ranges`: a task for each range of values."""
+    """`counts`: partial counts that are summed in one task; `ranges`: one task for each range of values."""
     where: Where
     distinct: int | None
-    """About how many distinct values there were; None where that was not asked for."""
+    """The estimated number of distinct values; None if it was not estimated."""
     profiles: int
-    """How many lists were summed."""
+    """The number of profiles that were summed."""
 
 
 @dataclass(frozen=True)
 class TableValueCounts:
-    """The lists of a table at one moment."""
+    """The value counts of a table at one version."""
 
     columns: Mapping[str, str] = field(default_factory=dict)
-    """By field id of the columns listed, the class of their values."""
+    """The class of the values of each enumerated column, by field id."""
     flow: FlowState = field(default_factory=FlowState)
     cuts: Mapping[str, Cut] = field(default_factory=dict)
-    """By field id, of those columns of which not all is told."""
+    """Limits of reported values by field id; only of columns that have limits."""
     by_partition: Mapping[str, str] = field(default_factory=dict)
-    """Of `columns`, those whose values are kept by partition as well."""
+    """The entries of `columns` that are also counted by partition."""
     fingerprinted: FingerprintedValueCounts = field(default_factory=FingerprintedValueCounts)
-    """The columns of which fingerprints are kept, and lists of what occurs at least twice."""
+    """The fingerprinted columns, whose values are stored if their fingerprint occurs at least twice."""
     built: Mapping[str, Built] = field(default_factory=dict, compare=False)
-    """By field id, of lists that were built from scratch; those that grew from what there was are not among them."""
+    """How value counts were built from scratch, by field id; columns that an update added are not included."""
 
     def is_same(self, other: TableValueCounts) -> bool:
-        """Whether these are the same files, of the same columns."""
+        """Return whether both have the same files, columns and limits."""
         own, theirs = ((each.columns, each.cuts, each.by_partition) for each in (self, other))
         same = own == theirs and self.fingerprinted.is_same(other.fingerprinted)
         return same and self.flow.paths() == other.flow.paths()
 
     def paths(self) -> set[str]:
-        """The files of all lists."""
+        """Return the paths of all files."""
         return {*self.flow.paths(), *self.fingerprinted.flow.paths()}
 
     def dataflow(self, store: ObjectStore) -> Dataflow:
-        """The dataflow whose state the lists of whole columns are."""
+        """Return the dataflow of the enumerated columns."""
         return value_count_dataflow(store, set(self.columns.values()), set(self.by_partition.values()))
 
 
 def read_value_counts(store: ObjectStore, files: ValueCountFiles | None) -> TableValueCounts:
-    """The lists that a version names; none where it names none. Raises CorruptionError."""
+    """Read the value counts that a version references; they are empty if `files` is None.
+
+    Raises:
+        CorruptionError: The file is missing or damaged.
+    """
     if files is None:
         return TableValueCounts()
     try:
@@ -107,7 +111,7 @@ def read_value_counts(store: ObjectStore, files: ValueCountFiles | None) -> Tabl
 
 
 def write_value_counts(store: ObjectStore, lists: TableValueCounts) -> ValueCountFiles | None:
-    """Write what the lists are, for a version to name; None where no column is listed."""
+    """Write the state file. Return the files for the version to reference, or None if no column has value counts."""
     if not lists.columns and not lists.fingerprinted.columns:
         return None
     path = f"{FOLDER}/{uuid.uuid4().hex}.json"

@@ -1,1 +1,1 @@
-"""The lists of a table's values: built from scratch, or brought on by what came and went; plain files; fingerprints."""
+"""The value counts of a table: built from profiles or updated by changes, plain files, fingerprinted columns."""

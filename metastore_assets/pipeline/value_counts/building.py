@@ -1,7 +1,6 @@
-"""A table's lists from scratch, as runs: by partial counts that are added in one place, or by ranges of values.
+"""Value counts of a table built from scratch, as runs: by partial counts, or by ranges of values.
 
-Either way the lists are summed from stored profiles, in one exchange at most beside the one that finds splitters. They
-agree to the row.
+Both algorithms sum stored profiles in at most one shuffle, besides the job that finds splitters, and give equal rows.
 """
 
 from __future__ import annotations
@@ -28,12 +27,12 @@ from metastore_assets.value_counts.state import Where
 
 @dataclass(frozen=True)
 class BuiltValueCounts:
-    """What was built."""
+    """The value counts that were built."""
 
     runs: Mapping[str, Sequence[Run]]
-    """By stage, in the order of keys."""
+    """Runs by stage, in key order."""
     built: Mapping[str, Built]
-    """By field id."""
+    """How each column was built, by field id."""
 
 
 def build_value_counts(
@@ -50,7 +49,7 @@ def build_value_counts(
 
     `distinct`: about how many distinct values columns have, as far as that is known. Raises CorruptionError.
     """
-    # Columns in the order of their keys, so that neighbouring ones make a run.
+    # Columns are in key order, so that adjacent columns share a run.
     leaves = sorted(
         ((leaf, policy) for leaf, policy in spec.leaves if leaf.field_id in wanted),
         key=lambda own: (wanted[own[0].field_id], own[0].field_id.encode()),
@@ -73,7 +72,7 @@ def build_value_counts(
     }
     written = map_sums(engine, store, spec, sums, partial(write_runs, spec, wanted, loaders))
     runs = {name: [run for own in written for run in own.get(name, ())] for name in loaders}
-    # Ranges of values overlap in the order of frequencies.
+    # In the order of frequencies, the ranges of values overlap.
     overlapping = {stage_name(kind, wanted[field_id]) for kind in (FREQUENCIES, FACTS) for field_id in parts}
     ordered = {
         name: loader.merged(runs[name]) if name in overlapping else loader.in_order(runs[name])
@@ -91,5 +90,5 @@ def build_value_counts(
 
 
 def _is_cut(policy: ResolvedPolicy, distinct: int) -> bool:
-    """Whether the list of a column is too long for one task, or its policy says so."""
+    """Return whether the values of a column are summed by ranges: too many for one task, or required by the policy."""
     return policy.algorithm == "ranges" or (policy.algorithm != "counts" and distinct > ranges.LONG)

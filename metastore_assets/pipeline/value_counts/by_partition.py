@@ -1,4 +1,4 @@
-"""Which partitions hold which values, as runs: from the lists of all partitions, at once."""
+"""Runs of value counts by partition, built from the profiles of all partitions."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from metastore_assets.store.objects import ObjectStore
 from metastore_assets.value_counts.graph import BY_PARTITION, rows_of, stage_name
 
 _ROWS_PER_TASK = 4_000_000
-"""Rows of the table that a task takes the columns of; one column is never cut."""
+"""The number of table rows whose columns one task takes. A single column is never split."""
 
 
 @dataclass(frozen=True)
 class _Task:
-    """Neighbouring columns of one class."""
+    """Adjacent columns of one class."""
 
     number: int
     type_class: str
@@ -58,7 +58,7 @@ def runs_by_partition(
 
 
 def _tasks(flow: Dataflow, columns: Mapping[str, str], rows: int) -> list[_Task]:
-    """In the order of keys, so that the runs of one task follow those of the one before."""
+    """Return the tasks in key order, so that the runs of a task follow those of the previous one."""
     together = max(1, _ROWS_PER_TASK // max(1, rows))
     ordered = sorted(columns.items(), key=lambda own: (own[1], own[0].encode()))
     tasks: list[_Task] = []
@@ -71,7 +71,10 @@ def _tasks(flow: Dataflow, columns: Mapping[str, str], rows: int) -> list[_Task]
 
 
 def _write(store: ObjectStore, partitions: Sequence[CountedProfile], task: _Task) -> tuple[int, list[Run]]:
-    """The number of a task, and its runs. May run in a worker process; holds the rows of its columns."""
+    """Return the number of the task and its runs.
+
+    May run in a worker process. Holds all rows of the task's columns.
+    """
     tables = [rows_of(task.type_class, by_partition=True).schema.empty_table()]
     with StatesReader(store) as opened:
         for own in partitions:

@@ -1,5 +1,4 @@
-"""A version of the same content whose lists are compacted: a file for each range of keys, of rows that are there; and
-beside them, what they list as plain files."""
+"""Compaction of value counts: one file per key range, and plain files beside them."""
 
 from __future__ import annotations
 
@@ -21,19 +20,19 @@ _ATTEMPTS = 5
 
 @dataclass(frozen=True)
 class Compacted:
-    """What became of the files of a table's lists."""
+    """The outcome of a compaction."""
 
     version: int
-    """The newest version: the one that was published, or that there was."""
+    """The newest version: the published one, or the existing one if nothing was published."""
     published: bool
-    """False where there was nothing to do."""
+    """False if nothing had to be compacted."""
     files_before: int
     files: int
     frequencies: str | None
-    """The path, below the table's folder, of the file of all listed values by decreasing frequency; None where no
-    column is listed."""
+    """The path, relative to the table's folder, of the file of values by decreasing frequency; None without value
+    counts."""
     ranks: str | None
-    """Of the file of all values of columns with `ranks: on`, with their ranks; None where there is no such column."""
+    """The path of the file of values with ranks; None if no column has `ranks: on`."""
 
 
 def compact(versions: VersionStore, table: TableConfig) -> Compacted:
@@ -86,7 +85,9 @@ def _compacted(store: ObjectStore, lists: TableValueCounts) -> TableValueCounts:
 def _plain(
     store: ObjectStore, latest: Version, lists: TableValueCounts, table: TableConfig, *, is_same: bool
 ) -> ValueCountFiles | None:
-    """The files of compacted lists, the plain ones among them: those that there are, where lists are the same."""
+    """Return the files of compacted value counts with their plain files. Existing files are reused where they are
+    current.
+    """
     leaves = [leaf for own in schema_leaves(latest.schema) for leaf in own]
     listed = [leaf for leaf in leaves if leaf.field_id in lists.columns or leaf.field_id in lists.fingerprinted.columns]
     ranked = [leaf for leaf in leaves if leaf.field_id in lists.columns and table.policy(leaf.path).ranks == "on"]

@@ -1,4 +1,4 @@
-"""What profiles that came or went add to a table's lists, or take away."""
+"""Deltas of value counts, read from added and removed profiles."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from metastore_assets.value_counts.graph import rows_of
 
 _PROFILES_PER_DELTA = 16
 _SMALL = 200_000
-"""Values of lists that are read here and now; of more, how many there are is not known before they are read."""
+"""Up to this many values are read at once; more become lazy deltas."""
 
 
 @dataclass(frozen=True)
 class CountedProfile:
-    """A profile whose lists are taken, and which partition they are of, where that is kept."""
+    """A profile whose value counts are read, with its partition key if they are counted by partition."""
 
     files: ProfileFiles
     partition: str | None = None
@@ -43,7 +43,7 @@ def deltas(
     if few is not None:
         return {name: [Delta(table, removed=removed)] for name, table in few.items() if table.num_rows}
     lots = [tuple(profiles[at : at + _PROFILES_PER_DELTA]) for at in range(0, len(profiles), _PROFILES_PER_DELTA)]
-    # No column has more values than rows.
+    # A column has at most as many values as rows.
     return {
         name: [
             Delta(
@@ -60,7 +60,7 @@ def deltas(
 def _few(
     store: ObjectStore, profiles: Sequence[CountedProfile], by_class: Mapping[str, tuple[str, ...]]
 ) -> dict[str, pa.Table] | None:
-    """The lists, read at once; None where they are many."""
+    """Read all value counts at once; return None if there are too many."""
     by_partition = profiles[0].partition is not None
     found = {name: [rows_of(name, by_partition=by_partition).schema.empty_table()] for name in by_class}
     left = _SMALL
@@ -75,13 +75,13 @@ def _few(
                     name = wanted[column]
                     found[name] += [_rows(column, *values, name, own.partition) for values in lists]
                     left -= sum(len(values) for values, _ in lists)
-    # As one batch: what a delta costs is then most of all the number of its batches.
+    # One batch, because the cost of a delta depends mostly on its number of batches.
     return {name: pa.concat_tables(tables).combine_chunks() for name, tables in found.items()}
 
 
 @dataclass(frozen=True)
 class _Lists:
-    """Reads the lists of some columns of one class in some profiles. Picklable."""
+    """A callable that reads the value counts of columns of one class from profiles. Picklable."""
 
     store: ObjectStore
     profiles: tuple[CountedProfile, ...]
@@ -99,7 +99,7 @@ class _Lists:
 def read_value_count_rows(
     reader: FrequencyReader, columns: Sequence[str], type_class: str, partition: str | None
 ) -> Iterator[pa.Table]:
-    """The lists of some columns of a class in one profile as rows that come and go, by partition where one is given."""
+    """Yield the value counts of each column of one class in a profile as delta rows."""
     for column in columns:
         own = reader.read(column)
         if own is not None and len(own):
@@ -112,5 +112,5 @@ def _rows(column: str, values: pa.Array, counts: pa.Array, type_class: str, part
 
 
 def value_count_rows(column: str, values: pa.Array, counts: pa.Array, schema: pa.Schema) -> pa.Table:
-    """The list of one column, in any order, as rows that come and go: `column`, `value`, `frequency`."""
+    """Return the value counts of one column as delta rows: `column`, `value`, `frequency`."""
     return pa.Table.from_arrays([pa.repeat(pa.scalar(column), len(values)), values, counts], schema=schema)

@@ -1,4 +1,4 @@
-"""What Spark exchanges while lists are summed: opaque blobs, each of one column's values, with what they are of."""
+"""The rows that Spark shuffles while value counts are summed: opaque blobs with the keys that they belong to."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _BYTES_PER_BLOB = 4 << 20
 
 
 def exchanged_rows(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, int, int, int, bytes]]:
-    """The rows of batches, one after the other."""
+    """Yield the rows of batches."""
     for batch in batches:
         columns = [batch.column(index) for index in range(5)]
         for index in range(batch.num_rows):
@@ -23,13 +23,13 @@ def exchanged_rows(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, int
 
 
 def exchanged_row(bucket: int, total: int, position: int, sign: int, blob: bytes) -> pa.RecordBatch:
-    """One row of what is exchanged."""
+    """Return a batch of one shuffled row."""
     numbers = [pa.array([number], pa.int32()) for number in (bucket, total, position, sign)]
     return pa.record_batch([*numbers, pa.array([blob], pa.binary())], ["bucket", "total", "position", "sign", "blob"])
 
 
 def blobs(frequencies: Frequencies) -> Iterator[bytes]:
-    """A list as compressed Arrow streams of bounded length; an empty list is one empty stream."""
+    """Encode frequencies as compressed Arrow streams of bounded size. Empty frequencies are one empty stream."""
     table = pa.table({"value": frequencies.values, "frequency": frequencies.counts})
     for piece in _pieces(table):
         sink = pa.BufferOutputStream()
@@ -39,7 +39,7 @@ def blobs(frequencies: Frequencies) -> Iterator[bytes]:
 
 
 def _pieces(table: pa.Table) -> Iterator[pa.Table]:
-    """Slices of bounded length, halved until they are; a single row may be longer."""
+    """Halve a table until each slice has bounded size. A single row may exceed it."""
     rows = table.num_rows
     if rows <= 1 or (rows <= _ROWS_PER_BLOB and table.nbytes <= _BYTES_PER_BLOB):
         yield table
@@ -49,7 +49,7 @@ def _pieces(table: pa.Table) -> Iterator[pa.Table]:
 
 
 def of_blob(blob: bytes) -> Frequencies:
-    """The list, or the piece of one, that a blob is."""
+    """Decode one blob of `blobs`."""
     table = pa.ipc.open_stream(blob).read_all().combine_chunks()
     value, frequency = table.column("value"), table.column("frequency")
     return Frequencies(

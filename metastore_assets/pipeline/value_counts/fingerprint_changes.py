@@ -1,14 +1,15 @@
-"""What a step does to a column kept by fingerprints: a function of what came, what went, and what the lists know.
+"""The update of a fingerprinted column, computed from added fingerprints, removed fingerprints and published counts.
 
-What came and what went says which fingerprints changed; the published sums, how often each occurs now. Values are read
-only for those that occur at least twice now, and only where they are not known:
+Added and removed fingerprints determine which sums change; published sums determine the new frequencies. Values are
+read only for fingerprints that now occur at least twice and whose values are not stored:
 
-- of a fingerprint that came, in the fragments that came;
-- of one that occurred once before, and stays, in the fragments that hold it: nobody knew its value;
-- of one that several values share, and that went somewhere, in all fragments that hold it: nobody knows which went.
+- of an added fingerprint, in the added fragments;
+- of a fingerprint that occurred once before, in the unchanged fragments that hold it: its value was not stored;
+- of a fingerprint that several values share and that was removed somewhere, in all fragments that hold it, because the
+  removed value is unknown.
 
-A fingerprint with one known value that only went needs no reading. One that occurs less than twice has no values any
-more.
+A fingerprint with one stored value that was only removed needs no reading. Values of a fingerprint that occurs less
+than twice are dropped.
 """
 
 from __future__ import annotations
@@ -33,29 +34,29 @@ from metastore_assets.values.physical import physical_series
 from metastore_assets.values.types import class_named
 
 FindValues: TypeAlias = Callable[[Numbers], Frequencies]
-"""Given ascending fingerprints, the values in some fragments that have one of them."""
+"""Returns the values in some fragments that have one of the given ascending fingerprints."""
 
 
 @dataclass(frozen=True)
 class Change:
-    """What becomes of one column."""
+    """The changes to the stored counts of one column."""
 
     fingerprints: FingerprintCounts
-    """Ascending, with what is to be added to the sum of each; not zero."""
+    """Nonzero changes to the sums of ascending fingerprints."""
     values: Frequencies
-    """What is to be added to the frequency of each value; not zero."""
+    """Nonzero changes to the frequencies of values."""
     rows: int
-    """What is to be added to the number of values."""
+    """The change to the number of non-null values."""
 
 
 class PublishedCounts(Protocol):
-    """What is published of a column."""
+    """The published counts of a column."""
 
     def totals(self, fingerprints: Numbers) -> Numbers:
-        """How many rows have a value of each of some ascending fingerprints."""
+        """Return how many rows have each of some ascending fingerprints."""
 
     def values(self, fingerprints: Numbers) -> Frequencies:
-        """The listed values of some ascending fingerprints that occur at least twice."""
+        """Return the stored values of some ascending fingerprints that occur at least twice."""
 
 
 def compute_change(
@@ -66,10 +67,18 @@ def compute_change(
     find_new: FindValues,
     find_old: FindValues,
 ) -> Change:
-    """What becomes of a column of which `more` came and `less` went.
+    """Compute the changes to a column from added (`more`) and removed (`less`) fingerprints.
 
-    `find_new` looks in the fragments that came, `find_old` in those that stay. Raises CorruptionError where profiles,
-    lists and values contradict each other.
+    Args:
+        column: The column.
+        more: The sums of the fingerprints in added fragments.
+        less: The sums of the fingerprints in removed fragments.
+        known: The published counts.
+        find_new: Returns the values of fingerprints in the added fragments.
+        find_old: Returns the values of fingerprints in the unchanged fragments.
+
+    Raises:
+        CorruptionError: Profiles, published counts and values contradict each other.
     """
     changed = np.union1d(more.fingerprints, less.fingerprints)
     gained, lost = more.counts_of(changed), less.counts_of(changed)
@@ -83,7 +92,7 @@ def compute_change(
     several = totals >= 2
     new = find_new(changed[several & (gained > 0)])
     listed = known.values(changed[before >= 2])
-    # How many listed values each of the changed fingerprints has.
+    # The number of stored values of each changed fingerprint.
     places = np.searchsorted(changed, fingerprint_values(listed, column.bits))
     shared = np.bincount(places, minlength=len(changed))
     unknown = several & (((before == 1) & (lost == 0)) | ((shared > 1) & (lost > 0)))
@@ -99,37 +108,37 @@ def compute_change(
 
 @dataclass(frozen=True)
 class StoredCounts:
-    """What the published lists say of a column. Read are the row groups that have what is asked for."""
+    """The counts of a column in the published version. Reads only the row groups of requested fingerprints."""
 
     view: View
     reader: ValueCountReader
     column: FingerprintedColumn
 
     def totals(self, fingerprints: Numbers) -> Numbers:
-        """As of `PublishedCounts`."""
+        """Implement `PublishedCounts.totals`."""
         column = pa.repeat(pa.scalar(self.column.field_id), len(fingerprints))
         found = self.view.groups(FINGERPRINTS, pa.table({"column": column, "print": fingerprints}))
         return FingerprintCounts(found["print"].to_numpy(), found["frequency"].to_numpy()).counts_of(fingerprints)
 
     def values(self, fingerprints: Numbers) -> Frequencies:
-        """As of `PublishedCounts`."""
+        """Implement `PublishedCounts.values`."""
         return self.reader.values_of_fingerprints(self.column.field_id, self.column.type_class, fingerprints)
 
 
 class NoCounts:
-    """Where nothing is published."""
+    """The counts of a column that is not in the published version."""
 
     def totals(self, fingerprints: Numbers) -> Numbers:
-        """As of `PublishedCounts`."""
+        """Implement `PublishedCounts.totals`."""
         return np.zeros(len(fingerprints), np.int64)
 
     def values(self, fingerprints: Numbers) -> Frequencies:
-        """As of `PublishedCounts`."""
+        """Implement `PublishedCounts.values`."""
         return EMPTY
 
 
 def check_values(column: FingerprintedColumn, fingerprints: Numbers, totals: Numbers, values: Frequencies) -> None:
-    """Whether the values are those that the fingerprints were taken of."""
+    """Raise CorruptionError unless the values have the fingerprints with the given totals."""
     found = np.zeros(len(fingerprints), np.int64)
     np.add.at(found, np.searchsorted(fingerprints, fingerprint_values(values, column.bits)), values.counts.to_numpy())
     if (found != totals).any():
@@ -141,9 +150,13 @@ def check_values(column: FingerprintedColumn, fingerprints: Numbers, totals: Num
 
 
 def _kept(values: Frequencies, at: Numbers, wanted: npt.NDArray[np.bool_], lost: Numbers) -> Frequencies:
-    """Of the listed values those of wanted fingerprints, without what went of them: where some did, one value has it.
+    """Return the stored values of wanted fingerprints, reduced by the removed occurrences.
 
-    `at`: for each value the number of its fingerprint.
+    Args:
+        values: The stored values with their frequencies.
+        at: The number of the fingerprint of each value.
+        wanted: Whether each fingerprint is wanted.
+        lost: The removed occurrences of each fingerprint. A fingerprint that has any has a single value.
     """
     if not len(values):
         return EMPTY

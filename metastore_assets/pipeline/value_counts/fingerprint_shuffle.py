@@ -1,7 +1,7 @@
-"""Sums of many fingerprints on Spark: each task sends what it has of each range, some four bytes a value, to one other.
+"""Sums of many fingerprints on Spark: each task sends its fingerprints of each range to the reducer of that range.
 
-Algorithm 2 of three for frequencies: of values that hardly repeat, which ones do is found by a small part of the bytes
-that grouping them would exchange. What is sent are sorted fingerprints, as their differences.
+Algorithm 2 of three for frequencies. Sorted fingerprints are sent as differences, some four bytes per value. For values
+that hardly repeat, this is a small part of the bytes that a shuffle of the values takes.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 R = TypeVar("R")
 WriteRange: TypeAlias = "Callable[[int, FingerprintCounts], R]"
-"""Called with the number of a range, and the sums of all fingerprints in it."""
+"""Receives the number of a range and the sums of all its fingerprints."""
 _ROWS_PER_RANGE = 4_000_000
-"""Values whose fingerprints one task adds up."""
+"""The number of values whose fingerprints one task sums."""
 _BLOB = "range int, blob binary"
 _MOST_RANGES = 4096
 
@@ -71,7 +71,7 @@ def shuffle_fingerprints(
 def _send(
     read: bytes, packed: Sequence[bytes], bits: int, ranges: int, counted: bool, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Map side: the fingerprints of a task, cut into ranges."""
+    """Yield the fingerprints of tasks, split into ranges."""
     prepare_task()
     function = pickle.loads(read)
     bounds = np.array([(at << bits) // ranges for at in range(1, ranges)], np.int64)
@@ -94,7 +94,7 @@ def _send(
 
 
 def _receive(write: bytes, counted: bool, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Reduce side: the sums of each range that arrives; what is no fingerprints is a result as it is."""
+    """Sum the fingerprints of each range. Blobs that are no fingerprints are passed on as results."""
     prepare_task()
     function = pickle.loads(write)
     found: dict[int, list[FingerprintCounts]] = {}
@@ -125,7 +125,7 @@ _SCHEMA = pa.schema({"print": pa.int64(), "count": pa.int64()})
 
 
 def encoded(fingerprints: FingerprintCounts) -> bytes:
-    """Fingerprints as bytes: their differences, packed, in a Parquet file of two columns."""
+    """Encode fingerprints as a Parquet file of two delta-encoded columns."""
     sink = pa.BufferOutputStream()
     encodings = dict.fromkeys(_SCHEMA.names, "DELTA_BINARY_PACKED")
     with pq.ParquetWriter(
@@ -137,6 +137,6 @@ def encoded(fingerprints: FingerprintCounts) -> bytes:
 
 
 def decoded(data: pa.Buffer) -> FingerprintCounts:
-    """The inverse of `encoded`."""
+    """Decode the result of `encoded`."""
     table = pq.read_table(pa.BufferReader(data))
     return FingerprintCounts(*(table[name].to_numpy() for name in _SCHEMA.names))

@@ -1,4 +1,4 @@
-"""Finding the values that stand behind fingerprints: in stored lists, or in the table's own files."""
+"""Resolution of fingerprints to values, from stored value counts or from the files of the table."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ from metastore_assets.values.physical import canonical_array, physical_series
 from metastore_assets.values.types import class_named
 
 _AT_ONCE = 16
-"""Profiles whose fingerprints one task looks through."""
+"""Number of profiles whose fingerprints one task searches."""
 _ROWS_PER_WEIGHT = 5_000
-"""Fingerprints that are looked through in the time that one column's profile is merged."""
+"""Number of fingerprints that are searched in the time of merging the profile of one column."""
 
 
 @dataclass(frozen=True)
 class FingerprintedColumn:
-    """A leaf column with fingerprints, and where it is in the table's rows. Picklable."""
+    """A fingerprinted leaf column and its position in the rows of the table. Picklable."""
 
     field_id: str
     path: str
@@ -54,21 +54,21 @@ class FingerprintedColumn:
     field: pa.Field
     """The top-level column."""
     leaf: int
-    """Which of its leaves."""
+    """The index of the leaf in the top-level column."""
     bits: int
     is_quiet: bool
-    """Whether errors quote nothing, for a column of the table is hidden."""
+    """Whether errors must not quote values, because a column of the table is hidden."""
 
     def fingerprints(self, hashes: np.ndarray) -> Numbers:
-        """Fingerprints of values by the first of their hashes."""
+        """Return the fingerprints of values, given the first of their hashes."""
         return fingerprint_hashes(hashes, self.bits)
 
     def narrowed(self, fingerprints: FingerprintCounts) -> FingerprintCounts:
-        """Stored fingerprints in the column's width."""
+        """Return stored fingerprints in the width of the column."""
         return narrow_fingerprints(fingerprints, self.bits)
 
     def within(self, own: Frequencies, fingerprints: Numbers) -> Frequencies:
-        """Those values of a list that have one of some ascending fingerprints."""
+        """Return the values that have one of some ascending fingerprints."""
         if not len(own):
             return own
         chosen = pa.array(is_member(fingerprint_values(own, self.bits), fingerprints))
@@ -76,7 +76,7 @@ class FingerprintedColumn:
 
 
 def is_member(own: Numbers, fingerprints: Numbers) -> np.ndarray:
-    """Of each fingerprint whether it is one of others, which ascend."""
+    """Return whether each fingerprint is in an ascending array of others."""
     if not len(fingerprints):
         return np.zeros(len(own), bool)
     at = np.minimum(np.searchsorted(fingerprints, own), len(fingerprints) - 1)
@@ -85,8 +85,12 @@ def is_member(own: Numbers, fingerprints: Numbers) -> np.ndarray:
 
 
 def read_fingerprints(opened: StatesReader, files: ProfileFiles, field_id: str) -> FingerprintCounts:
-    """The fingerprints of a column in a profile, be they stored or made from its list; none where the profile was made
-    without the column. Raises CorruptionError.
+    """Return the fingerprints of a column in a profile: stored ones, or those of its value counts.
+
+    They are empty if the profile was computed without the column.
+
+    Raises:
+        CorruptionError: The profile is damaged, or has values without fingerprints or value counts.
     """
     found = opened.read_fingerprints(files, field_id) if files.is_states_only and files.states else None
     if found is not None:
@@ -110,7 +114,11 @@ def read_fingerprints(opened: StatesReader, files: ProfileFiles, field_id: str) 
 def sum_stored_fingerprints(
     store: ObjectStore, column: FingerprintedColumn, entries: Iterable[FragmentEntry]
 ) -> FingerprintCounts:
-    """The fingerprints of a column in some fragments. Raises CorruptionError."""
+    """Return the summed fingerprints of a column over fragments.
+
+    Raises:
+        CorruptionError: A profile is damaged.
+    """
     with StatesReader(store) as opened:
         return sum_fingerprints(
             column.narrowed(read_fingerprints(opened, entry.files, column.field_id)) for entry in entries
@@ -119,7 +127,7 @@ def sum_stored_fingerprints(
 
 @dataclass(frozen=True)
 class Source:
-    """A fragment, with its profile."""
+    """A fragment with its profile."""
 
     entry: FragmentEntry
     fragment: Fragment
@@ -128,10 +136,13 @@ class Source:
 def find_values(
     engine: Engine, store: ObjectStore, column: FingerprintedColumn, sources: Sequence[Source], fingerprints: Numbers
 ) -> Frequencies:
-    """The values in some fragments that have one of some ascending fingerprints.
+    """Return the values in some fragments that have one of some ascending fingerprints.
 
-    Fragments are looked for by their stored fingerprints; of those that have one, the column is read in its stored
-    list, or else in the table's file: on Spark, or in a child process where that is little. Raises FragmentError.
+    Stored fingerprints select the fragments. Their values are read from stored value counts, or else from the table's
+    files: on Spark, or in a child process if they are few.
+
+    Raises:
+        FragmentError: A file cannot be read.
     """
     if not len(fingerprints) or not sources:
         return EMPTY
@@ -154,7 +165,7 @@ def find_values(
 def _holding(
     store: ObjectStore, column: FingerprintedColumn, fingerprints: Numbers, lot: Sequence[Source]
 ) -> list[str]:
-    """Ids of the fragments that have one of the fingerprints. May run in a worker process."""
+    """Return the ids of the fragments that have one of the fingerprints. May run in a worker process."""
     with StatesReader(store) as opened:
         found = ((own, read_fingerprints(opened, own.entry.files, column.field_id)) for own in lot)
         return [
@@ -163,7 +174,7 @@ def _holding(
 
 
 def _values(store: ObjectStore, column: FingerprintedColumn, fingerprints: Numbers, source: Source) -> Frequencies:
-    """The values of one fragment that have one of the fingerprints. Runs in another process."""
+    """Return the values of one fragment that have one of the fingerprints. Runs in another process."""
     limit_arrow_threads()
     with StatesReader(store) as opened, FrequencyReader(opened, source.entry.files) as lists:
         stored = lists.read(column.field_id)
@@ -183,7 +194,7 @@ def _values(store: ObjectStore, column: FingerprintedColumn, fingerprints: Numbe
 
 
 def values_of_rows(column: FingerprintedColumn, fingerprints: Numbers, fragment: Fragment) -> Frequencies:
-    """The values of a fragment's rows that have one of some ascending fingerprints. May run in a worker process."""
+    """Return the values of a fragment's rows with one of some ascending fingerprints. May run in a worker process."""
     cls = class_named(column.type_class)
     found: list[pl.Series] = []
     with fragment.source.open() as reader:

@@ -1,7 +1,7 @@
-"""Columns kept by fingerprints, from the published version to the next one: which occur twice, and what they stand for.
+"""The value counts of fingerprinted columns, updated from the published version to the next.
 
-A commit is a step (`print_changes` says what it does to a column). From scratch, and when most of the table is other,
-all came: fingerprints are summed, values read for those that occur at least twice, and both are loaded.
+`fingerprint_changes` computes the update of a column for a commit. The first time, and when at least half of the table
+changed, all fingerprints are summed, values are read for those that occur at least twice, and both are loaded.
 """
 
 from __future__ import annotations
@@ -55,30 +55,30 @@ from metastore_assets.values.leaf_columns import schema_leaves
 from metastore_assets.values.types import type_class
 
 TABLE_BITS = FINGERPRINT_BITS
-"""Width of the fingerprints that a table's values are told apart by. Fewer make more work, and the same lists."""
+"""Width of the fingerprints of a table in bits. Fewer bits cause more reads and give the same value counts."""
 _MANY = 20_000_000
-"""Values of a column whose fingerprints Spark's tasks add up, where all are new."""
+"""The number of values of a column above which Spark tasks sum its fingerprints."""
 _LEAST_ROWS = 1_000_000
-"""Values that a task sends fingerprints of, where there are so many: the more, the closer they lie."""
+"""The minimum number of values per Spark task: the more values, the smaller the differences of sorted fingerprints."""
 _ROWS = 1 << 20
-"""Fingerprints in a piece of what is loaded."""
+"""The number of fingerprints in one loaded table."""
 
 
 @dataclass(frozen=True)
 class _Range:
-    """The sums of a range of a column's fingerprints."""
+    """The sums of one range of a column's fingerprints."""
 
     number: int
     runs: Sequence[Run]
     rows: int
     fingerprints: Numbers
-    """Those that occur at least twice, with their sums."""
+    """The fingerprints that occur at least twice. `counts` has their sums."""
     counts: Numbers
 
 
 @dataclass(frozen=True)
 class _Load:
-    """All of one column."""
+    """The full counts of one column."""
 
     runs: Sequence[Run]
     values: Frequencies
@@ -86,7 +86,7 @@ class _Load:
 
 
 class FingerprintUpdate:
-    """The lists of the columns with fingerprints that a plan leads to."""
+    """The value counts of fingerprinted columns that a plan results in."""
 
     def __init__(
         self,
@@ -108,7 +108,12 @@ class FingerprintUpdate:
         self._removed = list(removed)
 
     def next_state(self, base: FingerprintedValueCounts) -> FingerprintedValueCounts:
-        """The lists after the published ones. Raises CorruptionError, FragmentError where a file cannot be read."""
+        """Return the value counts that follow the published ones.
+
+        Raises:
+            CorruptionError: Profiles or published counts are damaged.
+            FragmentError: A file cannot be read.
+        """
         if not self._columns:
             return FingerprintedValueCounts()
         wanted = {own.field_id: own.type_class for own in self._columns}
@@ -144,7 +149,7 @@ class FingerprintUpdate:
             raise
 
     def _load(self, column: FingerprintedColumn, loader: Loader) -> _Load:
-        """All fingerprints of a column as runs, and the values of those that occur at least twice."""
+        """Return all fingerprints of a column as runs, and the values of those that occur at least twice."""
         rows = sum(own.entry.row_count for own in self._live)
         if rows <= _MANY:
             total = sum_stored_fingerprints(self._store, column, [own.entry for own in self._live])
@@ -158,7 +163,7 @@ class FingerprintUpdate:
             )
             ranges = shuffle_fingerprints(self._engine.session, read, lots, rows, column.bits, write)
         ranges.sort(key=lambda own: own.number)
-        # There is no range where all values are null.
+        # If all values are null, there is no range.
         several = FingerprintCounts(
             np.concatenate([NO_PRINTS.fingerprints, *(own.fingerprints for own in ranges)]),
             np.concatenate([NO_PRINTS.counts, *(own.counts for own in ranges)]),
@@ -227,7 +232,7 @@ def _write_range(loader: Loader, field_id: str, number: int, total: FingerprintC
 
 
 def _lots(entries: Sequence[FragmentEntry], rows: int) -> Iterator[list[FragmentEntry]]:
-    """Fragments of about so many rows together."""
+    """Yield groups of fragments with about `rows` rows each."""
     lot: list[FragmentEntry] = []
     held = 0
     for entry in entries:
@@ -241,7 +246,7 @@ def _lots(entries: Sequence[FragmentEntry], rows: int) -> Iterator[list[Fragment
 
 
 def fingerprinted_columns(spec: ProfileSpec, schema: pa.Schema) -> list[FingerprintedColumn]:
-    """The columns of a profile spec that are kept by fingerprints."""
+    """Return the fingerprinted columns of a profile spec."""
     valued = spec.typed_leaves
     policies = {leaf.field_id: policy for leaf, policy in spec.leaves}
     paths = {leaf.field_id: leaf.path for leaf, _ in spec.leaves}
@@ -264,7 +269,7 @@ def _print_tables(field_id: str, fingerprints: FingerprintCounts) -> Iterator[pa
 
 
 def _add(deltas: dict[str, list[Delta]], root: str, rows: pa.Table) -> None:
-    """What came of signed rows, and what went."""
+    """Split signed rows into added and removed deltas."""
     counts = rows["frequency"].to_numpy()
     for gone, chosen in ((False, counts > 0), (True, counts < 0)):
         if chosen.any():

@@ -1,7 +1,6 @@
-"""Sums of frequency lists of any size: in this process where they are short, else on Spark.
+"""Sums of frequencies of any size: in this process if they are short, else on Spark.
 
-A sum has signed terms, so that the same function serves from scratch (every child, +1) and after a commit (the old
-sum and the children that came, +1; those that went, -1).
+Terms have signs. Therefore the same function sums all profiles, or updates an earlier sum by added and removed ones.
 """
 
 from __future__ import annotations
@@ -28,12 +27,12 @@ from metastore_assets.values.types import type_class
 
 @dataclass
 class SummedColumns:
-    """The outcome for one profile."""
+    """The sums of one profile."""
 
     facts: dict[int, FrequencySummary] = field(default_factory=dict)
-    """What the full list of each column says, by position."""
+    """The frequency summary of each column, by position."""
     files: list[tuple[int, str]] = field(default_factory=list)
-    """First position and path of each file written."""
+    """The first position and the path of each written file."""
 
 
 @dataclass(frozen=True)
@@ -46,9 +45,10 @@ class _Part:
 def sum_columns(
     engine: Engine, store: ObjectStore, folder: str, spec: ProfileSpec, sums: Sequence[FrequencySum]
 ) -> dict[int, SummedColumns]:
-    """Sum here where the lists are short, else in one Spark job with one exchange; outcomes by profile number.
+    """Sum frequencies and write them to files. Return the outcomes by profile number.
 
-    Raises CorruptionError when a total comes out negative, for then the terms were not what they claim to be.
+    Raises:
+        CorruptionError: A total is negative: the terms contradict each other.
     """
     outcomes: dict[int, SummedColumns] = {}
     for part in map_sums(engine, store, spec, sums, partial(_write_sums, store, folder, spec)):
@@ -77,7 +77,7 @@ def map_sums(
 
 
 def are_summed_here(engine: Engine, sums: Sequence[FrequencySum]) -> bool:
-    """Whether sums are made without Spark: where the lists are short, and none is cut."""
+    """Return whether the sums need no Spark: they are short, and no column is split into ranges."""
     lists = sum(len(total.positions) * len(total.terms) for total in sums)
     is_cut = any(total.splitters for total in sums)
     return not is_cut and engine.sums_here(lists, sum(total.rows for total in sums))
@@ -86,9 +86,10 @@ def are_summed_here(engine: Engine, sums: Sequence[FrequencySum]) -> bool:
 def sum_column_frequencies(
     store: ObjectStore, spec: ProfileSpec, positions: Sequence[int], profiles: Sequence[ProfileFiles]
 ) -> dict[int, Frequencies]:
-    """The full sums of the lists that some profiles have of some columns, by position, in this process.
+    """Sum the frequencies of some columns over profiles, in this process; return them by position.
 
-    Raises CorruptionError.
+    Raises:
+        CorruptionError: A profile is damaged.
     """
     one = FrequencySum(0, tuple(positions), tuple((files, 1) for files in profiles), 0)
     (found,) = _summed_here(store, spec, [one], lambda total, lists: dict(lists))
@@ -96,7 +97,7 @@ def sum_column_frequencies(
 
 
 def _summed_here(store: ObjectStore, spec: ProfileSpec, sums: Sequence[FrequencySum], write: WriteSums[R]) -> list[R]:
-    """All lists of a column at once: of short ones, partial sums would be the most of the work."""
+    """Sum all frequencies of a column at once: for short ones, partial sums would be most of the work."""
     outcomes = []
     for number, own in groupby(sorted(sums, key=lambda one: one.total), key=lambda one: one.total):
         with ExitStack() as stack:
@@ -122,7 +123,7 @@ def _lists(
 def _write_sums(
     store: ObjectStore, folder: str, spec: ProfileSpec, total: int, lists: Iterable[tuple[int, Frequencies]]
 ) -> _Part:
-    """Write the lists as a part of the frequencies of a profile."""
+    """Write full frequencies as one part of the frequencies of a profile."""
     facts: dict[int, FrequencySummary] = {}
     with FrequencyWriter(store, folder, spec) as writer:
         for position, whole in lists:

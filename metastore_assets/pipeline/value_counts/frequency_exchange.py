@@ -1,7 +1,7 @@
-"""Sums of long frequency lists on Spark: partial sums where the files are read, one exchange, full sums.
+"""Sums of long frequencies on Spark: partial sums where the files are read, one shuffle, full sums.
 
-The exchange carries opaque blobs, one column's values each: Spark sees no types, and a reducer holds one column at a
-time, or, where that is cut, one range of it.
+The shuffle carries opaque blobs, each with values of one column. A reducer holds one column, or one range of it, at a
+time.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ class _MapTask:
     """(position, bucket) of each column."""
     terms: tuple[tuple[ProfileFiles, int], ...]
     splitters: Mapping[int, pa.Array]
-    """By position, of columns that are cut: the bucket is that of the first range, the others follow."""
+    """The values that split columns into ranges, by position. The bucket of a column is that of its first range."""
     first: bool
-    """Whether it is the first task of its sum: the one that answers for columns without any list."""
+    """Whether this is the first task of its sum. It emits an empty blob for columns without frequencies."""
 
 
 def sum_on_spark(
@@ -66,14 +66,14 @@ def sum_on_spark(
     partials = engine.session.range(0, len(packed), 1, len(packed)).mapInArrow(
         partial(_read_partials, store, spec, packed, is_counting_io()), EXCHANGED
     )
-    # Buckets are dealt out by number, not by hash: a bucket's file covers the columns it was planned for.
+    # Rows are partitioned by bucket number, not by hash, because a bucket's file covers planned columns.
     ordered = partials.repartitionById(buckets, "bucket").sortWithinPartitions("bucket", "total", "position")
     summed = ordered.mapInArrow(partial(_sum_partials, spec, write, is_counting_io()), "result binary")
     return unpack_results(collect_results(summed))
 
 
 def _map_tasks(sums: Sequence[FrequencySum], slots: int) -> tuple[list[_MapTask], int]:
-    """Chunks of terms, and the buckets that neighbouring columns of one profile share."""
+    """Return tasks of bounded size and the number of buckets. Adjacent columns of one profile share a bucket."""
     count = max(1, min(4 * slots, sum(total.rows for total in sums) // _ROWS_PER_BUCKET + slots))
     positions: dict[int, set[int]] = {}
     rows: dict[int, int] = {}
@@ -103,7 +103,7 @@ def _map_tasks(sums: Sequence[FrequencySum], slots: int) -> tuple[list[_MapTask]
 def _read_partials(
     store: ObjectStore, spec: ProfileSpec, packed: Sequence[bytes], counted: bool, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Map side: the partial sum of each column over a chunk of terms, one blob or more per column and sign."""
+    """Yield the partial sums of each column over the terms of tasks: at least one blob per column and sign."""
     prepare_task()
     with packing_io_counts(counted) as count, StatesReader(store) as opened:
         for batch in batches:
@@ -136,7 +136,7 @@ def _partials(opened: StatesReader, spec: ProfileSpec, task: _MapTask) -> Iterat
                             yield exchanged_row(bucket + number, task.total, position, sign, blob)
                 silent = False
             if silent:
-                # A list that stays empty is written too: it says that the column has no values.
+                # Empty frequencies are written too: they record that the column has no values.
                 yield from (exchanged_row(bucket, task.total, position, 1, blob) for blob in blobs(EMPTY))
     finally:
         for reader, _ in readers:
@@ -146,7 +146,7 @@ def _partials(opened: StatesReader, spec: ProfileSpec, task: _MapTask) -> Iterat
 def _sum_partials(
     spec: ProfileSpec, write: WriteSums[R], counted: bool, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Reduce side: rows arrive by bucket, profile and column; each column is summed and written."""
+    """Sum and write each column. Rows arrive ordered by bucket, profile and column."""
     prepare_task()
     rows = exchanged_rows(batches)
     with packing_io_counts(counted) as count:

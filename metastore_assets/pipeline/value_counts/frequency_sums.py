@@ -1,4 +1,4 @@
-"""What is summed of frequency lists: a sum has signed terms, and whoever writes it gets one column's list at a time."""
+"""The sums of frequencies to compute, with their signed terms."""
 
 from __future__ import annotations
 
@@ -15,29 +15,29 @@ from metastore_assets.store.manifest import ProfileFiles
 
 R = TypeVar("R")
 WriteSums: TypeAlias = Callable[[int, Iterable[tuple[int, Frequencies]]], R]
-"""Called with the number of a profile, and position and full list of some of its columns, by increasing position."""
+"""Receives a profile number, and the position and full frequencies of some of its columns, by increasing position."""
 
 
 @dataclass(frozen=True)
 class FrequencySum:
-    """Some columns of one profile, to be summed from the lists of others."""
+    """Columns of one profile to sum from the frequencies of other profiles."""
 
     total: int
-    """Number of the profile that the sum is for; sums of one profile share it."""
+    """The number of the profile that the sum belongs to. Several sums may belong to one profile."""
     positions: tuple[int, ...]
-    """Columns, by their position in the profile spec."""
+    """Positions of the columns in the profile spec."""
     terms: tuple[tuple[ProfileFiles, int], ...]
-    """Lists with their signs. A column that a term does not list counts as empty."""
+    """Profiles with their signs. A column without frequencies in a profile counts as empty."""
     rows: int
-    """About how many values the terms list, over all columns."""
+    """The approximate number of values in the terms, over all columns."""
     splitters: Mapping[int, pa.Array] = field(default_factory=dict)
-    """By position, what columns are cut by into ranges, each of which is summed by a task of its own."""
+    """The values that split columns into ranges, by position. One task sums each range."""
 
 
 def full_sums(
     spec: ProfileSpec, columns: Iterable[tuple[int, Sequence[tuple[Frequencies, int]]]]
 ) -> Iterator[tuple[int, Frequencies]]:
-    """Position and full list of each column, one at a time, of lists with their signs."""
+    """Yield position and full frequencies of each column, one at a time."""
     for position, lists in columns:
         try:
             yield position, sum_frequencies(lists)

@@ -1,4 +1,4 @@
-"""Lists as plain files: a row for each column and value, by decreasing frequency, and in order with ranks."""
+"""Plain files of value counts: one row per column and value, by decreasing frequency, or by value with ranks."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ _NO_ROWS = pa.table({"value": pa.nulls(0), "frequency": pa.array([], pa.int64())
 
 
 def write_frequencies(store: ObjectStore, lists: TableValueCounts, leaves: Sequence[LeafColumn]) -> str:
-    """Write `column`, `value`, `frequency` of some listed columns, in their order; the path.
+    """Write `column`, `value`, `frequency` of columns, by decreasing frequency, then value; return the path.
 
-    By decreasing frequency, then value. Of columns kept by fingerprints those that occur at least twice.
+    Of a fingerprinted column, only values that occur at least twice are written.
     """
     reader = ValueCountReader(store, lists)
 
@@ -39,9 +39,9 @@ def write_frequencies(store: ObjectStore, lists: TableValueCounts, leaves: Seque
 
 
 def write_ranks(store: ObjectStore, lists: TableValueCounts, leaves: Sequence[LeafColumn]) -> str:
-    """Write `column`, `value`, `frequency`, `rank` of some columns all of whose values are listed; the path.
+    """Write `column`, `value`, `frequency`, `rank` of enumerated columns, by increasing value; return the path.
 
-    By increasing value. `rank`: how many values of the table are less.
+    The rank of a value is the number of smaller non-null values in the table.
     """
     reader = ValueCountReader(store, lists)
 
@@ -57,7 +57,7 @@ def write_ranks(store: ObjectStore, lists: TableValueCounts, leaves: Sequence[Le
 
 
 def columns_of(store: ObjectStore, path: str) -> set[str]:
-    """The field ids of the columns that such a file has; none where there is no file, or it is gone or damaged."""
+    """Return the field ids of the columns in a plain file; none if the file does not exist or is damaged."""
     if not path:
         return set()
     try:
@@ -96,7 +96,7 @@ def differing_columns(
 
 
 def _first_difference(column: str, own: pa.Table, other: pa.Table) -> Iterator[tuple[str, str, str]]:
-    """As texts, because NaN is not equal to itself."""
+    """Yield the first differing row. Rows are compared as text, because NaN is not equal to itself."""
     for left, right in zip_longest(_texts(own), _texts(other), fillvalue="nothing"):
         if left != right:
             yield column, left, right
@@ -116,17 +116,17 @@ def _write(
     leaves: Sequence[LeafColumn],
     rows: Callable[[LeafColumn], Iterable[pa.Table]],
 ) -> str:
-    """A file of that kind, a section for each column. Holds a row group of it."""
+    """Write a plain file with one section per column. Holds one row group."""
     union = union_type(class_named(reader.columns[leaf.field_id]) for leaf in leaves)
     ranked = kind == "ranks"
     numbers = ["frequency", "rank"] if ranked else ["frequency"]
     schema = pa.schema([("column", pa.string()), ("value", union), *((name, pa.int64()) for name in numbers)])
     encodings = {**value_encodings("value", union), **dict.fromkeys(numbers, "DELTA_BINARY_PACKED")}
     path = f"{_FOLDER}/{uuid.uuid4().hex}.{kind}.parquet"
-    # Whoever looks for one column, or for a range of what the rows are ordered by, skips the other row groups.
+    # Bounds let readers of one column, or of a range of its order, skip the other row groups.
     with SectionWriter(store, path, schema, encodings, bounded=["column", numbers[-1]]) as writer:
         for leaf in leaves:
-            # Where there are none, an empty section says that the column is listed.
+            # A column without values gets an empty section, which records that it is enumerated.
             for own in chain([_NO_ROWS], rows(leaf)):
                 table = build_value_counts_table(
                     leaf.path, own["value"].combine_chunks(), own["frequency"].combine_chunks(), union

@@ -1,6 +1,6 @@
-"""Splitters: values that cut a long list into ranges of about equal length, for a task each.
+"""Splitters: values that split the value counts of a column into ranges of about equal length, one per task.
 
-Algorithm 3 of three for frequencies: of values that are many and repeat, no task has to hold all of a column's.
+Algorithm 3 of three for frequencies: with many repeated values, no task has to hold a whole column.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from metastore_assets.store.manifest import ProfileFiles
 from metastore_assets.store.objects import ObjectStore
 
 LONG = 8_000_000
-"""Distinct values of a column from which on its list is cut."""
+"""The number of distinct values above which a column is split into ranges."""
 _ROWS_PER_RANGE = 4_000_000
 _MOST_RANGES = 4096
 _SAMPLED = 64
-"""Most lists of a column that are looked into."""
+"""The approximate number of profiles that are sampled."""
 _PER_LIST = 256
-"""Values that are taken of each: a range is then longer than others by a few percent."""
+"""The maximum number of values sampled from each profile. Ranges then differ in length by a few percent."""
 
 
 def count_ranges(distinct: int, slots: int) -> int:
-    """How many ranges a list of about so many values is cut into; no fewer than tasks run at a time."""
+    """Return the number of ranges for about `distinct` values; at least the number of concurrent tasks."""
     return min(_MOST_RANGES, max(slots, distinct // _ROWS_PER_RANGE + 1))
 
 
@@ -43,9 +43,9 @@ class _Task:
 def find_splitters(
     engine: Engine, store: ObjectStore, profiles: Sequence[ProfileFiles], ranges: Mapping[str, int]
 ) -> dict[str, pa.Array]:
-    """By field id of columns that are to be cut into so many ranges, the last value of each range but the last one.
+    """Return the last value of each range except the last range, by field id.
 
-    Ascending and distinct; fewer where there are few values. One job on Spark, which takes samples of the lists.
+    Values are ascending and distinct; there are fewer if the column has few values. Samples profiles in one Spark job.
     """
     step = max(1, len(profiles) // _SAMPLED)
     tasks = [_Task(files, tuple(ranges)) for files in profiles[step // 2 :: step]]
@@ -61,7 +61,7 @@ def find_splitters(
 
 
 def _sampled(store: ObjectStore, task: _Task) -> dict[str, Frequencies]:
-    """Evenly spaced values of each list; the frequency of each is how many values of the list it stands for."""
+    """Return evenly spaced values of each column. The frequency of each is the number of values that it represents."""
     found = {}
     with StatesReader(store) as opened, FrequencyReader(opened, task.files) as reader:
         for column in task.columns:

@@ -1,4 +1,4 @@
-"""Full lists as runs of all stages of a table's lists, as they come out of summing profiles."""
+"""Runs of all stages of value counts, written from full frequencies."""
 
 from __future__ import annotations
 
@@ -22,8 +22,10 @@ def write_runs(
     total: int,
     lists: Iterable[tuple[int, Frequencies]],
 ) -> dict[str, list[Run]]:
-    """Write full lists, or a range of one, as runs of all stages: by stage. May run in a worker process; holds the
-    lists of one class at a time."""
+    """Write full frequencies, or one range of them, as runs by stage.
+
+    May run in a worker process. Holds the frequencies of one class at a time.
+    """
     runs: dict[str, list[Run]] = {}
     held: list[tuple[str, Frequencies]] = []
 
@@ -48,7 +50,7 @@ def write_runs(
 
 
 def stage_tables(type_class: str, lists: Sequence[tuple[str, Frequencies]]) -> dict[str, pa.Table]:
-    """The rows of each kind of stage for the whole lists of some columns, by increasing field id: in key order."""
+    """Return the rows of each kind of stage in key order, for columns by increasing field id."""
     schema = rows_of(type_class).schema
     values, frequencies, facts = [schema.empty_table()], [], []
     for column, own in lists:

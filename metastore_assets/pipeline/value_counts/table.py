@@ -1,6 +1,7 @@
-"""The lists of a table's values, from the published version to the next: what came is added, what went taken away.
+"""The value counts of a table, updated from the published version to the next.
 
-The first time, and when most of the table is other, they are summed from all profiles, and loaded as they come out.
+Added fragments are added to the counts, and removed ones are subtracted. The first time, and when at least half of the
+table changed, value counts are built from all profiles.
 """
 
 from __future__ import annotations
@@ -39,12 +40,12 @@ from metastore_assets.values.leaf_columns import schema_leaves
 from metastore_assets.values.types import class_named, type_class
 
 _MANY = 20_000_000
-"""Values in changed fragments from which on Spark's tasks read and add their lists."""
+"""The number of changed values above which Spark tasks apply the deltas."""
 
 
 @dataclass(frozen=True)
 class _Changes:
-    """Fragments that came to partitions whose lists may be others, and that went from them."""
+    """The fragments that were added to and removed from partitions whose value counts may change."""
 
     added: Sequence[FragmentEntry]
     removed: Sequence[FragmentEntry]
@@ -54,7 +55,7 @@ class _Changes:
         return sum(entry.row_count for entry in (*self.added, *self.removed))
 
     def of_the_table(self) -> _Changes:
-        """Without fragments that only went from one partition to another."""
+        """Return the changes without fragments that moved between partitions."""
         added, removed = ({entry.files.name for entry in side} for side in (self.added, self.removed))
         return _Changes(
             [entry for entry in self.added if entry.files.name not in removed],
@@ -63,7 +64,9 @@ class _Changes:
 
 
 class ValueCountUpdate:
-    """The lists that one plan leads to. What is made is found once; nobody but a version that names it makes it be."""
+    """The value counts that one plan results in. They are computed once; files are only used once a version references
+    them.
+    """
 
     def __init__(
         self, engine: Engine, store: ObjectStore, target: Target, fragments: Mapping[str, FragmentEntry]
@@ -74,7 +77,7 @@ class ValueCountUpdate:
         self._wanted = enumerated_classes(target.spec)
         self._published = None if target.base is None else target.base.value_counts
         self._schemas = (None if target.base is None else target.base.schema, target.snapshot.schema)
-        # A table of one partition holds all of its values there.
+        # With a single partition, counts by partition would repeat the table's counts.
         self._by_partition = _kept_by_partition(target.spec, self._wanted) if len(target.partitions) > 1 else {}
         self._keys = [partition.key for partition in target.partitions]
         self._rows = sum(fragments[own].row_count for part in target.partitions for own in part.fragments)
@@ -115,7 +118,7 @@ class ValueCountUpdate:
         return told
 
     def files(self, whole: Sequence[ProfileFiles]) -> ValueCountFiles | None:
-        """The files for the version to name."""
+        """Return the files for the version to reference."""
         with io_step("lists"):
             now = self._next_state(whole, {})
             if self._published is not None and now.is_same(self._base):
@@ -125,13 +128,13 @@ class ValueCountUpdate:
             return self._made
 
     def discard(self) -> None:
-        """Remove what was made, and will not be published."""
+        """Delete the written files; they will not be published."""
         if self._now is not None:
             named = self._now.paths() - self._base.paths()
             self._store.delete(sorted(named | ({self._made.state} if self._made else set())))
 
     def _as_named(self, files: ValueCountFiles) -> ValueCountFiles:
-        """The published files, without the plain ones where these have columns under other names."""
+        """Return the published files, without plain files if columns were renamed."""
         before, now = self._schemas
         if not files.frequencies or before is None or _names(before) == _names(now):
             return files
@@ -159,7 +162,7 @@ class ValueCountUpdate:
         return self._now
 
     def _still_built(self) -> dict[str, Built]:
-        """How the lists were built that are carried on."""
+        """Return how the columns that are still enumerated were built."""
         return {
             own: how for own, how in self._base.built.items() if self._wanted.get(own) == self._base.columns.get(own)
         }
@@ -255,7 +258,7 @@ class ValueCountUpdate:
         return runs_by_partition(self._engine, self._store, flow, self._by_partition, partitions, self._rows)
 
     def _partitions(self, whole: Sequence[ProfileFiles]) -> list[CountedProfile]:
-        """The profiles of all partitions, of which there are several."""
+        """Return the profiles of all partitions, with their keys."""
         return [CountedProfile(files, key) for files, key in zip(whole, self._keys, strict=True)]
 
     def _flow(self, classes: Iterable[str], *, many: bool = False) -> Dataflow:
@@ -264,7 +267,7 @@ class ValueCountUpdate:
 
 
 def enumerated_classes(spec: ProfileSpec) -> dict[str, str]:
-    """The columns that a profile spec lists, by field id, and the class of their values."""
+    """Return the classes of the enumerated columns of a profile spec, by field id."""
     valued = spec.typed_leaves
     found = {
         leaf.field_id: type_class(leaf.type).name
@@ -279,7 +282,7 @@ def _names(schema: pa.Schema) -> list[tuple[str, str]]:
 
 
 def _kept_by_partition(spec: ProfileSpec, listed: Mapping[str, str]) -> dict[str, str]:
-    """Of the columns that are listed, those that are kept by partition as well."""
+    """Return the enumerated columns that are also counted by partition."""
     kept = {leaf.field_id for leaf, policy in spec.leaves if policy.by_partition == "on"}
     return {field_id: name for field_id, name in listed.items() if field_id in kept}
 
@@ -293,7 +296,7 @@ def _cuts(spec: ProfileSpec, wanted: Collection[str]) -> dict[str, Cut]:
 
 
 def _changes(target: Target, fragments: Mapping[str, FragmentEntry]) -> _Changes:
-    """The profiles that came to a partition, and those that went from one, where that may change a sum."""
+    """Return the fragments added to and removed from each partition, except partitions that are reused."""
     same = {partition.key for partition in target.partitions if partition.reused is not None}
     before = {
         (entry.files.name, entry.partition_key): entry
