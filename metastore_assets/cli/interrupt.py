@@ -64,8 +64,9 @@ def _end(arrived: int) -> NoReturn:
         if number in _SIGNALS:
             time.sleep(PATIENCE)
             # Where it is not imported there is no such folder; at the start of a command it would take time.
-            if (scratch := sys.modules.get("metastore_assets.storage.temporary_folders")) is not None:
-                scratch.remove_all()
+            folders = sys.modules.get("metastore_assets.storage.temporary_folders")
+            if folders is not None:
+                folders.remove_own_folders()
             if number == signal.SIGINT:
                 os.write(2, b"interrupted\n")
             os._exit(128 + number)

@@ -104,7 +104,7 @@ def test_compact(published: Path) -> None:
         (["quantile", "orders", "day", "1.5"], ["'1.5' is no quantile", "from 0 to 1"]),
         (["quantile", "orders", "day", "half"], ["'half' is no quantile"]),
         (["quantile", "orders", "state", "0.5", "--continuous"], ["'state'", "discrete"]),
-        (["quantile", "orders", "tags", "0.5"], ["'tags'", "see its elements"]),
+        (["quantile", "orders", "tags", "0.5"], ["'tags'", "elements"]),
         (["quantile", "orders", "nope", "0.5"], ["'nope'", "columns"]),
         (["quantile", "orders", "day", "0.5", "--partition", "x"], ["'x'", "half=1"]),
         (["rank", "orders", "day", "yesterday"], ["'yesterday' is no value of column 'day'", "2024-01-31"]),

@@ -231,7 +231,7 @@ def test_files_outside_of_the_folder_are_relocated(writer: IcebergWriter, tmp_pa
         assert _ids(writer.folder, path_mapping=path_mapping) == [1, 2, 3, 9]
         writer.live.pop()
     writer.commit(outside | {"file_path": "far/x.parquet"})
-    with pytest.raises(TableFormatError, match=r"relative location 'far/x\.parquet'; say with path_mapping"):
+    with pytest.raises(TableFormatError, match=r"'far/x\.parquet'.*path_mapping"):
         _open(writer.folder).snapshot()
 
 

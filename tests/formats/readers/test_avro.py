@@ -284,7 +284,7 @@ _INT = _record([{"name": "a", "type": "int"}])
         (_container(_INT, [(4, b"\x02\x04\x06")]), "ends early|broken"),
         (_container(_INT, [(-1, b"\x02")]), "fewer than no records"),
         (_container(_INT, [], "lzo"), "codec 'lzo' has no reader"),
-        (_container(_INT, [(1, b"junk")], "deflate"), "broken"),
+        (_container(_INT, [(1, b"junk")], "deflate"), "truncated"),
         (_container("int", [(1, b"\x02")]), "is no record"),
         (_container(_record([{"name": "a", "type": "int"}] * 2), []), "two columns are named 'a'"),
     ],
