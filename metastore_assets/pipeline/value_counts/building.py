@@ -45,9 +45,20 @@ def build_value_counts(
     distinct: Mapping[str, int],
     rows: int,
 ) -> BuiltValueCounts:
-    """The lists of the columns `wanted` (field ids, with the classes of their values) of a table of so many rows.
+    """Build the value counts of columns from profiles.
 
-    `distinct`: about how many distinct values columns have, as far as that is known. Raises CorruptionError.
+    Args:
+        engine: Runs the sums.
+        store: The folder of the table.
+        flow: The dataflow of the value counts.
+        spec: The profile spec of the table.
+        wanted: The columns to build by field id, with the classes of their values.
+        profiles: Profiles whose value counts sum to those of the table.
+        distinct: The approximate number of distinct values by field id; 0 is assumed for missing columns.
+        rows: The number of rows of the table.
+
+    Raises:
+        CorruptionError: A profile is damaged.
     """
     # Columns are in key order, so that adjacent columns share a run.
     leaves = sorted(

@@ -42,9 +42,18 @@ def runs_by_partition(
     partitions: Sequence[CountedProfile],
     rows: int,
 ) -> dict[str, list[Run]]:
-    """By stage, the runs that hold the values of some columns (field ids, with their classes) by partition.
+    """Return the runs of value counts by partition, by stage.
 
-    `partitions` are the profiles of all partitions, of so many rows in all. Raises CorruptionError.
+    Args:
+        engine: Runs the tasks.
+        store: The folder of the table.
+        flow: The dataflow of the value counts.
+        columns: The columns by field id, with the classes of their values.
+        partitions: The profiles of all partitions.
+        rows: The number of rows of the table.
+
+    Raises:
+        CorruptionError: A profile is damaged.
     """
     tasks = _tasks(flow, columns, rows)
     lists, values = len(columns) * len(partitions), rows * len(columns)

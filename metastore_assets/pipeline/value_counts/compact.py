@@ -36,10 +36,15 @@ class Compacted:
 
 
 def compact(versions: VersionStore, table: TableConfig) -> Compacted:
-    """Publish a version of the same content whose lists are compacted and plain files, unless they are.
+    """Publish a version of the same content with compacted value counts and plain files, unless they are current.
 
-    `table` says which columns have ranks. Raises VersionNotFoundError before the first version, VersionConflictError
-    when others publish all the time.
+    Args:
+        versions: The versions of the table.
+        table: Its policies determine which columns have ranks.
+
+    Raises:
+        VersionNotFoundError: The table has no version.
+        VersionConflictError: Other processes published versions in each attempt.
     """
     for _ in range(_ATTEMPTS):
         latest = versions.latest()

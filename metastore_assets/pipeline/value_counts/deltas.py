@@ -1,4 +1,4 @@
-"""Deltas of value counts, read from added and removed profiles."""
+"""Deltas of value counts, read from added or removed profiles."""
 
 from __future__ import annotations
 
@@ -30,10 +30,18 @@ class CountedProfile:
 def deltas(
     store: ObjectStore, profiles: Sequence[CountedProfile], columns: Mapping[str, str], rows: int, *, removed: bool
 ) -> dict[str, list[Delta]]:
-    """By type class, what the lists of some columns in some profiles, of so many rows in all, come to: by partition
-    where the profiles say which.
+    """Return the value counts of columns in profiles as deltas by type class, with partition keys if the profiles have
+    them.
 
-    `columns`: by field id, the class of the values. Raises CorruptionError.
+    Args:
+        store: The folder of the table.
+        profiles: The profiles to read.
+        columns: The columns by field id, with the classes of their values.
+        rows: The number of rows of all profiles together.
+        removed: Whether the deltas are subtracted.
+
+    Raises:
+        CorruptionError: A profile is damaged.
     """
     if not profiles or not columns:
         return {}

@@ -86,7 +86,7 @@ def compute_change(
     totals = before + gained - lost
     if (totals < 0).any():
         raise CorruptionError(
-            f"column {column.path!r}: more values of a fingerprint went than there were: stored profiles "
+            f"column {column.path!r}: more values of a fingerprint were removed than stored: profiles "
             "contradict each other; rebuild with `metastore refresh NAME --full`"
         )
     several = totals >= 2

@@ -52,10 +52,17 @@ def shuffle_fingerprints(
     bits: int,
     write: WriteRange[R],
 ) -> list[R]:
-    """What `write` returns for each range of fingerprints that has some, in no particular order.
+    """Return the results of `write` for each nonempty range of fingerprints, in no particular order.
 
-    `read` gives the fingerprints, of that many bits, of one task; the more values a task has, the fewer bytes each of
-    them takes. `values`: about how many there are in all. Both functions run in Spark's tasks. Raises what they raise.
+    `read` and `write` run in Spark tasks; their errors are raised here.
+
+    Args:
+        spark: The session.
+        read: Returns the fingerprints of one task. The more values a task has, the fewer bytes each of them takes.
+        tasks: The arguments of `read`.
+        values: The approximate number of values in all tasks.
+        bits: Width of the fingerprints in bits.
+        write: Receives the number of a range and its sums.
     """
     ranges = min(_MOST_RANGES, max(count_slots(spark), values // _ROWS_PER_RANGE + 1))
     packed = [pack(task) for task in tasks]

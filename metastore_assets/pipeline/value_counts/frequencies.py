@@ -63,11 +63,12 @@ def sum_columns(
 def map_sums(
     engine: Engine, store: ObjectStore, spec: ProfileSpec, sums: Sequence[FrequencySum], write: WriteSums[R]
 ) -> list[R]:
-    """What `write` returns for the full sums of some neighbouring columns of one profile, or of a range of one that is
-    cut, for all of them.
+    """Return the results of `write` for the full sums of adjacent columns of a profile, or of one range of a column.
 
-    Where the lists are short it is called here, else in Spark's tasks: it has to be picklable. Raises CorruptionError
-    when a total comes out negative, for then the terms were not what they claim to be.
+    `write` must be picklable: for long frequencies it is called in Spark tasks.
+
+    Raises:
+        CorruptionError: A total is negative: the terms contradict each other.
     """
     if not sums:
         return []

@@ -55,9 +55,10 @@ class _MapTask:
 def sum_on_spark(
     engine: Engine, store: ObjectStore, spec: ProfileSpec, sums: Sequence[FrequencySum], write: WriteSums[R]
 ) -> list[R]:
-    """What `write` returns for the sums of each bucket of columns, and each range of one that is cut, of one profile.
+    """Return the results of `write` for the sums of each bucket of columns of a profile, and of each range of a column.
 
-    Raises CorruptionError, and what reading a list raises.
+    Raises:
+        CorruptionError: A profile is damaged, or a total is negative.
     """
     slots = engine.slots()
     tasks, buckets = _map_tasks(sums, slots)

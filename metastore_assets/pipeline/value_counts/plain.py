@@ -76,9 +76,18 @@ def differing_columns(
     *,
     ranked: bool,
 ) -> Iterator[tuple[str, str, str]]:
-    """(Column, what a file has, what it should have) where a plain file is not what lists of the same rows make.
+    """Yield (column, stored row, expected row) where a plain file differs from one written from the value counts.
 
-    `leaves`: the columns that it should have. Writes the other file in `scratch`. Raises CorruptionError.
+    Args:
+        store: The folder of the table.
+        path: The path of the plain file.
+        scratch: Where the expected file is written.
+        lists: The value counts of the same rows.
+        leaves: The columns that the file should have.
+        ranked: Whether it is a file of ranks.
+
+    Raises:
+        CorruptionError: A file is damaged.
     """
     write = write_ranks if ranked else write_frequencies
     with parquet_errors(store.uri(path)), SectionReader(store, path) as own:

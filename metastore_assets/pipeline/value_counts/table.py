@@ -90,8 +90,11 @@ class ValueCountUpdate:
         self._now: TableValueCounts | None = None
 
     def facts(self, whole: Sequence[ProfileFiles], listed: Mapping[int, int]) -> Mapping[int, FrequencySummary]:
-        """What the lists tell of columns, by position; `whole` are profiles whose lists add up to them, and `listed`
-        is about how many values they have.
+        """Return the frequency summaries of columns, by position in the profile spec.
+
+        Args:
+            whole: Profiles whose value counts sum to those of the table.
+            listed: The approximate number of values of each requested column, by position.
         """
         with io_step("lists"):
             return self._facts(whole, listed)
@@ -231,8 +234,14 @@ class ValueCountUpdate:
         changed: int,
         held: Callable[[str, str], pa.Table],
     ) -> dict[str, list[Delta]]:
-        """By class, what is to be added to lists and taken away: `columns` are those that are listed, and that are to
-        be; `changes` the profiles that came and that went, of so many rows; `held` reads the list of a column.
+        """Return the added and removed deltas by type class.
+
+        Args:
+            columns: The columns that are enumerated before and after, by field id, with their classes.
+            changes: The added and the removed profiles.
+            whole: All profiles of the table, which columns that become enumerated are read from.
+            changed: The number of rows in `changes`.
+            held: Reads the stored value counts of a column, given its field id and class.
         """
         before, wanted = columns
         added, removed = changes
