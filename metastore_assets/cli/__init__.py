@@ -7,7 +7,7 @@ import sys
 import warnings
 from typing import NoReturn
 
-from metastore_assets.cli.interrupt import heed_signals
+from metastore_assets.cli.interrupt import install_signal_handlers
 from metastore_assets.startup import (
     FastExit,
     collect_garbage_seldom,
@@ -31,7 +31,7 @@ def main() -> NoReturn:
 def run() -> NoReturn:
     """Run the command line of this process. Raises SystemExit, with the status as its code."""
     # As exceptions, so that temporary files are removed on the way out.
-    heed_signals()
+    install_signal_handlers()
     hide_pandas()
     disable_pydantic_plugins()
     limit_blas_threads()

@@ -1,19 +1,15 @@
-"""The answers of the commands that read: what they print as JSON, and what terminal output draws from."""
+"""The JSON answers that several commands share."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from metastore_assets.cli.parallel import parallel_map
 from metastore_assets.cli.statistics_table import SHAPE_BINS
-from metastore_assets.config import MetastoreConfig, TableConfig
-from metastore_assets.errors import NotStoredError, VersionNotFoundError
-from metastore_assets.lookup import FilteredView, Table, TextValue
+from metastore_assets.errors import NotStoredError
+from metastore_assets.lookup import FilteredView, Table
 from metastore_assets.lookup.histograms import merged_frequencies
 from metastore_assets.lookup.json import show_json
-from metastore_assets.messages import redact
-from metastore_assets.metastore import Metastore
 from metastore_assets.values.json import integer_json
 
 if TYPE_CHECKING:
@@ -21,59 +17,8 @@ if TYPE_CHECKING:
     from metastore_assets.store.manifest import Version
 
 Json = dict[str, Any]
-_READERS = 16
-"""Version documents read at a time: most of it is waiting for the store."""
-
-
-def table_answers(config: MetastoreConfig) -> list[Json]:
-    """The configured tables with their newest versions; null where there is none."""
-    metastore = Metastore(config.root, config.storage_options)
-
-    def answer(table: TableConfig) -> Json:
-        try:
-            version = metastore.table(table.name).version
-        except VersionNotFoundError:
-            version = None
-        told = {} if version is None else _version(version)
-        keys = ("version", "snapshot", "committed_at", "published_at", "row_count", "bytes", "partitions", "fragments")
-        return {
-            "table": table.name,
-            "uri": redact(table.uri),
-            "format": table.declared_format if version is None else version.format,
-            "catalog": getattr(table.catalog, "name", None),
-            "gone": table.dropped_reason,
-            **{key: told.get(key) for key in keys},
-        }
-
-    return parallel_map(answer, config.tables, _READERS)
-
-
-def version_answers(metastore: Metastore, name: str, newest: Version) -> list[Json]:
-    """The published versions of a table up to its newest, which comes first."""
-    numbers = [number for number in metastore.versions(name) if number < newest.number]
-
-    def answer(number: int) -> Json | None:
-        try:
-            return _version(metastore.table(name, number).version)
-        except VersionNotFoundError:
-            return None  # Expired since it was listed.
-
-    older = parallel_map(answer, reversed(numbers), _READERS)
-    return [_version(newest), *(row for row in older if row is not None)]
-
-
-def partition_answers(table: Table | FilteredView) -> list[Json]:
-    """The partitions of a version, in its order."""
-    return [
-        {
-            "partition": entry.key,
-            "row_count": integer_json(entry.row_count),
-            "bytes": integer_json(entry.bytes),
-            "fragments": entry.fragments,
-            "version": entry.version,
-        }
-        for entry in table.partitions()
-    ]
+CONCURRENT_READS = 16
+"""The number of version documents to read at a time: reading them mostly waits for the store."""
 
 
 def show_answer(
@@ -82,24 +27,31 @@ def show_answer(
     current: bool | None,
     partition: str | None = None,
     *,
-    chosen: bool = False,
+    selected: bool = False,
     complete: bool = True,
 ) -> Json:
-    """The answer of `show`. `current` is null when the table could not be asked.
+    """Return the answer of `show`.
 
-    Of a partition, singletons and entropy take the whole lists of values: they are told of columns `chosen` by name.
-    Of columns that are not, nothing that only programs see is looked up unless the answer is to be `complete`.
+    Singleton counts and entropy of a partition need all value counts, so only `selected` columns have them.
+
+    Args:
+        table: The table or filtered view that the statistics are from.
+        rows: The statistics of the columns to show.
+        current: Whether the version describes the current snapshot; None when that is unknown.
+        partition: The key of the partition that the statistics are of; None for the whole table.
+        selected: Whether the user named the columns.
+        complete: Whether to read what only programs see, even of columns that are not selected.
     """
-    count, spreads, built = table.row_count(partition), {}, {}
-    if partition is None and rows and (complete or chosen):
+    spreads, built = {}, {}
+    if partition is None and rows and (complete or selected):
         spreads, built = table.spreads(), table.built()
-    elif chosen:
+    elif selected:
         spreads = {row.column: table.spread(row.column, partition) for row in rows if row.frequencies == "enumerated"}
     answer = show_json(
         table.version,
         rows,
         current=bool(current),
-        row_count=count,
+        row_count=table.row_count(partition),
         partition=partition,
         spreads=spreads,
         built=built,
@@ -107,49 +59,22 @@ def show_answer(
     return {**answer, "current": current, "format": table.version.format}
 
 
-def rank_answer(table: Table | FilteredView, column: str, text: str, partition: str | None) -> Json:
-    """The answer of `rank`. `frequency` is null when it is not known."""
-    value = TextValue(text)
-    found = table.rank(column, value, partition)
-    try:
-        frequency = integer_json(table.frequency(column, value, partition).count)
-    except NotStoredError:
-        frequency = None
-    return {
-        "rank": integer_json(found.count),
-        "frequency": frequency,
-        "row_count": integer_json(table.row_count(partition)),
-        "guarantee": found.guarantee,
-    }
-
-
-def where_answers(table: Table, column: str, text: str) -> list[Json]:
-    """The answers of `where`, in the order of the version's partitions."""
-    found = table.where_is(column, TextValue(text))
-    return [{"partition": key, "frequency": integer_json(frequency)} for key, frequency in found]
-
-
-def profile_answer(uri: str, table: Table, rows: Sequence[ColumnStatistics]) -> Json:
-    """The answer of `profile` for one URI: that of `show`, but nothing of it is kept."""
-    answer = show_answer(table, rows, current=True)
-    return {"uri": redact(uri), **{key: value for key, value in answer.items() if key not in ("table", "version")}}
-
-
-def shapes(
+def read_shapes(
     table: Table | FilteredView, rows: Sequence[ColumnStatistics], partition: str | None = None
 ) -> Mapping[str, Sequence[int]]:
-    """By column, the frequencies of a few bins; columns without a histogram are left out."""
-    found: dict[str, list[int]] = {}
+    """Return the frequencies of up to `SHAPE_BINS` bins for each column that has a histogram."""
+    shapes: dict[str, list[int]] = {}
     for row in rows:
         try:
             histogram = table.dyadic_histogram(row.column, partition)
         except NotStoredError:
             continue
-        found[row.column] = [] if histogram is None else merged_frequencies(histogram, SHAPE_BINS)
-    return found
+        shapes[row.column] = [] if histogram is None else merged_frequencies(histogram, SHAPE_BINS)
+    return shapes
 
 
-def _version(version: Version) -> Json:
+def version_to_json(version: Version) -> Json:
+    """Return the facts of a version that `tables` and `versions` list."""
     return {
         "version": version.number,
         "snapshot": version.snapshot,

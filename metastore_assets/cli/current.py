@@ -6,7 +6,7 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-from metastore_assets.cli.opening import table_of
+from metastore_assets.cli.opening import find_table_config
 from metastore_assets.config import MetastoreConfig
 from metastore_assets.errors import MetastoreError, SnapshotNotFoundError, TableNotFoundError
 from metastore_assets.report.text import one_line
@@ -34,7 +34,7 @@ class CurrentCheck:
 
     def is_current(self, version: Version) -> tuple[bool | None, str | None]:
         """Whether the table is at the version's snapshot; else None and why it is not known, in one line."""
-        # In small waits: one as long as that might not notice a signal, see `heed_signals`.
+        # In small waits: one as long as that might not notice a signal, see `install_signal_handlers`.
         end = time.monotonic() + PATIENCE
         while self._thread.is_alive() and time.monotonic() < end:
             self._thread.join(0.2)
@@ -50,7 +50,7 @@ class CurrentCheck:
 
         cache = MetadataCache(versions_of(self._config, self._name).metadata_cache)
         try:
-            self._snapshot = open_table_format(table_of(self._config, self._name), cache).current()
+            self._snapshot = open_table_format(find_table_config(self._config, self._name), cache).current()
         except SnapshotNotFoundError as error:
             self._failure = one_line(str(error))
         except TableNotFoundError as error:

@@ -84,20 +84,20 @@ def exit_status(run: Callable[[], object], invocation: Invocation) -> int:
         return USAGE
     except click.UsageError as error:
         command = error.ctx.command_path if error.ctx else "metastore"
-        say(f"{tidy(error.format_message())} (see `{command} --help`)")
+        print_error(f"{tidy(error.format_message())} (see `{command} --help`)")
         return USAGE
     except Exception as error:  # noqa: BLE001 (whatever went wrong, the user gets one line)
-        report(error, invocation)
+        report_error(error, invocation)
         return FAILED
 
 
 def raise_interrupt(error: Exception) -> None:
     """Raise what ends the command, Ctrl-C or SIGTERM, when the error is but what it led to."""
-    if (interrupt := interrupt_behind(error)) is not None:
+    if (interrupt := find_interrupt(error)) is not None:
         raise interrupt from None
 
 
-def interrupt_behind(error: BaseException) -> KeyboardInterrupt | SystemExit | None:
+def find_interrupt(error: BaseException) -> KeyboardInterrupt | SystemExit | None:
     """What ends the command, Ctrl-C or SIGTERM, when the error is that or what it led to.
 
     Whatever interrupts a call to Spark comes out as an error of the call, with the interrupt as its context.
@@ -110,16 +110,16 @@ def interrupt_behind(error: BaseException) -> KeyboardInterrupt | SystemExit | N
     return None
 
 
-def report(error: Exception, invocation: Invocation, subject: str = "") -> str:
+def report_error(error: Exception, invocation: Invocation, subject: str = "") -> str:
     """Print a failure as one line, with --debug its traceback before it, and return the line."""
     if invocation.debug:
         _write(remove_secrets("".join(traceback.format_exception(error)).rstrip("\n")))
-    message = f"{remove_secrets(subject)}: {explained(error)}" if subject else explained(error)
-    say(message)
+    message = f"{remove_secrets(subject)}: {explain_error(error)}" if subject else explain_error(error)
+    print_error(message)
     return message
 
 
-def explained(error: Exception) -> str:
+def explain_error(error: Exception) -> str:
     """An error as one line: its own message when it is ours, else what kind it is and what to do; without secrets."""
     return remove_secrets(_explained(error))
 
@@ -143,12 +143,12 @@ def _gist(message: str) -> str:
     return lines[0]
 
 
-def say(message: str) -> None:
+def print_error(message: str) -> None:
     """Write an error to stderr as one line."""
     _write(click.style("error: ", fg="red") + one_line(message))
 
 
-def note(message: str) -> None:
+def print_note(message: str) -> None:
     """Write to stderr what is no error but must be known, as one line."""
     _write(click.style("note: ", fg="yellow") + one_line(tidy(message)))
 

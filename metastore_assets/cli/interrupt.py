@@ -17,7 +17,7 @@ _PAUSE = 0.05
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-def heed_signals() -> None:
+def install_signal_handlers() -> None:
     """Let SIGTERM and SIGHUP raise SystemExit, as SIGINT raises KeyboardInterrupt, and see that one of them ends it.
 
     Python raises them once the main thread is back from whatever it waits in, which may be a network that is gone:

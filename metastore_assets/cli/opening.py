@@ -1,10 +1,14 @@
-"""What commands open: the configuration, the root, a published table, and what its arguments name in it."""
+"""What commands open: the configuration, the Metastore, published versions, and filtered views of them."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from metastore_assets.cli.failures import Invocation, note
+from metastore_assets.cli.failures import Invocation, print_note
+from metastore_assets.cli.progress import show_progress
+from metastore_assets.cli.spark import LazySpark
 from metastore_assets.errors import VersionNotFoundError
 
 if TYPE_CHECKING:
@@ -14,41 +18,44 @@ if TYPE_CHECKING:
     from metastore_assets.metastore import Metastore
 
 
-def configured(invocation: Invocation) -> MetastoreConfig:
-    """The configuration of an invocation. Raises ConfigError."""
+def load_config(invocation: Invocation) -> MetastoreConfig:
+    """Load the configuration of an invocation, with its checks. Raises ConfigError."""
     from metastore_assets.checks.entries import load_checked_config
 
     return load_checked_config(invocation.config)
 
 
-def metastore_of(config: MetastoreConfig) -> Metastore:
-    """The root of a configuration."""
+def open_metastore(config: MetastoreConfig) -> Metastore:
+    """Open the Metastore below the root of a configuration."""
     from metastore_assets.metastore import Metastore
 
     return Metastore(config.root, config.storage_options, config.named_statistics)
 
 
-def with_databases(config: MetastoreConfig) -> tuple[MetastoreConfig, bool]:
-    """The configuration with the tables of its databases, which are asked for them; and whether all of them answered.
+def add_database_tables(config: MetastoreConfig) -> tuple[MetastoreConfig, bool]:
+    """Return the configuration with the tables of its databases, and whether every catalog answered.
 
-    What is left out is told on stderr. Raises ConfigError.
+    Lists the databases in their catalogs. Notes on stderr which tables are left out or dropped. Raises ConfigError.
     """
     if not config.databases:
         return config, True
     from metastore_assets.databases import expand_databases, list_databases
 
-    members = list_databases(config)
-    found, left_out = expand_databases(config, members)
-    for one in left_out:
-        note(str(one))
-    for table in found.tables:
+    listings = list_databases(config)
+    expanded, omissions = expand_databases(config, listings)
+    for omission in omissions:
+        print_note(str(omission))
+    for table in expanded.tables:
         if table.dropped_reason is not None:
-            note(f"table {table.name!r} is gone, and what was kept of it can still be read: {table.dropped_reason}")
-    return found, not any(one.failure for one in members)
+            print_note(
+                f"table {table.name!r} was dropped from its catalog; its published versions can still be read: "
+                f"{table.dropped_reason}"
+            )
+    return expanded, not any(listing.failure for listing in listings)
 
 
-def table_of(config: MetastoreConfig, name: str) -> TableConfig:
-    """The table of that name, of the configuration or of one of its databases. Raises ConfigError."""
+def find_table_config(config: MetastoreConfig, name: str) -> TableConfig:
+    """Return the table of that name from the configuration or one of its databases. Raises ConfigError."""
     if not config.databases:
         return config.table(name)
     from metastore_assets.databases import find_table
@@ -56,46 +63,57 @@ def table_of(config: MetastoreConfig, name: str) -> TableConfig:
     return find_table(config, name)
 
 
-def kept_name(config: MetastoreConfig, name: str) -> str:
-    """The name, if it is that of a table: databases are only asked when nothing is kept under it. Raises ConfigError.
+def resolve_table_name(config: MetastoreConfig, name: str) -> str:
+    """Return the name if a table has it. Raises ConfigError.
 
-    So what is kept of a table can be read when its catalog cannot be asked, or does not have it any more.
+    Catalogs are queried only when no version is published under the name. So published versions stay readable when
+    the catalog does not answer or no longer has the table.
     """
     if config.databases and all(table.name != name for table in config.tables):
         try:
-            return metastore_of(config).table(name).version.table
+            return open_metastore(config).table(name).version.table
         except VersionNotFoundError:
             pass
-    return table_of(config, name).name
+    return find_table_config(config, name).name
 
 
-def newest(invocation: Invocation, name: str) -> Table:
-    """A configured table as of its newest version. Raises VersionNotFoundError, ConfigError."""
-    return published(configured(invocation), name)
+def open_newest(invocation: Invocation, name: str) -> Table:
+    """Open the newest version of a configured table. Raises VersionNotFoundError, ConfigError."""
+    return open_version(load_config(invocation), name)
 
 
-def version_choice(text: str | None) -> int | str | None:
-    """What an option says of a version: its number, `snapshot:ID`, or a time; a snapshot's id where it is neither."""
+def parse_version(text: str | None) -> int | str | None:
+    """Parse the VERSION of an option: a number, `snapshot:ID`, or a time; other text is a snapshot id."""
     if text is None:
         return None
     return int(text) if text.isascii() and text.isdigit() else text.removeprefix("snapshot:")
 
 
-def published(config: MetastoreConfig, name: str, version: int | str | None = None) -> Table:
-    """A configured table as of a version, as `open_table` takes it. Raises VersionNotFoundError, ConfigError."""
-    name = kept_name(config, name)
+def open_version(config: MetastoreConfig, name: str, version: int | str | None = None) -> Table:
+    """Open a version of a configured table.
+
+    Args:
+        config: The configuration.
+        name: The name of a table of the configuration or of one of its databases.
+        version: A number, a snapshot id or a time, as `open_table` takes it; None for the newest version.
+
+    Raises:
+        VersionNotFoundError: The table has no such version.
+        ConfigError: No table has that name.
+    """
+    name = resolve_table_name(config, name)
     try:
-        return metastore_of(config).table(name, version)
+        return open_metastore(config).table(name, version)
     except VersionNotFoundError:
         if version is not None:
             raise
-        # What else is published is of no interest: the name is not misspelt.
+        # The name is configured, so suggesting other published names would mislead.
         message = f"table {name!r} has no published version below {config.root}; run `metastore refresh {name}`"
         raise VersionNotFoundError(message) from None
 
 
-def partition_of(table: Table, text: str | None) -> str | None:
-    """The key of the one partition that is meant; None for the whole table. Raises PartitionNotFoundError."""
+def resolve_partition_key(table: Table, text: str | None) -> str | None:
+    """Return the key of the one partition that `text` matches; None for None. Raises PartitionNotFoundError."""
     if text is None or table.find_partition(text) is not None:
         return text
     from metastore_assets.expressions.partition_patterns import resolve_partition
@@ -103,8 +121,52 @@ def partition_of(table: Table, text: str | None) -> str | None:
     return resolve_partition(table.version.table, text, [entry.key for entry in table.partitions()])
 
 
-def column_answer(table: Table | FilteredView, column: str, partition: str | None) -> Answer:
-    """The statistics of a column, as `show` has them. Raises ColumnNotFoundError."""
+@contextmanager
+def open_relation(
+    config: MetastoreConfig, name: str, where: str | None, partition: str | None = None, version: int | None = None
+) -> Iterator[tuple[Table | FilteredView, str | None]]:
+    """Open a version of a table, or with `where` the rows of it that match a predicate.
+
+    Notes on stderr at the end how many files were read.
+
+    Args:
+        config: The configuration.
+        name: The table's name.
+        where: A predicate in SQL; None for all rows.
+        partition: A partition's key or pattern; None for the whole table.
+        version: A version number; None for the newest version.
+
+    Yields:
+        The table or its filtered view, and the key of the partition.
+
+    Raises:
+        VersionNotFoundError, ConfigError, PartitionNotFoundError, PredicateError, ColumnNotFoundError, LiteralError
+    """
+    table = open_version(config, name, version)
+    key = resolve_partition_key(table, partition)
+    if where is None:
+        yield table, key
+        return
+    predicate = table.predicate(where)
+
+    from metastore_assets.report import text
+    from metastore_assets.scan import filter_table
+
+    with show_progress() as watcher, LazySpark(config.spark, watcher) as spark:
+        view = filter_table(table, predicate)
+        # Finding the table's location may query a catalog, so it happens only when files must be read.
+        if view.match.partial_fragments:
+            view = filter_table(table, predicate, find_table_config(config, name), spark)
+        yield view, key
+        watcher.hide()
+    cost = view.cost
+    if cost.fragments_read:
+        files = f"{cost.fragments_read:,} of {text.plural(cost.fragments_total, 'file')}"
+        print_note(f"read {files}, {text.size(cost.bytes_read)}: only some of their rows match the predicate")
+
+
+def column_to_answer(table: Table | FilteredView, column: str, partition: str | None) -> Answer:
+    """Return the statistics of a column as `show --json` has them. Raises ColumnNotFoundError."""
     from metastore_assets.lookup.json import column_to_json
 
     return column_to_json(table.statistics([column], partition)[0])

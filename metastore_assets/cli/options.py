@@ -1,4 +1,4 @@
-"""Options that commands share."""
+"""Arguments and options that several commands share."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from metastore_assets.cli.completion import column_name, partition_key, table_names
+from metastore_assets.cli.completion import column_list, column_name, partition_key, table_names
 from metastore_assets.cli.failures import Invocation
 
 if TYPE_CHECKING:
@@ -18,75 +18,104 @@ if TYPE_CHECKING:
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
-def _remember(context: click.Context, option: click.Parameter, value: Any) -> None:
+def _store_in_invocation(context: click.Context, option: click.Parameter, value: Any) -> None:
     invocation = context.find_object(Invocation)
     if invocation is not None and option.name is not None and value:
         setattr(invocation, option.name, value)
 
 
 def global_options(command: Command) -> Command:
-    """`--config` and `--debug`, which may stand before or after the command's name."""
+    """Add `--config` and `--debug`, which may stand before or after the command's name."""
     config = click.option(
         "--config",
         type=click.Path(path_type=Path),
         metavar="FILE",
         expose_value=False,
-        callback=_remember,
-        help="The configuration; else $METASTORE_CONFIG, else ./metastore.yaml.",
+        callback=_store_in_invocation,
+        help="The configuration file.  [default: $METASTORE_CONFIG, else ./metastore.yaml]",
     )
     debug = click.option(
         "--debug",
         is_flag=True,
         expose_value=False,
-        callback=_remember,
+        callback=_store_in_invocation,
         help="Show the traceback of an error.",
     )
     return config(debug(command))
 
 
-def answering(command: Command) -> Command:
-    """The options of every command that prints an answer: `--json` and the global ones."""
+def output_options(command: Command) -> Command:
+    """Add the options of every command that prints an answer: `--json` and the global ones."""
     as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON, one document per line.")
     return as_json(global_options(command))
 
 
 name_argument = click.argument("name", metavar="NAME", shell_complete=table_names)
 column_argument = click.argument("column", metavar="COLUMN", shell_complete=column_name)
+value_argument = click.argument("value", metavar="VALUE")
+NEGATIVE_VALUES = {"ignore_unknown_options": True}
+"""Context settings with which a negative number is a value instead of an option."""
 partition_option = click.option(
     "--partition",
     metavar="KEY",
     shell_complete=partition_key,
-    help="Of one partition instead of the whole table, such as day=2024-01-01.",
+    help="Use one partition instead of the whole table, such as day=2024-01-01.",
 )
-
-
+filter_option = click.option(
+    "--where",
+    metavar="E",
+    help="Use only the rows that match this predicate, such as \"day >= '2024-01-01' and country = 'FR'\". Reads the "
+    "files that match only partly.",
+)
+predicate_option = click.option(
+    "--where",
+    required=True,
+    metavar="E",
+    help="A predicate in SQL, such as \"price > 100 and country in ('FR', 'DE')\".",
+)
+columns_option = click.option(
+    "--columns",
+    metavar="A,B",
+    shell_complete=column_list,
+    help="Show only these columns. Put a name that contains a comma in double quotes.",
+)
+version_option = click.option(
+    "--version", type=click.IntRange(min=1), metavar="N", help="Use an older version.  [default: the newest]"
+)
 engine_option = click.option(
     "--engine",
     type=click.Choice(["spark", "auto"]),
-    help="Refresh here, and so, whatever the configuration says: `auto` reads few small files without Spark.",
+    help="Refresh in this process with this engine, whatever the configuration says. `auto` reads few small files "
+    "without Spark.",
 )
 
 
 def with_engine(config: MetastoreConfig, engine: str | None) -> MetastoreConfig:
-    """The configuration with the engine that is asked for, if one is."""
+    """Return the configuration with another engine, unless `engine` is None."""
     return config if engine is None else config.model_copy(update={"engine": engine})
 
 
-def partitions_option(what: str) -> Callable[[Command], Command]:
-    """`--partition` for any number of partitions; `what` is done with the one named."""
+def partitions_option(action: str) -> Callable[[Command], Command]:
+    """Return a `--partition` option for any number of partitions; `action` says what the command does with one."""
     return click.option(
         "--partition",
         "partitions",
         metavar="KEY",
         multiple=True,
         shell_complete=partition_key,
-        help=f"{what}, or those that fit a pattern such as 'day=2024-*'. May be repeated.",
+        help=f"{action}, or those that match a pattern such as 'day=2024-*'. May be repeated.",
     )
 
 
-def column_names(text: str | None) -> list[str] | None:
-    """The names in a list like `a,b`; one that holds a comma stands in double quotes. None for no list at all."""
+def parse_column_names(text: str | None) -> list[str] | None:
+    """Parse names such as `a,b`; a name that contains a comma stands in double quotes. None stands for all columns.
+
+    Raises click.UsageError when the text names no column.
+    """
     if text is None:
         return None
-    names = next(csv.reader([text], skipinitialspace=True), [])
-    return [name.strip() for name in names if name.strip()]
+    fields = next(csv.reader([text], skipinitialspace=True), [])
+    names = [field.strip() for field in fields if field.strip()]
+    if not names:
+        raise click.UsageError("--columns names no column")
+    return names

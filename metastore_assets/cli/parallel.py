@@ -41,7 +41,7 @@ def parallel_map(function: Callable[[T], R], items: Iterable[T], threads: int) -
 
 
 def _result(future: Future[R]) -> R:
-    # A wait without end might not notice a signal: see `heed_signals`.
+    # A wait without end might not notice a signal: see `install_signal_handlers`.
     while not future.done():
         wait([future], _SECONDS)
     return future.result()

@@ -40,7 +40,7 @@ class Watcher(Protocol):
         """Something is about to be printed. The next event shows again."""
 
 
-class Silent:
+class HiddenProgress:
     """Shows nothing."""
 
     def __call__(self, event: Event) -> None:
@@ -56,7 +56,7 @@ class Silent:
         """There is nothing to hide."""
 
 
-class Line:
+class ProgressLine:
     """One line that is drawn anew several times a second: a spinner, what is going on, how much of it, and since when.
 
     Between two events, which may be minutes, it counts the tasks of the Spark jobs that run.
@@ -170,14 +170,14 @@ class Line:
 
 
 @contextmanager
-def watching() -> Iterator[Watcher]:
+def show_progress() -> Iterator[Watcher]:
     """A watcher that shows a line on stderr inside the block, if that is a terminal, and leaves no trace of it."""
     if not sys.stderr.isatty():
-        yield Silent()
+        yield HiddenProgress()
         return
     from rich.console import Console
 
-    line = Line(Console(stderr=True))
+    line = ProgressLine(Console(stderr=True))
     try:
         yield line
     finally:

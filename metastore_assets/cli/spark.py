@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from metastore_assets.cli.failures import interrupt_behind
+from metastore_assets.cli.failures import find_interrupt
 from metastore_assets.cli.progress import Watcher
 from metastore_assets.errors import MetastoreError
 from metastore_assets.startup import allow_pandas
@@ -39,7 +39,7 @@ class LazySpark:
         try:
             session = get_spark_session(self._settings, log=self._log)
         except MetastoreError as error:
-            if interrupt_behind(error) is not None or not self._log.text():
+            if find_interrupt(error) is not None or not self._log.text():
                 raise
             raise MetastoreError(f"{error} (all that Spark wrote is in {self._log.save()})") from error
         self._watcher.spark_runs(session)
@@ -48,7 +48,7 @@ class LazySpark:
     def explain(self, error: BaseException) -> None:
         """Add to an error that is not one of ours, nor of an interrupt, where Spark's own words on it are, and save
         them."""
-        if self._log is not None and interrupt_behind(error) is None and not isinstance(error, MetastoreError):
+        if self._log is not None and find_interrupt(error) is None and not isinstance(error, MetastoreError):
             error.add_note(f"what Spark wrote is in {self._log.save()}")
 
     def __enter__(self) -> LazySpark:

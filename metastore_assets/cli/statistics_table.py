@@ -1,4 +1,4 @@
-"""The statistics of a table's columns as one compact table that fits the terminal."""
+"""A grid of column statistics that fits the terminal."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from metastore_assets.report.bars import sparkline
 from metastore_assets.statistics.column import STATISTICS
 
 SHAPE_BINS = 12
-"""Most bins of the small pictures of distributions."""
+"""The maximum number of bins in the small pictures of distributions."""
 
 Row = Mapping[str, Any]
-"""A column as `show --json` has it."""
+"""The statistics of a column as `show --json` has them."""
 
 
 @dataclass(frozen=True)
 class _Room:
-    """How cells are shortened to fit; without limits they are whole."""
+    """The limits that shorten cells to fit; None stands for no limit."""
 
     names: int | None = None
     values: int | None = None
     compact: bool = False
-    """Nulls as a share only, types without units, numbers with six digits."""
+    """Whether nulls are only a share, types have no units, and numbers have six digits."""
     gap: int = GAP
 
 
@@ -72,9 +72,9 @@ def _maximum(row: Row, room: _Room) -> str:
 
 def _percentile(fraction: float) -> Callable[[Row, _Room], str]:
     def cell(row: Row, room: _Room) -> str:
-        known = {one["fraction"]: one["value"] for one in row["percentiles"] or ()}
+        values = {entry["fraction"]: entry["value"] for entry in row["percentiles"] or ()}
         marked = partial(text.estimate, guarantee=row["percentiles_guarantee"])
-        return _value(row, known.get(fraction), room, marked)
+        return _value(row, values.get(fraction), room, marked)
 
     return cell
 
@@ -94,7 +94,7 @@ def _value(row: Row, value: Any, room: _Room, marked: Callable[[str], str]) -> s
 
 
 def _field(name: str, cell: Callable[[Row, _Room], str], style: str = "", right: bool = False) -> _Field:
-    """A field under the name that people know the statistic by."""
+    """Return a field with the label of a statistic as its heading."""
     return _Field(Column(STATISTICS[name].label, style=style, right=right), cell)
 
 
@@ -118,7 +118,7 @@ _FIELDS = (
     _number("standard_deviation"),
 )
 _DISTRIBUTION = Column("distribution", style="green")
-_LEFT_OUT_FIRST = (("std dev",), ("5 %", "95 %"), ("mean",), ("NaN",), ("distribution",), ("median",))
+_HIDDEN_FIRST = (("std dev",), ("5 %", "95 %"), ("mean",), ("NaN",), ("distribution",), ("median",))
 _ROOMS = (
     _Room(40, 40),
     _Room(32, 24),
@@ -128,55 +128,74 @@ _ROOMS = (
     _Room(16, 13, compact=True),
     _Room(13, 12, compact=True, gap=1),
 )
-"""From wide to narrow. Nothing is left out before the narrowest is not enough."""
+"""The limits to try, from wide to narrow. Fields are hidden only if the narrowest limits do not fit."""
 
 
-def print_statistics(
-    page: Page, rows: Sequence[Row], shapes: Mapping[str, Sequence[int]], whole: bool = False, elsewhere: str = ""
+def draw_statistics(
+    page: Page,
+    rows: Sequence[Row],
+    shapes: Mapping[str, Sequence[int]],
+    complete: bool = False,
+    complete_options: str = "",
 ) -> None:
-    """One line per column, then one for each that something has to be said about.
+    """Draw a line for each column, then notes on columns without statistics and the user-defined statistics.
 
-    On a terminal, long texts are cut and then less important numbers left out until it fits, which is said, with the
-    options that show them `elsewhere`; or, to have it `whole`, all numbers are printed, in as many tables as it takes.
-    Where there is no terminal, everything is whole.
+    On a terminal, long texts are cut first; then less important fields are hidden until the grid fits.
+
+    Args:
+        page: The page to draw on.
+        rows: The statistics of the columns.
+        shapes: The frequencies of a few bins for each column that has a histogram.
+        complete: Whether to show all fields, in as many grids as needed.
+        complete_options: The options that show hidden fields, which the page names.
     """
     fields = [field for field in _FIELDS if field is not _NANS or any(row["nan_count"] for row in rows)]
     if shapes:
         fields.append(_Field(_DISTRIBUTION, lambda row, room: sparkline(shapes.get(row["column"], ()))))
-    left_out: list[str] = []
+    hidden: list[str] = []
     if page.width is None:
-        _print(page, fields, rows, _Room())
-    elif whole:
+        _draw_grid(page, fields, rows, _Room())
+    elif complete:
         for number, part in enumerate(_parts(fields, rows, _ROOMS[0], page.width)):
             if number:
                 page.line()
-            _print(page, part, rows, _ROOMS[0])
+            _draw_grid(page, part, rows, _ROOMS[0])
     else:
         chosen, room = _fit(fields, rows, page.width)
-        left_out = [field.column.heading for field in fields if field not in chosen]
-        _print(page, chosen, rows, room)
+        hidden = [field.column.heading for field in fields if field not in chosen]
+        _draw_grid(page, chosen, rows, room)
     for row, following in zip_longest(rows, rows[1:]):
-        # Of a struct, list or map the rows that follow tell all there is to tell.
+        # The nested columns that follow a struct, list or map describe it.
         if row["reason"] and not (following and following["column"].startswith(f"{row['column']}.")):
             page.line(Styled(f"  {text.printable(row['column'])}: {text.one_line(row['reason'])}", "dim"))
     for row in rows:
-        for name, own in row["user_defined"].items():
-            page.line(Styled(f"  {text.printable(row['column'])}: {name} {text.result(own)}", "dim"))
-    if left_out and page.width is not None:
-        hint = f"not shown: {', '.join(left_out)} (see {elsewhere})"
+        for name, result in row["user_defined"].items():
+            page.line(Styled(f"  {text.printable(row['column'])}: {name} {text.result(result)}", "dim"))
+    if hidden and page.width is not None:
+        hint = f"not shown: {', '.join(hidden)} (see {complete_options})"
         for line in textwrap.wrap(hint, max(20, page.width - 2)):
             page.line(Styled(f"  {line}", "dim"))
 
 
-def _print(page: Page, fields: Sequence[_Field], rows: Sequence[Row], room: _Room) -> None:
+def draw_spreads(page: Page, rows: Sequence[Row]) -> None:
+    """Draw how often values repeat, for each column with value counts."""
+    for row in rows:
+        if row["entropy"] is not None:
+            repeated, single = text.number(row["duplicate_count"]), text.number(row["singleton_count"])
+            counts = f"{repeated} of its values occur more than once, {single} once"
+            entropy = f"entropy {text.number(row['entropy'])} bits"
+            page.line(Styled(f"  {text.printable(row['column'])}: {counts}; {entropy}", "dim"))
+
+
+def _draw_grid(page: Page, fields: Sequence[_Field], rows: Sequence[Row], room: _Room) -> None:
     lines = [[_quiet(field.cell(row, room)) for field in fields] for row in rows]
     page.grid([field.column for field in fields], lines, room.gap)
 
 
 def _fit(fields: Sequence[_Field], rows: Sequence[Row], width: int) -> tuple[Sequence[_Field], _Room]:
-    """Which fields to show, and how much room their cells have."""
+    """Return the fields to show and the limits of their cells."""
     narrow = {field.column.heading: _width(field, rows, _ROOMS[-1]) for field in fields}
-    for headings in ((), *_LEFT_OUT_FIRST):
+    for headings in ((), *_HIDDEN_FIRST):
         for heading in headings:
             narrow.pop(heading, None)
         if sum(narrow.values()) + _ROOMS[-1].gap * (len(narrow) - 1) <= width:
@@ -189,7 +208,7 @@ def _fit(fields: Sequence[_Field], rows: Sequence[Row], width: int) -> tuple[Seq
 
 
 def _parts(fields: Sequence[_Field], rows: Sequence[Row], room: _Room, width: int) -> list[list[_Field]]:
-    """The fields in as few tables as they fit in, each of which begins with the first field."""
+    """Return the fields in as few grids as possible; each grid begins with the first field."""
     first, *others = fields
     parts = [[first]]
     used = _width(first, rows, room)

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from metastore_assets.cli.commands.refresh import draw_refresh
 from metastore_assets.cli.page import Page
-from metastore_assets.cli.statistics_table import print_statistics
-from metastore_assets.cli.terminal import TerminalOutput
+from metastore_assets.cli.statistics_table import draw_statistics
 from metastore_assets.config import CONFIG_VARIABLE
 from metastore_assets.report import text
 from tests.cli.conftest import COUNT
@@ -177,19 +177,19 @@ def test_a_long_plan_names_the_first_and_the_last_partition(capsys: pytest.Captu
         "fragments": counts, "partitions": {"changed": 60, "removed": 1, "total": 60},
         "changed_partitions": [f"n={number:02}" for number in range(60)], "removed_partitions": ["n=99"],
     }  # fmt: skip
-    output = TerminalOutput()
-    output.refreshed(plan, every=True)
+    page = Page()
+    draw_refresh(page, plan, every=True)
     assert capsys.readouterr().out.splitlines()[1:] == [*(f"  * n={number:02}" for number in range(60)), "  - n=99"]
     for width in (80, None):
-        output.width = width
-        output.refreshed(plan)
+        page.width = width
+        draw_refresh(page, plan)
         found = capsys.readouterr().out.splitlines()[1:]
         assert found == ["  * n=00", "    … 58 more (-v names all)", "  * n=59", "  - n=99"]
 
 
 def test_estimates_are_marked(published: Path, capsys: pytest.CaptureFixture[str]) -> None:
     [row] = answer("show", "orders", "--columns", "id", config=published)["columns"]
-    print_statistics(Page(), [{**row, "percentiles_guarantee": "estimate"}], {})
+    draw_statistics(Page(), [{**row, "percentiles_guarantee": "estimate"}], {})
     assert re.search(r" 0 +~19 +~199 +~379 +399 ", capsys.readouterr().out)
 
 

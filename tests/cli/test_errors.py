@@ -192,7 +192,7 @@ def test_what_a_python_worker_of_spark_raised() -> None:
         "\tat org.apache.spark.Some.thing\n"
     )
     error.add_note("more in a file")
-    said = failures.explained(error)
+    said = failures.explain_error(error)
     assert said == "unexpected RuntimeError: KeyError: 'first'; more in a file. This is a bug: --debug shows where"
 
 

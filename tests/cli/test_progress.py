@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 from rich.console import Console
 
-from metastore_assets.cli.progress import Line, Silent, watching
+from metastore_assets.cli.progress import HiddenProgress, ProgressLine, show_progress
 from metastore_assets.cli.running_tasks import RunningTasks
 from metastore_assets.pipeline.outcome import Progress
 from metastore_assets.report.text import cells
@@ -39,7 +39,7 @@ def frame(event: Progress, width: int) -> str:
     """What the line shows of an event."""
     written = io.StringIO()
     console = Console(file=written, width=width, color_system=None)
-    line = Line(console)
+    line = ProgressLine(console)
     line(event)
     line.hide()
     console.print(line.drawn())
@@ -81,7 +81,7 @@ def test_how_much_is_read_and_left(monkeypatch: pytest.MonkeyPatch) -> None:
     console = Console(file=io.StringIO(), width=160, color_system=None)
     now = 1000.0
     monkeypatch.setattr(time, "monotonic", lambda: now)
-    line = Line(console)
+    line = ProgressLine(console)
     line(replace(EVENTS[7], bytes=0, table="another"))
     line(EVENTS[7])
     line(replace(EVENTS[7], bytes=0))
@@ -96,8 +96,8 @@ def test_how_much_is_read_and_left(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_nobody_is_told_without_a_terminal() -> None:
-    with watching() as watcher:
-        assert isinstance(watcher, Silent)
+    with show_progress() as watcher:
+        assert isinstance(watcher, HiddenProgress)
 
 
 @pytest.mark.spark

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from metastore_assets.cli.progress import Silent
+from metastore_assets.cli.progress import HiddenProgress
 from metastore_assets.cli.spark import LazySpark
 
 
@@ -27,7 +27,7 @@ def test_the_log_of_an_interrupted_call_goes(
 
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setattr("metastore_assets.spark.session.get_spark_session", failing)
-    with pytest.raises(RuntimeError) as caught, LazySpark({}, Silent()) as spark:
+    with pytest.raises(RuntimeError) as caught, LazySpark({}, HiddenProgress()) as spark:
         spark()
     kept = [str(path) for path in tmp_path.iterdir()]
     assert len(kept) == (not interrupted)

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from metastore_assets.cli.terminal import TerminalOutput
+from metastore_assets.cli.commands.refresh import draw_refresh
+from metastore_assets.cli.page import Page
 from tests.cli.support import PROGRAM, run
 
 _STYLE = re.compile(r"\x1b\[[0-9;]*m")
@@ -161,7 +162,7 @@ def test_a_plan_names_columns_whose_types_change(capsys: pytest.CaptureFixture[s
             {"column": "n", "before": "null", "now": "decimal128(10, 2)", "reason": None},
         ],
     }
-    TerminalOutput().refreshed(plan)
+    draw_refresh(Page(), plan)
     printed = capsys.readouterr().out
     assert "zip: int64 → string, because of '01234' in /t/b.csv, line 2\n" in printed
     assert "n: null → decimal(10,2)\n" in printed

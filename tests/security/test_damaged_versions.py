@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from metastore_assets.cli.failures import explained
+from metastore_assets.cli.failures import explain_error
 from metastore_assets.config import MetastoreConfig, TableConfig
 from metastore_assets.errors import CorruptionError, MetastoreError
 from metastore_assets.metastore import Metastore, open_table
@@ -100,7 +100,7 @@ def test_no_value_in_a_document_ends_as_a_bug(folder: Path) -> None:
             try:
                 ask_all(str(folder / "root"))
             except MetastoreError as error:
-                assert "bug" not in explained(error)  # noqa: PT017 (most of the changes are errors, some are not)
+                assert "bug" not in explain_error(error)  # noqa: PT017 (most of the changes are errors, some are not)
             except Exception as error:
                 raise AssertionError(f"{at} = {value!r}") from error
     assert number > 200

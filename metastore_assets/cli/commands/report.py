@@ -1,4 +1,4 @@
-"""`metastore report`: one HTML file about a table."""
+"""`metastore report`: write an HTML page about a table."""
 
 from __future__ import annotations
 
@@ -8,52 +8,55 @@ from pathlib import Path
 
 import click
 
-from metastore_assets.cli.failures import Invocation, note
-from metastore_assets.cli.opening import configured, published, version_choice
-from metastore_assets.cli.options import answering, name_argument
-from metastore_assets.cli.outputs import make_output
+from metastore_assets.cli.failures import Invocation, print_note
+from metastore_assets.cli.opening import load_config, open_version, parse_version
+from metastore_assets.cli.options import name_argument, output_options
+from metastore_assets.cli.output import answer
 from metastore_assets.errors import MetastoreError
 
 
-@click.command(short_help="Write a page about a table.")
+@click.command(short_help="Write an HTML page about a table.")
 @name_argument
-@click.option("-o", "--output", "file", metavar="FILE", help="Where to; `-` for stdout.  [default: NAME.html]")
+@click.option("-o", "--output", "file", metavar="FILE", help="The file to write; `-` is stdout.  [default: NAME.html]")
 @click.option(
     "--against",
     metavar="VERSION",
-    help="What changed since this version: its number, `snapshot:ID`, or a time.  [default: the one before]",
+    help="Show what changed since this version: a number, `snapshot:ID`, or a time.  [default: the previous]",
 )
-@answering
+@output_options
 @click.pass_obj
 def report(invocation: Invocation, name: str, file: str | None, against: str | None, as_json: bool) -> None:
-    """Write a page about a table, as one HTML file that needs nothing else: columns, partitions, versions, changes."""
+    """Write an HTML page about the columns, partitions, versions and changes of a table.
+
+    The page is one file that needs no other files.
+    """
     from metastore_assets.cli.current import CurrentCheck
     from metastore_assets.report.html import report_page
 
-    config = configured(invocation)
+    config = load_config(invocation)
     check = CurrentCheck(config, name)
-    table = published(config, name)
+    table = open_version(config, name)
     earlier = None
     if against is not None:
-        earlier = table.at(version_choice(against) or table)
+        earlier = table.at(parse_version(against) or table)
     else:
         numbers = [number for number in table.versions.numbers() if number < table.version.number]
         earlier = table.at(numbers[-1]) if numbers else None
     is_current, reason = check.is_current(table.version)
     if reason is not None:
-        note(reason)
+        print_note(reason)
     page = report_page(table, earlier, is_current=is_current)
     if file == "-":
         click.echo(page, nl=False)
         return
-    path = Path(file or f"{name}.html")
-    _write(path, page)
-    answer = {"table": name, "version": table.version.number, "file": str(path), "bytes": len(page.encode())}
-    make_output(as_json).answer(answer, lambda terminal: terminal.line(f"{path} ({len(page.encode()):,} bytes)"))
+    path, size = Path(file or f"{name}.html"), len(page.encode())
+    _write_atomically(path, page)
+    result = {"table": name, "version": table.version.number, "file": str(path), "bytes": size}
+    answer(result, lambda terminal: terminal.line(f"{path} ({size:,} bytes)"), as_json=as_json)
 
 
-def _write(path: Path, page: str) -> None:
-    """All or nothing. Raises MetastoreError."""
+def _write_atomically(path: Path, page: str) -> None:
+    """Write a file completely or not at all. Raises MetastoreError."""
     try:
         folder = path.absolute().parent
         handle, temporary = tempfile.mkstemp(dir=folder, prefix=f".{path.name}-", suffix=".tmp")
@@ -72,6 +75,6 @@ def _write(path: Path, page: str) -> None:
 
 
 def _umask() -> int:
-    found = os.umask(0)
-    os.umask(found)
-    return found
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

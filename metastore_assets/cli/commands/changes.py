@@ -1,0 +1,99 @@
+"""`metastore changes`: show which values commits added, removed, or changed in frequency."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from metastore_assets.cli.failures import Invocation
+from metastore_assets.cli.opening import open_newest, parse_version
+from metastore_assets.cli.options import columns_option, name_argument, output_options, parse_column_names
+from metastore_assets.cli.output import Answer, answer
+from metastore_assets.cli.page import Column, Page, Styled
+from metastore_assets.report import text
+
+_SIGNS = {"add": ("+", "green"), "delete": ("-", "red"), "update": ("~", "yellow")}
+_WORDS = {"add": "added", "update": "changed", "delete": "deleted"}
+
+
+@click.command(short_help="Show which values were added or deleted, or changed in frequency.")
+@name_argument
+@click.option(
+    "--since",
+    required=True,
+    metavar="VERSION",
+    help="The earlier version: a number, `snapshot:ID`, or a time in ISO 8601.",
+)
+@columns_option
+@click.option(
+    "-n",
+    "limit",
+    type=click.IntRange(min=1),
+    default=10,
+    show_default=True,
+    metavar="N",
+    help="Show the N values of each column that changed most. JSON has all values unless you give this option.",
+)
+@output_options
+@click.pass_context
+def changes(context: click.Context, name: str, since: str, columns: str | None, limit: int, as_json: bool) -> None:
+    """Show which values were added or deleted since an earlier version, or changed in frequency.
+
+    Works for columns with value counts. The cost depends on the size of the change while the versions in between are
+    stored.
+    """
+    from metastore_assets.lookup.changes import changes_json
+
+    invocation: Invocation = context.ensure_object(Invocation)
+    is_limit_explicit = context.get_parameter_source("limit") is not click.core.ParameterSource.DEFAULT
+    names = parse_column_names(columns)
+    table_changes = open_newest(invocation, name).changes(parse_version(since) or 0, names)
+    document = changes_json(name, table_changes, limit if is_limit_explicit else None)
+    answer(document, lambda page: _draw(page, document, limit, selected=names is not None), as_json=as_json)
+
+
+def _draw(page: Page, document: Answer, limit: int, *, selected: bool) -> None:
+    """Draw a grid for each column that changed; for `selected` columns also why their changes are unknown."""
+    sides = f" version {document['before']['version']:,} → {document['after']['version']:,}"
+    page.line(Styled(text.printable(document["table"]), "bold"), sides)
+    same = unknown = 0
+    for column in document["columns"]:
+        if column["changes"] is None:
+            unknown += 1
+            if selected:
+                reason = text.printable(column["reason"] or "")
+                page.line(Styled(f"{text.printable(column['column'])}: {reason}", "dim"))
+        elif not any(column["counts"].values()):
+            same += 1
+        else:
+            _draw_column(page, column, limit)
+    facts = [f"{text.plural(same, 'column')} the same"] if same else []
+    if unknown and not selected:
+        facts.append(f"{text.plural(unknown, 'column')} without value counts (--columns shows why)")
+    if facts:
+        page.line(Styled(f"  {', '.join(facts)}", "dim"))
+
+
+def _draw_column(page: Page, column: Answer, limit: int) -> None:
+    counts = column["counts"]
+    total = sum(counts.values())
+    facts = ", ".join(f"{counts[kind]:,} {word}" for kind, word in _WORDS.items() if counts[kind])
+    page.line(Styled(text.printable(column["column"]), "bold"), f"  {text.plural(total, 'value')}: {facts}")
+    lines = []
+    for row in _largest_changes(column["changes"], limit):
+        sign, style = _SIGNS[row["change"]]
+        before, after = (int(row[side] or 0) for side in ("before", "after"))
+        value = text.cut(text.typed_value(row["value"], column["type"]), 60)
+        lines.append((Styled(sign, style), value, f"{before:,}", f"{after:,}", f"{after - before:+,}"))
+    headings = [Column(""), Column("value"), *(Column(name, right=True) for name in ("before", "after", "change"))]
+    page.grid(headings, lines)
+    if total > len(lines):
+        page.line(Styled(f"  and {total - len(lines):,} more (-n, --json)", "dim"))
+
+
+def _largest_changes(rows: list[dict[str, Any]], limit: int) -> list[dict[str, Any]]:
+    """Return the `limit` rows with the largest change of frequency, in the order of `rows`."""
+    sizes = [abs(int(row["after"] or 0) - int(row["before"] or 0)) for row in rows]
+    largest = sorted(range(len(rows)), key=lambda index: -sizes[index])[:limit]
+    return [rows[index] for index in sorted(largest)]

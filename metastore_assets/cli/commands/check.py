@@ -1,0 +1,105 @@
+"""`metastore check`: run the checks of a table on its stored statistics."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import click
+
+from metastore_assets.cli.failures import Invocation, print_note
+from metastore_assets.cli.opening import find_table_config, load_config, open_metastore, open_version
+from metastore_assets.cli.options import name_argument, output_options, version_option
+from metastore_assets.cli.output import Answer, answer
+from metastore_assets.cli.page import Column, Page, Part, Styled
+from metastore_assets.report import text
+
+_STYLES = {"passed": "green", "failed": "red", "unknown": "yellow"}
+
+
+@click.command(short_help="Check a table by its stored statistics.")
+@name_argument
+@click.option("--only", "names", metavar="CHECK", multiple=True, help="Run only this check. May be repeated.")
+@version_option
+@click.option("--strict", is_flag=True, help="Also fail when the stored statistics cannot decide a check.")
+@click.option("--suggest", is_flag=True, help="Print checks that pass now, to copy into the configuration.")
+@output_options
+@click.pass_obj
+def check(
+    invocation: Invocation,
+    name: str,
+    names: tuple[str, ...],
+    version: int | None,
+    strict: bool,
+    suggest: bool,
+    as_json: bool,
+) -> int:
+    """Check a table by its stored statistics, without reading the table.
+
+    Runs the checks that the configuration has under `checks` of the table and of its columns. Exits with status 1 when
+    a check of severity `error` fails.
+    """
+    from metastore_assets.checks.evaluation import evaluate_checks, select_checks
+    from metastore_assets.checks.results import results_json
+    from metastore_assets.checks.subject import check_context
+    from metastore_assets.checks.suggest import suggestions_json
+
+    if suggest and (names or strict):
+        raise click.UsageError("--suggest runs no checks: do not combine it with --only or --strict")
+    config = load_config(invocation)
+    table = find_table_config(config, name)
+    lookup = open_version(config, name, version)
+    context = check_context(open_metastore(config), table, lookup)
+    if suggest:
+        suggestions = suggestions_json(lookup, context)
+        answer(suggestions, lambda page: _draw_suggestions(page, suggestions), as_json=as_json)
+        return 0
+    checks = select_checks(table, names)
+    results = evaluate_checks(checks, lookup, context)
+    if warning := table.dropped_columns_warning(lookup.version.dropped_columns):
+        print_note(warning)
+    document = results_json(lookup.version, results)
+    answer(document, lambda page: _draw(page, document), as_json=as_json)
+    is_violated = any(result.is_violated for result in results)
+    return 1 if is_violated or (strict and any(result.status == "unknown" for result in results)) else 0
+
+
+def _draw(page: Page, document: Answer) -> None:
+    """Draw one line for each check, for each partition that did not pass, and for what would decide unknown ones."""
+    checks = document["checks"]
+    heading = Styled(text.printable(document["table"]), "bold")
+    page.line(heading, f" version {document['version']}: ", _verdict(document))
+    if not checks:
+        command = f"`metastore check {document['table']} --suggest`"
+        page.line(Styled(f"  no checks are configured: {command} prints checks to begin with", "dim"))
+        return
+    columns = [Column(""), Column("check", style="bold"), Column("expected"), Column("observed")]
+    page.fitting_grid(columns, [_check_line(check) for check in checks], ["expected"])
+    for check in checks:
+        for partition in check.get("partitions", {}).get("first", ()):
+            subject = f"  {check['check']}, {text.printable(partition['partition'])}: "
+            page.line(subject, Styled(text.one_line(partition["observed"]), _STYLES[partition["status"]]))
+        if check["status"] == "unknown" and check["advice"]:
+            page.line(Styled(f"  {check['check']} would be answered by {text.one_line(check['advice'])}", "dim"))
+
+
+def _verdict(document: Answer) -> Styled:
+    counts = [f"{document[status]:,} {status}" for status in ("passed", "failed", "unknown") if document[status]]
+    has_doubts = document["failed"] or document["unknown"]
+    style = "red" if document["status"] == "failed" else "yellow" if has_doubts else "green"
+    return Styled(", ".join(counts) or "nothing to check", style)
+
+
+def _check_line(check: Answer) -> Sequence[Part]:
+    is_warning = check["status"] == "failed" and check["severity"] == "warn"
+    word = "warning" if is_warning else check["status"]
+    return (
+        Styled(word, "yellow" if is_warning else _STYLES[check["status"]]),
+        check["check"],
+        text.one_line(check["expected"]),
+        text.one_line(check["observed"]),
+    )
+
+
+def _draw_suggestions(page: Page, suggestions: Answer) -> None:
+    for line in suggestions["yaml"].splitlines():
+        page.line(line)

@@ -1,0 +1,63 @@
+"""`metastore check-statistic`: test the laws of a user-defined statistic on random data."""
+
+from __future__ import annotations
+
+import click
+
+from metastore_assets.cli.failures import Invocation
+from metastore_assets.cli.options import output_options
+from metastore_assets.cli.output import Answer, answer
+from metastore_assets.cli.page import Page, Styled
+from metastore_assets.report import text
+
+
+@click.command("check-statistic")
+@click.argument("reference", metavar="MODULE:CLASS")
+@click.option(
+    "--tries", type=click.IntRange(min=1), metavar="N", help="Random data sets for each type.  [default: 200]"
+)
+@click.option("--seed", type=int, default=0, show_default=True, metavar="N", help="The seed of the random data.")
+@output_options
+@click.pass_obj
+def check_statistic(invocation: Invocation, reference: str, tries: int | None, seed: int, as_json: bool) -> int:
+    """Test the laws of a user-defined statistic on random data.
+
+    Merging must be associative and commutative, and the order of rows must not matter. The command needs no
+    configuration. The module must be on PYTHONPATH. When a law does not hold, the command shows the data and exits with
+    status 1.
+    """
+    from metastore_assets.statistics.user_defined.laws import TRIES, find_counterexample, list_tested_classes
+    from metastore_assets.statistics.user_defined.loading import load_statistic
+
+    named = load_statistic(reference)
+    counterexample = find_counterexample(named.statistic, tries or TRIES, seed)
+    result = {
+        "statistic": reference,
+        "name": named.name,
+        "revision": named.statistic.revision,
+        "route": named.statistic.route,
+        "type_classes": [cls.name for cls in list_tested_classes(named.statistic)],
+        "holds": counterexample is None,
+        "counterexample": None if counterexample is None else counterexample.to_json(),
+    }
+    answer(result, lambda page: _draw(page, result), as_json=as_json)
+    return 0 if counterexample is None else 1
+
+
+def _draw(page: Page, result: Answer) -> None:
+    """Draw the verdict, and the data for which a law does not hold."""
+    counterexample = result["counterexample"]
+    verdict = Styled("all laws hold", "green") if counterexample is None else Styled("a law does not hold", "red")
+    page.line(
+        Styled(result["statistic"], "bold"),
+        f" {result['name']}, revision {result['revision']}, by {result['route']}: ",
+        verdict,
+    )
+    if counterexample is None:
+        page.line(Styled(f"  tried on {', '.join(result['type_classes'])}", "dim"))
+        return
+    page.line(f"  {counterexample['law']}; this fails for {counterexample['type_class']} values:")
+    for rows in counterexample["data"]:
+        page.line(f"    {text.printable(rows)}")
+    page.line(f"  expected {text.printable(counterexample['expected'])}")
+    page.line(f"  actual   {text.printable(counterexample['found'])}")

@@ -1,0 +1,52 @@
+"""`metastore compact`: merge the value count files of a table and write plain files."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+import click
+
+from metastore_assets.cli.failures import Invocation
+from metastore_assets.cli.opening import find_table_config, load_config
+from metastore_assets.cli.options import name_argument, output_options
+from metastore_assets.cli.output import Answer, answer
+from metastore_assets.cli.page import Page, Styled
+from metastore_assets.report import text
+
+
+@click.command()
+@name_argument
+@output_options
+@click.pass_obj
+def compact(invocation: Invocation, name: str, as_json: bool) -> None:
+    """Write a table's value counts as plain files for other tools.
+
+    Publishes a version with the same content and merged value counts. One file holds all value counts by decreasing
+    frequency. Another file holds those of columns with `ranks: on`, with their ranks. The next version whose value
+    counts change has no such files. The Metastore does not need this command: refreshes merge value counts when it
+    pays.
+    """
+    from metastore_assets.pipeline.value_counts.compact import compact as compact_table
+    from metastore_assets.store.versions import versions_of
+
+    config = load_config(invocation)
+    table = find_table_config(config, name)
+    versions = versions_of(config, table.name)
+    result = {"table": name, **asdict(compact_table(versions, table))}
+    for kind in ("frequencies", "ranks"):
+        result[kind] = result[kind] and versions.objects.uri(result[kind])
+    answer(result, lambda page: _draw(page, result), as_json=as_json)
+
+
+def _draw(page: Page, result: Answer) -> None:
+    """Draw one line for the version and one for each plain file."""
+    heading, before, after = Styled(result["table"], "bold"), result["files_before"], result["files"]
+    if result["published"]:
+        merged = f"merged to {after:,}" if after != before else "already merged"
+        news = f": {text.plural(before, 'file')} of value counts, {merged}"
+        page.line(heading, Styled(f" version {result['version']}", "green"), news)
+    else:
+        page.line(heading, Styled(f" has compact value counts at version {result['version']}", "green"))
+    for kind in ("frequencies", "ranks"):
+        if result[kind] is not None:
+            page.line(f"  {kind:<11}  {result[kind]}")

@@ -1,0 +1,51 @@
+"""`metastore count`: count the rows that match a predicate."""
+
+from __future__ import annotations
+
+import click
+
+from metastore_assets.cli.failures import Invocation
+from metastore_assets.cli.opening import find_table_config, load_config, open_version
+from metastore_assets.cli.options import name_argument, output_options, predicate_option
+from metastore_assets.cli.output import Answer, answer
+from metastore_assets.cli.page import Page, Styled
+from metastore_assets.cli.progress import show_progress
+from metastore_assets.cli.spark import LazySpark
+from metastore_assets.report import text
+
+
+@click.command(short_help="Count the rows that match a predicate.")
+@name_argument
+@predicate_option
+@click.option(
+    "--snapshot",
+    type=click.Choice(["now", "version"]),
+    default="now",
+    show_default=True,
+    help="Count the rows of the table's current snapshot, or of the snapshot that the newest version describes.",
+)
+@output_options
+@click.pass_obj
+def count(invocation: Invocation, name: str, where: str, snapshot: str, as_json: bool) -> None:
+    """Count the rows that match a predicate, exactly.
+
+    The newest version counts the files that match completely or not at all. The command reads only the other files.
+    """
+    config = load_config(invocation)
+    table = find_table_config(config, name)
+    lookup = open_version(config, name)
+
+    from metastore_assets.scan import count as count_rows
+
+    with show_progress() as watcher, LazySpark(config.spark, watcher) as spark:
+        counted = count_rows(lookup, table, where, spark, snapshot="version" if snapshot == "version" else "now")
+        watcher.hide()
+    result = counted.to_json()
+    answer(result, lambda page: _draw(page, result), as_json=as_json)
+
+
+def _draw(page: Page, result: Answer) -> None:
+    read = f"{result['fragments_read']:,} of {text.plural(result['fragments_total'], 'file')}"
+    page.line(
+        Styled(text.plural(result["count"], "row"), "bold"), f"; read {read}, {text.size(result['bytes_read'])} of them"
+    )

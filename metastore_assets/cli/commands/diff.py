@@ -1,0 +1,158 @@
+"""`metastore diff`: compare two versions of a table, or two tables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import click
+
+from metastore_assets.cli.completion import table_names
+from metastore_assets.cli.failures import Invocation
+from metastore_assets.cli.opening import load_config, open_version, parse_version
+from metastore_assets.cli.options import name_argument, output_options
+from metastore_assets.cli.output import answer
+from metastore_assets.cli.page import Column, Page, Part, Styled
+from metastore_assets.errors import VersionNotFoundError
+from metastore_assets.report import text
+
+if TYPE_CHECKING:
+    from metastore_assets.lookup.diff import ColumnDiff, TableDiff
+    from metastore_assets.statistics.column import ColumnStatistics
+
+_VERSION = "a number, `snapshot:ID`, or a time in ISO 8601"
+_STABLE, _SHIFTED = 0.1, 0.25
+"""The population stability index up to which a distribution is stable, and above which it has shifted."""
+_STYLES = {"added": "green", "removed": "red", "changed": "", "same": "dim"}
+
+
+@click.command(short_help="Compare two versions of a table.")
+@name_argument
+@click.option("--from", "before", metavar="VERSION", help=f"The earlier version: {_VERSION}.  [default: the previous]")
+@click.option("--to", "after", metavar="VERSION", help="The later version.  [default: the newest]")
+@click.option(
+    "--baseline",
+    metavar="TABLE",
+    shell_complete=table_names,
+    help="Compare with this table instead, at --from or at its newest version. Columns are paired by name.",
+)
+@click.option("--all", "everything", is_flag=True, help="Also list the columns that are the same.")
+@output_options
+@click.pass_obj
+def diff(
+    invocation: Invocation,
+    name: str,
+    before: str | None,
+    after: str | None,
+    baseline: str | None,
+    everything: bool,
+    as_json: bool,
+) -> None:
+    """Compare schema, rows, nulls, distinct values and distributions of two versions of a table.
+
+    PSI is the population stability index: less than 0.1 commonly counts as stable, more than 0.25 as shifted. KS is the
+    Kolmogorov-Smirnov distance and JS the Jensen-Shannon distance. Both are between 0 and 1.
+    """
+    from metastore_assets.lookup.diff import diff_json
+
+    config = load_config(invocation)
+    table = open_version(config, name, parse_version(after))
+    if baseline is not None:
+        other = open_version(config, baseline, parse_version(before))
+    elif before is not None:
+        other = table.at(parse_version(before) or table)
+    else:
+        numbers = [number for number in table.versions.numbers() if number < table.version.number]
+        if not numbers:
+            raise VersionNotFoundError(
+                f"table {name!r} has no version before {table.version.number} to compare with: give another "
+                "table with --baseline"
+            )
+        other = table.at(numbers[-1])
+    table_diff = table.diff(other)
+    answer(diff_json(table_diff), lambda page: _draw(page, table_diff, everything=everything), as_json=as_json)
+
+
+def _draw(page: Page, table_diff: TableDiff, *, everything: bool) -> None:
+    """Draw the two versions, changes of the schema, and a line for each different column, the most shifted first."""
+    versions = zip(table_diff.tables, (table_diff.before, table_diff.after), strict=True)
+    sides = [
+        f"{name} version {version.version:,}, snapshot {text.short(version.snapshot, 20)}" for name, version in versions
+    ]
+    page.line(Styled(sides[0], "bold"), " → ", Styled(sides[1], "bold"))
+    sizes = " → ".join(map(text.size, table_diff.bytes))
+    page.line(f"  rows {_change(*table_diff.row_count)}, {sizes}")
+    if table_diff.partitions is not None:
+        counts = [f"{count:,} {change}" for change, count in vars(table_diff.partitions).items() if count]
+        page.line("  partitions: " + (", ".join(counts) or "none"))
+    for column in table_diff.columns:
+        _draw_schema_change(page, column)
+    shown = [column for column in table_diff.columns if everything or column.change != "same"]
+    shown.sort(key=lambda column: -(column.distances.stability_index if column.distances else 0))
+    if shown:
+        headings = [
+            Column("column", style="bold"),
+            *(Column(heading, right=True) for heading in ("nulls", "distinct", "mean", "PSI", "KS", "JS")),
+            Column("over", style="dim"),
+        ]
+        hidden = page.fitting_grid(headings, [_column_line(column) for column in shown], ["mean", "JS", "KS"])
+        if hidden:
+            page.line(Styled(f"  not shown: {', '.join(hidden)} (see --json)", "dim"))
+    same = len(table_diff.columns) - len(shown)
+    if same:
+        page.line(Styled(f"  {text.plural(same, 'column')} the same (--all lists them)", "dim"))
+
+
+def _draw_schema_change(page: Page, column: ColumnDiff) -> None:
+    name = text.printable(column.name)
+    statistics = column.after or column.before
+    assert statistics is not None
+    if column.change in ("added", "removed"):
+        sign = "+" if column.change == "added" else "-"
+        page.line(Styled(f"  {sign} {name} {text.type_name(statistics.type)}", _STYLES[column.change]))
+        return
+    assert column.before is not None
+    if column.is_renamed:
+        page.line(Styled(f"  {text.printable(column.before.column)} is now called {name}", "yellow"))
+    if column.is_retyped:
+        types = f"{text.type_name(column.before.type)} → {text.type_name(statistics.type)}"
+        page.line(Styled(f"  {name}: {types}", "yellow"))
+
+
+def _column_line(column: ColumnDiff) -> tuple[Part, ...]:
+    distances = column.distances
+    name = Styled(text.printable(column.name), f"bold {_STYLES[column.change]}".strip())
+    counts = [_both(column, _nulls), _both(column, _distinct), _both(column, lambda row: text.number(row.mean))]
+    if distances is None:
+        reason = column.reason or ("added" if column.change == "added" else "removed")
+        return (name, *counts, *[text.ABSENT] * 3, text.one_line(reason))
+    shift = distances.stability_index
+    style = "red" if shift > _SHIFTED else "yellow" if shift > _STABLE else ""
+    others = [_distance(distances.kolmogorov_smirnov), _distance(distances.jensen_shannon)]
+    return (name, *counts, Styled(_distance(shift), style), *others, distances.over)
+
+
+def _distance(value: float) -> str:
+    return "0" if value == 0 else "<0.001" if value < 0.001 else f"{value:.3f}"
+
+
+def _both(column: ColumnDiff, format_cell: Callable[[ColumnStatistics], str]) -> str:
+    """Return the cells of both sides with an arrow between them; one cell when they are equal."""
+    sides = [None if row is None else format_cell(row) for row in (column.before, column.after)]
+    if sides[0] == sides[1]:
+        return str(sides[0])
+    return " → ".join("" if side is None else side for side in sides).strip()
+
+
+def _nulls(row: ColumnStatistics) -> str:
+    return text.share(row.null_count, row.null_count + row.value_count)
+
+
+def _distinct(row: ColumnStatistics) -> str:
+    return text.estimate(text.number(row.distinct_count), row.distinct_count_guarantee)
+
+
+def _change(before: int, after: int) -> str:
+    if before == after:
+        return f"{before:,}"
+    return f"{before:,} → {after:,} ({after - before:+,})"

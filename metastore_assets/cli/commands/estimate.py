@@ -1,0 +1,39 @@
+"""`metastore estimate`: estimate the number of rows that match a predicate."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+import click
+
+from metastore_assets.cli.failures import Invocation
+from metastore_assets.cli.opening import open_newest
+from metastore_assets.cli.options import name_argument, output_options, predicate_option
+from metastore_assets.cli.output import Answer, answer
+from metastore_assets.cli.page import Page, Styled
+from metastore_assets.report import text
+
+
+@click.command(short_help="Estimate the number of rows that match a predicate.")
+@name_argument
+@predicate_option
+@output_options
+@click.pass_obj
+def estimate(invocation: Invocation, name: str, where: str, as_json: bool) -> None:
+    """Estimate how many rows of the newest version match a predicate.
+
+    The true number lies between `lower` and `upper`, inclusive. The command reads no file of the table.
+    """
+    result = asdict(open_newest(invocation, name).estimate(where))
+    answer(result, lambda page: _draw(page, result), as_json=as_json)
+
+
+def _draw(page: Page, result: Answer) -> None:
+    if result["guarantee"] == "exact":
+        page.line(Styled(text.plural(result["estimate"], "row"), "bold"))
+        return
+    assumption = "; the estimate assumes that conditions on different columns are independent"
+    page.line(
+        Styled(f"~{result['estimate']:,} rows", "bold"),
+        f", from {result['lower']:,} to {result['upper']:,}{assumption if result['assumes'] else ''}",
+    )

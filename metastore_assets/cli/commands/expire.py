@@ -1,0 +1,61 @@
+"""`metastore expire`: remove old versions of a table."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import click
+
+from metastore_assets.cli.failures import Invocation, print_note
+from metastore_assets.cli.opening import load_config, resolve_table_name
+from metastore_assets.cli.options import name_argument, output_options
+from metastore_assets.cli.output import Answer, answer
+from metastore_assets.cli.page import Page, Styled
+from metastore_assets.report import text
+
+
+@click.command()
+@name_argument
+@click.option(
+    "--keep",
+    "retained",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="The number of versions to keep.  [default: as configured]",
+)
+@click.option(
+    "--grace",
+    type=click.FloatRange(min=0),
+    default=24.0,
+    show_default=True,
+    metavar="HOURS",
+    help="Keep younger files. Choose more hours than any refresh or reader runs.",
+)
+@output_options
+@click.pass_obj
+def expire(invocation: Invocation, name: str, retained: int | None, grace: float, as_json: bool) -> None:
+    """Remove old versions of a table and their files.
+
+    Also removes files that no version references, such as those of a refresh that was killed.
+    """
+    from metastore_assets.extras import is_installed
+    from metastore_assets.history import append_versions, why_unavailable
+    from metastore_assets.store.versions import versions_of
+
+    config = load_config(invocation)
+    versions = versions_of(config, resolve_table_name(config, name))
+    limit = retained or config.keep_versions
+    if len(versions.numbers()) > limit and is_installed("history"):
+        reason = why_unavailable(versions.objects)
+        if reason is None:
+            append_versions(versions)
+        else:
+            print_note(reason)
+    removed = versions.expire(limit, timedelta(hours=grace))
+    result = {"table": name, "versions": removed.versions, "files": removed.files, "bytes": removed.bytes}
+    answer(result, lambda page: _draw(page, result), as_json=as_json)
+
+
+def _draw(page: Page, result: Answer) -> None:
+    removed = f"{text.plural(result['versions'], 'version')} and {text.plural(result['files'], 'file')}"
+    page.line(Styled(result["table"], "bold"), f": removed {removed} ({text.size(result['bytes'])})")

@@ -1,0 +1,115 @@
+"""`metastore histogram`: show the distribution of a column."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import click
+
+from metastore_assets.cli.drawing import CHART_HEIGHT, draw_column_heading
+from metastore_assets.cli.failures import Invocation
+from metastore_assets.cli.opening import column_to_answer, load_config, open_relation
+from metastore_assets.cli.options import (
+    column_argument,
+    filter_option,
+    name_argument,
+    output_options,
+    partition_option,
+)
+from metastore_assets.cli.output import Answer, answer
+from metastore_assets.cli.page import Column, Page, Styled
+from metastore_assets.report import text
+from metastore_assets.report.bars import bar, chart
+
+_PLAIN_BINS = 20
+"""Bins where stdout is no terminal."""
+_LISTED_BINS = 40
+"""The number of bins up to which each bin has a line; more bins make a chart."""
+_BAR_WIDTH = 30
+
+
+@click.command()
+@name_argument
+@column_argument
+@click.option(
+    "--bins", type=click.IntRange(min=1), metavar="N", help="The maximum number of bins.  [default: as stored]"
+)
+@partition_option
+@filter_option
+@output_options
+@click.pass_obj
+def histogram(
+    invocation: Invocation,
+    name: str,
+    column: str,
+    bins: int | None,
+    partition: str | None,
+    where: str | None,
+    as_json: bool,
+) -> None:
+    """Show the distribution of a numeric or temporal column."""
+    from metastore_assets.lookup.json import histogram_json
+
+    count = bins or (None if as_json else _fitting_bins(Page().width))
+    with open_relation(load_config(invocation), name, where, partition) as (table, key):
+        rows = histogram_json(table.histogram(column, count, key))
+        statistics = column_to_answer(table, column, key)
+    answer(rows, lambda page: _draw(page, statistics, rows), as_json=as_json)
+
+
+def _fitting_bins(width: int | None) -> int:
+    # Half as many bins as cells: bars of two or three cells then fill most of a line.
+    return _PLAIN_BINS if width is None else max(8, (width - 12) // 2)
+
+
+def _draw(page: Page, column: Answer, bins: Sequence[Answer]) -> None:
+    """Draw a line for each bin, or a chart of many bins."""
+    draw_column_heading(page, column)
+    if not bins:
+        page.line(Styled("  no finite values", "dim"))
+    elif page.width is None or len(bins) <= _LISTED_BINS:
+        _draw_list(page, column["type"], bins)
+    else:
+        _draw_chart(page, column["type"], bins, page.width)
+
+
+def _draw_list(page: Page, type: str, bins: Sequence[Answer]) -> None:
+    maximum = max(row["frequency"] for row in bins)
+    limit = None if page.width is None else 30
+    columns = [*(Column(heading, right=True) for heading in ("from", "below", "frequency")), Column("", style="green")]
+    lines = [
+        (
+            text.typed_value(row["minimum"], type, limit),
+            text.typed_value(row["maximum"], type, limit),
+            text.number(row["frequency"]),
+            bar(row["frequency"], maximum, _BAR_WIDTH),
+        )
+        for row in bins
+    ]
+    page.grid(columns, lines)
+
+
+def _draw_chart(page: Page, type: str, bins: Sequence[Answer], width: int) -> None:
+    counts = [row["frequency"] for row in bins]
+    labels = {0: text.number(max(counts)), CHART_HEIGHT // 2: text.number(max(counts) // 2)}
+    axis = max(map(len, labels.values())) + 2
+    stretch = max(1, (width - axis) // len(counts))
+    lines = chart([count for count in counts for _ in range(stretch)], CHART_HEIGHT)
+    for row, line in enumerate(lines):
+        label = f"{labels[row]:>{axis - 2}} ┤" if row in labels else f"{'│':>{axis}}"
+        page.line(Styled(label, "dim"), Styled(line.rstrip(), "green"))
+    chart_width = len(counts) * stretch
+    page.line(Styled(f"{'0':>{axis - 2}} └{'─' * chart_width}", "dim"))
+    page.line(Styled(" " * axis + _scale(type, bins, chart_width), "dim"))
+
+
+def _scale(type: str, bins: Sequence[Answer], width: int) -> str:
+    """Return the labels below a chart: its first edge, its middle if there is room, and its last edge."""
+    first = text.typed_value(bins[0]["minimum"], type, width // 2)
+    last = text.typed_value(bins[-1]["maximum"], type, width // 2)
+    middle = text.typed_value(bins[len(bins) // 2]["minimum"], type)
+    start = width * (len(bins) // 2) // len(bins)
+    line = first
+    if start > text.cells(first) + 2 and start + text.cells(middle) + 2 < width - text.cells(last):
+        line += " " * (start - text.cells(first)) + middle
+    return line + " " * max(2, width - text.cells(line) - text.cells(last)) + last

@@ -1,0 +1,65 @@
+"""`metastore prune`: list the files that a query has to read."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+import click
+
+from metastore_assets.cli.failures import Invocation
+from metastore_assets.cli.opening import open_newest
+from metastore_assets.cli.options import name_argument, output_options, predicate_option
+from metastore_assets.cli.output import Answer, answer
+from metastore_assets.cli.page import Column, Page, Styled
+from metastore_assets.report import text
+
+
+@click.command(short_help="List the files that a query has to read.")
+@name_argument
+@predicate_option
+@click.option("--limit", type=click.IntRange(min=0), metavar="N", help="List only as many files as N rows need.")
+@click.option("--explain", is_flag=True, help="Show what rules out each of the other files.")
+@output_options
+@click.pass_obj
+def prune(invocation: Invocation, name: str, where: str, limit: int | None, explain: bool, as_json: bool) -> None:
+    """List the files of the newest version that may have rows that match a predicate.
+
+    A file is left out only if its statistics rule out every row. The command reads no file of the table.
+    """
+    pruned = open_newest(invocation, name).prune(where, limit)
+    result = {"table": name, **pruned.to_json()}
+    if explain:
+        result["eliminated"] = [asdict(fragment) for fragment in pruned.eliminated_fragments()]
+    answer(result, lambda page: _draw(page, result), as_json=as_json)
+
+
+def _draw(page: Page, result: Answer) -> None:
+    """Draw how much remains to be read, what ruled out the rest, and the files."""
+    paths, total = result["fragments"], result["fragments_total"]
+    share = f" ({text.share(len(paths), total)})" if total else ""
+    page.line(
+        Styled(result["table"], "bold"),
+        Styled(f" version {result['version']}", "green"),
+        f": {len(paths):,} of {text.plural(total, 'file')} to read{share}, "
+        f"{text.size(result['bytes'])} of {text.size(result['bytes_total'])}",
+    )
+    lower, upper = result["rows_lower"], result["rows_upper"]
+    page.line(f"  {lower:,} to {upper:,} rows" if lower < upper else f"  exactly {text.plural(upper, 'row')}")
+    if result["explanation"]:
+        columns = [
+            Column("ruled out by"),
+            Column("statistic"),
+            Column("files", right=True),
+            Column("bytes", right=True),
+        ]
+        lines = [
+            (text.printable(step["conjunct"]), step["statistic"], f"{step['fragments']:,}", text.size(step["bytes"]))
+            for step in result["explanation"]
+        ]
+        page.grid(columns, lines)
+    for path in paths:
+        page.line(text.printable(path))
+    for fragment in result.get("eliminated", ()):
+        reason = fragment["statistic"] + (f" {fragment['value']}" if fragment["value"] is not None else "")
+        conjunct = text.printable(fragment["conjunct"])
+        page.line(Styled(f"- {text.printable(fragment['path'])}  {conjunct}: {reason}", "dim"))

@@ -1,0 +1,61 @@
+"""`metastore purge`: remove values that must no longer be stored."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+import click
+
+from metastore_assets.cli.failures import Invocation
+from metastore_assets.cli.opening import load_config, resolve_table_name
+from metastore_assets.cli.options import name_argument, output_options
+from metastore_assets.cli.output import Answer, answer
+from metastore_assets.cli.page import Page, Styled
+from metastore_assets.cli.progress import show_progress
+from metastore_assets.cli.spark import LazySpark
+from metastore_assets.report import text
+
+
+@click.command(short_help="Remove older versions and the statistics of removed rows.")
+@name_argument
+@click.option(
+    "--before", type=click.IntRange(min=1), metavar="VERSION", required=True, help="The oldest version to keep."
+)
+@output_options
+@click.pass_obj
+def purge(invocation: Invocation, name: str, before: int, as_json: bool) -> None:
+    """Remove older versions and the statistics of removed rows at once.
+
+    Use it for values that must no longer be stored. Refresh the table, then purge everything before the newest
+    version. Purging publishes the newest version again. A reader of an older version fails and may try again. A running
+    refresh starts again. Files that no version references are removed whatever their age, and so are the profiles of
+    removed files. If such files return to the table, a refresh reads them again.
+    """
+    from metastore_assets.pipeline.engine import Engine
+    from metastore_assets.pipeline.purge import purge as purge_table
+    from metastore_assets.store.versions import versions_of
+
+    config = load_config(invocation)
+    versions = versions_of(config, resolve_table_name(config, name))
+    with show_progress() as watcher, LazySpark(config.spark, watcher) as spark:
+        purged = purge_table(Engine.of(config, spark), versions, before)
+        watcher.hide()
+    result = {"table": name, **asdict(purged)}
+    answer(result, lambda page: _draw(page, result), as_json=as_json)
+
+
+def _draw(page: Page, result: Answer) -> None:
+    """Draw one line for what was removed and one for each thing that was not."""
+    removed = f"{text.plural(result['versions'], 'version')} and {text.plural(result['files'], 'file')}"
+    news = f": removed {removed} ({text.size(result['bytes'])}), published version {result['published']}"
+    page.line(Styled(result["table"], "bold"), news)
+    if result["unfinished"]:
+        files = text.plural(result["unfinished"], "file")
+        page.line(f"  these include {files} of unfinished refreshes; a refresh that runs now starts again")
+    if result["outdated"]:
+        profiles = text.plural(result["outdated"], "profile")
+        command = f"`metastore refresh {result['table']} --full`"
+        note = f"  {profiles} still hold columns that the table no longer has: run {command}, then purge again"
+        page.line(Styled(note, "yellow"))
+    for location in result["not_reached"]:
+        page.line(Styled(f"  not reached, check it yourself: {location}", "yellow"))

@@ -1,0 +1,68 @@
+"""`metastore quantile`: show quantiles of a column."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import click
+
+from metastore_assets.cli.drawing import draw_column_heading
+from metastore_assets.cli.failures import Invocation
+from metastore_assets.cli.opening import column_to_answer, load_config, open_relation
+from metastore_assets.cli.options import (
+    column_argument,
+    filter_option,
+    name_argument,
+    output_options,
+    partition_option,
+)
+from metastore_assets.cli.output import Answer, answer
+from metastore_assets.cli.page import Column, Page
+from metastore_assets.report import text
+
+
+@click.command()
+@name_argument
+@column_argument
+@click.argument("fractions", metavar="Q...", nargs=-1, required=True)
+@click.option(
+    "--continuous",
+    is_flag=True,
+    help="Interpolate between the two nearest values, as percentile_cont of SQL does. For numbers and times only.",
+)
+@partition_option
+@filter_option
+@output_options
+@click.pass_obj
+def quantile(
+    invocation: Invocation,
+    name: str,
+    column: str,
+    fractions: tuple[str, ...],
+    continuous: bool,
+    partition: str | None,
+    where: str | None,
+    as_json: bool,
+) -> None:
+    """Show quantiles of a column, such as 0.5 for the median.
+
+    The quantile Q is the least value with at least this fraction of the values less than or equal to it. It is exact
+    for columns with value counts.
+    """
+    from metastore_assets.lookup.column_values import fraction_of
+    from metastore_assets.lookup.json import quantiles_json
+
+    requested = [fraction_of(fraction) for fraction in fractions]
+    with open_relation(load_config(invocation), name, where, partition) as (table, key):
+        rows = quantiles_json(table.quantile(column, requested, key, "continuous" if continuous else "discrete"))
+        statistics = column_to_answer(table, column, key)
+    answer(rows, lambda page: _draw(page, statistics, rows), as_json=as_json)
+
+
+def _draw(page: Page, column: Answer, rows: Sequence[Answer]) -> None:
+    draw_column_heading(page, column)
+    lines = [
+        (f"{row['q']:.10g}", text.estimate(text.typed_value(row["value"], column["type"]), row["guarantee"]))
+        for row in rows
+    ]
+    page.grid([Column("q", right=True, style="bold"), Column("value")], lines)

@@ -1,0 +1,83 @@
+"""`metastore rank`: show the rank and frequency of a value."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from metastore_assets.cli.drawing import draw_column_heading
+from metastore_assets.cli.failures import Invocation
+from metastore_assets.cli.opening import column_to_answer, load_config, open_relation
+from metastore_assets.cli.options import (
+    NEGATIVE_VALUES,
+    column_argument,
+    filter_option,
+    name_argument,
+    output_options,
+    partition_option,
+    value_argument,
+)
+from metastore_assets.cli.output import Answer, answer
+from metastore_assets.cli.page import Page
+from metastore_assets.errors import NotStoredError
+from metastore_assets.report import text
+
+if TYPE_CHECKING:
+    from metastore_assets.lookup import FilteredView, Table
+
+
+@click.command(context_settings=NEGATIVE_VALUES)
+@name_argument
+@column_argument
+@value_argument
+@partition_option
+@filter_option
+@output_options
+@click.pass_obj
+def rank(
+    invocation: Invocation,
+    name: str,
+    column: str,
+    value: str,
+    partition: str | None,
+    where: str | None,
+    as_json: bool,
+) -> None:
+    """Show the rank of a value and its frequency.
+
+    The rank is the number of values in the column that are less. Write VALUE as `top --json` prints values. The rank is
+    exact for columns with value counts.
+    """
+    with open_relation(load_config(invocation), name, where, partition) as (table, key):
+        result = _read_rank(table, column, value, key)
+        statistics = column_to_answer(table, column, key)
+    answer(result, lambda page: _draw(page, statistics, result), as_json=as_json)
+
+
+def _read_rank(table: Table | FilteredView, column: str, value: str, partition: str | None) -> Answer:
+    """Return the rank of a value as a JSON object, with a null frequency where frequencies are not stored."""
+    from metastore_assets.lookup import TextValue
+    from metastore_assets.values.json import integer_json
+
+    parsed = TextValue(value)
+    rank = table.rank(column, parsed, partition)
+    try:
+        frequency = integer_json(table.frequency(column, parsed, partition).count)
+    except NotStoredError:
+        frequency = None
+    return {
+        "rank": integer_json(rank.count),
+        "frequency": frequency,
+        "row_count": integer_json(table.row_count(partition)),
+        "guarantee": rank.guarantee,
+    }
+
+
+def _draw(page: Page, column: Answer, result: Answer) -> None:
+    draw_column_heading(page, column)
+    rows = text.plural(result["row_count"], "row")
+    rank = text.estimate(text.number(result["rank"]), result["guarantee"])
+    frequency = result["frequency"]
+    occurs = "its frequency is not stored" if frequency is None else f"it occurs {text.plural(frequency, 'time')}"
+    page.line(f"{rank} of the values in {rows} are less; {occurs}")

@@ -1,0 +1,179 @@
+"""`metastore refresh`: publish versions that describe the current snapshots of tables."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from metastore_assets.cli.completion import table_names
+from metastore_assets.cli.drawing import draw_keys, short_snapshot
+from metastore_assets.cli.failures import Invocation, print_note, raise_interrupt, report_error
+from metastore_assets.cli.opening import add_database_tables, load_config
+from metastore_assets.cli.options import engine_option, output_options, partitions_option, with_engine
+from metastore_assets.cli.output import Answer, answer, write_json
+from metastore_assets.cli.page import Page, Styled
+from metastore_assets.cli.progress import show_progress
+from metastore_assets.cli.spark import LazySpark
+from metastore_assets.report import text
+from metastore_assets.startup import limit_polars_threads
+
+if TYPE_CHECKING:
+    from metastore_assets.config import TableConfig
+    from metastore_assets.pipeline.plan import Plan
+
+
+@click.command()
+@click.argument("names", metavar="[NAME]...", nargs=-1, shell_complete=table_names)
+@click.option("--all", "every", is_flag=True, help="Refresh every configured table.")
+@click.option("--dry-run", is_flag=True, help="Only show what a refresh would do.")
+@click.option("--full", is_flag=True, help="Read every fragment again.")
+@partitions_option("Read this partition again")
+@engine_option
+@click.option("-v", "--verbose", is_flag=True, help="Name all partitions of the plan.")
+@output_options
+@click.pass_obj
+def refresh(
+    invocation: Invocation,
+    names: tuple[str, ...],
+    every: bool,
+    dry_run: bool,
+    full: bool,
+    partitions: tuple[str, ...],
+    engine: str | None,
+    verbose: bool,
+    as_json: bool,
+) -> int:
+    """Bring tables up to date by reading only what changed.
+
+    Publishes nothing for a table that has not changed since its newest version.
+    """
+    if every == bool(names):
+        raise click.UsageError("name the tables to refresh, or give --all for every configured table")
+    if partitions and len(names) != 1:
+        raise click.UsageError("--partition needs exactly one table")
+    config, is_complete = with_engine(load_config(invocation), engine), True
+    if every or any(name not in {table.name for table in config.tables} for name in names):
+        config, is_complete = add_database_tables(config)
+    existing = [table for table in config.tables if table.dropped_reason is None]
+    tables = existing if every else [config.table(name) for name in names]
+    if not tables:
+        print_note("no tables are configured")
+
+    limit_polars_threads()
+    from metastore_assets.pipeline.outcome import Progress
+    from metastore_assets.pipeline.refresh import plan_refresh
+    from metastore_assets.pipeline.refresh import refresh as refresh_table
+
+    status = 0 if is_complete or not every else 1
+    with show_progress() as watcher, LazySpark(config.spark, watcher) as spark:
+
+        def refresh_or_plan(table: TableConfig) -> dict[str, Any]:
+            if dry_run:
+                watcher(Progress(table.name, "plan"))
+                plan = plan_refresh(config, table, full=full, partitions=partitions)
+                return _plan_to_answer(plan, full or bool(partitions))
+            return refresh_table(config, table, spark, full=full, partitions=partitions, progress=watcher).to_json()
+
+        for table in tables:
+            try:
+                result = refresh_or_plan(table)
+            except Exception as error:  # noqa: BLE001 (one failure must not stop the other tables)
+                raise_interrupt(error)
+                spark.explain(error)
+                watcher.hide()
+                # An error about a location without a table names only the location.
+                subject = "" if repr(table.name) in str(error) else f"table {table.name!r}"
+                message = report_error(error, invocation, subject)
+                if as_json:
+                    write_json({"table": table.name, "error": message})
+                status = 1
+            else:
+                watcher.hide()
+                _answer(result, verbose, as_json)
+                if warning := table.dropped_columns_warning(result.get("dropped_columns", ())):
+                    print_note(warning)
+    return status
+
+
+def _answer(result: Answer, verbose: bool, as_json: bool) -> None:
+    answer(result, lambda page: draw_refresh(page, result, every=verbose), as_json=as_json)
+
+
+def _plan_to_answer(plan: Plan, rereads: bool) -> dict[str, Any]:
+    """Return a plan in the form of a refresh result; `published` says whether it would publish a version.
+
+    Args:
+        plan: The plan.
+        rereads: Whether the refresh reads fragments again even if the table has not changed.
+    """
+    base = plan.base
+    published = (base.snapshot, base.committed_at, base.spec_id) if base else None
+    if rereads or published != (plan.snapshot.id, plan.snapshot.committed_at, plan.spec.id):
+        return {**plan.to_json(), "published": True}
+    return {**plan.to_json(), "published": False, "version": plan.number - 1}
+
+
+def draw_refresh(page: Page, result: Answer, *, every: bool = False) -> None:
+    """Draw what a refresh did, or what a dry run would do.
+
+    Args:
+        page: The page to draw on.
+        result: The result of a refresh, or a plan.
+        every: Whether to name every partition of a plan; otherwise a page names some of many.
+    """
+    heading, snapshot = Styled(result["table"], "bold"), short_snapshot(result["snapshot"])
+    time = text.seconds(result["seconds"]) if "seconds" in result else ""
+    if not result["published"]:
+        news = Styled(f" is up to date at version {result['version']}", "green")
+        page.line(heading, news, Styled(f" (snapshot {snapshot}{time and ', '}{time})", "dim"))
+    elif result.get("dry_run"):
+        _draw_plan(page, result, every=every)
+    else:
+        news = Styled(f" version {result['version']}", "green")
+        page.line(heading, news, f" of snapshot {snapshot} in {time}: {_changes(result)}")
+        _draw_type_changes(page, result)
+
+
+def _draw_plan(page: Page, plan: Answer, *, every: bool) -> None:
+    from metastore_assets.pipeline.stages import stages_to_text
+
+    reading = f"{text.plural(plan['fragments']['profiled'], 'fragment')} ({text.size(plan['bytes_to_read'])})"
+    subject = f" version {plan['version']} of snapshot {short_snapshot(plan['snapshot'])}"
+    page.line(Styled(plan["table"], "bold"), f"{subject} would read {reading}: {_changes(plan)}")
+    for line in stages_to_text(plan.get("stages", ()), with_rules=every):
+        page.line(Styled(f"  {line}", "dim"))
+    _draw_type_changes(page, plan)
+    for column, outputs in plan.get("read_again", {}).items():
+        reading = ", ".join(f"{output} of {text.plural(n, 'fragment')}" for output, n in outputs.items())
+        page.line(Styled(f"  {text.printable(column)}: {reading} not stored, read again", "yellow"))
+    for column, count in plan.get("may_read_again", {}).items():
+        fragments = f"those of {text.plural(count, 'fragment')} that hold a value which now occurs twice"
+        page.line(
+            f"  {text.printable(column)}: may read again {fragments}, because fingerprints do not identify values"
+        )
+    for sign, style, keys in (
+        ("*", "green", plan["changed_partitions"]),
+        ("-", "red", plan["removed_partitions"]),
+    ):
+        draw_keys(page, keys, sign, style, every=every)
+
+
+def _draw_type_changes(page: Page, result: Answer) -> None:
+    for change in result.get("type_changes", ()):
+        before, after = text.type_name(change["before"]), text.type_name(change["now"])
+        reason = change["reason"] and f", because of {text.printable(change['reason'])}"
+        page.line(Styled(f"  {text.printable(change['column'])}: {before} → {after}", "yellow"), reason or "")
+
+
+def _changes(result: Answer) -> str:
+    """Return how many fragments, partitions and values a refresh changes."""
+    fragments, partitions = result["fragments"], result["partitions"]
+    counts = ", ".join(f"{fragments[key]:,} {key}" for key in ("added", "removed", "kept"))
+    read = f", {fragments['profiled']:,} read" if fragments["profiled"] != fragments["added"] else ""
+    removed = f", {partitions['removed']:,} removed" if partitions["removed"] else ""
+    value_changes = result.get("lists") or {}
+    values = [f"{value_changes[key]:,} {key}" for key in ("added", "removed", "changed") if value_changes.get(key)]
+    counted_values = f"; value counts {', '.join(values)}" if values else ""
+    computed = f"{partitions['changed']:,} of {text.plural(partitions['total'], 'partition')} computed{removed}"
+    return f"fragments {counts}{read}; {computed}{counted_values}"

@@ -1,0 +1,89 @@
+"""`metastore sql`: query the stored statistics of all tables."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from metastore_assets.cli.failures import Invocation
+from metastore_assets.cli.opening import load_config, open_metastore
+from metastore_assets.cli.options import output_options
+from metastore_assets.cli.output import answer
+from metastore_assets.cli.page import Column, Page, Styled
+from metastore_assets.report import text
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_LISTED_ROWS = 1_000
+"""The maximum number of rows that a page shows."""
+
+
+@click.command(short_help="Query the stored statistics of all tables in SQL.")
+@click.argument("statement", metavar="QUERY")
+@click.option(
+    "--unrestricted",
+    is_flag=True,
+    help="Let the query read and write files and load extensions, as DuckDB does. Use it only for queries that you "
+    "wrote.",
+)
+@output_options
+@click.pass_obj
+def sql(invocation: Invocation, statement: str, unrestricted: bool, as_json: bool) -> None:
+    """Query the stored statistics of all tables in DuckDB's SQL.
+
+    \b
+    Views of all tables, or of one table as in orders.statistics:
+      versions              every published version
+      statistics            columns in the newest version
+      partition_statistics  the same for each partition
+      history               columns in all versions, including expired ones
+      partitions            rows and bytes of each partition
+      fragments             files
+      frequencies           value counts and ranks
+      histograms            bins
+
+    The query can read only these views: no files, no network. It must be one SELECT, FROM, WITH, VALUES, SUMMARIZE or
+    DESCRIBE statement. It cannot change settings.
+
+    \b
+    metastore sql "select table_name, column_name, null_count from statistics order by 3 desc limit 10"
+    """
+    from metastore_assets.sql import query
+
+    result = query(open_metastore(load_config(invocation)), statement, unrestricted=unrestricted)
+    # A JSON object cannot have two keys with one name.
+    names = result.column_names
+    keys = [name if name not in names[:index] else f"{name}_{index}" for index, name in enumerate(names)]
+    rows = _rows_to_json(result)
+    document = [dict(zip(keys, row, strict=True)) for row in rows]
+    answer(document, lambda page: _draw(page, result, rows), as_json=as_json)
+
+
+def _rows_to_json(result: pa.Table) -> list[list[Any]]:
+    from metastore_assets.values.json import value_json
+
+    columns = [[value_json(value) for value in column] for column in result.columns]
+    return [list(row) for row in zip(*columns, strict=True)]
+
+
+def _draw(page: Page, result: pa.Table, rows: list[list[Any]]) -> None:
+    import pyarrow.types as t
+
+    def format_cell(value: Any, limit: int | None) -> str:
+        if isinstance(value, bool) or value is None or isinstance(value, str):
+            return text.value(value, limit)
+        if isinstance(value, int | float):
+            return text.number(value)
+        return text.value(str(value), limit)
+
+    limit = None if page.width is None else max(20, page.width // 2)
+    numeric = [t.is_integer(kind) or t.is_floating(kind) or t.is_decimal(kind) for kind in result.schema.types]
+    columns = [
+        Column(text.printable(name), right=is_numeric)
+        for name, is_numeric in zip(result.column_names, numeric, strict=True)
+    ]
+    page.grid(columns, [[format_cell(value, limit) for value in row] for row in rows[:_LISTED_ROWS]])
+    if len(rows) > _LISTED_ROWS:
+        page.line(Styled(f"  the first {_LISTED_ROWS:,} of {len(rows):,} rows (all with --json)", "dim"))

@@ -1,0 +1,93 @@
+"""`metastore tables`: list the configured tables."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from metastore_assets.cli.drawing import draw_hidden_columns, format_time, short_snapshot
+from metastore_assets.cli.failures import Invocation
+from metastore_assets.cli.opening import add_database_tables, load_config
+from metastore_assets.cli.options import output_options
+from metastore_assets.cli.output import Answer, answer
+from metastore_assets.cli.page import Column, Page, Part, Styled
+from metastore_assets.errors import VersionNotFoundError
+from metastore_assets.report import text
+
+if TYPE_CHECKING:
+    from metastore_assets.config import MetastoreConfig, TableConfig
+
+_VERSION_KEYS = (
+    "version",
+    "snapshot",
+    "committed_at",
+    "published_at",
+    "row_count",
+    "bytes",
+    "partitions",
+    "fragments",
+)
+
+
+@click.command()
+@output_options
+@click.pass_obj
+def tables(invocation: Invocation, as_json: bool) -> None:
+    """List the configured tables and their newest versions."""
+    rows = _list_tables(add_database_tables(load_config(invocation))[0])
+    answer(rows, lambda page: _draw(page, rows), as_json=as_json)
+
+
+def _list_tables(config: MetastoreConfig) -> list[dict[str, Any]]:
+    """Return a JSON object for each table; the keys of its newest version are null where there is none."""
+    from metastore_assets.cli.answers import CONCURRENT_READS, version_to_json
+    from metastore_assets.cli.parallel import parallel_map
+    from metastore_assets.messages import redact
+    from metastore_assets.metastore import Metastore
+
+    metastore = Metastore(config.root, config.storage_options)
+
+    def table_to_json(table: TableConfig) -> dict[str, Any]:
+        try:
+            version = metastore.table(table.name).version
+        except VersionNotFoundError:
+            version = None
+        facts = {} if version is None else version_to_json(version)
+        return {
+            "table": table.name,
+            "uri": redact(table.uri),
+            "format": table.declared_format if version is None else version.format,
+            "catalog": getattr(table.catalog, "name", None),
+            "gone": table.dropped_reason,
+            **{key: facts.get(key) for key in _VERSION_KEYS},
+        }
+
+    return parallel_map(table_to_json, config.tables, CONCURRENT_READS)
+
+
+def _draw(page: Page, rows: Sequence[Answer]) -> None:
+    if not rows:
+        page.line(Styled("no tables are configured", "dim"))
+        return
+    columns = [
+        Column("table", style="bold"),
+        Column("format"),
+        *(Column(heading, right=True) for heading in ("rows", "partitions", "version")),
+        *(Column(heading) for heading in ("snapshot", "published", "uri")),
+    ]
+    lines = list(map(_table_line, rows))
+    draw_hidden_columns(page, page.fitting_grid(columns, lines, ["snapshot", "format", "partitions"]))
+
+
+def _table_line(row: Answer) -> Sequence[Part]:
+    is_unpublished = row["version"] is None
+    return (
+        row["table"],
+        row["format"] or text.ABSENT,
+        *(text.number(row[key]) for key in ("row_count", "partitions", "version")),
+        text.ABSENT if is_unpublished else short_snapshot(row["snapshot"]),
+        Styled("never refreshed", "yellow") if is_unpublished else format_time(row["published_at"]),
+        text.printable(row["uri"]),
+    )

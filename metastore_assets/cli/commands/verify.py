@@ -1,0 +1,56 @@
+"""`metastore verify`: compare the newest version with the table's files."""
+
+from __future__ import annotations
+
+import click
+
+from metastore_assets.cli.failures import Invocation
+from metastore_assets.cli.opening import find_table_config, load_config
+from metastore_assets.cli.options import name_argument, output_options, partitions_option
+from metastore_assets.cli.output import Answer, answer
+from metastore_assets.cli.page import Page, Styled
+from metastore_assets.cli.progress import show_progress
+from metastore_assets.cli.spark import LazySpark
+from metastore_assets.report import text
+
+
+@click.command(short_help="Compare the newest version with the table's files.")
+@name_argument
+@partitions_option("Compare only this partition")
+@click.option("--sample", type=click.IntRange(min=1), metavar="N", help="Compare only N random fragments.")
+@output_options
+@click.pass_obj
+def verify(invocation: Invocation, name: str, partitions: tuple[str, ...], sample: int | None, as_json: bool) -> int:
+    """Compare the newest version with the table's files.
+
+    Reads the files again and reports each number that differs. Estimates are not compared. Changes nothing. Exits with
+    status 1 when a number differs or a file cannot be read.
+    """
+    from metastore_assets.pipeline.verifying.verify import verify as verify_table
+
+    config = load_config(invocation)
+    table = find_table_config(config, name)
+    with show_progress() as watcher, LazySpark(config.spark, watcher) as spark:
+        verification = verify_table(config, table, spark, partitions=partitions, sample=sample, progress=watcher)
+        watcher.hide()
+    result = verification.to_json()
+    answer(result, lambda page: _draw(page, result), as_json=as_json)
+    return 0 if verification.is_right else 1
+
+
+def _draw(page: Page, result: Answer) -> None:
+    """Draw what was compared, each difference, and each file that cannot be read."""
+    compared = [text.plural(result["fragments"], "fragment"), text.plural(result["partitions"], "partition")]
+    compared += ["the table"] if result["whole"] else []
+    skipped = f"; skipped {text.plural(result['moved_on'], 'partition')} changed since" if result["moved_on"] else ""
+    errors = len(result["differences"]) + len(result["unreadable"])
+    verdict = Styled(f"{errors:,} wrong", "red") if errors else Styled("all numbers match the table", "green")
+    heading = Styled(result["table"], "bold")
+    page.line(heading, f" version {result['version']}: {', '.join(compared)} compared{skipped}: ", verdict)
+    for row in result["differences"]:
+        column = f", {text.printable(row['column'])}" if row["column"] else ""
+        subject = f"  {row['level']} {text.printable(row['name'])}{column}"
+        numbers = f"stored {text.printable(row['stored'])}, computed {text.printable(row['found'])}"
+        page.line(Styled(f"{subject}: {row['statistic']}: {numbers}", "red"))
+    for row in result["unreadable"]:
+        page.line(Styled(f"  {text.printable(row['path'])}: {text.printable(row['message'])}", "red"))

@@ -1,0 +1,61 @@
+"""`metastore where`: show the partitions that hold a value."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import click
+
+from metastore_assets.cli.drawing import draw_column_heading
+from metastore_assets.cli.failures import Invocation
+from metastore_assets.cli.opening import column_to_answer, open_newest
+from metastore_assets.cli.options import (
+    NEGATIVE_VALUES,
+    column_argument,
+    name_argument,
+    output_options,
+    value_argument,
+)
+from metastore_assets.cli.output import Answer, answer
+from metastore_assets.cli.page import Column, Page, Styled
+from metastore_assets.report import text
+from metastore_assets.report.bars import bar
+
+_BAR_WIDTH = 30
+
+
+@click.command(context_settings=NEGATIVE_VALUES)
+@name_argument
+@column_argument
+@value_argument
+@output_options
+@click.pass_obj
+def where(invocation: Invocation, name: str, column: str, value: str, as_json: bool) -> None:
+    """Show the partitions that hold a value and its frequency in each.
+
+    Write VALUE as `top --json` prints values. Works for columns with value counts.
+    """
+    from metastore_assets.lookup import TextValue
+    from metastore_assets.values.json import integer_json
+
+    table = open_newest(invocation, name)
+    rows = [
+        {"partition": key, "frequency": integer_json(frequency)}
+        for key, frequency in table.where_is(column, TextValue(value))
+    ]
+    statistics = column_to_answer(table, column, None)
+    answer(rows, lambda page: _draw(page, statistics, rows), as_json=as_json)
+
+
+def _draw(page: Page, column: Answer, rows: Sequence[Answer]) -> None:
+    draw_column_heading(page, column)
+    if not rows:
+        page.line(Styled("  no partition holds it", "dim"))
+        return
+    maximum = max(row["frequency"] for row in rows)
+    columns = [Column("partition", style="bold"), Column("frequency", right=True), Column("", style="green")]
+    lines = [
+        (text.printable(row["partition"]), text.number(row["frequency"]), bar(row["frequency"], maximum, _BAR_WIDTH))
+        for row in rows
+    ]
+    page.grid(columns, lines)
