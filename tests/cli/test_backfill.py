@@ -106,26 +106,26 @@ def test_what_people_read(config: Path) -> None:
     other = size_of(config, "part=30/*")
     assert plan[0].endswith(": 11 of 15 partitions to do (1 out of date, 10 read again)")
     assert plan[1].startswith(
-        f"  reads 13 fragments ({size_of(config, 'part=2*/*', 'part=30/*')}) in 3 chunks, each a version, about "
+        f"  reads 13 fragments ({size_of(config, 'part=2*/*', 'part=30/*')}) in 3 chunks, a version for each, about "
     )
     assert plan[2] == (
-        f"  of these, 1 fragment, {other} are of 1 partition that you did not choose: "
+        f"  this includes 1 fragment, {other} of 1 partition that you did not select: "
         "a version describes the whole table"
     )
     assert plan[3:] == ["  * part=2", *(f"  * part={number}" for number in range(20, 30))]
     both = run("backfill", "t", "--missing", "--stale", "--chunk", "1", "--dry-run", config=config)
     assert both.stdout.splitlines()[0].endswith(": 2 of 15 partitions to do (1 missing, 1 out of date)")
-    assert both.stderr.startswith("note: --chunk is for what --all reads again")
+    assert both.stderr.startswith("note: --chunk has no effect without --all")
     nothing = run("backfill", "t", "--missing", "--partition", "part=1", "--yes", config=config)
-    assert nothing.stdout.endswith(": nothing to do: of 1 chosen partition, none is missing\n")
+    assert nothing.stdout.endswith(": nothing to do: none of 1 selected partition is missing\n")
 
 
 def test_a_choice_before_the_first_version(config: Path) -> None:
     """Is read, and kept; the exit status is that of success, and `done` says that there is nothing to look up yet."""
     kept = run("backfill", "t", "--yes", "--to", "2", config=config)
     assert kept.exit_code == 0
-    assert "publishes nothing: what is read is kept until 2 partitions that you did not choose" in kept.stderr
-    assert "t read, and not published in " in kept.stdout
+    assert "publishes no version until 2 partitions that you did not select" in kept.stderr
+    assert "t read, but not published in " in kept.stdout
     assert answer("backfill", "t", "--yes", "--to", "2", config=config)["done"] is False
     assert answer("refresh", "t", config=config)["fragments"]["profiled"] == 2
 
@@ -142,7 +142,7 @@ def test_keys_from_a_file_and_from_a_pipe(config: Path) -> None:
     nothing = json.loads(CliRunner().invoke(cli, [*arguments, "--yes"], input="").stdout)
     assert (nothing["partitions"], nothing["done"]) == (0, True)
     asking = CliRunner().invoke(cli, arguments, input="part=10\n", prog_name="metastore")
-    assert "nobody can be asked here: say --yes" in error_of(asking, 2)
+    assert "cannot ask for confirmation without a terminal: give --yes" in error_of(asking, 2)
 
 
 @pytest.mark.parametrize(
@@ -161,9 +161,9 @@ def test_keys_from_a_file_and_from_a_pipe(config: Path) -> None:
         ("other", 1, "'other'"),
         ("t --all --no-publish", 2, "--all does not go with --no-publish"),
         ("t --missing --all", 2, "--all does not go with --missing"),
-        ("t --restart", 2, "--restart is for --all"),
+        ("t --restart", 2, "--restart needs --all"),
         ("t --no-publish --via dagster", 2, "--no-publish does not go with --via dagster"),
-        ("t --to 2 --via dagster", 2, "the first version takes the whole table"),
+        ("t --to 2 --via dagster", 2, "the first version needs all partitions"),
         ("t --chunk 0", 2, "0 is not in the range"),
     ],
 )
@@ -210,7 +210,7 @@ def test_it_asks(config: Path, given: str, status: int, versions: int) -> None:
     os.close(theirs)
     shown = b""
     end = time.monotonic() + 60
-    while b"Go on?" not in shown:
+    while b"Continue?" not in shown:
         assert select.select([ours], [], [], max(0.0, end - time.monotonic()))[0], shown
         shown += os.read(ours, 4096)
     os.write(ours, f"{given}\n".encode())

@@ -46,7 +46,7 @@ def test_changes(lake: Path) -> None:
     assert "t version 1 → 2" in shown
     assert "shop  4 values: 1 added, 1 changed, 2 deleted" in shown
     assert "and 1 more" in shown
-    assert "1 column the same, 1 column not listed" in shown
+    assert "1 column the same, 1 column without value counts" in shown
     assert "\x1b" not in shown
     assert "hidden" in run("changes", "t", "--since", "1", "--columns", "hush", config=lake).stdout
 

@@ -38,7 +38,7 @@ def test_all_of_a_database(lake: Lake) -> None:
     lake.add("more")
     second = run("refresh", "--all", "--json", config=config)
     assert [json.loads(line)["table"] for line in second.stdout.splitlines()] == ["sales_more", "sales_orders"]
-    assert "'sales_people' is gone" in second.stderr
+    assert "'sales_people' was dropped" in second.stderr
     told = {row["table"]: row for row in json.loads(run("tables", "--json", config=config).stdout)}
     assert {name: (row["catalog"], row["row_count"], bool(row["gone"])) for name, row in told.items()} == {
         "sales_more": ("lake", 2, False),

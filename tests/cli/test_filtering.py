@@ -53,7 +53,7 @@ def test_estimate(published: Path) -> None:
     assert (both["guarantee"], both["assumes"]) == ("estimate", "independence")
     assert "1 row" in run("estimate", "orders", "--where", "big = 4611686018427387904", config=published).stdout
     assert (
-        "for independent"
+        "are independent"
         in run("estimate", "orders", "--where", "day = '2024-01-01' and state = 'new'", config=published).stdout
     )
 

@@ -36,7 +36,7 @@ def test_a_commit(tmp_path: Path) -> None:
     assert (verified["version"], verified["fragments"], verified["partitions"], verified["whole"]) == (2, 4, 3, True)
     assert verified["differences"] == verified["unreadable"] == []
     told = run("verify", "events", "--sample", "2", config=config).stdout
-    assert told == "events version 2: 2 fragments, 0 partitions compared: all as the table says\n"
+    assert told == "events version 2: 2 fragments, 0 partitions compared: all numbers match the table\n"
     again = answer("refresh", "events", "--full", config=config)
     assert (again["version"], again["fragments"]["profiled"], again["partitions"]["changed"]) == (3, 4, 3)
 

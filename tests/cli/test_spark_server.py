@@ -20,9 +20,9 @@ def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_where_none_runs(config: Path) -> None:
     status = run("spark-server", "status", config=config)
-    assert (status.exit_code, status.stdout, status.stderr) == (1, "none runs\n", "")
+    assert (status.exit_code, status.stdout, status.stderr) == (1, "no server runs\n", "")
     stopped = run("spark-server", "stop", config=config)
-    assert (stopped.exit_code, stopped.stdout) == (0, "none runs\n")
+    assert (stopped.exit_code, stopped.stdout) == (0, "no server runs\n")
     assert answer("spark-server", "stop", config=config) == {"stopped": False}
 
 

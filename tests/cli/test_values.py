@@ -54,7 +54,7 @@ def test_rank(published: Path) -> None:
         "120 of the values in 400 rows are less; it occurs 240 times"
         in run("rank", "orders", "state", "new", config=published).stdout
     )
-    assert "is not kept" in run("rank", "orders", "id", "100", config=published).stdout
+    assert "frequency is not stored" in run("rank", "orders", "id", "100", config=published).stdout
 
 
 def test_where(published: Path) -> None:
@@ -91,7 +91,7 @@ def test_compact(published: Path) -> None:
     listed = pq.read_table(done["frequencies"].removeprefix("file://"))
     assert listed.column_names == ["column", "value", "frequency"]
     again = run("compact", "orders", config=published).stdout.splitlines()
-    assert "has compact lists at version 3" in again[0]
+    assert "has compact value counts at version 3" in again[0]
     assert again[1].split() == ["frequencies", done["frequencies"]]
     assert answer("compact", "orders", config=published) == {**done, "published": False}
     versions = VersionStore(ObjectStore(str(published.parent / "root")), "orders")

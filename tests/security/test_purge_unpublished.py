@@ -113,7 +113,7 @@ def test_the_command_says_what_it_does_not_reach(tmp_path: Path, own: MetastoreC
     store(own).objects.write("fragments/left-by-somebody.parquet", PERSON.encode())
     done = CliRunner().invoke(cli, ["purge", "t", "--before", "1", "--config", str(tmp_path / "metastore.yaml")])
     assert done.exit_code == 0, done.output
-    assert "1 file of refreshes that did not publish are among them" in done.output
+    assert "these include 1 file of unfinished refreshes" in done.output
     for place in ("event logs of Dagster", "reports", "backups"):
         assert place in done.output
     assert files_with(tmp_path / "root", PERSON) == []

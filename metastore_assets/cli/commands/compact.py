@@ -14,7 +14,7 @@ from metastore_assets.cli.page import Page, Styled
 from metastore_assets.report import text
 
 
-@click.command()
+@click.command(short_help="Write value counts as plain files.")
 @name_argument
 @output_options
 @click.pass_obj

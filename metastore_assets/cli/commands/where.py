@@ -24,7 +24,7 @@ from metastore_assets.report.bars import bar
 _BAR_WIDTH = 30
 
 
-@click.command(context_settings=NEGATIVE_VALUES)
+@click.command(context_settings=NEGATIVE_VALUES, short_help="Show the partitions that hold a value.")
 @name_argument
 @column_argument
 @value_argument
