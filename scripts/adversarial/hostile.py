@@ -125,8 +125,8 @@ def _(folder: Path) -> Refused:
 
 
 def _varint(number: int) -> bytes:
-    zigzag, found = number * 2, bytearray()
-    while zigzag > 127:
-        found.append(zigzag & 127 | 128)
-        zigzag >>= 7
-    return bytes([*found, zigzag])
+    encode_varint, found = number * 2, bytearray()
+    while encode_varint > 127:
+        found.append(encode_varint & 127 | 128)
+        encode_varint >>= 7
+    return bytes([*found, encode_varint])

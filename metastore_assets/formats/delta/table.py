@@ -40,7 +40,7 @@ from metastore_assets.formats.delta.statistics import file_bounds, physical_name
 from metastore_assets.formats.metadata_cache import MetadataCache
 from metastore_assets.formats.metadata_json import parse_json
 from metastore_assets.formats.readers.parquet import ParquetColumns
-from metastore_assets.formats.readers.reader import FileFragmentReader, explained
+from metastore_assets.formats.readers.reader import FileFragmentReader, fragment_errors
 from metastore_assets.formats.schema_casting import FieldMatcher, identity
 from metastore_assets.formats.time_travel import parse_timestamp, state_not_found
 from metastore_assets.formats.values import Constant, value_text
@@ -277,15 +277,15 @@ class DeltaFragmentSource:
         full_path = self.location.full_path(self.path)
         # Names in Delta are unique without regard to case, and Spark matches them so.
         matcher = FieldMatcher(by_id=self.mode == "id", ignore_case=True)
-        with explained(full_path):
+        with fragment_errors(full_path):
             columns = ParquetColumns(self.location.open(self.path))
             if self.mode == "id" and columns.fields and not any(map(matcher.identity, columns.fields)):
                 raise pa.ArrowInvalid("its columns have no field ids, by which the table maps them")
         deleted = None
         if self.vector is not None:
-            with explained(full_path, "its deletion vector"):
+            with fragment_errors(full_path, "its deletion vector"):
                 file = self.vector.file(self.location_policy)
-            with explained(full_path, "its deletion vector", file and file[0].full_path(file[1])):
+            with fragment_errors(full_path, "its deletion vector", file and file[0].full_path(file[1])):
                 deleted = self.vector.positions(self.location_policy, columns.row_count)
         return FileFragmentReader(
             columns,

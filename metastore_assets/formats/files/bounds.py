@@ -23,9 +23,15 @@ from metastore_assets.formats.files.source import FilesFragmentSource
 from metastore_assets.formats.files.union import canonical_type
 from metastore_assets.formats.metadata_cache import MetadataCache, cache_key
 from metastore_assets.formats.readers.calendars import GREGORIAN_START, FileCalendar
-from metastore_assets.formats.readers.orc_tail import OrcTail, double, integer, message, signed
+from metastore_assets.formats.readers.orc_tail import (
+    OrcTail,
+    decode_double,
+    decode_integer,
+    decode_message,
+    decode_signed,
+)
 from metastore_assets.formats.readers.parquet import leaf_count, open_parquet
-from metastore_assets.formats.readers.reader import explained
+from metastore_assets.formats.readers.reader import fragment_errors
 from metastore_assets.formats.schema_casting import FieldMatcher, cast_to_schema
 from metastore_assets.statistics.declaration import Guarantee
 from metastore_assets.storage.location import Location
@@ -147,7 +153,7 @@ def _flag(data: bytes) -> bool:
 
 def _read_bounds(path: Sequence[pa.Field], location: Location, file: DataFile) -> _FileBounds:
     """Read the bounds in a file's footer. Raises FragmentError."""
-    with explained(location.full_path(file.stored.path)), location.open_stored(file.stored) as source:
+    with fragment_errors(location.full_path(file.stored.path)), location.open_stored(file.stored) as source:
         return _READERS[file.kind](source, path)
 
 
@@ -171,7 +177,9 @@ def _parquet(source: pa.NativeFile, path: Sequence[pa.Field]) -> _FileBounds:
         return _FileBounds(nulls)
     extremes = [_parquet_value(one, stored) for one in non_empty]
     calendar = FileCalendar.of(metadata.metadata)
-    if calendar.affects(stored) and any(least is None or least < calendar.first_sure(stored) for least, _ in extremes):
+    if calendar.affects(stored) and any(
+        least is None or least < calendar.first_unambiguous(stored) for least, _ in extremes
+    ):
         return _FileBounds(nulls)
     return _merged_bounds(nulls, extremes, stored, path[-1].type)
 
@@ -201,29 +209,29 @@ def _orc(source: pa.NativeFile, path: Sequence[pa.Field]) -> _FileBounds:
     statistics = tail.statistics(column)
     if not statistics or _ORC_VALUES not in statistics:
         return _FileBounds()
-    values = integer(statistics[_ORC_VALUES][0])
+    values = decode_integer(statistics[_ORC_VALUES][0])
     nulls: tuple[int | None, Guarantee] = (file.nrows - values, "exact")
     pair: tuple[Any, Any] = (None, None)
     if values and pa.types.is_integer(stored) and _ORC_INTEGERS in statistics:
-        pair = _pair(statistics[_ORC_INTEGERS][0], 1, 2, signed)
+        pair = _pair(statistics[_ORC_INTEGERS][0], 1, 2, decode_signed)
         if pa.types.is_timestamp(path[-1].type):
             stored = pa.timestamp("us")  # Spark writes timestamps without a zone so
     elif values and pa.types.is_floating(stored) and _ORC_DOUBLES in statistics:
-        pair = _pair(statistics[_ORC_DOUBLES][0], 1, 2, double)
+        pair = _pair(statistics[_ORC_DOUBLES][0], 1, 2, decode_double)
         pair = (None, None) if None in pair or any(map(math.isnan, pair)) else pair
     elif values and pa.types.is_date(stored) and _ORC_DATES in statistics:
-        pair = _pair(statistics[_ORC_DATES][0], 1, 2, signed)
+        pair = _pair(statistics[_ORC_DATES][0], 1, 2, decode_signed)
         pair = (None, None) if None in pair or (pair[0] < GREGORIAN_START and not tail.is_proleptic) else pair
     elif values and pa.types.is_string(stored) and _ORC_STRINGS in statistics:
         texts: Any = statistics[_ORC_STRINGS][0]
-        fields = message(texts)
+        fields = decode_message(texts)
         # Bounds of truncated texts have other field numbers.
         pair = fields.get(1, fields.get(_ORC_LOWER, [None]))[0], fields.get(2, fields.get(_ORC_UPPER, [None]))[0]
     return _merged_bounds(nulls, [pair], stored, path[-1].type)
 
 
 def _pair(data: Any, least: int, greatest: int, decode: Callable[[Any], Any]) -> tuple[Any, Any]:
-    fields = message(data)
+    fields = decode_message(data)
     low, high = (decode(fields[number][0]) if number in fields else None for number in (least, greatest))
     return low, high
 

@@ -20,8 +20,7 @@ from metastore_assets.formats.files.text_reader import TextReader
 from metastore_assets.formats.files.union import canonical_type, union_fields
 from metastore_assets.formats.metadata_cache import MetadataCache, cache_key
 from metastore_assets.formats.readers.parquet import checked_rows, open_parquet
-from metastore_assets.formats.readers.reader import check_distinct, explained
-from metastore_assets.formats.readers.type_limits import check_types
+from metastore_assets.formats.readers.reader import check_distinct, check_types, fragment_errors
 from metastore_assets.formats.schema_casting import PARQUET_FIELD_ID
 from metastore_assets.storage.compression import Stream, open_decompressed
 from metastore_assets.storage.corrupt_input import UnsupportedError, with_redacted_message
@@ -253,7 +252,7 @@ def describe_file(location: Location, file: DataFile, reader: TextReader | None)
         The summary of a CSV or JSON file; of other files the row count, and the serialized schema in canonical types.
     """
     stored = file.stored
-    with explained(location.full_path(stored.path)):
+    with fragment_errors(location.full_path(stored.path)):
         if reader is not None:
             description: Any = reader.summarize(lambda: open_text(location, file))
         else:

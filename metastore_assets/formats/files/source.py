@@ -14,7 +14,7 @@ from metastore_assets.formats.files.partitioning import typed_constant
 from metastore_assets.formats.files.schemas import describe_file, open_text
 from metastore_assets.formats.files.text_reader import TextReader
 from metastore_assets.formats.readers.columns import open_columns
-from metastore_assets.formats.readers.reader import FileColumns, FileFragmentReader, explained
+from metastore_assets.formats.readers.reader import FileColumns, FileFragmentReader, fragment_errors
 from metastore_assets.formats.readers.spill import SpilledColumns
 from metastore_assets.formats.schema_casting import FieldMatcher
 from metastore_assets.storage.location import Location
@@ -43,7 +43,7 @@ class FilesFragmentSource:
         if not self.is_readable:
             describe_file(self.location, self.file, self.reader)
             raise FragmentError(f"{path} could not be read when the table was planned", path=path, missing=True)
-        with explained(path), ExitStack() as stack:
+        with fragment_errors(path), ExitStack() as stack:
             columns = self._columns()
             stack.callback(columns.close)
             reader = FileFragmentReader(

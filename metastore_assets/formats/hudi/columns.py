@@ -9,7 +9,7 @@ import pyarrow as pa
 from metastore_assets.errors import TableFormatError
 from metastore_assets.formats.hudi.partitions import PartitionPaths
 from metastore_assets.formats.hudi.schema import is_added
-from metastore_assets.formats.readers.dictionaries import decoded
+from metastore_assets.formats.readers.chunks import decode_dictionary
 from metastore_assets.formats.readers.reader import FileColumns
 from metastore_assets.formats.values import Constant, cast_texts, constant
 from metastore_assets.startup import pc
@@ -40,7 +40,7 @@ class HudiColumns:
         """Return all values of the column at an index. Raises ArrowInvalid for a text that is not a number."""
         for chunk in self._columns.read(self._indices[index]):
             if index in self._parsed:
-                yield from (pc.cast(part, self._parsed[index]) for part in decoded(chunk))
+                yield from (pc.cast(part, self._parsed[index]) for part in decode_dictionary(chunk))
             else:
                 yield chunk
 

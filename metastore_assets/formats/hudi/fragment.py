@@ -13,7 +13,7 @@ import pyarrow as pa
 from metastore_assets.formats.hudi.columns import HudiColumns
 from metastore_assets.formats.hudi.merge import Merge, merged
 from metastore_assets.formats.readers.columns import open_columns
-from metastore_assets.formats.readers.reader import FileFragmentReader, explained
+from metastore_assets.formats.readers.reader import FileFragmentReader, fragment_errors
 from metastore_assets.formats.schema_casting import FieldMatcher
 from metastore_assets.formats.values import Constant
 from metastore_assets.storage.location import Location, StoredFile
@@ -42,7 +42,7 @@ class HudiFragmentSource:
         count = len(self.logs)
         # One of several files is at fault; the reason names it.
         what = f"its file slice ({count} log file{'s' * (count > 1)})" if count else "the file"
-        with explained(path, what), ExitStack() as stack:
+        with fragment_errors(path, what), ExitStack() as stack:
             if self.merge is None and self.base is not None:
                 source = stack.enter_context(self.location.open_stored(self.base))
                 columns = open_columns(self.kind, source)

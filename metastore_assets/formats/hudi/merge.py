@@ -20,7 +20,7 @@ from metastore_assets.extras import extra
 from metastore_assets.formats.hudi.log import CONTENT_VERSION, LogBlock, check_mergeable, read_blocks
 from metastore_assets.formats.hudi.timeline import flag, names
 from metastore_assets.formats.hudi.transcode import in_utc, needs_transcoding, transcode_base, transcode_log
-from metastore_assets.formats.readers.spill import spilled
+from metastore_assets.formats.readers.spill import write_temporary_parquet
 from metastore_assets.storage.corrupt_input import CORRUPTION_ERRORS, UnsupportedError, error_reason
 from metastore_assets.storage.io_counters import record_read
 from metastore_assets.storage.location import Location, StoredFile
@@ -145,8 +145,8 @@ def merged(location: Location, base: StoredFile | None, logs: tuple[StoredFile, 
         batches = _batches(folder, base_path, paths)
         first = next(batches, None)
         if first is None:
-            return spilled(pa.schema([]), [])
-        result = spilled(first.schema, _chained(first, batches))
+            return write_temporary_parquet(pa.schema([]), [])
+        result = write_temporary_parquet(first.schema, _chained(first, batches))
         for stored in ((base,) if base else ()) + logs:
             location.check(stored)
         return result

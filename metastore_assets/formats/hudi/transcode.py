@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from metastore_assets.formats.hudi.log import AVRO_BLOCK, PARQUET_BLOCK, SCHEMA_HEADER, read_blocks, written_block
-from metastore_assets.formats.readers.avro import AvroColumns, zigzag
+from metastore_assets.formats.readers.avro import AvroColumns, encode_varint
 from metastore_assets.formats.readers.parquet import open_parquet
 from metastore_assets.formats.schema_casting import FieldMatcher, cast_to_schema
 
@@ -132,9 +132,10 @@ def _container(schema: str, rows: list[bytes]) -> bytes:
     """Return an Avro file with these rows."""
     body = b"".join(rows)
     items = b"".join(_text(text) for text in ("avro.schema", schema, "avro.codec", "null"))
-    return b"Obj\x01" + zigzag(2) + items + zigzag(0) + _SYNC + zigzag(len(rows)) + zigzag(len(body)) + body + _SYNC
+    header = b"Obj\x01" + encode_varint(2) + items + encode_varint(0) + _SYNC
+    return header + encode_varint(len(rows)) + encode_varint(len(body)) + body + _SYNC
 
 
 def _text(text: str) -> bytes:
     data = text.encode()
-    return zigzag(len(data)) + data
+    return encode_varint(len(data)) + data

@@ -12,8 +12,8 @@ import pyarrow as pa
 
 from metastore_assets.formats.deletion_vectors import decode_vector, read_part, verify_checksum
 from metastore_assets.formats.iceberg.locations import plain_path
+from metastore_assets.formats.readers.chunks import decode_dictionary
 from metastore_assets.formats.readers.columns import open_columns
-from metastore_assets.formats.readers.dictionaries import decoded
 from metastore_assets.startup import pc
 from metastore_assets.storage.corrupt_input import check_limit
 from metastore_assets.storage.limits import DELETED_ROWS
@@ -104,7 +104,7 @@ def _next(column: Iterator[pa.Array]) -> pa.Array:
 
 def _column(chunks: Iterator[pa.Array]) -> Iterator[pa.Array]:
     for chunk in chunks:
-        yield from decoded(chunk)
+        yield from decode_dictionary(chunk)
 
 
 def _names_file(paths: pa.Array, data_path: str, exact: bool) -> pa.Array:

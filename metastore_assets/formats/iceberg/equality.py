@@ -14,7 +14,7 @@ from metastore_assets.formats.iceberg.delete_files import Positions, aligned
 from metastore_assets.formats.iceberg.delete_row_cache import DeleteRowCache
 from metastore_assets.formats.iceberg.names import FallbackIds
 from metastore_assets.formats.readers.columns import open_columns
-from metastore_assets.formats.readers.reader import FileFragmentReader, explained
+from metastore_assets.formats.readers.reader import FileFragmentReader, fragment_errors
 from metastore_assets.formats.schema_casting import identity
 from metastore_assets.startup import pc
 from metastore_assets.storage.corrupt_input import check_limit
@@ -61,7 +61,7 @@ def equal_rows(
     for keys, files in by_keys.items():
         rows = []
         for file in files:
-            with explained(path, "the equality deletes", file.location.full_path(file.path)):
+            with fragment_errors(path, "the equality deletes", file.location.full_path(file.path)):
                 rows.append(DELETE_ROWS.get((file, fallback.digest), partial(_deleted_rows, file, fallback, size)))
                 size += sum(column.nbytes for column in rows[-1])
                 check_limit(DELETE_FILE_BYTES, size, _WHAT)

@@ -13,7 +13,7 @@ from metastore_assets.formats.iceberg.delete_files import PositionDeletes, Posit
 from metastore_assets.formats.iceberg.equality import EqualityDeletes, equal_rows
 from metastore_assets.formats.iceberg.names import FallbackIds, has_ids
 from metastore_assets.formats.readers.columns import open_columns
-from metastore_assets.formats.readers.reader import FileColumns, FileFragmentReader, explained
+from metastore_assets.formats.readers.reader import FileColumns, FileFragmentReader, fragment_errors
 from metastore_assets.formats.schema_casting import FieldMatcher
 from metastore_assets.formats.values import Constant
 from metastore_assets.storage.location import Location
@@ -44,7 +44,7 @@ class IcebergFragmentSource:
         """Open the file and find its deleted rows. Raises FragmentError."""
         full_path = self.location.full_path(self.path)
         with ExitStack() as stack:
-            with explained(full_path):
+            with fragment_errors(full_path):
                 columns = open_columns(self.format, self.location.open(self.path), rebases=False)
                 stack.callback(columns.close)
                 matcher = self.fallback.matcher(self.format, columns.fields)
@@ -68,12 +68,12 @@ class IcebergFragmentSource:
         deleted: list[Positions] = []
         for deletes in self.position_deletes:
             what = "the deletion vector" if deletes.format == "puffin" else "the list of deleted rows"
-            with explained(full_path, what, deletes.location.full_path(deletes.path)):
+            with fragment_errors(full_path, what, deletes.location.full_path(deletes.path)):
                 positions = deletes.positions(self.recorded_path, row_count, exact=self.exact_path)
                 check_within(positions, row_count)
                 deleted.append(positions)
         if self.equality_deletes:
-            with explained(full_path):
+            with fragment_errors(full_path):
                 deleted.append(equal_rows(reader, full_path, self.equality_deletes, self.fallback))
         return _ascending(deleted) if deleted else None
 

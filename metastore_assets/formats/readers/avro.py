@@ -14,7 +14,7 @@ import fastavro
 import pyarrow as pa
 
 from metastore_assets.formats.metadata_json import parse_json
-from metastore_assets.formats.readers.avro_limits import AvroClaims
+from metastore_assets.formats.readers.avro_limits import AvroLimits
 from metastore_assets.formats.readers.avro_schema import AvroType, record_type
 from metastore_assets.formats.readers.calendars import FileCalendar
 from metastore_assets.formats.readers.reader import check_distinct
@@ -35,14 +35,14 @@ class AvroColumns:
     """The top-level columns of an Avro file, whose rows are decoded once when it is opened."""
 
     def __init__(self, source: pa.NativeFile, *, rebases: bool = True) -> None:
-        with _explained():
+        with _decoder_errors():
             stream = io.BufferedReader(source, _BUFFER)
             header = read_header(stream)
             check_distinct(header.arrow_schema.names)
             batches = _batches(stream, header)
             calendar = FileCalendar.of(header.metadata)
             if rebases and not calendar.is_gregorian:
-                batches = map(partial(_rebased, calendar), batches)
+                batches = map(partial(_rebase_batch, calendar), batches)
             self._rows = SpilledColumns(header.arrow_schema, batches)
         source.close()
         self.fields = self._rows.fields
@@ -80,7 +80,7 @@ class AvroHeader:
 
 def avro_fields(source: pa.NativeFile) -> list[pa.Field]:
     """Return the columns of an Avro file, reading only its header. Raises ArrowInvalid."""
-    with _explained():
+    with _decoder_errors():
         schema = read_header(io.BufferedReader(source, 1 << 16)).arrow_schema
         check_distinct(schema.names)
         return list(schema)
@@ -88,11 +88,13 @@ def avro_fields(source: pa.NativeFile) -> list[pa.Field]:
 
 def avro_header(data: bytes) -> AvroHeader:
     """Return the header of an Avro file that is in memory. Raises ArrowInvalid."""
-    with _explained():
+    with _decoder_errors():
         return read_header(_stream(data))
 
 
-def avro_records(data: bytes, schemas: Callable[[Any], tuple[Any, Any]] = lambda own: (own, own)) -> Iterator[Any]:
+def avro_records(
+    data: bytes, schemas: Callable[[Any], tuple[Any, Any]] = lambda schema: (schema, schema)
+) -> Iterator[Any]:
     """Yield the records of an Avro file that is in memory, as Python values.
 
     Args:
@@ -103,12 +105,12 @@ def avro_records(data: bytes, schemas: Callable[[Any], tuple[Any, Any]] = lambda
     Raises:
         ArrowInvalid: The file is corrupt.
     """
-    with _explained():
+    with _decoder_errors():
         stream = _stream(data)
         header = read_header(stream)
-        written, wanted = schemas(header.schema)
-        blocks = _Blocks(stream, header, written)
-        yield from _checked(fastavro.block_reader(cast(Any, blocks), wanted))
+        writer_schema, reader_schema = schemas(header.schema)
+        blocks = _Blocks(stream, header, writer_schema)
+        yield from _read_records(fastavro.block_reader(cast(Any, blocks), reader_schema))
 
 
 def read_header(stream: io.BufferedReader) -> AvroHeader:
@@ -116,20 +118,20 @@ def read_header(stream: io.BufferedReader) -> AvroHeader:
     if stream.read(len(_MAGIC)) != _MAGIC:
         raise pa.ArrowInvalid("it is no Avro file: it does not start with `Obj`")
     metadata: dict[str, bytes] = {}
-    while count := _long(stream):
+    while count := _read_varint(stream):
         if count < 0:
-            _long(stream)
+            _read_varint(stream)
         for _ in range(abs(count)):
-            key = _exactly(stream, _long(stream)).decode()
-            metadata[key] = _exactly(stream, _long(stream))
+            key = _read_exactly(stream, _read_varint(stream)).decode()
+            metadata[key] = _read_exactly(stream, _read_varint(stream))
             check_limit(HEADER_BYTES, stream.tell(), "bytes in the header of the Avro file")
-    named = metadata.get("avro.codec", b"").decode()
-    codec = _ALIASES.get(named.lower(), named.lower())
+    codec_name = metadata.get("avro.codec", b"").decode()
+    codec = _ALIASES.get(codec_name.lower(), codec_name.lower())
     if codec not in CODECS:
-        raise UnsupportedError(f"the Avro codec {named!r} has no reader; {', '.join(CODECS)} have")
+        raise UnsupportedError(f"the Avro codec {codec_name!r} has no reader; {', '.join(CODECS)} have")
     schema = parse_json(metadata["avro.schema"])
-    AvroClaims(schema)
-    return AvroHeader(schema, metadata, codec, _exactly(stream, _SYNC_BYTES))
+    AvroLimits(schema)
+    return AvroHeader(schema, metadata, codec, _read_exactly(stream, _SYNC_BYTES))
 
 
 def _batches(stream: io.BufferedReader, header: AvroHeader) -> Iterator[pa.RecordBatch]:
@@ -138,7 +140,7 @@ def _batches(stream: io.BufferedReader, header: AvroHeader) -> Iterator[pa.Recor
     size = 0.0
     for block in fastavro.block_reader(cast(Any, blocks), return_named_type=True):
         average = blocks.block_bytes / max(1, block.num_records)
-        for record in _checked([block]):
+        for record in _read_records([block]):
             rows.append(record)
             size += average
             if len(rows) >= _BATCH_ROWS or size >= _BATCH_BYTES:
@@ -148,13 +150,13 @@ def _batches(stream: io.BufferedReader, header: AvroHeader) -> Iterator[pa.Recor
         yield _batch(rows, header)
 
 
-def _rebased(calendar: FileCalendar, batch: pa.RecordBatch) -> pa.RecordBatch:
+def _rebase_batch(calendar: FileCalendar, batch: pa.RecordBatch) -> pa.RecordBatch:
     if not batch.num_columns:
         return batch
-    return pa.RecordBatch.from_arrays([calendar.rebased(column) for column in batch.columns], schema=batch.schema)
+    return pa.RecordBatch.from_arrays([calendar.rebase(column) for column in batch.columns], schema=batch.schema)
 
 
-def _checked(blocks: Iterable[Any]) -> Iterator[Any]:
+def _read_records(blocks: Iterable[Any]) -> Iterator[Any]:
     """Yield the records of the blocks. Raises ArrowInvalid when bytes follow the last record of a block."""
     for block in blocks:
         yield from block
@@ -165,34 +167,34 @@ def _checked(blocks: Iterable[Any]) -> Iterator[Any]:
 def _batch(rows: list[Any], header: AvroHeader) -> pa.RecordBatch:
     prepare = header.type.prepare
     array = pa.array([prepare(row) for row in rows] if prepare else rows, header.type.raw)
-    return pa.RecordBatch.from_struct_array(_finish(array, header.type))
+    return pa.RecordBatch.from_struct_array(_to_arrow(array, header.type))
 
 
-def _finish(array: pa.Array, type_: AvroType) -> pa.Array:
+def _to_arrow(array: pa.Array, type_: AvroType) -> pa.Array:
     """Convert decoded values to the Arrow type that the schema declares."""
     wanted = type_.arrow
     if array.type == wanted:
         return array
     if pa.types.is_decimal(wanted):
-        return _decimals(array, wanted)
+        return _to_decimals(array, wanted)
     if wanted == pa.uuid():
         return pa.ExtensionArray.from_storage(wanted, array)
     if not pa.types.is_nested(wanted):
         return array.view(wanted)
     mask = array.is_null() if array.null_count else None
     if pa.types.is_struct(wanted):
-        children = [_finish(array.field(number), child) for number, child in enumerate(type_.children)]
+        children = [_to_arrow(array.field(number), child) for number, child in enumerate(type_.children)]
         return pa.StructArray.from_arrays(children, fields=list(wanted), mask=mask)
     if pa.types.is_map(array.type):
-        items = _finish(array.items, type_.children[0])
+        items = _to_arrow(array.items, type_.children[0])
         return pa.MapArray.from_arrays(array.offsets, array.keys, items, type=wanted, mask=mask)
-    values = _finish(array.values, type_.children[0])
+    values = _to_arrow(array.values, type_.children[0])
     if pa.types.is_map(wanted):
         return pa.MapArray.from_arrays(array.offsets, values.field(0), values.field(1), type=wanted, mask=mask)
     return pa.ListArray.from_arrays(array.offsets, values, type=wanted, mask=mask)
 
 
-def _decimals(array: pa.Array, wanted: pa.DataType) -> pa.Array:
+def _to_decimals(array: pa.Array, wanted: pa.DataType) -> pa.Array:
     """Convert big-endian two's complement integers of any length to decimals."""
     width = wanted.bit_width // 8
     data = bytearray()
@@ -210,8 +212,8 @@ class _Blocks:
     """A file-like object with the same blocks, decompressed, under a rewritten schema. The Avro decoder reads it."""
 
     def __init__(self, stream: io.BufferedReader, header: AvroHeader, schema: Any) -> None:
-        self._claims = AvroClaims(schema)
-        self._pieces = self._unpacked(stream, header)
+        self._limits = AvroLimits(schema)
+        self._pieces = self._decompressed_blocks(stream, header)
         self._buffer = io.BytesIO(_container_header(schema, header.sync))
         self._position = 0
         self.block_bytes = 0
@@ -221,7 +223,7 @@ class _Blocks:
         data = self._buffer.read(size)
         if not data and size:
             # The decoder takes the end of a file inside a block for a regular end, so an error is raised here.
-            with _explained():
+            with _decoder_errors():
                 piece = next(self._pieces, b"")
             self._buffer = io.BytesIO(piece)
             data = self._buffer.read(size)
@@ -231,18 +233,18 @@ class _Blocks:
     def tell(self) -> int:
         return self._position
 
-    def _unpacked(self, stream: io.BufferedReader, header: AvroHeader) -> Iterator[bytes]:
+    def _decompressed_blocks(self, stream: io.BufferedReader, header: AvroHeader) -> Iterator[bytes]:
         """Yield each block in pieces. All data of a block is one piece, because the decoder reads it in one call."""
         while stream.peek(1):
-            count = _long(stream)
+            count = _read_varint(stream)
             if count < 0:
                 raise pa.ArrowInvalid("a block of the Avro file has fewer than no records")
-            data = decompress_block(header.codec, _exactly(stream, _long(stream)))
-            if _exactly(stream, _SYNC_BYTES) != header.sync:
+            data = decompress_block(header.codec, _read_exactly(stream, _read_varint(stream)))
+            if _read_exactly(stream, _SYNC_BYTES) != header.sync:
                 raise pa.ArrowInvalid("a block of the Avro file does not end with the file's marker")
-            self._claims.check(data, count)
+            self._limits.check(data, count)
             self.block_bytes = len(data)
-            yield zigzag(count) + zigzag(len(data))
+            yield encode_varint(count) + encode_varint(len(data))
             if data:
                 yield data
             yield header.sync
@@ -250,15 +252,15 @@ class _Blocks:
 
 def _container_header(schema: Any, sync: bytes) -> bytes:
     items = [(b"avro.schema", json.dumps(schema).encode()), (b"avro.codec", b"null")]
-    texts = b"".join(zigzag(len(text)) + text for item in items for text in item)
-    return _MAGIC + zigzag(len(items)) + texts + b"\0" + sync
+    texts = b"".join(encode_varint(len(text)) + text for item in items for text in item)
+    return _MAGIC + encode_varint(len(items)) + texts + b"\0" + sync
 
 
 def _stream(data: bytes) -> io.BufferedReader:
     return io.BufferedReader(cast(Any, io.BytesIO(data)), _BUFFER)
 
 
-def _exactly(stream: io.BufferedReader, size: int) -> bytes:
+def _read_exactly(stream: io.BufferedReader, size: int) -> bytes:
     if size < 0:
         raise pa.ArrowInvalid("the Avro file has a part of negative length")
     check_limit(METADATA_BYTES, size, "bytes in one part of the Avro file")
@@ -272,17 +274,17 @@ def _exactly(stream: io.BufferedReader, size: int) -> bytes:
     return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 
-def _long(stream: io.BufferedReader) -> int:
+def _read_varint(stream: io.BufferedReader) -> int:
     value = 0
     for position in range(_LONGEST_VARINT):
-        byte = _exactly(stream, 1)[0]
+        byte = _read_exactly(stream, 1)[0]
         value |= (byte & 0x7F) << (7 * position)
         if byte < 0x80:
             return (value >> 1) ^ -(value & 1)
     raise pa.ArrowInvalid("the Avro file has a number of more than 64 bits")
 
 
-def zigzag(value: int) -> bytes:
+def encode_varint(value: int) -> bytes:
     """Encode a non-negative integer as an Avro varint."""
     value <<= 1
     data = bytearray()
@@ -297,7 +299,7 @@ _ALIASES = {"": "null", "uncompressed": "null", "gzip": "deflate", "zstd": "zsta
 
 
 @contextmanager
-def _explained() -> Iterator[None]:
+def _decoder_errors() -> Iterator[None]:
     """Convert decoder errors about corrupt bytes to ArrowInvalid."""
     try:
         yield

@@ -45,7 +45,7 @@ class _Node:
     """Whether it contains arrays whose items take no bytes, so that a length in the data can be arbitrary."""
 
 
-class AvroClaims:
+class AvroLimits:
     """Checks the schema and the blocks of one file. Raises ArrowInvalid or LimitError."""
 
     def __init__(self, schema: Any) -> None:
@@ -95,7 +95,7 @@ class _Compiler:
 
     def _define(self, schema: Mapping[str, Any], namespace: str, depth: int) -> _Node:
         name = _full_name(schema["name"], schema.get("namespace") or namespace)
-        own_namespace, kind = name.rpartition(".")[0], schema["type"]
+        inner_namespace, kind = name.rpartition(".")[0], schema["type"]
         self._open.add(name)
         if kind == "fixed":
             size = schema["size"]
@@ -105,7 +105,7 @@ class _Compiler:
         elif kind == "enum":
             node = _node(kind, [], None, 1)
         else:
-            children = [self.node(field["type"], own_namespace, depth + 1) for field in schema["fields"]]
+            children = [self.node(field["type"], inner_namespace, depth + 1) for field in schema["fields"]]
             sizes = [child.fixed for child in children]
             fixed = None if None in sizes else sum(size for size in sizes if size is not None)
             node = _node("record", children, fixed, sum(child.least for child in children))
@@ -118,11 +118,11 @@ class _Compiler:
             return _node(name, [], _FIXED_BYTES[name], _FIXED_BYTES[name])
         if name in _VARINTS or name in _LENGTHS:
             return _node(name, [], None, 1)
-        for known in (_full_name(name, namespace), name):
-            if known in self._open:
-                raise UnsupportedError(f"its Avro type {known[:100]!r} contains itself, which has no reader")
-            if known in self._named:
-                return self._named[known]
+        for candidate in (_full_name(name, namespace), name):
+            if candidate in self._open:
+                raise UnsupportedError(f"its Avro type {candidate[:100]!r} contains itself, which has no reader")
+            if candidate in self._named:
+                return self._named[candidate]
         raise pa.ArrowInvalid(f"its Avro schema names a type {name[:100]!r} that it does not define")
 
 

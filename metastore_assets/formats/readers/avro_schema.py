@@ -165,7 +165,7 @@ class _Resolver:
             return AvroType(written, pa.null(), pa.null())
         if len(others) == 1:
             only = others[0]
-            unwrap = _unwrap(only.prepare) if _is_named(only.written) else only.prepare
+            unwrap = _prepare_named(only.prepare) if _is_named(only.written) else only.prepare
             return AvroType(written, only.raw, only.arrow, only.children, unwrap)
         for wider, names in (("long", {"int", "long"}), ("double", {"float", "double"})):
             if {str(type_.written) for type_ in others} == names and all(type_.raw == type_.arrow for type_ in others):
@@ -226,7 +226,7 @@ def _is_named(written: Any) -> bool:
     return isinstance(written, dict) and written["type"] in _NAMED
 
 
-def _unwrap(prepare: Prepare | None) -> Prepare:
+def _prepare_named(prepare: Prepare | None) -> Prepare:
     """Return a conversion of (type name, value) pairs, which the decoder returns for named types in a union."""
     if prepare is None:
         return lambda pair: pair[1]
@@ -263,19 +263,19 @@ def _prepare_union(others: list[AvroType]) -> Prepare:
     Raises:
         UnsupportedError: Two branches decode to the same Python type, so values do not identify their branch.
     """
-    places: dict[Any, int] = {}
+    branch_numbers: dict[Any, int] = {}
     for number, type_ in enumerate(others):
         written = type_.written
         name = written["type"] if isinstance(written, dict) else written
         key = written["name"] if _is_named(written) else _PYTHON_TYPES[name]
-        if key in places:
+        if key in branch_numbers:
             raise UnsupportedError(f"its Avro schema has a union of {', '.join(_names(others))}, which has no reader")
-        places[key] = number
+        branch_numbers[key] = number
     steps = [type_.prepare for type_ in others]
 
     def prepare(value: Any) -> dict[str, Any]:
         key, inner = value if isinstance(value, tuple) else (type(value), value)
-        number = places[key]
+        number = branch_numbers[key]
         step = steps[number]
         return {f"f{number}": inner if step is None or inner is None else step(inner)}
 

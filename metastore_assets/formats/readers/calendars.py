@@ -22,7 +22,7 @@ from metastore_assets.storage.corrupt_input import UnsupportedError
 
 GREGORIAN_START = -141_427
 """15 October 1582 in days since 1970-01-01: the first day of the Gregorian calendar."""
-_FIRST_SURE_DAY = -25_566
+_FIRST_UNAMBIGUOUS_DAY = -25_566
 """2 January 1900 in days since 1970-01-01. Before it java.util and java.time disagree on time zone offsets."""
 _CYCLE_YEAR, _CYCLE_START = -4716, -2_441_989
 """A year whose March begins a Julian cycle of four years, and that 1 March in days since 1970-01-01."""
@@ -69,7 +69,7 @@ class FileCalendar:
         """Return whether no value uses the Julian calendar."""
         return not (self.has_julian_dates or self.has_julian_int96)
 
-    def rebased(self, array: pa.Array, *, has_int96: bool = False) -> pa.Array:
+    def rebase(self, array: pa.Array, *, has_int96: bool = False) -> pa.Array:
         """Return an array, nested or not, with its days in the Gregorian calendar.
 
         Args:
@@ -82,7 +82,7 @@ class FileCalendar:
         """
         if not any(self._is_affected(leaf, has_int96) for leaf in leaves(array)):
             return array
-        return map_leaves(array, lambda leaf: self._leaf(leaf) if self._is_affected(leaf, has_int96) else leaf)
+        return map_leaves(array, lambda leaf: self._rebase_leaf(leaf) if self._is_affected(leaf, has_int96) else leaf)
 
     def affects(self, type_: pa.DataType, *, has_int96: bool = False) -> bool:
         """Return whether values of a non-nested type may use the Julian calendar."""
@@ -96,22 +96,22 @@ class FileCalendar:
         if not self.affects(leaf.type, has_int96=has_int96):
             return False
         least = pc.min(leaf.view(pa.int32() if leaf.type == pa.date32() else pa.int64())).as_py()
-        return least is not None and least < self.first_sure(leaf.type)
+        return least is not None and least < self.first_unambiguous(leaf.type)
 
-    def first_sure(self, type_: pa.DataType) -> int:
+    def first_unambiguous(self, type_: pa.DataType) -> int:
         """Return the first date or timestamp (Arrow's integer) that means the same in both calendars."""
         # Spark too treats a file without a time zone as if offsets never changed.
-        is_other = pa.types.is_timestamp(type_) and self._is_other_zone
-        return (_FIRST_SURE_DAY if is_other else GREGORIAN_START) * _day(type_)
+        is_non_utc = pa.types.is_timestamp(type_) and self._is_non_utc
+        return (_FIRST_UNAMBIGUOUS_DAY if is_non_utc else GREGORIAN_START) * _units_per_day(type_)
 
     @property
-    def _is_other_zone(self) -> bool:
+    def _is_non_utc(self) -> bool:
         return self.zone is not None and not _UTC.fullmatch(self.zone)
 
-    def _leaf(self, leaf: pa.Array) -> pa.Array:
-        if pa.types.is_timestamp(leaf.type) and (self.zone is None or self._is_other_zone):
-            limit = "the year 1900" if self._is_other_zone else "15 October 1582"
-            clock = f"the time zone {self.zone!r}" if self._is_other_zone else "a time zone that it does not name"
+    def _rebase_leaf(self, leaf: pa.Array) -> pa.Array:
+        if pa.types.is_timestamp(leaf.type) and (self.zone is None or self._is_non_utc):
+            limit = "the year 1900" if self._is_non_utc else "15 October 1582"
+            clock = f"the time zone {self.zone!r}" if self._is_non_utc else "a time zone that it does not name"
             raise UnsupportedError(
                 f"it holds timestamps before {limit} that an old Spark, or one in its legacy mode, counted in the "
                 f"calendar of Java before version 8 in {clock}; have Spark read the files in that zone and write them "
@@ -120,14 +120,14 @@ class FileCalendar:
             )
         integers = leaf.view(pa.int32() if leaf.type == pa.date32() else pa.int64())
         values = pc.fill_null(integers, 0).to_numpy().astype(np.int64)
-        days, rest = np.divmod(values, _day(leaf.type))
-        values = _gregorian_days(days) * _day(leaf.type) + rest
+        days, rest = np.divmod(values, _units_per_day(leaf.type))
+        values = _gregorian_days(days) * _units_per_day(leaf.type) + rest
         mask = leaf.is_null().to_numpy(zero_copy_only=False) if leaf.null_count else None
         stored = values.astype(f"int{integers.type.bit_width}")
         return pa.array(stored, integers.type, mask=mask).view(leaf.type)
 
 
-def _day(type_: pa.DataType) -> int:
+def _units_per_day(type_: pa.DataType) -> int:
     """Return how many units of a date or timestamp type make one day."""
     if type_ == pa.date32():
         return 1
@@ -139,11 +139,11 @@ def _gregorian_days(days: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
 
     Days are counted from 1970-01-01. A 29 February that does not exist in the Gregorian calendar becomes 1 March.
     """
-    year, month, day = _julian(days)
-    return np.where(days < GREGORIAN_START, _days_of(year, month) + day - 1, days)
+    year, month, day = _julian_dates(days)
+    return np.where(days < GREGORIAN_START, _month_starts(year, month) + day - 1, days)
 
 
-def _julian(days: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], ...]:
+def _julian_dates(days: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], ...]:
     """Return the Julian year, month and day of days since 1970-01-01."""
     # Years begin in March here, so that the leap day is the last day of a year.
     years, within = np.divmod(4 * (days - _CYCLE_START) + 3, 1461)
@@ -153,7 +153,7 @@ def _julian(days: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], ...]:
     return _CYCLE_YEAR + years + (month <= 2), month, day_of_year - (153 * part + 2) // 5 + 1
 
 
-def _days_of(year: npt.NDArray[np.int64], month: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+def _month_starts(year: npt.NDArray[np.int64], month: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     """Return the first day of each Gregorian month, in days since 1970-01-01."""
     months = (year - 1970) * 12 + month - 1
     return months.astype("datetime64[M]").astype("datetime64[D]").astype(np.int64)

@@ -30,7 +30,7 @@ _JULIAN_1970 = 2_440_588
 """1 January 1970 as an INT96 day number."""
 
 
-def is_ordinary(array: pa.Array) -> bool:
+def has_common_years(array: pa.Array) -> bool:
     """Return whether all timestamps (in microseconds, at any depth) are in the years 1 to 9999."""
     for leaf in _timestamps(array):
         extremes = pc.min_max(leaf.cast(pa.int64()))
@@ -72,13 +72,13 @@ def with_nanoseconds(micros: pa.Array, nanos: pa.Array) -> Iterator[pa.Array]:
         UnsupportedError: Neither unit can represent all values of a nested array, or one of the values.
     """
     pairs = list(zip(_timestamps(micros), _timestamps(nanos), strict=True))
-    if not any(_finer(fine, finer).any() for fine, finer in pairs):
+    if not any(_lost_nanoseconds(fine, finer).any() for fine, finer in pairs):
         yield micros
         return
     if all(_is_near(fine).all() for fine, _ in pairs):
         yield nanos
         return
-    if pa.types.is_nested(micros.type) or _finer(micros, nanos)[~_is_near(micros)].any():
+    if pa.types.is_nested(micros.type) or _lost_nanoseconds(micros, nanos)[~_is_near(micros)].any():
         raise UnsupportedError(
             "it holds INT96 timestamps with nanoseconds beside, or in, years before 1678 or after 2261, which no type "
             "holds; write them in microseconds"
@@ -89,7 +89,7 @@ def with_nanoseconds(micros: pa.Array, nanos: pa.Array) -> Iterator[pa.Array]:
         yield (nanos if near[start] else micros).slice(start, stop - start)
 
 
-def _finer(micros: pa.Array, nanos: pa.Array) -> npt.NDArray[Any]:
+def _lost_nanoseconds(micros: pa.Array, nanos: pa.Array) -> npt.NDArray[Any]:
     """Return the nanoseconds that microseconds lose, correct also after an overflow; 0 for nulls."""
     fine, finer = (pc.fill_null(array.cast(pa.int64()), 0).to_numpy() for array in (micros, nanos))
     with np.errstate(over="ignore"):

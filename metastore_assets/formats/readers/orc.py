@@ -10,7 +10,7 @@ from functools import cached_property, partial
 import pyarrow as pa
 import pyarrow.orc as pyarrow_orc
 
-from metastore_assets.formats.readers.chunks import sliced
+from metastore_assets.formats.readers.chunks import split_array
 from metastore_assets.formats.readers.nested_arrays import leaf_types, leaves, map_leaves
 from metastore_assets.formats.readers.orc_tail import OrcTail
 from metastore_assets.formats.readers.orc_zones import Clock, WriterZones
@@ -57,9 +57,9 @@ class OrcColumns:
                 "earlier versions read those out of range as other timestamps"
             )
         rows = 0
-        file, clocks = self._zoneless if self._has_clock_times(field.type) else (self._file, None)
+        file, clocks = self._local_time_file if self._has_clock_times(field.type) else (self._file, None)
         for stripe in range(self._file.nstripes):
-            with _explained_range():
+            with _range_errors():
                 if self._selectable:
                     array = file.read_stripe(stripe, columns=[field.name]).column(0)
                 else:
@@ -67,12 +67,12 @@ class OrcColumns:
             if array.type != self._stored.field(index).type:
                 raise pa.ArrowInvalid(f"column {field.name!r} of stripe {stripe} is not the one that was asked for")
             if clocks is not None:
-                array = map_leaves(array, partial(_shown, clocks[stripe]))
+                array = map_leaves(array, partial(_to_local, clocks[stripe]))
             array = _convert(array, field.type)
             if not self._is_gregorian:
                 _check_calendar(array)
             rows += len(array)
-            yield from sliced(array)
+            yield from split_array(array)
         if rows != self.row_count:
             raise pa.ArrowInvalid(f"column {field.name!r} has {rows} rows of the file's {self.row_count}")
 
@@ -86,14 +86,14 @@ class OrcColumns:
         )
 
     @cached_property
-    def _zoneless(self) -> tuple[pyarrow_orc.ORCFile, list[Clock] | None]:
+    def _local_time_file(self) -> tuple[pyarrow_orc.ORCFile, list[Clock] | None]:
         """Return the file to read local timestamps from, and the clock of each stripe; None when all are UTC."""
         zones = WriterZones(self._source, self.tail)
-        return (self._file, None) if zones.are_utc else (pyarrow_orc.ORCFile(zones.without()), zones.clocks())
+        return (self._file, None) if zones.are_utc else (pyarrow_orc.ORCFile(zones.without_zones()), zones.clocks())
 
 
 @contextmanager
-def _explained_range() -> Iterator[None]:
+def _range_errors() -> Iterator[None]:
     try:
         yield
     except pa.ArrowInvalid as error:
@@ -105,8 +105,8 @@ def _explained_range() -> Iterator[None]:
         ) from error
 
 
-def _shown(clock: Clock, leaf: pa.Array) -> pa.Array:
-    return clock.shown(leaf) if pa.types.is_timestamp(leaf.type) and leaf.type.tz is None else leaf
+def _to_local(clock: Clock, leaf: pa.Array) -> pa.Array:
+    return clock.to_local(leaf) if pa.types.is_timestamp(leaf.type) and leaf.type.tz is None else leaf
 
 
 def _field(stored: pa.Field, name: str | None = None) -> pa.Field:

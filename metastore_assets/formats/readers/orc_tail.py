@@ -43,11 +43,13 @@ class OrcTail:
     @classmethod
     def of(cls, serialized: bytes) -> OrcTail:
         """Parse what pyarrow returns as the serialized file tail. Raises ArrowInvalid when it is no such message."""
-        tail = message(serialized)
-        footer, postscript = (message(_bytes(tail.get(part, [b""])[0])) for part in (_TAIL_FOOTER, _TAIL_POSTSCRIPT))
-        found = cls(footer, postscript)
-        found.check()
-        return found
+        tail = decode_message(serialized)
+        footer, postscript = (
+            decode_message(_bytes(tail.get(part, [b""])[0])) for part in (_TAIL_FOOTER, _TAIL_POSTSCRIPT)
+        )
+        result = cls(footer, postscript)
+        result.check()
+        return result
 
     def check(self) -> None:
         """Raise ArrowInvalid or LimitError for invalid types and for stripes that contradict the footer.
@@ -58,15 +60,17 @@ class OrcTail:
         check_limit(FIELDS, len(types), "fields in the footer of the ORC file")
         depths = [1] * len(types)
         for column in reversed(range(len(types))):
-            type_ = message(_bytes(types[column]))
+            type_ = decode_message(_bytes(types[column]))
             if _number(type_, _TYPE_KIND) == _DECIMAL:
                 _check_decimal(_number(type_, _TYPE_PRECISION) or _DECIMAL_DIGITS, _number(type_, _TYPE_SCALE))
-            below = [child for part in type_.get(_TYPE_CHILDREN, []) for child in _packed(part)]
+            below = [child for part in type_.get(_TYPE_CHILDREN, []) for child in _decode_integers(part)]
             if any(not column < child < len(types) for child in below):
                 raise pa.ArrowInvalid("the footer of the ORC file is broken: its types are no tree")
             depths[column] += max((depths[child] for child in below), default=0)
             check_limit(NESTING, depths[column], "types inside of each other")
-        stripes = [_number(message(_bytes(stripe)), _STRIPE_ROWS) for stripe in self.footer.get(_FOOTER_STRIPES, [])]
+        stripes = [
+            _number(decode_message(_bytes(stripe)), _STRIPE_ROWS) for stripe in self.footer.get(_FOOTER_STRIPES, [])
+        ]
         check_limit(STRIPE_ROWS, max(stripes, default=0), "rows in one stripe of an ORC file")
         rows = _number(self.footer, _FOOTER_ROWS)
         if sum(stripes) != rows:
@@ -86,7 +90,7 @@ class OrcTail:
     def has_clock_times(self) -> bool:
         """Return whether there are timestamps without a zone, which are local times of the writer."""
         types = self.footer.get(_FOOTER_TYPES, [])
-        return any(_number(message(_bytes(type_)), _TYPE_KIND) == _TIMESTAMP for type_ in types)
+        return any(_number(decode_message(_bytes(type_)), _TYPE_KIND) == _TIMESTAMP for type_ in types)
 
     @property
     def is_java(self) -> bool:
@@ -101,9 +105,9 @@ class OrcTail:
     @cached_property
     def stripes(self) -> list[Stripe]:
         """Return the positions of the stripes."""
-        return [Stripe(message(_bytes(stripe))) for stripe in self.footer.get(_FOOTER_STRIPES, [])]
+        return [Stripe(decode_message(_bytes(stripe))) for stripe in self.footer.get(_FOOTER_STRIPES, [])]
 
-    def serialized(self, stripes: Sequence[Stripe], content: int, pack: Callable[[bytes], bytes]) -> bytes:
+    def serialize(self, stripes: Sequence[Stripe], content: int, pack: Callable[[bytes], bytes]) -> bytes:
         """Return the tail of a file with the same columns and other stripes.
 
         Args:
@@ -111,24 +115,24 @@ class OrcTail:
             content: Bytes before the tail.
             pack: Encodes the footer as compressed chunks.
         """
-        own: dict[int, list[Value]] = {
-            _FOOTER_STRIPES: [encoded(stripe.fields) for stripe in stripes],
+        replaced: dict[int, list[Value]] = {
+            _FOOTER_STRIPES: [encode_message(stripe.fields) for stripe in stripes],
             _CONTENT_LENGTH: [content],
         }
-        footer = pack(encoded(self.footer | own))
-        postscript = encoded(self.postscript | {_FOOTER_LENGTH: [len(footer)], _METADATA_LENGTH: [0]})
+        footer = pack(encode_message(self.footer | replaced))
+        postscript = encode_message(self.postscript | {_FOOTER_LENGTH: [len(footer)], _METADATA_LENGTH: [0]})
         return footer + postscript + bytes([len(postscript)])
 
     @cached_property
     def metadata_keys(self) -> frozenset[str]:
         """Return the keys of the user metadata."""
-        items = [message(_bytes(item)) for item in self.footer.get(_FOOTER_METADATA, [])]
+        items = [decode_message(_bytes(item)) for item in self.footer.get(_FOOTER_METADATA, [])]
         return frozenset(_bytes(item[1][0]).decode("utf-8", "replace") for item in items if 1 in item)
 
     def statistics(self, column: int) -> dict[int, list[Value]] | None:
         """Return the statistics message of one column for the file; None when the file has none."""
-        found = self.footer.get(_FOOTER_STATISTICS, [])
-        return message(_bytes(found[column])) if column < len(found) else None
+        messages = self.footer.get(_FOOTER_STATISTICS, [])
+        return decode_message(_bytes(messages[column])) if column < len(messages) else None
 
 
 @dataclass(frozen=True)
@@ -150,24 +154,24 @@ class Stripe:
     def footer_length(self) -> int:
         return _number(self.fields, _STRIPE_FOOTER)
 
-    def moved(self, offset: int, footer_length: int) -> Stripe:
+    def with_position(self, offset: int, footer_length: int) -> Stripe:
         """Return the stripe at another offset, with another length of its footer."""
         return Stripe(self.fields | {_STRIPE_OFFSET: [offset], _STRIPE_FOOTER: [footer_length]})
 
 
-def encoded(fields: Mapping[int, Sequence[Value]]) -> bytes:
+def encode_message(fields: Mapping[int, Sequence[Value]]) -> bytes:
     """Encode a protobuf message of unsigned integers, and of bytes, strings or messages."""
     data = bytearray()
     for number, values in sorted(fields.items()):
         for value in values:
             if isinstance(value, int):
-                data += _encoded_number(number << 3 | _VARINT) + _encoded_number(value)
+                data += _encode_varint(number << 3 | _VARINT) + _encode_varint(value)
             else:
-                data += _encoded_number(number << 3 | _BYTES) + _encoded_number(len(value)) + value
+                data += _encode_varint(number << 3 | _BYTES) + _encode_varint(len(value)) + value
     return bytes(data)
 
 
-def _encoded_number(value: int) -> bytes:
+def _encode_varint(value: int) -> bytes:
     data = bytearray()
     while value > 0x7F:
         data.append(value & 0x7F | 0x80)
@@ -175,7 +179,7 @@ def _encoded_number(value: int) -> bytes:
     return bytes([*data, value])
 
 
-def message(data: bytes) -> dict[int, list[Value]]:
+def decode_message(data: bytes) -> dict[int, list[Value]]:
     """Return the values of a protobuf message by field number, in order: unsigned integers, or bytes."""
     fields: dict[int, list[Value]] = {}
     try:
@@ -186,23 +190,23 @@ def message(data: bytes) -> dict[int, list[Value]]:
     return fields
 
 
-def signed(value: Value) -> int:
+def decode_signed(value: Value) -> int:
     """Decode the value of a `sint` field."""
-    number = integer(value)
+    number = decode_integer(value)
     return (number >> 1) ^ -(number & 1)
 
 
-def double(value: Value) -> float:
+def decode_double(value: Value) -> float:
     """Decode the value of a `double` field."""
     return float(struct.unpack("<d", _bytes(value))[0])
 
 
 def _number(fields: dict[int, list[Value]], field: int) -> int:
     """Return the last value of an unsigned integer field; 0 when the field is absent."""
-    return integer(fields[field][-1]) if field in fields else 0
+    return decode_integer(fields[field][-1]) if field in fields else 0
 
 
-def _packed(value: Value) -> list[int]:
+def _decode_integers(value: Value) -> list[int]:
     """Return the integers of a repeated field, which may be packed."""
     if isinstance(value, int):
         return [value]
@@ -259,7 +263,7 @@ def _bytes(value: Value) -> bytes:
     return value
 
 
-def integer(value: Value) -> int:
+def decode_integer(value: Value) -> int:
     """Return the value of an unsigned integer field."""
     if isinstance(value, bytes):
         raise pa.ArrowInvalid("the footer of the ORC file is broken: a message stands where a number should")

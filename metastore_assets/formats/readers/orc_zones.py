@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from metastore_assets.formats.readers.orc_tail import OrcTail, Stripe, encoded, message
+from metastore_assets.formats.readers.orc_tail import OrcTail, Stripe, decode_message, encode_message
 from metastore_assets.startup import pc
 from metastore_assets.storage.compression import decompress_block, decompress_snappy
 from metastore_assets.storage.corrupt_input import UnsupportedError, check_limit
@@ -102,7 +102,7 @@ class Clock:
                 "machine does not have; write the file in a zone that it has (such as Europe/Paris), or in UTC"
             ) from error
 
-    def shown(self, array: pa.Array) -> pa.Array:
+    def to_local(self, array: pa.Array) -> pa.Array:
         """Convert timestamps that Arrow read as GMT to the writer's local time.
 
         Args:
@@ -118,13 +118,13 @@ class Clock:
         # This restores the stored seconds: the reader subtracted one from those before 1970 in GMT.
         seconds = seconds + (has_fraction & (seconds < 0)) - self._base
         seconds = seconds - (has_fraction & (seconds < 0))
-        shown = seconds + self._java_offsets(seconds)
-        if len(shown) and not -_MOST_SECONDS < shown.min() <= shown.max() < _MOST_SECONDS:
+        local = seconds + self._java_offsets(seconds)
+        if len(local) and not -_MOST_SECONDS < local.min() <= local.max() < _MOST_SECONDS:
             raise UnsupportedError(
                 "it holds timestamps before 1678 or after 2261, which no timestamp in nanoseconds is"
             )
         mask = array.is_null().to_numpy(zero_copy_only=False) if array.null_count else None
-        return pa.array(shown * _SECOND + nanos, pa.int64(), mask=mask).view(array.type)
+        return pa.array(local * _SECOND + nanos, pa.int64(), mask=mask).view(array.type)
 
     def _java_offsets(self, instants: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         is_old = instants < _JAVA_START
@@ -133,11 +133,13 @@ class Clock:
                 f"it holds timestamps before 1900 by the clock of the time zone {self._zone!r}: readers differ in how "
                 "far that was from UTC; write the file in UTC"
             )
-        sure = _START_1950 if self._zone in _MERGED_1950 else _START_1970 if self._zone in _MERGED_1970 else _JAVA_START
-        if (~is_old & (instants < sure)).any():
+        first_certain = (
+            _START_1950 if self._zone in _MERGED_1950 else _START_1970 if self._zone in _MERGED_1970 else _JAVA_START
+        )
+        if (~is_old & (instants < first_certain)).any():
             raise UnsupportedError(
-                f"it holds timestamps before {1950 if sure == _START_1950 else 1970} by the clock of the time zone "
-                f"{self._zone!r}, of which time zone databases differ for those years; write the file in UTC"
+                f"it holds timestamps before {1950 if first_certain == _START_1950 else 1970} by the clock of the time "
+                f"zone {self._zone!r}, of which time zone databases differ for those years; write the file in UTC"
             )
         return np.where(is_old, self._standard, self._offsets(np.maximum(instants, _JAVA_START)))
 
@@ -156,11 +158,11 @@ class Clock:
 
     def _late_offsets(self, instants: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         # Arrow applies no daylight saving time after 2037. Offsets change only at quarters of an hour.
-        quarters, places = np.unique(instants // _QUARTER, return_inverse=True)
+        quarters, positions = np.unique(instants // _QUARTER, return_inverse=True)
         zone = ZoneInfo(self._zone)
-        found = [(_EPOCH + timedelta(seconds=quarter * _QUARTER)).astimezone(zone) for quarter in quarters.tolist()]
-        offsets = [int((moment.utcoffset() or timedelta()).total_seconds()) for moment in found]
-        return np.array(offsets, np.int64)[places]
+        moments = [(_EPOCH + timedelta(seconds=quarter * _QUARTER)).astimezone(zone) for quarter in quarters.tolist()]
+        offsets = [int((moment.utcoffset() or timedelta()).total_seconds()) for moment in moments]
+        return np.array(offsets, np.int64)[positions]
 
 
 _MOST_SECONDS = (1 << 63) // _SECOND
@@ -172,8 +174,8 @@ class WriterZones:
     def __init__(self, source: pa.NativeFile, tail: OrcTail) -> None:
         self._source = source
         self._tail = tail
-        self._footers = [_unpacked(tail.compression, self._part(stripe)) for stripe in tail.stripes]
-        zones = [message(footer).get(_STREAMS_ZONE, [b""])[-1] for footer in self._footers]
+        self._footers = [_decompress(tail.compression, self._part(stripe)) for stripe in tail.stripes]
+        zones = [decode_message(footer).get(_STREAMS_ZONE, [b""])[-1] for footer in self._footers]
         self.names = [zone.decode("utf-8", "replace") if isinstance(zone, bytes) else "" for zone in zones]
 
     @property
@@ -183,25 +185,27 @@ class WriterZones:
 
     def clocks(self) -> list[Clock]:
         """Return the clock of each stripe; UTC for a stripe that names no zone."""
-        known = {name: Clock(name or _GMT, is_java=self._tail.is_java) for name in set(self.names)}
-        return [known[name] for name in self.names]
+        clocks = {name: Clock(name or _GMT, is_java=self._tail.is_java) for name in set(self.names)}
+        return [clocks[name] for name in self.names]
 
-    def without(self) -> pa.NativeFile:
+    def without_zones(self) -> pa.NativeFile:
         """Return the file with every zone replaced by GMT."""
-        return self.replaced(_GMT)
+        return self.with_zone(_GMT)
 
-    def replaced(self, zone: str) -> pa.NativeFile:
+    def with_zone(self, zone: str) -> pa.NativeFile:
         """Return the file with every zone replaced by `zone`."""
         parts: list[tuple[int, int] | bytes] = [_MAGIC]
         position = len(_MAGIC)
         stripes = []
         for stripe, footer in zip(self._tail.stripes, self._footers, strict=True):
-            packed = _packed(self._tail.compression, encoded(message(footer) | {_STREAMS_ZONE: [zone.encode()]}))
-            stripes.append(stripe.moved(position, len(packed)))
-            parts += [(stripe.offset, stripe.footer_start - stripe.offset), packed]
-            position += stripe.footer_start - stripe.offset + len(packed)
-        parts.append(self._tail.serialized(stripes, position, partial(_packed, self._tail.compression)))
-        return pa.PythonFile(_Joined(self._source, parts), mode="r")
+            encoded_footer = _encode_chunks(
+                self._tail.compression, encode_message(decode_message(footer) | {_STREAMS_ZONE: [zone.encode()]})
+            )
+            stripes.append(stripe.with_position(position, len(encoded_footer)))
+            parts += [(stripe.offset, stripe.footer_start - stripe.offset), encoded_footer]
+            position += stripe.footer_start - stripe.offset + len(encoded_footer)
+        parts.append(self._tail.serialize(stripes, position, partial(_encode_chunks, self._tail.compression)))
+        return pa.PythonFile(_ConcatenatedFile(self._source, parts), mode="r")
 
     def _part(self, stripe: Stripe) -> bytes:
         check_limit(METADATA_BYTES, stripe.footer_length, "bytes in the footer of an ORC stripe")
@@ -211,7 +215,7 @@ class WriterZones:
         return data
 
 
-class _Joined(io.RawIOBase):
+class _ConcatenatedFile(io.RawIOBase):
     """A file that concatenates ranges of another file and bytes."""
 
     def __init__(self, source: pa.NativeFile, parts: list[tuple[int, int] | bytes]) -> None:
@@ -263,7 +267,7 @@ _HEADER_BYTES = 3
 _MOST_CHUNK = (1 << 23) - 1
 
 
-def _unpacked(compression: int, data: bytes) -> bytes:
+def _decompress(compression: int, data: bytes) -> bytes:
     """Decompress a part of an ORC file, chunk by chunk. Raises UnsupportedError or one of CORRUPTION_ERRORS."""
     if compression == _NONE:
         return data
@@ -283,7 +287,7 @@ def _unpacked(compression: int, data: bytes) -> bytes:
     return b"".join(pieces)
 
 
-def _packed(compression: int, data: bytes) -> bytes:
+def _encode_chunks(compression: int, data: bytes) -> bytes:
     """Encode a part of an ORC file as uncompressed chunks, which any ORC file may contain."""
     if compression == _NONE:
         return data
@@ -291,7 +295,7 @@ def _packed(compression: int, data: bytes) -> bytes:
     return b"".join((len(chunk) << 1 | 1).to_bytes(_HEADER_BYTES, "little") + chunk for chunk in chunks)
 
 
-def _lz4(data: bytes) -> bytes:
+def _decompress_lz4(data: bytes) -> bytes:
     """Decompress an LZ4 block of unknown size. Arrow's codec requires the size."""
     result = bytearray()
     at = 0
@@ -325,6 +329,6 @@ def _lz4(data: bytes) -> bytes:
 _CODECS: Mapping[int, Callable[[bytes], bytes]] = {
     _ZLIB: partial(decompress_block, "deflate"),
     _SNAPPY: decompress_snappy,
-    _LZ4: _lz4,
+    _LZ4: _decompress_lz4,
     _ZSTD: partial(decompress_block, "zstandard"),
 }

@@ -10,10 +10,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from metastore_assets.formats.readers.calendars import SPARK_VERSION, FileCalendar
-from metastore_assets.formats.readers.dictionaries import CHUNK_BYTES, CHUNK_ROWS
-from metastore_assets.formats.readers.int96 import check_no_overflow, is_ordinary, with_nanoseconds
+from metastore_assets.formats.readers.chunks import CHUNK_BYTES, CHUNK_ROWS
+from metastore_assets.formats.readers.int96 import check_no_overflow, has_common_years, with_nanoseconds
 from metastore_assets.formats.readers.parquet_footer import REFUSED, read_lenient_metadata
-from metastore_assets.formats.readers.type_limits import check_types
+from metastore_assets.formats.readers.reader import check_types
 from metastore_assets.formats.schema_casting import is_text
 from metastore_assets.storage.corrupt_input import UnsupportedError, check_limit
 from metastore_assets.storage.limits import FILE_ROWS
@@ -71,7 +71,9 @@ class ParquetColumns:
         self.row_count = checked_rows(file.metadata)
         check_types(self.fields)
         self._leaves = _leaf_ranges(self.fields)
-        self._texts = {own.start for own, field in zip(self._leaves, self.fields, strict=True) if _is_bytes(field.type)}
+        self._text_leaves = {
+            leaves.start for leaves, field in zip(self._leaves, self.fields, strict=True) if _is_bytes(field.type)
+        }
         """Leaf columns of top-level string and binary columns."""
         if self._leaves and self._leaves[-1].stop != file.metadata.num_columns:
             raise pa.ArrowInvalid("the columns of the file's schema cannot be told apart")
@@ -87,21 +89,21 @@ class ParquetColumns:
             return
         leaves = self._leaves[index]
         has_int96 = any(self._file.schema.column(leaf).physical_type == "INT96" for leaf in leaves)
-        may_encode = leaves.start in self._texts
+        may_encode = leaves.start in self._text_leaves
         encoded = False
         for group in range(self._file.num_row_groups):
-            chunks = self._read_group(self._encoded if encoded else self._file, group, leaves, encoded)
+            chunks = self._read_group(self._dictionary_file if encoded else self._file, group, leaves, encoded)
             first = next(chunks, None)
             if first is None:
                 continue
             # Row groups of a file are mostly alike, so this restarts a read about once per file.
             if may_encode and encoded != self._has_short_dictionary(group, leaves.start):
                 encoded = not encoded
-                chunks = self._read_group(self._encoded if encoded else self._file, group, leaves, encoded)
+                chunks = self._read_group(self._dictionary_file if encoded else self._file, group, leaves, encoded)
                 first = next(chunks)
             arrays = chain([first], chunks)
-            for array in self._checked_int96(arrays, group, leaves) if has_int96 else arrays:
-                yield array if self._calendar.is_gregorian else self._calendar.rebased(array, has_int96=has_int96)
+            for array in self._convert_int96(arrays, group, leaves) if has_int96 else arrays:
+                yield array if self._calendar.is_gregorian else self._calendar.rebase(array, has_int96=has_int96)
 
     def close(self) -> None:
         """Close the file."""
@@ -118,9 +120,9 @@ class ParquetColumns:
             )
 
     @cached_property
-    def _encoded(self) -> pq.ParquetFile:
+    def _dictionary_file(self) -> pq.ParquetFile:
         """Return the same file, opened to read strings as dictionaries."""
-        return _open(self._source, "us", self._file.metadata, sorted(self._texts))
+        return _open(self._source, "us", self._file.metadata, sorted(self._text_leaves))
 
     def _read_group(self, file: pq.ParquetFile, group: int, leaves: range, encoded: bool) -> Iterator[pa.Array]:
         # The reader fetches all requested row groups at once, so one is requested at a time.
@@ -135,12 +137,12 @@ class ParquetColumns:
         for batch in batches:
             yield batch.column(0)
 
-    def _checked_int96(self, arrays: Iterator[pa.Array], group: int, leaves: range) -> Iterator[pa.Array]:
+    def _convert_int96(self, arrays: Iterator[pa.Array], group: int, leaves: range) -> Iterator[pa.Array]:
         """Yield the arrays in microseconds, or in nanoseconds where they have any. Raises UnsupportedError."""
         finer = None if self._is_of_spark else self._read_group(self._in_nanoseconds, group, leaves, False)
         position = 0
         for array in arrays:
-            if not is_ordinary(array):
+            if not has_common_years(array):
                 millis = pa.concat_arrays(list(self._read_group(self._in_milliseconds, group, leaves, False)))
                 check_no_overflow(array, millis.slice(position, len(array)))
             position += len(array)

@@ -45,12 +45,12 @@ def read_lenient_metadata(source: pa.NativeFile) -> pq.FileMetaData:
 
 
 def _without_unknown_groups(footer: bytes) -> bytes:
-    kept = []
+    parts = []
     start = 0
     for first, last in _unknown_groups(_Compact(footer)):
-        kept.append(footer[start:first])
+        parts.append(footer[start:first])
         start = last
-    return b"".join([*kept, footer[start:]])
+    return b"".join([*parts, footer[start:]])
 
 
 def _unknown_groups(footer: _Compact) -> Iterator[tuple[int, int]]:
@@ -61,11 +61,11 @@ def _unknown_groups(footer: _Compact) -> Iterator[tuple[int, int]]:
             continue
         for _ in range(footer.list_header()[0]):
             is_group = False
-            for own, own_kind, start in footer.fields():
-                is_group |= own == _CHILDREN
-                first = footer.peek() if own == _LOGICAL_TYPE else 0
-                footer.skip(own_kind)
-                if own == _LOGICAL_TYPE and is_group and first >> 4 == _UNKNOWN and footer.peek() == _STOP:
+            for inner_field, inner_kind, start in footer.fields():
+                is_group |= inner_field == _CHILDREN
+                first = footer.peek() if inner_field == _LOGICAL_TYPE else 0
+                footer.skip(inner_kind)
+                if inner_field == _LOGICAL_TYPE and is_group and first >> 4 == _UNKNOWN and footer.peek() == _STOP:
                     yield start, footer.at
 
 
@@ -115,8 +115,8 @@ class _Compact:
                     self._skip_element(kinds >> 4)
                     self._skip_element(kinds & 15)
         elif kind == _STRUCT:
-            for _, own, _ in self.fields():
-                self.skip(own)
+            for _, inner_kind, _ in self.fields():
+                self.skip(inner_kind)
         else:
             self._varint()
         self._check()

@@ -12,15 +12,24 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from metastore_assets.errors import FragmentError
-from metastore_assets.formats.readers.dictionaries import CHUNK_BYTES, CHUNK_ROWS, decoded, joins, kept, reduces
+from metastore_assets.formats.readers.chunks import (
+    CHUNK_BYTES,
+    CHUNK_ROWS,
+    can_concatenate,
+    cast_dictionary,
+    decode_dictionary,
+    saves_memory,
+)
 from metastore_assets.formats.schema_casting import FieldMatcher, cast_to_schema, default_of, identity
 from metastore_assets.formats.values import Constant, repeated
 from metastore_assets.storage.corrupt_input import (
     CORRUPTION_ERRORS,
+    check_limit,
     error_reason,
     is_unsupported,
     with_redacted_message,
 )
+from metastore_assets.storage.limits import FIELDS, FIXED_BYTES, NESTING
 from metastore_assets.storage.object_store import OverwrittenError
 from metastore_assets.tasks.in_flight import record_in_flight
 
@@ -74,7 +83,7 @@ class FileFragmentReader:
         self._columns = columns
         self._path = path
         self._matcher = matcher
-        self._find = matcher.among(columns.fields)
+        self._column_index = matcher.among(columns.fields)
         self._constants = constants
         self._deleted = np.empty(0, np.uint64) if deleted is None else deleted
         self._verify = verify
@@ -93,13 +102,15 @@ class FileFragmentReader:
         if key in self._constants:
             yield from _repeat(self._constants[key].cast(field.type), self.row_count)
             return
-        with explained(self._path, f"column {field.name!r}"):
-            index = self._find(field)
+        with fragment_errors(self._path, f"column {field.name!r}"):
+            index = self._column_index(field)
         if index is None:
             yield from _repeat(default_of(field), self.row_count)
             return
-        with explained(self._path, f"column {field.name!r}"):
-            yield from _joined(_where_it_pays(_joined(self._read_live(field, index, encoded=encoded))))
+        with fragment_errors(self._path, f"column {field.name!r}"):
+            yield from _concatenate_small(
+                _decode_long_dictionaries(_concatenate_small(self._read_live(field, index, encoded=encoded)))
+            )
             self._verify()
 
     def __enter__(self) -> FileFragmentReader:
@@ -111,12 +122,12 @@ class FileFragmentReader:
     def _read_live(self, field: pa.Field, index: int, *, encoded: bool) -> Iterator[pa.Array]:
         start = 0
         for chunk in self._columns.read(index):
-            whole = kept(chunk, field.type, self._matcher) if encoded else None
+            cast_chunk = cast_dictionary(chunk, field.type, self._matcher) if encoded else None
             # Arrow cannot filter some of the types that files contain, so the cast comes first.
             parts = (
-                (cast_to_schema(part, field.type, self._matcher) for part in decoded(chunk))
-                if whole is None
-                else (whole,)
+                (cast_to_schema(part, field.type, self._matcher) for part in decode_dictionary(chunk))
+                if cast_chunk is None
+                else (cast_chunk,)
             )
             for part in parts:
                 yield self._live(part, start)
@@ -134,7 +145,7 @@ class FileFragmentReader:
 
 
 @contextmanager
-def explained(path: str, what: str = "the file", stored: str | None = None) -> Iterator[None]:
+def fragment_errors(path: str, what: str = "the file", stored: str | None = None) -> Iterator[None]:
     """Convert errors while reading a data file to a FragmentError that names the file.
 
     A record of the read survives a crash of the process, so that the crash can be attributed.
@@ -159,41 +170,65 @@ def explained(path: str, what: str = "the file", stored: str | None = None) -> I
     except CORRUPTION_ERRORS as error:
         where = "" if stored is None else f" in {stored}"
         unsupported = is_unsupported(error)
-        told = f"{path}: {what}{where} {'is not supported' if unsupported else 'cannot be read'}"
-        made = FragmentError(f"{told}: {error_reason(error)}", path=path, unsupported=unsupported)
-        raise with_redacted_message(made, told, error) from error
+        summary = f"{path}: {what}{where} {'is not supported' if unsupported else 'cannot be read'}"
+        fragment_error = FragmentError(f"{summary}: {error_reason(error)}", path=path, unsupported=unsupported)
+        raise with_redacted_message(fragment_error, summary, error) from error
 
 
-def _where_it_pays(pieces: Iterable[pa.Array]) -> Iterator[pa.Array]:
+def _decode_long_dictionaries(pieces: Iterable[pa.Array]) -> Iterator[pa.Array]:
     """Yield the same rows. Decode dictionaries that do not save memory."""
     for piece in pieces:
-        if isinstance(piece, pa.DictionaryArray) and not reduces(piece):
-            yield from decoded(piece)
+        if isinstance(piece, pa.DictionaryArray) and not saves_memory(piece):
+            yield from decode_dictionary(piece)
         else:
             yield piece
 
 
-def _joined(pieces: Iterable[pa.Array]) -> Iterator[pa.Array]:
+def _concatenate_small(pieces: Iterable[pa.Array]) -> Iterator[pa.Array]:
     """Yield the same rows in fewer, non-empty chunks within the bounds of one chunk."""
-    waiting: list[pa.Array] = []
+    pending: list[pa.Array] = []
     rows = size = 0
     for piece in pieces:
         full = rows + len(piece) > CHUNK_ROWS or size + piece.nbytes > CHUNK_BYTES
-        if waiting and (full or not joins(waiting[-1], piece)):
-            yield pa.concat_arrays(waiting) if len(waiting) > 1 else waiting[0]
-            waiting, rows, size = [], 0, 0
+        if pending and (full or not can_concatenate(pending[-1], piece)):
+            yield pa.concat_arrays(pending) if len(pending) > 1 else pending[0]
+            pending, rows, size = [], 0, 0
         if len(piece):
-            waiting.append(piece)
+            pending.append(piece)
             rows, size = rows + len(piece), size + piece.nbytes
-    if waiting:
-        yield pa.concat_arrays(waiting) if len(waiting) > 1 else waiting[0]
+    if pending:
+        yield pa.concat_arrays(pending) if len(pending) > 1 else pending[0]
 
 
 def check_distinct(names: Sequence[str]) -> None:
     """Raise ArrowInvalid when two columns of a file have the same name."""
-    repeated = [name for name, count in Counter(names).items() if count > 1]
-    if repeated:
-        raise pa.ArrowInvalid(f"two columns are named {repeated[0]!r}")
+    duplicates = [name for name, count in Counter(names).items() if count > 1]
+    if duplicates:
+        raise pa.ArrowInvalid(f"two columns are named {duplicates[0]!r}")
+
+
+def check_types(fields: Iterable[pa.Field]) -> None:
+    """Raise LimitError when the columns of a file exceed the limits on types."""
+    counted = 0
+    for field in fields:
+        counted += _count_fields(field.type, 1)
+        check_limit(FIELDS, counted, "fields in the file's schema")
+
+
+def _count_fields(type_: pa.DataType, depth: int) -> int:
+    """Return the number of fields within a type, itself included."""
+    check_limit(NESTING, depth, "types inside of each other")
+    if isinstance(type_, pa.BaseExtensionType):
+        return _count_fields(type_.storage_type, depth)
+    if pa.types.is_dictionary(type_):
+        return _count_fields(type_.value_type, depth)
+    if pa.types.is_fixed_size_binary(type_):
+        check_limit(FIXED_BYTES, type_.byte_width, "bytes in a value of fixed width")
+    if pa.types.is_fixed_size_list(type_):
+        check_limit(FIXED_BYTES, type_.list_size, "items in a list of fixed size")
+    if not pa.types.is_nested(type_):
+        return 1
+    return 1 + sum(_count_fields(type_.field(index).type, depth + 1) for index in range(type_.num_fields))
 
 
 def _repeat(value: Constant, count: int) -> Iterator[pa.Array]:

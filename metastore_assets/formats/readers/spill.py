@@ -20,9 +20,9 @@ class SpilledColumns:
 
     def __init__(self, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> None:
         self.row_count = 0
-        stored = pa.schema([field.with_type(_filled_type(field.type)) for field in schema])
-        self._parquet = ParquetColumns(spilled(stored, self._filled(stored, batches)))
-        self._is_filled = [own.type != field.type for own, field in zip(stored, schema, strict=True)]
+        stored = pa.schema([field.with_type(_type_with_fillers(field.type)) for field in schema])
+        self._parquet = ParquetColumns(write_temporary_parquet(stored, self._with_fillers(stored, batches)))
+        self._is_filled = [stored_field.type != field.type for stored_field, field in zip(stored, schema, strict=True)]
         self.fields: list[pa.Field] = [
             field if is_filled else read
             for field, read, is_filled in zip(schema, self._parquet.fields, self._is_filled, strict=True)
@@ -37,7 +37,7 @@ class SpilledColumns:
         """Close the temporary file, which deletes it."""
         self._parquet.close()
 
-    def _filled(self, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def _with_fillers(self, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             # The Parquet file cannot count them when it has no columns.
             self.row_count += batch.num_rows
@@ -51,7 +51,7 @@ class SpilledColumns:
                 yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def spilled(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> pa.NativeFile:
+def write_temporary_parquet(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> pa.NativeFile:
     """Write the batches to a temporary Parquet file and return it opened.
 
     The file has no name, so nothing remains when the process is killed.
@@ -67,14 +67,14 @@ def spilled(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> pa.NativeFi
         return pa.OSFile(path, "rb")
 
 
-def _filled_type(type_: pa.DataType) -> pa.DataType:
+def _type_with_fillers(type_: pa.DataType) -> pa.DataType:
     """Return the type with a placeholder field in each struct that has no fields."""
     if pa.types.is_struct(type_):
-        fields = [field.with_type(_filled_type(field.type)) for field in type_]
+        fields = [field.with_type(_type_with_fillers(field.type)) for field in type_]
         return pa.struct(fields or [_FILLER])
     if pa.types.is_map(type_):
         key, item = type_.key_field, type_.item_field
-        return pa.map_(key.with_type(_filled_type(key.type)), item.with_type(_filled_type(item.type)))
+        return pa.map_(key.with_type(_type_with_fillers(key.type)), item.with_type(_type_with_fillers(item.type)))
     if pa.types.is_list(type_):
-        return pa.list_(type_.value_field.with_type(_filled_type(type_.value_type)))
+        return pa.list_(type_.value_field.with_type(_type_with_fillers(type_.value_type)))
     return type_

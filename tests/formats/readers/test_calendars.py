@@ -78,7 +78,7 @@ def test_every_day_of_the_julian_calendar() -> None:
             year -= month == 12
             day = 28 + (year % 4 == 0) if month == 2 else 30 if month in (4, 6, 9, 11) else 31
     assert (year, month, day) == (0, 12, 31)
-    assert FileCalendar(has_julian_dates=True).rebased(_stored(days)).to_pylist() == expected
+    assert FileCalendar(has_julian_dates=True).rebase(_stored(days)).to_pylist() == expected
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from metastore_assets.formats.readers import dictionaries
-from metastore_assets.formats.readers.dictionaries import decoded, kept
+from metastore_assets.formats.readers.chunks import cast_dictionary, decode_dictionary
 from metastore_assets.formats.readers.parquet import ParquetColumns
 from metastore_assets.formats.readers.reader import FileFragmentReader
 from metastore_assets.formats.schema_casting import FieldMatcher
@@ -105,13 +105,13 @@ def test_an_index_of_no_entry_is_an_error(index: int) -> None:
     indices = pa.array([0, index], pa.int32())
     broken = pa.DictionaryArray.from_arrays(indices, pa.array(["a", "b"]), safe=False)
     with pytest.raises(pa.ArrowInvalid, match="entries"):
-        kept(broken, pa.string(), FieldMatcher())
+        cast_dictionary(broken, pa.string(), FieldMatcher())
     with pytest.raises(pa.ArrowInvalid, match="entries"):
-        list(decoded(broken))
+        list(decode_dictionary(broken))
 
 
 def test_an_entry_that_occurs_in_no_row_is_not_converted() -> None:
     """It may be what the table's type cannot hold: bytes that are no text."""
     array = pa.DictionaryArray.from_arrays(pa.array([0, 0, 0, None]), pa.array([b"a", b"\xff"]))
-    assert kept(array, pa.string(), FieldMatcher()) is None
-    assert [value for part in decoded(array) for value in part.to_pylist()] == [b"a", b"a", b"a", None]
+    assert cast_dictionary(array, pa.string(), FieldMatcher()) is None
+    assert [value for part in decode_dictionary(array) for value in part.to_pylist()] == [b"a", b"a", b"a", None]

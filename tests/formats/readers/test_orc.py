@@ -17,7 +17,7 @@ from metastore_assets.errors import FragmentError, TableFormatError
 from metastore_assets.formats import open_table_format
 from metastore_assets.formats.readers.columns import open_columns
 from metastore_assets.formats.readers.orc import OrcColumns
-from metastore_assets.formats.readers.orc_tail import OrcTail, message, signed
+from metastore_assets.formats.readers.orc_tail import OrcTail, decode_message, decode_signed
 from metastore_assets.storage.corrupt_input import UnsupportedError
 from tests.formats.oracle import read_columns
 
@@ -118,7 +118,7 @@ def test_a_broken_column_is_the_concern_of_its_readers(tmp_path: Path) -> None:
 
 def _written_by_java(data: bytes) -> bytes:
     """The file as if Apache's Java library had written it, which may count old days in the Julian calendar."""
-    postscript = message(data[-1 - data[-1] : -1])
+    postscript = decode_message(data[-1 - data[-1] : -1])
     length = postscript[1][0]
     assert isinstance(length, int)
     start = len(data) - 1 - data[-1] - length
@@ -238,11 +238,11 @@ def test_files_of_one_table_are_united(tmp_path: Path) -> None:
 
 def test_the_footer_is_read_as_protobuf() -> None:
     """Numbers with and without sign, and messages that end early."""
-    assert message(b"\x08\x96\x01\x12\x02hi\x08\x01") == {1: [150, 1], 2: [b"hi"]}
-    assert [signed(value) for value in (0, 1, 2, 2**64 - 1)] == [0, -1, 1, -(2**63)]
+    assert decode_message(b"\x08\x96\x01\x12\x02hi\x08\x01") == {1: [150, 1], 2: [b"hi"]}
+    assert [decode_signed(value) for value in (0, 1, 2, 2**64 - 1)] == [0, -1, 1, -(2**63)]
     for broken in (b"\x08", b"\x12\x05hi", b"\x0b"):
         with pytest.raises(pa.ArrowInvalid, match="footer"):
-            message(broken)
+            decode_message(broken)
     data = _orc(pa.table({"a": [3, -5]}))
     tail = OrcTail.of(orc.ORCFile(pa.BufferReader(data)).reader.serialized_file_tail())
     assert tail.is_proleptic

@@ -16,7 +16,7 @@ from metastore_assets import profile
 from metastore_assets.errors import ProfileError
 from metastore_assets.formats.readers.columns import open_columns
 from metastore_assets.formats.readers.orc_tail import OrcTail
-from metastore_assets.formats.readers.orc_zones import Clock, WriterZones, _lz4
+from metastore_assets.formats.readers.orc_zones import Clock, WriterZones, _decompress_lz4
 from metastore_assets.storage.corrupt_input import UnsupportedError
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ def _in_zone(values: list[datetime | None], zone: str, codec: str, *, is_java: b
     source = pa.BufferReader(sink.getvalue())
     tail = OrcTail.of(orc.ORCFile(source).reader.serialized_file_tail())
     tail = OrcTail(tail.footer | {9: [0 if is_java else 1]}, tail.postscript)
-    return WriterZones(source, tail).replaced(zone).read()
+    return WriterZones(source, tail).with_zone(zone).read()
 
 
 @pytest.mark.parametrize("codec", ["uncompressed", "zlib", "snappy", "lz4", "zstd"])
@@ -155,7 +155,7 @@ def test_values_of_other_libraries() -> None:
     # As Arrow hands them out when it is told that the zone is GMT.
     stored = [int((own - datetime(1970, 1, 1)).total_seconds() * 10**9) for own in moments]
     shifted = pa.array([stored[0] + 10**9, stored[1]], pa.int64()).view(pa.timestamp("ns"))
-    assert clock.shown(shifted).to_pylist() == [datetime(1970, 1, 1, 5, 0, 0, 500_000), moments[1]]
+    assert clock.to_local(shifted).to_pylist() == [datetime(1970, 1, 1, 5, 0, 0, 500_000), moments[1]]
 
 
 @pytest.mark.parametrize("length", [0, 3, 20, 300, 5000])
@@ -163,4 +163,4 @@ def test_blocks_of_lz4(length: int) -> None:
     """Literals and copies of any length."""
     draw = random.Random(length)
     for data in (draw.randbytes(length), b"ab" * length, bytes(draw.choices(b"ab", k=length))):
-        assert _lz4(pa.compress(data, codec="lz4_raw", asbytes=True)) == data
+        assert _decompress_lz4(pa.compress(data, codec="lz4_raw", asbytes=True)) == data
