@@ -80,9 +80,9 @@ def changes(before: Table, after: Table, columns: Iterable[str] | None = None) -
         ColumnNotFoundError: There is no such column.
         StoreError: The root cannot be read.
     """
-    former = {row.field_id: row for row in before.statistics()}
+    earlier_rows = {row.field_id: row for row in before.statistics()}
     rows = after.statistics(columns)
-    reasons = {row.field_id: _why_not_comparable(former.get(row.field_id), row) for row in rows}
+    reasons = {row.field_id: _why_not_comparable(earlier_rows.get(row.field_id), row) for row in rows}
     classes = {row.field_id: row.type_class for row in rows if reasons[row.field_id] is None and row.type_class}
     tables = _read(after, before.version, _versions_between(before, after), classes)
     columns_changes = [

@@ -60,7 +60,7 @@ def _column_clustering(index: IndexReader, row: ColumnStatistics, counts: npt.ND
     has_bounds = pc.and_(bounds.minimum.is_valid(), bounds.maximum.is_valid()).to_numpy(zero_copy_only=False)
     has_bounds &= counts > 0
     # A fragment that may have values and has no bounds may have any value.
-    anywhere = int((~has_bounds & (bounds.numbers.most > 0)).sum())
+    unbounded_fragments = int((~has_bounds & (bounds.numbers.most > 0)).sum())
     if not has_bounds.any():
         return unknown
     mask = pa.array(has_bounds)
@@ -69,7 +69,7 @@ def _column_clustering(index: IndexReader, row: ColumnStatistics, counts: npt.ND
     starts, ends = np.split(ranks, 2)
     first, last = np.sort(starts), np.sort(ends)
     # For each bound: the ranges that begin at or before it, minus those that end before it.
-    depths = np.searchsorted(first, ranks, "right") - np.searchsorted(last, ranks, "left") + anywhere
+    depths = np.searchsorted(first, ranks, "right") - np.searchsorted(last, ranks, "left") + unbounded_fragments
     weights = np.tile(counts[has_bounds], 2)
     depth = float(np.average(depths, weights=weights))
     distinct = row.distinct_count or row.value_count

@@ -380,8 +380,8 @@ class Pruning:
         """What each conjunct eliminates, in the order of the predicate, then by number of fragments, descending."""
         explanation = []
         for part, positions, statistics in self._eliminated():
-            names, places, counts = np.unique(statistics, return_inverse=True, return_counts=True)
-            sizes = np.bincount(places, self._sizes[positions], len(names)).astype(np.int64)
+            names, name_indexes, counts = np.unique(statistics, return_inverse=True, return_counts=True)
+            sizes = np.bincount(name_indexes, self._sizes[positions], len(names)).astype(np.int64)
             rows = zip(names.tolist(), counts.tolist(), sizes.tolist(), strict=True)
             eliminations = [Elimination(part.to_short_sql(), *row) for row in rows]
             explanation += sorted(eliminations, key=lambda row: (-row.fragments, row.statistic))
@@ -524,6 +524,6 @@ def _arrow_type(column: Column) -> pa.DataType:
 
 
 def _count_bounds(counts: pa.ChunkedArray, most: RowCounts) -> RowBounds:
-    is_known = counts.is_valid().to_numpy()
+    is_exact = counts.is_valid().to_numpy()
     exact = counts.fill_null(0).to_numpy()
-    return RowBounds(np.where(is_known, exact, 0), np.where(is_known, exact, most))
+    return RowBounds(np.where(is_exact, exact, 0), np.where(is_exact, exact, most))

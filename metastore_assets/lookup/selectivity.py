@@ -37,38 +37,37 @@ from metastore_assets.values.truncation import prefix_successor
 
 @dataclass(frozen=True)
 class Estimate:
-    """A number of rows."""
+    """Estimated number of matching rows, with bounds."""
 
     lower: int
-    """There are no fewer."""
+    """Lower bound, inclusive."""
     estimate: int
     upper: int
-    """There are no more."""
+    """Upper bound, inclusive."""
     guarantee: Guarantee
-    """What `estimate` is worth: `exact` where the bounds meet, else `estimate`."""
+    """`exact` if the bounds are equal, else `estimate`."""
     assumes: str | None = None
-    """`independence` where the estimate takes it that conditions on different columns have nothing to do with each
-    other; the bounds do not."""
+    """`independence` if the estimate assumes independent conditions on different columns. The bounds never do."""
 
 
 class ColumnDistribution(Protocol):
-    """What is asked of one column of a version."""
+    """Stored distribution of one column of a version."""
 
     row: ColumnStatistics
 
     def before(self, value: pa.Scalar, *, inclusive: bool) -> Count | None:
-        """How many values are less, or equal and `inclusive`; None where nothing tells."""
+        """Return how many values are less, or equal if `inclusive`; None if nothing stored tells."""
 
     def frequency(self, value: pa.Scalar) -> Count:
-        """How often a value occurs; an estimate is at most so often. Raises NotStoredError."""
+        """Return how often a value occurs. An estimate is an upper bound. Raises NotStoredError."""
 
     def histogram(self) -> Histogram | None:
-        """Exact counts of the finite values by bins."""
+        """Return the exact histogram of the finite values; None if there is none."""
 
 
 @dataclass(frozen=True)
 class _Rows:
-    """Bounds, inclusive, and a number between them."""
+    """Inclusive bounds of a number of rows, and an estimate between them."""
 
     least: float
     most: float
@@ -84,93 +83,102 @@ class _Rows:
 
 
 def estimate_rows(
-    predicate: Predicate, rows: int, known: Callable[[Column], ColumnDistribution], index: tuple[int, int]
+    predicate: Predicate, rows: int, distributions: Callable[[Column], ColumnDistribution], index: tuple[int, int]
 ) -> Estimate:
-    """How many of the `rows` of a table; `index` are the bounds that fragments give."""
-    found = _of(predicate, rows, known)
-    lower, upper = max(int(found.least), index[0]), min(int(found.most), index[1])
-    about = min(max(round(found.about), lower), upper)
+    """Estimate how many of the `rows` of a table match.
+
+    Args:
+        predicate: The predicate.
+        rows: Number of rows of the table.
+        distributions: Returns the stored distribution of a column.
+        index: Lower and upper bound, inclusive, that the statistics of fragments give.
+    """
+    matching = _of(predicate, rows, distributions)
+    lower, upper = max(int(matching.least), index[0]), min(int(matching.most), index[1])
+    about = min(max(round(matching.about), lower), upper)
     columns = {leaf.column for leaf in predicate.leaves()}
     is_exact = lower == upper
     assumes = "independence" if len(columns) > 1 and not is_exact else None
     return Estimate(lower, about, upper, "exact" if is_exact else "estimate", assumes)
 
 
-def _of(predicate: Predicate, rows: int, known: _Distributions) -> _Rows:
-    return _EVALUATORS[type(predicate)](predicate, rows, known)
+def _of(predicate: Predicate, rows: int, distributions: _Distributions) -> _Rows:
+    return _EVALUATORS[type(predicate)](predicate, rows, distributions)
 
 
-def _of_constant(predicate: Constant, rows: int, known: _Distributions) -> _Rows:
+def _of_constant(predicate: Constant, rows: int, distributions: _Distributions) -> _Rows:
     exact = rows if predicate.value else 0
     return _Rows(exact, exact, exact)
 
 
-def _of_and(predicate: And, rows: int, known: _Distributions) -> _Rows:
+def _of_and(predicate: And, rows: int, distributions: _Distributions) -> _Rows:
     intervals, others = _intervals(predicate.children)
-    parts = [_interval(comparisons, known(column)) for column, comparisons in intervals.items()]
-    return _all(parts + [_of(child, rows, known) for child in others], rows)
+    parts = [_interval(comparisons, distributions(column)) for column, comparisons in intervals.items()]
+    return _all(parts + [_of(child, rows, distributions) for child in others], rows)
 
 
-def _of_or(predicate: Or, rows: int, known: _Distributions) -> _Rows:
-    parts = [_of(child, rows, known).complement(rows) for child in predicate.children]
+def _of_or(predicate: Or, rows: int, distributions: _Distributions) -> _Rows:
+    parts = [_of(child, rows, distributions).complement(rows) for child in predicate.children]
     return _all(parts, rows).complement(rows)
 
 
 def _all(parts: Sequence[_Rows], rows: int) -> _Rows:
-    """Of what all parts are true of (Fréchet); the number takes them for independent."""
+    """Return the rows that match all parts: Fréchet bounds, and an estimate that assumes independence."""
     least = sum(part.least for part in parts) - (len(parts) - 1) * rows
     share = float(np.prod([part.about / rows for part in parts])) if rows else 0.0
     return _Rows(least, min(part.most for part in parts), share * rows).within(rows)
 
 
 def _intervals(children: Sequence[Predicate]) -> tuple[dict[Column, list[Comparison]], list[Predicate]]:
-    """The comparisons that say from where to where a column's values go, by column, and all else."""
-    found: dict[Column, list[Comparison]] = {}
+    """Return the comparisons that bound the values of a column, by column, and all other predicates."""
+    by_column: dict[Column, list[Comparison]] = {}
     others: list[Predicate] = []
     for child in children:
         if isinstance(child, Comparison) and child.operator != "!=":
-            found.setdefault(child.column, []).append(child)
+            by_column.setdefault(child.column, []).append(child)
         else:
             others.append(child)
-    return found, others
+    return by_column, others
 
 
-def _interval(own: Sequence[Comparison], known: ColumnDistribution) -> _Rows:
-    """Of the values that several comparisons of one column leave."""
-    lows = [(order_key(one.value), one.operator == ">", one) for one in own if one.operator in (">", ">=", "=")]
-    highs = [(order_key(one.value), one.operator != "<", one) for one in own if one.operator in ("<", "<=", "=")]
-    values = known.row.value_count
+def _interval(comparisons: Sequence[Comparison], distribution: ColumnDistribution) -> _Rows:
+    """Return the rows that match all of several comparisons of one column."""
+    lows = [(order_key(one.value), one.operator == ">", one) for one in comparisons if one.operator in (">", ">=", "=")]
+    highs = [
+        (order_key(one.value), one.operator != "<", one) for one in comparisons if one.operator in ("<", "<=", "=")
+    ]
+    values = distribution.row.value_count
     low = max(lows, key=lambda side: side[:2]) if lows else None
     high = min(highs, key=lambda side: side[:2]) if highs else None
     if low and high and (low[0] > high[0] or (low[0] == high[0] and (low[1] or not high[1]))):
         return _Rows(0, 0, 0)
     if low and high and low[0] == high[0]:
-        return _equal(low[2].value, known)
-    below = _before(high[2].value, high[1], known) if high else _Rows(values, values, values)
-    under = _before(low[2].value, low[1], known) if low else _Rows(0, 0, 0)
-    found = _Rows(below.least - under.most, below.most - under.least, below.about - under.about)
-    return found.within(values)
+        return _equal(low[2].value, distribution)
+    below = _before(high[2].value, high[1], distribution) if high else _Rows(values, values, values)
+    under = _before(low[2].value, low[1], distribution) if low else _Rows(0, 0, 0)
+    between = _Rows(below.least - under.most, below.most - under.least, below.about - under.about)
+    return between.within(values)
 
 
-def _before(value: pa.Scalar, inclusive: bool, known: ColumnDistribution) -> _Rows:
-    """Of the values that are less, or equal and `inclusive`."""
-    row = known.row
-    found = known.before(value, inclusive=inclusive)
-    if found is not None and found.guarantee == "exact":
-        return _Rows(found.count, found.count, found.count)
+def _before(value: pa.Scalar, inclusive: bool, distribution: ColumnDistribution) -> _Rows:
+    """Return the rows with a lesser value, or with an equal one if `inclusive`."""
+    row = distribution.row
+    answer = distribution.before(value, inclusive=inclusive)
+    if answer is not None and answer.guarantee == "exact":
+        return _Rows(answer.count, answer.count, answer.count)
     if row.type_class == "float64" and row.nan_count is None:
         return _Rows(0, row.value_count, row.value_count / 2)
     numbers = row.value_count - (row.nan_count or 0)
     bounds = _by_bounds(value, inclusive, row, numbers)
-    histogram = known.histogram()
+    histogram = distribution.histogram()
     if histogram is not None and histogram.type_class.is_ordinal:
-        bounds = _meet(bounds, _by_histogram(value, histogram, numbers))
-    return bounds if found is None else _Rows(bounds.least, bounds.most, found.count).within(numbers)
+        bounds = _intersect_bounds(bounds, _by_histogram(value, histogram, numbers))
+    return bounds if answer is None else _Rows(bounds.least, bounds.most, answer.count).within(numbers)
 
 
 def _by_bounds(value: pa.Scalar, inclusive: bool, row: ColumnStatistics, numbers: int) -> _Rows:
     key = order_key(value)
-    low, high = (None if own is None else order_key(own) for own in (row.minimum, row.maximum))
+    low, high = (None if bound is None else order_key(bound) for bound in (row.minimum, row.maximum))
     if high is not None and (high < key or (inclusive and high == key)):
         return _Rows(numbers, numbers, numbers)
     if low is not None and (low > key or (not inclusive and low == key)):
@@ -180,20 +188,20 @@ def _by_bounds(value: pa.Scalar, inclusive: bool, row: ColumnStatistics, numbers
 
 
 def _share(key: Any, low: Any, high: Any) -> float:
-    """About how far a value lies between two others, as if all between them were as frequent."""
+    """Return the share of values below `key`, assuming a uniform distribution from `low` to `high`."""
     if isinstance(key, bytes):
         common = next((at for at, (one, other) in enumerate(zip(low, high, strict=False)) if one != other), len(low))
-        key, low, high = (int.from_bytes(own[common : common + 8].ljust(8, b"\0"), "big") for own in (key, low, high))
+        key, low, high = (int.from_bytes(part[common : common + 8].ljust(8, b"\0"), "big") for part in (key, low, high))
     span = float(high) - float(low)
     share = (float(key) - float(low)) / span if span else 0.5
     return min(max(share, 0.0), 1.0) if math.isfinite(share) else 0.5
 
 
 def _by_histogram(value: pa.Scalar, histogram: Histogram, numbers: int) -> _Rows:
-    """Bins that lie below the value are counted, and the one that it lies in is not known of."""
+    """Bound the rows below a value by a histogram. The bin that contains the value may lie on either side."""
     key = physical_value(value)
     ends = np.concatenate([[0], np.cumsum(histogram.counts)])
-    # Infinities are in no bin, and how many of them are negative is not known.
+    # Infinities are in no bin, and how many of them are negative is not distributions.
     infinite = numbers - int(ends[-1])
     edges = [physical_value(edge) for edge in histogram.edges()]
     at = int(np.searchsorted(np.array(edges, object), key, side="right"))
@@ -204,26 +212,26 @@ def _by_histogram(value: pa.Scalar, histogram: Histogram, numbers: int) -> _Rows
     return _Rows(least, most + infinite, (least + most) / 2)
 
 
-def _equal(value: pa.Scalar, known: ColumnDistribution) -> _Rows:
-    row = known.row
+def _equal(value: pa.Scalar, distribution: ColumnDistribution) -> _Rows:
+    row = distribution.row
     try:
-        found = known.frequency(value)
-        return _Rows(found.count if found.guarantee == "exact" else 0, found.count, found.count)
+        answer = distribution.frequency(value)
+        return _Rows(answer.count if answer.guarantee == "exact" else 0, answer.count, answer.count)
     except NotStoredError:
-        below, upto = (_before(value, inclusive, known) for inclusive in (False, True))
+        below, upto = (_before(value, inclusive, distribution) for inclusive in (False, True))
         numbers = row.value_count - (row.nan_count or 0)
         about = row.value_count / max(1, row.distinct_count or 1)
         return _Rows(upto.least - below.most, upto.most - below.least, about).within(numbers)
 
 
-def _of_is_null(leaf: IsNull, rows: int, known: _Distributions) -> _Rows:
-    row = known(leaf.column).row
+def _of_is_null(leaf: IsNull, rows: int, distributions: _Distributions) -> _Rows:
+    row = distributions(leaf.column).row
     count = row.value_count if leaf.negated else row.null_count
     return _Rows(count, count, count)
 
 
-def _of_is_nan(leaf: IsNaN, rows: int, known: _Distributions) -> _Rows:
-    row = known(leaf.column).row
+def _of_is_nan(leaf: IsNaN, rows: int, distributions: _Distributions) -> _Rows:
+    row = distributions(leaf.column).row
     if row.nan_count is None:
         matching = _Rows(0, row.value_count, 0)
     else:
@@ -233,15 +241,15 @@ def _of_is_nan(leaf: IsNaN, rows: int, known: _Distributions) -> _Rows:
     return matching.within(row.value_count + row.null_count)
 
 
-def _of_comparison(leaf: Comparison, rows: int, known: _Distributions) -> _Rows:
-    column = known(leaf.column)
+def _of_comparison(leaf: Comparison, rows: int, distributions: _Distributions) -> _Rows:
+    column = distributions(leaf.column)
     if leaf.operator == "!=":
         return _equal(leaf.value, column).complement(column.row.value_count)
     return _interval([leaf], column)
 
 
-def _of_in(leaf: In, rows: int, known: _Distributions) -> _Rows:
-    column = known(leaf.column)
+def _of_in(leaf: In, rows: int, distributions: _Distributions) -> _Rows:
+    column = distributions(leaf.column)
     value_count = column.row.value_count
     parts = [_equal(value, column) for value in leaf.values]
     matching = _Rows(
@@ -250,29 +258,29 @@ def _of_in(leaf: In, rows: int, known: _Distributions) -> _Rows:
     return matching.complement(value_count) if leaf.negated else matching
 
 
-def _of_like(leaf: Like, rows: int, known: _Distributions) -> _Rows:
-    column = known(leaf.column)
+def _of_like(leaf: Like, rows: int, distributions: _Distributions) -> _Rows:
+    column = distributions(leaf.column)
     matching = _like(leaf, column)
     return matching.complement(column.row.value_count) if leaf.negated else matching
 
 
-def _like(leaf: Like, known: ColumnDistribution) -> _Rows:
-    values = known.row.value_count
+def _like(leaf: Like, distribution: ColumnDistribution) -> _Rows:
+    values = distribution.row.value_count
     try:
         prefix, end = leaf.prefix.decode(), prefix_successor(leaf.prefix)
         following = None if end is None else end.decode()
     except UnicodeDecodeError:
         return _Rows(0, values, values / 2)
-    under = _before(pa.scalar(prefix, pa.large_string()), False, known) if prefix else _Rows(0, 0, 0)
+    under = _before(pa.scalar(prefix, pa.large_string()), False, distribution) if prefix else _Rows(0, 0, 0)
     below = _Rows(values, values, values)
     if following is not None:
-        below = _before(pa.scalar(following, pa.large_string()), False, known)
-    found = _Rows(below.least - under.most, below.most - under.least, below.about - under.about).within(values)
-    return found if leaf.pattern is None else _Rows(0, found.most, found.about / 2)
+        below = _before(pa.scalar(following, pa.large_string()), False, distribution)
+    matching = _Rows(below.least - under.most, below.most - under.least, below.about - under.about).within(values)
+    return matching if leaf.pattern is None else _Rows(0, matching.most, matching.about / 2)
 
 
-def _meet(own: _Rows, other: _Rows) -> _Rows:
-    least, most = max(own.least, other.least), min(own.most, other.most)
+def _intersect_bounds(bounds: _Rows, other: _Rows) -> _Rows:
+    least, most = max(bounds.least, other.least), min(bounds.most, other.most)
     return _Rows(least, most, min(max(other.about, least), most))
 
 

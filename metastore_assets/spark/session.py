@@ -173,7 +173,8 @@ def _submitted_with(settings: Mapping[str, str], file: Path) -> Iterator[None]:
     lines = [f"{_escape_property(key, is_key=True)}={_escape_property(value)}" for key, value in settings.items()]
     file.touch(0o600)
     file.write_text(
-        "\n".join([*(Path(own).read_text(encoding="utf-8") for own in properties_files), *lines, ""]), encoding="utf-8"
+        "\n".join([*(Path(path).read_text(encoding="utf-8") for path in properties_files), *lines, ""]),
+        encoding="utf-8",
     )
     os.environ[_SUBMIT] = shlex.join([_PROPERTIES_FILE, str(file), *options])
     try:

@@ -115,8 +115,8 @@ class LocationPolicy:
         Raises:
             TableFormatError: The policy does not allow the file, or the path is relative, to an unknown folder.
         """
-        moved = self.path_mapping(recorded)
-        address = StorageAddress.of(moved, _table_address(self.table).account)
+        current = self.path_mapping(recorded)
+        address = StorageAddress.of(current, _table_address(self.table).account)
         if address is None:
             raise TableFormatError(
                 f"{self.name} records the relative location {recorded!r}; map it with "

@@ -140,14 +140,14 @@ def obstore_arguments(scheme: str, options: Iterable[tuple[str, str]], *, reads_
     client: dict[str, Any] = {}
     retry: dict[str, Any] = {"max_retries": _MAX_RETRIES, "retry_timeout": timedelta(seconds=_RETRY_SECONDS)}
     for key, value in options:
-        bare = _PREFIX.sub("", key.lower())
-        if bare in _CLIENT:
-            client[bare] = _client_value(bare, value)
-        elif bare == "max_retries":
-            retry[bare] = int(value)
-        elif bare == "retry_timeout":
-            retry[bare] = timedelta(seconds=float(value))
-        elif not (reads_only and bare in _WRITER):
+        option = _PREFIX.sub("", key.lower())
+        if option in _CLIENT:
+            client[option] = _client_value(option, value)
+        elif option == "max_retries":
+            retry[option] = int(value)
+        elif option == "retry_timeout":
+            retry[option] = timedelta(seconds=float(value))
+        elif not (reads_only and option in _WRITER):
             config[key] = value
     if client and scheme in _VARIABLES:
         # With any client option, obstore ignores all client variables of the environment.

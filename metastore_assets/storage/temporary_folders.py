@@ -56,7 +56,7 @@ class TemporaryFolder:
 
 
 @atexit.register
-def remove_own_folders() -> None:
+def remove_process_folders() -> None:
     """Remove the folders of this process before it exits."""
     for folder in list(_open):
         folder.remove()

@@ -17,7 +17,7 @@ TOKEN = "row-of-a-person"
 SPILLS = f"""
 import os, signal, sys
 import pyarrow as pa
-from metastore_assets.formats.readers.spill import spilled
+from metastore_assets.formats.readers.spill import write_temporary_parquet
 
 batch = pa.record_batch({{"name": ["{TOKEN}"] * 100_000}})
 
@@ -27,7 +27,7 @@ def batches():
             os.kill(os.getpid(), signal.SIGKILL)
         yield batch
 
-file = spilled(batch.schema, batches())
+file = write_temporary_parquet(batch.schema, batches())
 os.kill(os.getpid(), signal.SIGKILL)
 """
 PROFILES = f"""

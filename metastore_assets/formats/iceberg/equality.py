@@ -56,7 +56,7 @@ def equal_rows(
     by_keys: dict[tuple[pa.Field, ...], list[EqualityDeletes]] = {}
     for file in deletes:
         by_keys.setdefault(file.keys, []).append(file)
-    found = [np.empty(0, np.uint64)]
+    positions = [np.empty(0, np.uint64)]
     size = 0
     for keys, files in by_keys.items():
         rows = []
@@ -69,9 +69,9 @@ def equal_rows(
         deleted = _Rows(columns)
         start = 0
         for pieces in aligned([_leaves(data, key) for key in keys]):
-            found.append(np.flatnonzero(deleted.contain(pieces)).astype(np.uint64) + np.uint64(start))
+            positions.append(np.flatnonzero(deleted.contain(pieces)).astype(np.uint64) + np.uint64(start))
             start += len(pieces[0])
-    return np.unique(np.concatenate(found))
+    return np.unique(np.concatenate(positions))
 
 
 def _deleted_rows(file: EqualityDeletes, fallback: FallbackIds, size: int) -> list[pa.Array]:
@@ -84,15 +84,15 @@ def _deleted_rows(file: EqualityDeletes, fallback: FallbackIds, size: int) -> li
         for key in file.keys:
             if identity(key) not in reader.stored_columns:
                 raise ValueError(f"it lacks the column {key.name!r}, by which it deletes")
-        found = []
+        key_columns = []
         for key in file.keys:
             pieces = [_comparable(pa.nulls(0, _leaf_type(key.type)))]
             for piece in _leaves(reader, key):
                 pieces.append(piece)
                 size += piece.nbytes
                 check_limit(DELETE_FILE_BYTES, size, _WHAT)
-            found.append(pa.concat_arrays(pieces))
-        return found
+            key_columns.append(pa.concat_arrays(pieces))
+        return key_columns
     finally:
         columns.close()
 
@@ -127,13 +127,13 @@ class _Rows:
     def __init__(self, columns: Sequence[pa.Array]) -> None:
         self._values = [pc.unique(column) for column in columns]
         # The distinct codes of all columns up to one, ascending.
-        self._known: list[Codes] = []
-        self._codes(columns, np.ones(len(columns[0]), bool), self._learn)
+        self._distinct_codes: list[Codes] = []
+        self._codes(columns, np.ones(len(columns[0]), bool), self._number_codes)
 
     def contain(self, columns: Sequence[pa.Array]) -> npt.NDArray[np.bool_]:
         """Return a mask of the rows that are in the set. `columns` must have the types of the set."""
         present = np.ones(len(columns[0]), bool)
-        self._codes(columns, present, self._recall)
+        self._codes(columns, present, self._look_up_codes)
         return present
 
     def _codes(
@@ -147,21 +147,21 @@ class _Rows:
         """
         codes = np.zeros(len(columns[0]), np.int64)
         for index, (column, values) in enumerate(zip(columns, self._values, strict=True)):
-            found = pc.index_in(column, value_set=values)
-            present &= found.is_valid().to_numpy(zero_copy_only=False)
-            own = pc.fill_null(found, 0).cast(pa.int64()).to_numpy(zero_copy_only=False)
-            codes = compress(index, codes * max(1, len(values)) + own, present)
+            indices = pc.index_in(column, value_set=values)
+            present &= indices.is_valid().to_numpy(zero_copy_only=False)
+            column_codes = pc.fill_null(indices, 0).cast(pa.int64()).to_numpy(zero_copy_only=False)
+            codes = compress(index, codes * max(1, len(values)) + column_codes, present)
 
-    def _learn(self, index: int, codes: Codes, present: npt.NDArray[np.bool_]) -> Codes:
-        known, numbers = np.unique(codes, return_inverse=True)
-        self._known.append(known)
+    def _number_codes(self, index: int, codes: Codes, present: npt.NDArray[np.bool_]) -> Codes:
+        distinct_codes, numbers = np.unique(codes, return_inverse=True)
+        self._distinct_codes.append(distinct_codes)
         return numbers.astype(np.int64)
 
-    def _recall(self, index: int, codes: Codes, present: npt.NDArray[np.bool_]) -> Codes:
-        known = self._known[index]
-        if not len(known):
+    def _look_up_codes(self, index: int, codes: Codes, present: npt.NDArray[np.bool_]) -> Codes:
+        distinct_codes = self._distinct_codes[index]
+        if not len(distinct_codes):
             present[:] = False
             return codes
-        numbers = np.minimum(np.searchsorted(known, codes), len(known) - 1)
-        present &= known[numbers] == codes
+        numbers = np.minimum(np.searchsorted(distinct_codes, codes), len(distinct_codes) - 1)
+        present &= distinct_codes[numbers] == codes
         return numbers.astype(np.int64)

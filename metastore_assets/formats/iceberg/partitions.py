@@ -63,16 +63,16 @@ class Partitions:
         self._paths: dict[int, tuple[str, str]] = {}
         """Field id and dotted path of the columns of all schemas, including fields of structs, as in `LeafColumn`."""
         for path in (path for one in schemas for path in fields_by_id(one["fields"])):
-            own = ".".join(str(field["id"]) for field in path), ".".join(field["name"] for field in path)
-            self._paths.setdefault(path[-1]["id"], own)
+            id_and_name = ".".join(str(field["id"]) for field in path), ".".join(field["name"] for field in path)
+            self._paths.setdefault(path[-1]["id"], id_and_name)
         self._top_level = {field["id"] for one in schemas for field in one["fields"]}
         types = {spec_id: tuple(map(self._type, spec)) for spec_id, spec in self.specs.items()}
         self._variable = {
-            spec_id: own
-            for spec_id, own in types.items()
-            if any(map(_is_variable, own)) or any(field.transform == "unknown" for field in self.specs[spec_id])
+            spec_id: spec_types
+            for spec_id, spec_types in types.items()
+            if any(map(_is_variable, spec_types)) or any(field.transform == "unknown" for field in self.specs[spec_id])
         }
-        self._known: dict[tuple[int, tuple[Any, ...]], Partition] = {}
+        self._partitions_by_values: dict[tuple[int, tuple[Any, ...]], Partition] = {}
 
     def columns(self) -> tuple[str, ...]:
         """Return the names of the partition fields: those of the default spec, then those of other specs."""
@@ -100,7 +100,7 @@ class Partitions:
             fields.setdefault(field.name, set()).add(replace(field, field_id=0))
         return tuple(
             (name, str(field.source_id), field.width)
-            for name, (field, *others) in ((name, tuple(own)) for name, own in fields.items())
+            for name, (field, *others) in ((name, tuple(same_name)) for name, same_name in fields.items())
             if not others and field.transform == "bucket" and field.width and field.source_id in self._top_level
         )
 
@@ -124,9 +124,9 @@ class Partitions:
 
     def partition(self, spec_id: int, raw: tuple[Any, ...]) -> Partition:
         """Return the partition with these raw values, one for each field of the spec."""
-        partition = self._known.get((spec_id, raw))
+        partition = self._partitions_by_values.get((spec_id, raw))
         if partition is None:
-            partition = self._known[spec_id, raw] = self._describe(self.specs[spec_id], raw)
+            partition = self._partitions_by_values[spec_id, raw] = self._describe(self.specs[spec_id], raw)
         return partition
 
     def normal(self, spec_id: int, raw: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -94,11 +94,11 @@ class Planner:
             self._check(entry)
             (data if entry.content == DATA else deletes).append(entry)
         index = DeleteIndex(deletes, (entry.path for entry in data), self.partitions.is_unpartitioned)
-        seen: set[str] = set()
+        fragment_ids: set[str] = set()
         for entry in data:
             applying = index.of(entry)
-            fragment = self._fragment(entry, applying, seen)
-            seen.add(fragment.id)
+            fragment = self._fragment(entry, applying, fragment_ids)
+            fragment_ids.add(fragment.id)
             yield Planned(fragment, entry, bool(applying.files))
 
     def _entries(self, statistics: bool) -> Iterator[FileEntry]:
@@ -173,7 +173,7 @@ class Planner:
                 f"{self._files.name}: {entry.path} is of the kind {entry.format!r}, without a reader"
             )
 
-    def _fragment(self, entry: FileEntry, deletes: Deletes, seen: set[str]) -> Fragment:
+    def _fragment(self, entry: FileEntry, deletes: Deletes, fragment_ids: set[str]) -> Fragment:
         partition = self.partitions.partition(entry.spec_id, entry.partition)
         location, path = self._files.locate(entry.path)
         position_deletes, equality_deletes = self._references(deletes)
@@ -190,7 +190,7 @@ class Planner:
         )
         parts = [entry.path, entry.size, entry.record_count, partition.constant_texts, deletes.digest]
         fragment_id = _digest(parts)
-        while fragment_id in seen:
+        while fragment_id in fragment_ids:
             # A file that was added twice has its rows twice.
             fragment_id = _digest([fragment_id])
         return Fragment(

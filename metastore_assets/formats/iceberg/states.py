@@ -42,7 +42,7 @@ def resolve_state(name: str, metadata: TableMetadata, at: str | None) -> State:
         return _state(name, metadata, int(at), at)
     moment = parse_timestamp(at)
     if moment is None:
-        raise _not_found(name, metadata, at)
+        raise _state_not_found(name, metadata, at)
     before = [entry for entry in _history(metadata) if _time(entry[0]) <= moment]
     if not before:
         raise state_not_found(
@@ -83,11 +83,11 @@ def _state(name: str, metadata: TableMetadata, snapshot_id: int, at: str, *, cur
 
 def _snapshot(name: str, metadata: TableMetadata, snapshot_id: int, at: str) -> IcebergSnapshot:
     if snapshot_id not in metadata.snapshots:
-        raise _not_found(name, metadata, at)
+        raise _state_not_found(name, metadata, at)
     return metadata.snapshots[snapshot_id]
 
 
-def _not_found(name: str, metadata: TableMetadata, at: str) -> TableNotFoundError:
+def _state_not_found(name: str, metadata: TableMetadata, at: str) -> TableNotFoundError:
     names = [*metadata.refs, *metadata.snapshots]
     return state_not_found(name, at, "a branch, a tag, a snapshot id or a time may be named, of which there are", names)
 

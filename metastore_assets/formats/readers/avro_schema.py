@@ -112,9 +112,9 @@ class _Resolver:
 
     def _define(self, schema: dict[str, Any], namespace: str) -> AvroType:
         full_name = _full_name(schema["name"], schema.get("namespace") or namespace)
-        own_namespace = full_name.rpartition(".")[0]
-        self._definitions[full_name] = (schema, own_namespace)
-        return self._named(full_name, schema, own_namespace)
+        inner_namespace = full_name.rpartition(".")[0]
+        self._definitions[full_name] = (schema, inner_namespace)
+        return self._named(full_name, schema, inner_namespace)
 
     def _named(self, full_name: str, schema: dict[str, Any], namespace: str) -> AvroType:
         if full_name in self._open:
