@@ -72,7 +72,7 @@ def _ticks(scalar: pa.Scalar) -> int:
     return int(scalar.value) // 1000 if pa.types.is_time(scalar.type) else int(scalar.value)
 
 
-def test_fragments_of_other_buckets_are_out(tmp_path: Path) -> None:
+def test_fragments_of_other_buckets_are_pruned(tmp_path: Path) -> None:
     catalog = InMemoryCatalog("test", warehouse=str(tmp_path / "lake"))
     catalog.create_namespace("db")
     schema = Schema(NestedField(1, "id", LongType()), NestedField(2, "name", StringType()))

@@ -77,7 +77,7 @@ def test_one_column_of_thousands(s3_store: ObjectStore, travelled: list[int]) ->
 
 
 @pytest.mark.s3
-def test_where_a_value_is_costs_one_small_read(
+def test_locating_a_value_costs_one_small_read(
     s3_store: ObjectStore, s3_options: dict[str, str], travelled: list[int]
 ) -> None:
     """However many partitions hold it: not their lists are read, and of what is kept two row groups at most."""

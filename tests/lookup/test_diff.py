@@ -99,9 +99,7 @@ def test_changes_are_those_of_the_files(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("compacted", [False, True])
 @pytest.mark.parametrize("algorithm", ["enumeration", "fingerprints"])
-def test_a_commit_is_told_once_though_a_policy_changes_after_it(
-    tmp_path: Path, algorithm: str, compacted: bool
-) -> None:
+def test_a_commit_is_reported_once_despite_a_policy_change(tmp_path: Path, algorithm: str, compacted: bool) -> None:
     """Where less of the same lists is told, they are taken over, with the update that led to them."""
     kept = {"frequencies": "repeated", "algorithm": algorithm}
     config = MetastoreConfig(root=str(tmp_path / "root"), engine="auto")
@@ -172,7 +170,7 @@ def test_changes_of_every_type(local_store: ObjectStore) -> None:
 
 
 @pytest.mark.parametrize("values", [["p", "q", "r"], ["p", "p", "q"]])
-def test_columns_kept_by_fingerprints_have_no_distances(tmp_path: Path, values: list[str]) -> None:
+def test_fingerprinted_columns_have_no_distances(tmp_path: Path, values: list[str]) -> None:
     """Also where no value occurs twice, so that none is listed, as in a column of ids."""
     (tmp_path / "lake").mkdir()
     kept = {"id": {"frequencies": "repeated", "algorithm": "fingerprints"}}
@@ -201,7 +199,7 @@ def test_decimals_that_outgrow_64_bits_have_distances(local_store: ObjectStore) 
     assert (column.distances.kolmogorov_smirnov, column.distances.over) == (0.5, "3 values")
 
 
-def test_what_is_not_listed_says_so(local_store: ObjectStore) -> None:
+def test_missing_value_counts_are_reported(local_store: ObjectStore) -> None:
     rows = pa.table({"a": [1, 2], "b": ["x", "y"], "gone": [1, 2]})
     newer = rows.drop_columns(["gone"]).append_column("new", pa.array(["p", "p"]))
     table = without_the_one_between(local_store, rows, newer, columns={"a": {"frequencies": "off"}})
@@ -232,7 +230,7 @@ def repeated(table: Table) -> Any:
     return np.repeat(values, counts)
 
 
-def test_a_diff_is_what_numpy_counts(local_store: ObjectStore) -> None:
+def test_a_diff_equals_that_of_numpy(local_store: ObjectStore) -> None:
     before, after = published(local_store, 1, 0), published(local_store, 2, 0.8)
     found = {own.name: own for own in after.diff(1).columns}
     x, word, same = (found[name].distances for name in ("x", "word", "same"))

@@ -113,7 +113,7 @@ def test_uuids_are_canonical_text() -> None:
     assert scalar_json(array[0]) == "12345678-1234-5678-1234-567812345678"
 
 
-def test_text_that_is_none_is_shown() -> None:
+def test_invalid_utf8_is_printed() -> None:
     """Some writers put any bytes into columns that they call text."""
     broken = pa.array([b"ok \xff\xfe", b"\xc3"], pa.large_binary()).view(pa.large_string())
     assert [through_json(scalar_json(value)) for value in broken] == ["ok \\xff\\xfe", "\\xc3"]
@@ -156,21 +156,21 @@ def test_times_are_those_of_python(value: datetime.time) -> None:
 
 
 @given(st.decimals(allow_nan=False, allow_infinity=False, places=9, min_value=-(10**28), max_value=10**28))
-def test_decimals_lead_back(value: decimal.Decimal) -> None:
+def test_decimals_round_trip(value: decimal.Decimal) -> None:
     text = scalar_json(pa.scalar(value, pa.decimal128(38, 9)))
     assert decimal.Decimal(text) == value
     assert "E" not in text
 
 
 @given(st.floats())
-def test_floats_lead_back(value: float) -> None:
+def test_floats_round_trip(value: float) -> None:
     found = through_json(scalar_json(pa.scalar(value)))
     again = float(found)
     assert again == value or (math.isnan(again) and math.isnan(value))
 
 
 @given(st.text(), st.binary())
-def test_text_and_bytes_lead_back(text: str, data: bytes) -> None:
+def test_text_and_bytes_round_trip(text: str, data: bytes) -> None:
     assert through_json(scalar_json(pa.scalar(data, pa.large_binary()))) == data.hex()
     if all(not 0xD800 <= ord(character) < 0xE000 for character in text):
         assert through_json(scalar_json(pa.scalar(text, pa.large_string()))) == text

@@ -20,7 +20,7 @@ SETS = st.lists(
 
 
 @given(SETS, st.integers(0, 20))
-def test_the_fewest_sure_fragments(sets: list[tuple[int, int, int]], limit: int) -> None:
+def test_the_fewest_fully_matching_fragments(sets: list[tuple[int, int, int]], limit: int) -> None:
     least, most, sizes = (np.array([own[at] for own in sets], np.int64) for at in range(3))
     found = np.flatnonzero(fragments_for_limit(RowBounds(least, most), sizes, limit)).tolist()
     may = [at for at, own in enumerate(sets) if own[1]]

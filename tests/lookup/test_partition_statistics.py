@@ -55,7 +55,7 @@ def all_at_once(table: Table, columns: list[str] | None = None, partitions: obje
     return list(zip(found.partitions, found, strict=True))
 
 
-def test_all_partitions_or_some_are_told_as_each_one(root: Path) -> None:
+def test_statistics_of_partitions_equal_those_of_each_one(root: Path) -> None:
     table = published(root)
     for columns in (None, ["x"], ["t", "n"]):
         assert all_at_once(table, columns) == all_at_once(table, columns, "*") == one_by_one(table, columns)
@@ -79,7 +79,7 @@ def test_a_column_of_all_partitions_reads_one_file_of_it(root: Path) -> None:
     assert all_at_once(Metastore(str(root)).table("orders"), ["n"]) == expected
 
 
-def test_columns_go_by_their_names_of_now_and_new_ones_are_null(root: Path) -> None:
+def test_columns_have_current_names_and_new_ones_are_null(root: Path) -> None:
     table = published(root)
     schema = pa.schema(
         [
@@ -97,7 +97,7 @@ def test_columns_go_by_their_names_of_now_and_new_ones_are_null(root: Path) -> N
     assert {(row.column, row.position) for _, row in after} == {("words", 1)}  # type: ignore[attr-defined]
 
 
-def test_a_few_partitions_that_changed_are_read_on_their_own(root: Path) -> None:
+def test_a_few_changed_partitions_are_read_separately(root: Path) -> None:
     """And a version that has only these writes no file."""
     table = published(root)
     version = table.version
@@ -119,7 +119,7 @@ def test_a_few_partitions_that_changed_are_read_on_their_own(root: Path) -> None
     assert now.statistics(["t"], partitions="all")[0].maximum.as_py() == "w6"  # type: ignore[union-attr]
 
 
-def test_verify_finds_rows_that_are_not_those_of_the_partition(root: Path) -> None:
+def test_verify_reports_wrong_rows_of_a_partition(root: Path) -> None:
     version = published(root).version
     objects = VersionStore(ObjectStore(str(root)), "orders").objects
     assert list(wrong_rows(objects, version, PARTS)) == []
@@ -154,7 +154,7 @@ def test_one_column_may_be_named_without_a_list(root: Path) -> None:
         assert table.statistics(["n"], partitions=[*wanted, *wanted]).partitions == wanted
 
 
-def test_verify_finds_rows_that_are_not_there(root: Path) -> None:
+def test_verify_reports_missing_rows(root: Path) -> None:
     version = published(root).version
     objects = VersionStore(ObjectStore(str(root)), "orders").objects
     path = version.partitions[4].files.statistics

@@ -120,13 +120,13 @@ def check_index(table: Table) -> None:
 
 
 @pytest.mark.parametrize("seed", [0])
-def test_what_is_said_of_a_changing_table_is_true(tmp_path: Path, seed: int) -> None:
+def test_pruning_of_a_changing_table_is_correct(tmp_path: Path, seed: int) -> None:
     history(tmp_path, seed, commits=2, predicates=6)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("seed", range(1, 21))
-def test_what_is_said_of_a_changing_table_is_true_at_length(tmp_path: Path, seed: int) -> None:
+def test_pruning_of_a_changing_table_is_correct_long(tmp_path: Path, seed: int) -> None:
     history(tmp_path, seed, commits=14, predicates=20)
 
 
@@ -228,7 +228,7 @@ def test_a_name_with_a_dot_is_not_a_field_of_a_struct(tmp_path: Path) -> None:
     assert table.count(pc.field("A.b") == 5).count == table.count(pc.field("A", "b") == 1).count == 1
 
 
-def test_columns_that_come_go_and_are_renamed(tmp_path: Path) -> None:
+def test_columns_that_are_added_dropped_and_renamed(tmp_path: Path) -> None:
     """A column that a file was written without is null there, and one that came back is what it was."""
     lake = Lake(tmp_path)
     folder = lake.uri / "part=0"
@@ -271,7 +271,7 @@ def test_hidden_values_are_in_no_index(tmp_path: Path) -> None:
     check(lake, open_table(config.root, "t"), "secret = 's3cret1' and id < 2")
 
 
-def test_a_purge_leaves_nothing_of_what_went_and_expiry_no_file(tmp_path: Path) -> None:
+def test_purge_removes_index_entries_and_expiry_removes_files(tmp_path: Path) -> None:
     lake = Lake(tmp_path)
     for partition in range(4):
         lake.append(partition)
@@ -289,7 +289,7 @@ def test_a_purge_leaves_nothing_of_what_went_and_expiry_no_file(tmp_path: Path) 
     assert kept == set(table.version.index.paths())
 
 
-def test_an_index_that_is_other_than_the_profiles_is_found(tmp_path: Path) -> None:
+def test_an_index_that_contradicts_the_profiles_is_reported(tmp_path: Path) -> None:
     lake = Lake(tmp_path)
     for partition in range(3):
         lake.append(partition)

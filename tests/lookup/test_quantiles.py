@@ -112,7 +112,7 @@ def assert_answers(table: Table, name: str, values: list[Any], asked: list[Any],
 
 
 @pytest.mark.parametrize("name", [name for name in STORED if STORED[name].type_class not in ("string", "binary")])
-def test_what_json_prints_can_be_asked_about(tmp_path: Path, name: str) -> None:
+def test_json_values_are_accepted_as_arguments(tmp_path: Path, name: str) -> None:
     """The text of every value stands for that value."""
     from tests.statistics.extremes import extremes
 
@@ -158,7 +158,7 @@ def test_continuous_quantiles(tmp_path: Path) -> None:
         table.quantile("i", 0.5, method="median")  # type: ignore[call-overload]
 
 
-def test_a_float_stands_for_the_fraction_that_it_is_written_as(tmp_path: Path) -> None:
+def test_a_float_means_its_decimal_notation(tmp_path: Path) -> None:
     """0.1 of 10 values is one value, though the float is a little more than a tenth."""
     table = published(tmp_path, i=pa.array(range(1, 11)))
     tenths = [k / 10 for k in range(11)]
@@ -170,7 +170,7 @@ def test_a_float_stands_for_the_fraction_that_it_is_written_as(tmp_path: Path) -
 @pytest.mark.parametrize(
     "q", [-0.1, 1.01, math.nan, math.inf, True, "a", "1/0", None, "1e-999999999", "1e999999999", "0e999999999"]
 )
-def test_what_is_no_fraction(tmp_path: Path, q: Any) -> None:
+def test_invalid_fractions_are_refused(tmp_path: Path, q: Any) -> None:
     table = published(tmp_path, i=pa.array([1]))
     for asked in (q, [q]):
         with pytest.raises(LiteralError, match=f"{re.escape(repr(q))} is no quantile: give a number from 0 to 1"):
@@ -274,7 +274,7 @@ def test_a_type_without_an_order(tmp_path: Path) -> None:
                 ask()
 
 
-def test_estimates_of_a_column_that_is_not_listed(tmp_path: Path) -> None:
+def test_estimates_of_a_column_without_value_counts(tmp_path: Path) -> None:
     """From the sketch: within half a percent of the rank. What it does not tell is no number."""
     draw = np.random.default_rng(0)
     numbers = np.sort(draw.lognormal(0, 2, 20_000))
@@ -312,7 +312,7 @@ def test_estimates_of_a_column_that_is_not_listed(tmp_path: Path) -> None:
         table.spread("i")
 
 
-def test_what_bounds_imply_is_exact(tmp_path: Path) -> None:
+def test_counts_that_bounds_determine_are_exact(tmp_path: Path) -> None:
     columns = {"flag": {"frequencies": "off"}, "one": {"frequencies": "off"}}
     table = published(tmp_path, columns, flag=pa.array([True, False, True]), one=pa.array(["a"] * 3))
     assert table.rank("flag", True) == Count(1, "exact", table.as_of)
@@ -320,7 +320,7 @@ def test_what_bounds_imply_is_exact(tmp_path: Path) -> None:
     assert table.spread("one").duplicate_count == 1
 
 
-def test_infinities_alone_are_no_sketch(tmp_path: Path) -> None:
+def test_infinity_counts_do_not_replace_a_sketch(tmp_path: Path) -> None:
     """Where no sketch is kept, how often they occur says nothing of the order of the other values."""
     off = {"frequencies": "off", "quantiles": "off"}
     rows = pa.table({"mixed": [-math.inf, 1.0, 2.0, 3.0], "infinite": [-math.inf, -math.inf, math.inf, None]})
@@ -336,7 +336,7 @@ def test_infinities_alone_are_no_sketch(tmp_path: Path) -> None:
     assert table.rank("infinite", math.inf).count == 2
 
 
-def test_lists_that_are_gone(tmp_path: Path) -> None:
+def test_missing_value_counts_are_an_error(tmp_path: Path) -> None:
     table = published(tmp_path, i=pa.array([1, 2]))
     assert table.version.value_counts is not None
     ObjectStore(str(tmp_path)).child("orders").delete([table.version.value_counts.state])
@@ -344,7 +344,7 @@ def test_lists_that_are_gone(tmp_path: Path) -> None:
         table.quantile("i", 0.5)
 
 
-def test_lists_that_are_damaged(tmp_path: Path) -> None:
+def test_corrupt_value_counts_are_an_error(tmp_path: Path) -> None:
     table = published(tmp_path, i=pa.array([1, 2]))
     assert table.version.value_counts is not None
     ObjectStore(str(tmp_path)).child("orders").write(table.version.value_counts.state, b"{")

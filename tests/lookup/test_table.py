@@ -72,7 +72,7 @@ def python(values: list[tuple[pa.Scalar, int]]) -> list[tuple[Any, int]]:
     return [(value.as_py(), frequency) for value, frequency in values]
 
 
-def test_what_the_answers_are_of(orders: Table) -> None:
+def test_a_table_names_its_version(orders: Table) -> None:
     assert (orders.version.number, orders.version.snapshot) == (2, "snapshot 2")
     assert orders.row_count() == 500
     assert [entry.key for entry in orders.partitions()] == ["half=0", "half=1"]
@@ -239,14 +239,14 @@ def test_a_column_over_the_limit_has_no_value_counts(local_store: ObjectStore, m
         ),
     ],
 )
-def test_an_unknown_column_is_told_with_what_there_is(
+def test_an_unknown_column_error_lists_the_columns(
     orders: Table, ask: Callable[[Table, str], object], column: str, message: str
 ) -> None:
     with pytest.raises(ColumnNotFoundError, match=message):
         ask(orders, column)
 
 
-def test_many_columns_are_not_all_told(local_store: ObjectStore) -> None:
+def test_an_unknown_column_error_is_short(local_store: ObjectStore) -> None:
     table = publish(local_store, pa.table({f"c{i}": pa.array([1]) for i in range(300)}))
     with pytest.raises(ColumnNotFoundError, match=r"its columns are: c0, .*, c19 and 280 more$"):
         table.top("nothing like it")
@@ -261,20 +261,20 @@ def test_many_columns_are_not_all_told(local_store: ObjectStore) -> None:
         lambda t: t.statistics(partition="half=2"),
     ],
 )
-def test_an_unknown_partition_is_told_with_how_to_list_them(orders: Table, ask: Callable[[Table], object]) -> None:
+def test_an_unknown_partition_error_says_how_to_list_them(orders: Table, ask: Callable[[Table], object]) -> None:
     message = r"table 'orders' has no partition 'half=2' in version 2; the nearest are .*'half=1'; list them"
     with pytest.raises(PartitionNotFoundError, match=message):
         ask(orders)
 
 
-def test_senseless_numbers_are_refused(orders: Table) -> None:
+def test_invalid_numbers_are_refused(orders: Table) -> None:
     with pytest.raises(ValueError, match="n must not be negative"):
         orders.top("amount", -1)
     with pytest.raises(ValueError, match="bins must be at least 1"):
         orders.histogram("amount", 0)
 
 
-def test_columns_whose_names_begin_alike_are_kept_apart(local_store: ObjectStore) -> None:
+def test_columns_with_a_common_prefix_are_distinct(local_store: ObjectStore) -> None:
     """A column named `a.b` beside a struct `a` with a field `b`, and beside `a.b.minimum`."""
     rows = pa.table(
         {

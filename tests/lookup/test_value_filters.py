@@ -146,7 +146,7 @@ def check(folder: Folder, table: Table, columns: list[str], per_file: int) -> fl
 @pytest.mark.parametrize(
     "policy", [own if own == "off" else pytest.param(own, marks=pytest.mark.long) for own in POLICIES]
 )
-def test_what_holds_a_value_is_never_left_out(tmp_path: Path, policy: str) -> None:
+def test_fragments_with_the_value_are_never_pruned(tmp_path: Path, policy: str) -> None:
     """Of every type, in lists, without them and beside fingerprints; through commits, and rewritten."""
     own = {**POLICIES[policy], "value_filter": "on"}
     folder = Folder(tmp_path, dict.fromkeys(SCHEMA.names, own))
@@ -174,7 +174,7 @@ def test_what_holds_a_value_is_never_left_out(tmp_path: Path, policy: str) -> No
     assert {column for _, column in found} >= set(names)
 
 
-def test_of_many_values_each_is_looked_for(tmp_path: Path) -> None:
+def test_each_value_of_a_long_in_list_is_looked_up(tmp_path: Path) -> None:
     """Up to as many as filters can tell; of more all files are kept, however few have one."""
     folder = Folder(tmp_path, {"integer": {"frequencies": "off", "value_filter": "on"}})
     folder.append(5)
@@ -188,7 +188,7 @@ def test_of_many_values_each_is_looked_for(tmp_path: Path) -> None:
         assert sorted(found) == ([paths[1], paths[3]] if count <= 124 else paths)
 
 
-def test_turned_on_and_off(tmp_path: Path) -> None:
+def test_value_filters_are_turned_on_and_off(tmp_path: Path) -> None:
     """Of listed columns nothing is read for it; what is not wanted any more is not kept."""
     folder = Folder(tmp_path, {"integer": {"frequencies": "all"}, "price": {"frequencies": "off"}})
     folder.append(4)

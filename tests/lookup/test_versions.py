@@ -37,7 +37,7 @@ def committed(root: str, snapshots: list[tuple[str, datetime | None]]) -> None:
         versions.publish(made)
 
 
-def test_a_version_goes_by_number_snapshot_or_time(tmp_path: Path) -> None:
+def test_a_version_is_selected_by_number_snapshot_or_time(tmp_path: Path) -> None:
     hour = timedelta(hours=1)
     root = str(tmp_path)
     committed(root, [("7", NOON), ("8", NOON + hour), ("7", NOON + 2 * hour), ("2024-01-01", NOON + 3 * hour)])
@@ -55,14 +55,14 @@ def test_a_version_goes_by_number_snapshot_or_time(tmp_path: Path) -> None:
         open_table(root, "orders", 5)
 
 
-def test_where_no_commit_time_is_known_publishing_counts(tmp_path: Path) -> None:
+def test_publication_time_is_used_without_a_commit_time(tmp_path: Path) -> None:
     committed(str(tmp_path), [("7", None)])
     assert open_table(str(tmp_path), "orders", NOON + timedelta(days=9)).version.number == 1
     with pytest.raises(VersionNotFoundError):
         open_table(str(tmp_path), "orders", NOON)
 
 
-def test_every_answer_says_what_it_is_of(tmp_path: Path) -> None:
+def test_every_result_names_its_version(tmp_path: Path) -> None:
     store = ObjectStore(str(tmp_path))
     publish(store, ROWS)
     table = publish(store, ROWS, partitions={"p=1": ROWS.slice(0, 2), "p=2": ROWS.slice(2)})

@@ -199,7 +199,7 @@ def test_commits_of_the_first_versions(tmp_path: Path) -> None:
     assert _snapshot(writer.folder).schema.names == ["value", "key", "d"]
 
 
-def test_a_schema_that_only_files_tell(tmp_path: Path) -> None:
+def test_a_schema_that_only_files_record(tmp_path: Path) -> None:
     """As Parquet has it, where neither a commit nor a file has it in Avro: enough for all but log files."""
     writer = _table(tmp_path / "t", {"a": "d=1"}, **{"hoodie.table.version": "6"})
     _without_schema(writer)

@@ -58,7 +58,7 @@ def _open(folder: str) -> TableFormat:
     )
 )
 @settings(max_examples=max(8, settings().max_examples // 5))
-def test_bounds_hold(catalog: InMemoryCatalog, files: list[list[dict[str, Any]]]) -> None:
+def test_bounds_contain_all_values(catalog: InMemoryCatalog, files: list[list[dict[str, Any]]]) -> None:
     """Of any values, as pyiceberg writes them: counts are exact, no value is below a minimum or above a maximum."""
     schema = pa.schema([(name, type_) for name, (type_, _) in _TYPES.items()])
     if catalog.table_exists("db.t"):
@@ -90,7 +90,7 @@ def _check(row: dict[str, Any], values: list[Any]) -> None:
         assert bound is None or all(is_within(bound, key) for key in keys)
 
 
-def test_bounds_are_there_at_all(catalog: InMemoryCatalog) -> None:
+def test_bounds_are_present(catalog: InMemoryCatalog) -> None:
     """Not only never wrong: of short texts and numbers, they are the values themselves."""
     rows = pa.table({"n": [3, None, 5], "s": ["b", "a", None], "l": [[1], [2], None]})
     table = catalog.create_table("db.some", rows.schema)
@@ -110,7 +110,7 @@ def test_bounds_are_there_at_all(catalog: InMemoryCatalog) -> None:
     assert own.bounds(own.snapshot(), "n").column("minimum").to_pylist() == [3, 3]
 
 
-def test_what_deletes_leave_is_within_the_bounds(tmp_path: Path) -> None:
+def test_live_rows_are_within_the_bounds(tmp_path: Path) -> None:
     """Counts are then no more than upper bounds."""
     writer = IcebergWriter(tmp_path / "t", [column(1, "id", "long")])
     counts = {"value_counts": [{"key": 1, "value": 3}], "null_value_counts": [{"key": 1, "value": 1}]}

@@ -110,12 +110,12 @@ def test_a_table_that_was_moved_after_it_was_registered(tmp_path: Path) -> None:
         ("[{name: t, catalog: lake, table: db.t}]", "'lake'; there are: other, default"),
     ],
 )
-def test_a_table_is_in_one_place(tmp_path: Path, text: str, message: str) -> None:
+def test_a_table_has_exactly_one_location(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         _configured(tmp_path, f"{{root: r, catalogs: {{other: {{type: rest, uri: 'http://x'}}}}, tables: {text}}}")
 
 
-def test_catalogs_that_cannot_be_are_named(tmp_path: Path) -> None:
+def test_invalid_catalogs_are_reported(tmp_path: Path) -> None:
     """Of an unknown kind, or embedded in a root without files."""
     with pytest.raises(ConfigError, match=r"catalogs\.lake\.type = 'jdbc'.*'sql', 'rest', 'glue' or 'hive'"):
         _configured(tmp_path, "{root: r, catalogs: {lake: {type: jdbc}}}")
@@ -197,7 +197,7 @@ def test_a_catalog_that_does_not_answer_is_named(tmp_path: Path, properties: str
         {"type": "hive", "uri": "thrift://me:a-s3cret%21@127.0.0.1:1"},
     ],
 )
-def test_secrets_of_a_catalog_are_not_told(properties: dict[str, str]) -> None:
+def test_secrets_of_a_catalog_are_redacted(properties: dict[str, str]) -> None:
     """Though they stand in the configuration as they are; nor are they shown with it."""
     catalog = CatalogConfig.model_validate({**properties, "name": "lake"})
     table = TableConfig(name="t", catalog=catalog, table="db.t")

@@ -163,7 +163,7 @@ def test_many_rows_in_pieces_of_different_lengths(tmp_path: Path) -> None:
     assert _ids(writer) == [id_ for id_, a, b in rows if (a, b) not in pairs]
 
 
-def test_what_a_delete_file_does_not_say(tmp_path: Path) -> None:
+def test_incomplete_delete_files_are_errors(tmp_path: Path) -> None:
     """By which columns, by a column that it lacks, or by one of which no schema is left: an error each."""
     writer = IcebergWriter(tmp_path / "t", [column(1, "id", "long"), column(2, "a", "string")])
     data = writer.data(pa.table({"id": [1], "a": ["x"]}))
@@ -216,7 +216,7 @@ def test_partitions_that_manifests_spell_otherwise(tmp_path: Path) -> None:
     assert sorted(keys) == ["f=1.5/d=-0.01", "f=nan/d=-0.01", "f=nan/d=2.56"]
 
 
-def test_a_file_of_deletes_that_is_gone_or_broken_is_named(tmp_path: Path) -> None:
+def test_a_missing_or_corrupt_delete_file_is_named(tmp_path: Path) -> None:
     """With the data file, whose rows cannot be told without it."""
     writer = IcebergWriter(tmp_path / "t", [column(1, "id", "long")])
     data = writer.data(pa.table({"id": [1, 2]}))

@@ -46,7 +46,7 @@ def test_every_codec(writer: IcebergWriter, codec: str | None) -> None:
     assert _ids(writer.folder) == [1, 3, 4]
 
 
-def test_a_codec_that_nobody_knows(writer: IcebergWriter) -> None:
+def test_an_unknown_codec_is_reported(writer: IcebergWriter) -> None:
     """The error names the table, the file, the codec, and those that there are."""
     (path,) = (writer.folder / "metadata").glob("snap-*2.avro")
     path.write_bytes(path.read_bytes().replace(b"\x0edeflate", b"\x0ebrotli!"))

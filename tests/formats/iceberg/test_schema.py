@@ -114,7 +114,7 @@ def test_columns_that_were_added_dropped_renamed_moved_and_widened(catalog: InMe
         ("binary", "", b""),
     ],
 )
-def test_what_a_field_is_in_files_that_are_older(tmp_path: Path, type_: str, default: Any, expected: Any) -> None:
+def test_defaults_of_fields_in_older_files(tmp_path: Path, type_: str, default: Any, expected: Any) -> None:
     """Its initial default, in every row, as a column and inside of a struct that there is; null in a null one."""
     inner = [column(3, "x", "long")]
     writer = IcebergWriter(

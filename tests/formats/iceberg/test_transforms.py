@@ -145,9 +145,7 @@ _UNKNOWN: list[tuple[dict[str, Any], Any, list[Any], list[str]]] = [
 
 
 @pytest.mark.parametrize(("field", "avro", "raw", "texts"), _UNKNOWN, ids=[case[0]["transform"] for case in _UNKNOWN])
-def test_transforms_that_nobody_knows(
-    tmp_path: Path, field: dict[str, Any], avro: Any, raw: list[Any], texts: list[str]
-) -> None:
+def test_unknown_transforms(tmp_path: Path, field: dict[str, Any], avro: Any, raw: list[Any], texts: list[str]) -> None:
     """Are no reason to refuse a table: a partition has the value of the manifest, and no column has it."""
     schema = [column(1, "n", "long"), column(2, "s", "string"), column(3, "d", "decimal(9,2)"), column(4, "t", "date")]
     writer = IcebergWriter(tmp_path / "t", schema, specs={0: [field]}, partition_types={1000: avro}, version=3)

@@ -1,4 +1,4 @@
-"""Avro files: every type and codec, field ids at every depth, unions, and files that are broken."""
+"""Avro files: types, codecs, field ids at every depth, unions, and corrupt files."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ _TYPES: list[tuple[Any, pa.DataType, list[Any], list[Any] | None]] = [
 
 @pytest.mark.parametrize(("type_", "arrow", "values", "read"), _TYPES, ids=[json.dumps(row[0]) for row in _TYPES])
 def test_every_type(type_: Any, arrow: pa.DataType, values: list[Any], read: list[Any] | None) -> None:
-    """Alone, and nullable below a record and a list."""
+    """Each type is read at top level, and as a nullable type in a record and in a list."""
     data = _file([{"name": "a", "type": type_}], [{"a": value} for value in values])
     assert avro.avro_fields(pa.BufferReader(data)) == [pa.field("a", arrow)]
     expected = values if read is None else read
@@ -129,7 +129,7 @@ def test_every_type(type_: Any, arrow: pa.DataType, values: list[Any], read: lis
 
 
 def test_nanoseconds_uuids_and_logical_types_that_do_not_fit() -> None:
-    """What the specification says is ignored stays what it is underneath."""
+    """A logical type that the specification tells readers to ignore leaves the underlying type."""
     raw = {"n": 1, "l": -1, "u": UUID(int=7).bytes, "d": b"\x01", "t": "x", "i": 5, "z": 6}
     fixed = {"type": "fixed", "name": "uuid16", "size": 16}
     plain = [("n", "long"), ("l", "long"), ("u", fixed), ("d", "bytes"), ("t", "string"), ("i", "int"), ("z", "long")]
@@ -169,7 +169,7 @@ def _record(fields: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _container(schema: Any, blocks: list[tuple[int, bytes]], codec: str = "null") -> bytes:
-    """A file of these (number of records, bytes), as the specification has it."""
+    """Return a file of blocks, given as (number of records, bytes), built according to the specification."""
     file = io.BytesIO()
     file.write(b"Obj\x01")
     metadata = {"avro.schema": json.dumps(schema).encode(), "avro.codec": codec.encode()}
@@ -183,7 +183,7 @@ def _container(schema: Any, blocks: list[tuple[int, bytes]], codec: str = "null"
 
 
 def test_field_ids_are_on_every_depth() -> None:
-    """Of fields, elements, keys and values, and in maps that are arrays of pairs, as Iceberg writes them."""
+    """Fields, elements, keys and values have ids, also in maps that Iceberg writes as arrays of key-value records."""
     pair = _record([{"name": "key", "type": "int", "field-id": 8}, {"name": "value", "type": "long", "field-id": 9}])
     struct = {"type": "record", "name": "s", "fields": [{"name": "x", "type": "int", "field-id": 3}]}
     fields = [
@@ -216,7 +216,7 @@ def test_field_ids_are_on_every_depth() -> None:
 
 
 def test_names_are_resolved_in_their_namespace() -> None:
-    """Types are named once and used again; names of fields may be any."""
+    """A named type is referenced after its definition; field names may be arbitrary."""
     inner = {"type": "fixed", "name": "id", "namespace": "other", "size": 2}
     outer = {"type": "record", "name": "o", "namespace": "ns", "fields": [{"name": "x", "type": inner}]}
     fields = [
@@ -231,14 +231,14 @@ def test_names_are_resolved_in_their_namespace() -> None:
 
 @pytest.mark.parametrize("codec", ["null", "deflate", "bzip2", "xz"])
 def test_codecs_that_another_library_writes(codec: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Many blocks, in batches that have nothing to do with them."""
+    """Many blocks are read in batches with other boundaries."""
     monkeypatch.setattr(avro, "_BATCH_ROWS", 7)
     data = _file([{"name": "a", "type": "long"}], [{"a": number} for number in range(500)], codec)
     assert _columns(data) == {"a": list(range(500))}
 
 
 def test_codecs_that_arrow_writes() -> None:
-    """Snappy with its checksum, which is verified, and Zstandard."""
+    """Snappy, whose checksum is verified, and Zstandard."""
     plain = bytes([2, 4, 6])
     snappy = pa.compress(plain, codec="snappy", asbytes=True)
     check = zlib.crc32(plain).to_bytes(4, "big")
@@ -264,7 +264,7 @@ _NODE = {"type": "record", "name": "node", "fields": [{"name": "next", "type": [
     ],
 )
 def test_schemas_without_a_reader_are_named(tmp_path: Path, type_: Any, message: str) -> None:
-    """When the table is planned."""
+    """Planning the table reports the unsupported type."""
     (tmp_path / "a.avro").write_bytes(_container(_record([{"name": "a", "type": type_}]), []))
     with pytest.raises(TableFormatError, match=rf"a\.avro.*{message}"):
         open_table_format(TableConfig(name="t", uri=str(tmp_path))).snapshot()
@@ -289,8 +289,8 @@ _INT = _record([{"name": "a", "type": "int"}])
         (_container(_record([{"name": "a", "type": "int"}] * 2), []), "two columns are named 'a'"),
     ],
 )
-def test_broken_files_are_told(data: bytes, message: str) -> None:
-    """Each in its own words, and never fewer rows."""
+def test_corrupt_files_are_errors(data: bytes, message: str) -> None:
+    """Each kind of corruption has its message, and rows are never dropped silently."""
     with pytest.raises(pa.ArrowInvalid, match=message):
         open_columns("avro", pa.BufferReader(data))
 
@@ -300,8 +300,8 @@ _UNION = ["null", "long", "string", "bytes", "boolean"]
 
 
 @given(st.lists(st.lists(_VALUE, max_size=3), max_size=8))
-def test_rows_come_back_as_another_library_wrote_them(rows: list[list[Any]]) -> None:
-    """Whatever branch of a union each value takes."""
+def test_rows_written_by_another_library(rows: list[list[Any]]) -> None:
+    """Values of all branches of unions survive a round trip."""
     fields = [{"name": "a", "type": {"type": "array", "items": _UNION}}]
     read = _columns(_file(fields, [{"a": row} for row in rows]))["a"]
     kinds = [int, str, bytes, bool]
@@ -316,7 +316,7 @@ def _chosen(item: dict[str, Any] | None) -> Any:
 
 
 def test_a_table_of_avro_files(tmp_path: Path) -> None:
-    """Schemas united by name; nothing is left in the temporary folder; planning does not look at the rows."""
+    """Schemas are merged by name, planning reads no rows, and the temporary folder is empty afterwards."""
     (tmp_path / "1.avro").write_bytes(_file([{"name": "a", "type": "int"}], [{"a": 1}]))
     two = _file([{"name": "b", "type": "string"}, {"name": "a", "type": "long"}], [{"a": 2**40, "b": "x"}])
     (tmp_path / "2.avro").write_bytes(two)
@@ -330,8 +330,8 @@ def test_a_table_of_avro_files(tmp_path: Path) -> None:
         open_table_format(TableConfig(name="t", uri=str(tmp_path))).snapshot()
 
 
-def test_decoded_rows_leave_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Their copy on local disk has no name."""
+def test_the_temporary_file_has_no_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The temporary file of decoded rows has no name."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     columns = AvroColumns(pa.BufferReader(_container(_INT, [(3, b"\x02\x04\x06")])))
     assert list(tmp_path.iterdir()) == []
@@ -370,7 +370,7 @@ def test_records_without_fields_have_rows(tmp_path: Path) -> None:
     ids=str,
 )
 def test_structs_without_fields(tmp_path: Path, type_: Any, values: list[Any], read: list[Any] | None) -> None:
-    """At any depth; their nulls count."""
+    """Such structs are read at any depth, with their nulls."""
     expected = values if read is None else read
     data = _file([{"name": "a", "type": type_}, {"name": "b", "type": "int"}], [{"a": row, "b": 7} for row in values])
     assert _columns(data) == {"a": expected, "b": [7] * len(values)}
@@ -380,7 +380,7 @@ def test_structs_without_fields(tmp_path: Path, type_: Any, values: list[Any], r
 
 
 def test_the_partition_of_an_unpartitioned_manifest(tmp_path: Path) -> None:
-    """Manifests of Iceberg have a struct `partition` that is without fields there."""
+    """The struct `partition` of an Iceberg manifest has no fields when the table is not partitioned."""
     entry = {
         "type": "record",
         "name": "data_file",

@@ -1,4 +1,4 @@
-"""Days before 15 October 1582 in Parquet and Avro files of old Spark: as Spark itself reads them."""
+"""Days before 15 October 1582 in Parquet and Avro files of old Spark versions are read as Spark reads them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _day(year: int, month: int, day: int) -> int:
     return (date(year, month, day) - _EPOCH).days
 
 
-# What is stored, and the day that Spark reads.
+# The stored day, and the day that Spark reads.
 _KNOWN = {
     _day(1001, 1, 7): date(1001, 1, 1),
     _day(1000, 3, 6): date(1000, 3, 1),  # 29 February 1000, which the Gregorian calendar lacks
@@ -65,7 +65,7 @@ def _parquet(table: pa.Table, entries: dict[str, str], **options: Any) -> bytes:
 
 
 def test_every_day_of_the_julian_calendar() -> None:
-    """Counted day by day, backwards from 4 October 1582."""
+    """Every day up to 4 October 1582 is converted, compared with a count of single days."""
     year, month, day = 1582, 10, 4
     days, expected = [], []
     for number in range(GREGORIAN_START - 1, -719_165, -1):
@@ -94,8 +94,8 @@ def test_every_day_of_the_julian_calendar() -> None:
         ({"org.apache.spark.version": "3.5.1", "org.apache.spark.legacyINT96": ""}, False),
     ],
 )
-def test_dates_by_what_the_footer_says(entries: dict[str, str], is_julian: bool) -> None:
-    """At any depth. Dates go by no time zone."""
+def test_dates_by_the_calendar_that_the_footer_declares(entries: dict[str, str], is_julian: bool) -> None:
+    """Dates are converted at any depth, independently of a time zone."""
     days = [*_KNOWN, None]
     flat = _stored(days)
     nested = pa.array(
@@ -107,7 +107,7 @@ def test_dates_by_what_the_footer_says(entries: dict[str, str], is_julian: bool)
 
 
 def test_timestamps() -> None:
-    """By the zone that the file names; those without zone are as they are stored."""
+    """Timestamps are converted in the zone that the file names; those without zone are left as stored."""
     stored = [datetime(1001, 1, 7, 23, 59, 59, 999999), datetime(1600, 1, 1), None]
     read = [datetime(1001, 1, 1, 23, 59, 59, 999999), datetime(1600, 1, 1), None]
     instants = pa.array(stored, pa.timestamp("us")).view(pa.timestamp("us", "UTC"))
@@ -126,8 +126,8 @@ def test_timestamps() -> None:
     ("zone", "year", "is_read"),
     [(None, 1581, False), (None, 1583, True), ("Asia/Tokyo", 1899, False), ("Asia/Tokyo", 1901, True)],
 )
-def test_timestamps_whose_day_a_zone_decides(zone: str | None, year: int, is_read: bool) -> None:
-    """Where it is not known, or had another offset for old Java than it has for Spark now."""
+def test_timestamps_whose_day_depends_on_a_zone(zone: str | None, year: int, is_read: bool) -> None:
+    """Timestamps are refused when the zone is unknown, or had another offset in old Java versions."""
     values = [datetime(year, 1, 1, tzinfo=UTC)]
     entries = _LEGACY if zone is None else _LEGACY | {"org.apache.spark.timeZone": zone}
     data = _parquet(pa.table({"a": pa.array(values, pa.timestamp("us", "UTC"))}), entries)
@@ -139,7 +139,7 @@ def test_timestamps_whose_day_a_zone_decides(zone: str | None, year: int, is_rea
 
 
 def test_bounds_and_statistics(tmp_path: Path) -> None:
-    """No bound is told of days that footers count otherwise; minima are those that Spark reads."""
+    """Footer bounds of Julian days are not used; minima are those that Spark reads."""
     lake = tmp_path / "lake"
     lake.mkdir()
     data = _parquet(pa.table({"a": _stored([_day(1001, 1, 7), 0])}), _LEGACY)
@@ -154,7 +154,7 @@ def test_bounds_and_statistics(tmp_path: Path) -> None:
 
 
 def test_files_of_a_delta_table(tmp_path: Path) -> None:
-    """The same."""
+    """Data files of a Delta table are converted too."""
     rows = pa.table({"a": _stored([_day(1001, 1, 7), 0])})
     add = add_file(tmp_path, rows.replace_schema_metadata(_LEGACY), "f.parquet")
     (tmp_path / "f.parquet").write_bytes(_parquet(rows, _LEGACY))
@@ -164,8 +164,8 @@ def test_files_of_a_delta_table(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["parquet", "avro"])
-def test_days_of_iceberg_are_as_they_are_stored(kind: str) -> None:
-    """Its own readers know of no other calendar."""
+def test_iceberg_days_are_not_converted(kind: str) -> None:
+    """Iceberg readers do not convert calendars."""
     data = (
         _parquet(pa.table({"a": _stored([_day(1001, 1, 7)])}), _LEGACY)
         if kind == "parquet"
@@ -186,13 +186,13 @@ def _avro(days: list[int], entries: dict[str, str]) -> bytes:
 
 @pytest.mark.parametrize("entries", [_LEGACY, {"org.apache.spark.version": "2.4.8"}])
 def test_avro_files(entries: dict[str, str]) -> None:
-    """Which have the same entries in their headers."""
+    """Avro headers have the same metadata entries."""
     assert _read(_avro([*_KNOWN], entries), "avro") == [[*_KNOWN.values()]]
     assert _read(_avro([_day(1001, 1, 7)], {}), "avro") == [[date(1001, 1, 7)]]
 
 
 def test_the_error_does_not_ask_to_remove_the_file(tmp_path: Path) -> None:
-    """It says what to do instead."""
+    """The message advises rewriting the file instead."""
     values = pa.array([datetime(1500, 1, 1, tzinfo=UTC)], pa.timestamp("us", "UTC"))
     (tmp_path / "a.parquet").write_bytes(_parquet(pa.table({"a": values}), _LEGACY))
     with pytest.raises(ProfileError, match=r"column 'a'.*15 October 1582.*do not remove"):
@@ -201,7 +201,7 @@ def test_the_error_does_not_ask_to_remove_the_file(tmp_path: Path) -> None:
 
 @pytest.mark.spark
 def test_files_of_spark(spark: SparkSession, tmp_path: Path) -> None:
-    """Written in its legacy mode, read by itself: days of all years."""
+    """Days of all years, written by Spark in legacy mode, equal those that Spark reads."""
     modes = {
         "spark.sql.parquet.datetimeRebaseModeInWrite": "LEGACY",
         "spark.sql.parquet.int96RebaseModeInWrite": "LEGACY",

@@ -1,4 +1,4 @@
-"""Columns of texts that Parquet files keep as dictionaries: read as such where that pays, and with the same values."""
+"""String columns that Parquet files store with dictionaries are read as dictionary arrays where that saves memory."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ def _written(table: pa.Table, **options: object) -> pa.Buffer:
     dictionary=st.booleans(),
     data=st.data(),
 )
-def test_what_is_encoded_has_the_same_values(
+def test_encoded_columns_have_the_same_values(
     rows: list[str | None], stored: pa.DataType, group: int, dictionary: bool, data: st.DataObject
 ) -> None:
-    """Over row groups with dictionaries of their own, nulls and deleted rows; plain where that was asked for."""
+    """Values are equal across row groups with different dictionaries, with nulls and deleted rows, encoded or not."""
     if pa.types.is_dictionary(stored):
         array, wanted = pa.array(rows, pa.string()).dictionary_encode().cast(stored), pa.string()
     else:
@@ -66,8 +66,8 @@ def test_what_is_encoded_has_the_same_values(
                 assert chunk.type == wanted
 
 
-def test_few_texts_come_as_dictionaries_and_many_do_not() -> None:
-    """A row group whose writer gave up on its dictionary is read plain, wherever among others it lies."""
+def test_only_short_dictionaries_are_preserved() -> None:
+    """A row group whose writer abandoned its dictionary is read plain, at any position in the file."""
     few, many = ["a", "b"] * 50_000, [f"{number:020}" for number in range(100_000)]
     for order in ([few, many, few], [many, few, many]):
         written = _written(
@@ -83,8 +83,8 @@ def test_few_texts_come_as_dictionaries_and_many_do_not() -> None:
         assert [value for chunk in chunks for value in chunk.to_pylist()] == [text for group in order for text in group]
 
 
-def test_long_texts_that_repeat_are_decoded_a_little_at_a_time(tmp_path: Path) -> None:
-    """100 MB of rows in a file of a few kilobytes: a chunk stays within its bounds, and none is decoded in vain."""
+def test_long_repeated_strings_are_decoded_in_bounded_chunks(tmp_path: Path) -> None:
+    """For 100 MB of rows in a file of a few kilobytes, chunks stay within bounds, and nothing is decoded twice."""
     texts = pa.array(["x" * 100_000, "y"])
     rows = pa.DictionaryArray.from_arrays(pa.array([0, 1] * 1000, pa.int32()), texts)
     path = tmp_path / "x.parquet"
@@ -100,8 +100,8 @@ def test_long_texts_that_repeat_are_decoded_a_little_at_a_time(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("index", [2, -1, 2**31 - 1])
-def test_an_index_of_no_entry_is_an_error(index: int) -> None:
-    """Arrow believes what a file says: reading there would end the process."""
+def test_an_index_out_of_range_is_an_error(index: int) -> None:
+    """Arrow does not check indices; decoding such an index would crash the process."""
     indices = pa.array([0, index], pa.int32())
     broken = pa.DictionaryArray.from_arrays(indices, pa.array(["a", "b"]), safe=False)
     with pytest.raises(pa.ArrowInvalid, match="entries"):
@@ -111,7 +111,7 @@ def test_an_index_of_no_entry_is_an_error(index: int) -> None:
 
 
 def test_an_entry_that_occurs_in_no_row_is_not_converted() -> None:
-    """It may be what the table's type cannot hold: bytes that are no text."""
+    """Such an entry may be invalid for the table's type, such as bytes that are not UTF-8."""
     array = pa.DictionaryArray.from_arrays(pa.array([0, 0, 0, None]), pa.array([b"a", b"\xff"]))
     assert cast_dictionary(array, pa.string(), FieldMatcher()) is None
     assert [value for part in decode_dictionary(array) for value in part.to_pylist()] == [b"a", b"a", b"a", None]

@@ -1,4 +1,4 @@
-"""INT96 timestamps: nanoseconds are not cut, and what no type holds is refused in plain words."""
+"""INT96 timestamps: nanoseconds are not truncated, and values that no type can represent are refused."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _write(path: Path, array: pa.Array, **options: object) -> None:
 
 
 def _values(path: Path) -> list[int | None]:
-    """The column in nanoseconds, and that of the struct, which is the same."""
+    """Return the values of the column, in nanoseconds, and check that those of the struct are equal."""
     columns = open_columns("parquet", pa.OSFile(str(path)))
     found = []
     for index in range(2):
@@ -44,15 +44,15 @@ def _nanos(value: pa.TimestampScalar) -> int | None:
     return None if not value.is_valid else value.value * (1 if value.type.unit == "ns" else 1000)
 
 
-def test_nanoseconds_are_kept(tmp_path: Path) -> None:
-    """In all row groups, and in those that have none of them too."""
+def test_nanoseconds_are_not_truncated(tmp_path: Path) -> None:
+    """All row groups are in nanoseconds, including those whose values have none."""
     whole = [1000, -2000, _SECOND] * 50_000
     _write(tmp_path / "a.parquet", pa.array(_NANOS + whole, pa.timestamp("ns")), row_group_size=120_000)
     assert _values(tmp_path / "a.parquet") == _NANOS + whole
 
 
-def test_a_table_of_files_says_what_type_to_declare(tmp_path: Path) -> None:
-    """Three values never become one."""
+def test_the_error_names_the_type_to_declare(tmp_path: Path) -> None:
+    """The error names the type to declare, because three distinct values would become one in microseconds."""
     lake = tmp_path / "lake"
     _write(lake / "a.parquet", pa.array(_NANOS[:3], pa.timestamp("ns")))
     with pytest.raises(ProfileError, match=r"000000001.*is no timestamp\[us\]; say in the table's `schema`"):
@@ -66,8 +66,8 @@ def test_a_table_of_files_says_what_type_to_declare(tmp_path: Path) -> None:
     assert chunk.view(pa.int64()).to_pylist() == _NANOS[:3]
 
 
-def test_a_table_of_microseconds_has_no_finer_part(tmp_path: Path) -> None:
-    """What a Delta table declares is what its engines read."""
+def test_a_delta_table_limits_the_precision(tmp_path: Path) -> None:
+    """A Delta table's declared type limits the precision, as in other engines."""
     add = add_file(tmp_path, pa.table({"a": pa.array([1], pa.timestamp("us"))}), "f.parquet")
     for values in ([_SECOND + 1, _SECOND + 2, -1, None], [_SECOND + 1, None, -1]):
         _write(tmp_path / "f.parquet", pa.array(values, pa.timestamp("ns")))
@@ -81,7 +81,7 @@ def test_a_table_of_microseconds_has_no_finer_part(tmp_path: Path) -> None:
 
 
 def _int96(values: list[tuple[int, int]]) -> bytes:
-    """A file of days from 1970 and nanoseconds of them, written by hand: Arrow writes none so far out."""
+    """Return a file of (days since 1970, nanoseconds of the day), because Arrow cannot write years that far away."""
     sink = io.BytesIO()
     array = pa.array(range(len(values)), pa.timestamp("ns"))
     pq.write_table(
@@ -101,7 +101,7 @@ def _read(data: bytes) -> list[int | None]:
 
 
 def test_nanoseconds_beside_far_years() -> None:
-    """Each is read in the unit that holds it; what neither does is refused."""
+    """Each value is read in the unit that can represent it, and refused if neither can."""
     near, far = (19_000, 1), (2_932_896, 86_399_999_999_000)
     values = [near, far, far, near, (-719_162, 0)]
     day = 86_400_000_000_000
@@ -110,15 +110,15 @@ def test_nanoseconds_beside_far_years() -> None:
         _read(_int96([near, (2_932_896, 1)]))
 
 
-def test_years_that_no_64_bits_hold() -> None:
-    """The error names the year, and the highest one."""
+def test_years_beyond_64_bits_are_refused() -> None:
+    """The error names the year and the greatest supported year."""
     with pytest.raises(UnsupportedError, match=r"in the year 296,\d{3}; the years up to 294,246 can be read"):
         _read(_int96([(0, 0), (107_500_000, 0)]))
     assert _read(_int96([(0, 0), (3_000_000, 0)])) == [0, 3_000_000 * 86_400_000_000_000]
 
 
 def test_a_real_file_of_spark(realtables: Path) -> None:
-    """In which Spark let a timestamp overflow."""
+    """In this file Spark let a timestamp overflow."""
     with pytest.raises(ProfileError, match=r"column 'a' is not supported: .*in the year -29") as caught:
         profile(realtables / "listing" / "parquet_int96_from_spark")
     assert "do not remove" in str(caught.value)

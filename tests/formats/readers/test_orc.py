@@ -1,4 +1,4 @@
-"""ORC files: types, stripes, names, days before the Gregorian calendar, and files that are broken."""
+"""ORC files: types, stripes, column names, calendars, and corrupt files."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ _VALUES: list[tuple[pa.DataType, list[Any]]] = [
 
 @pytest.mark.parametrize(("type_", "values"), _VALUES, ids=[str(type_) for type_, _ in _VALUES])
 def test_every_type(type_: pa.DataType, values: list[Any]) -> None:
-    """As they were written, nanoseconds as microseconds of Python."""
+    """Values survive a round trip; nanoseconds become Python's microseconds."""
     data = _orc(pa.table({"a": pa.array(values, type_), "b": [7] * len(values)}))
     columns = open_columns("orc", pa.BufferReader(data))
     assert [field.type for field in columns.fields] == [type_, pa.int64()]
@@ -75,7 +75,7 @@ def test_every_type(type_: pa.DataType, values: list[Any]) -> None:
 
 
 def test_a_time_zone_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither that of the machine that reads, nor a daylight saving gap."""
+    """Neither the reader's time zone nor a daylight saving gap changes a timestamp."""
     values = [datetime(2024, 3, 31, 2, 30), datetime(2024, 10, 27, 2, 30), datetime(1900, 1, 1)]
     data = _orc(pa.table({"a": pa.array(values, pa.timestamp("ns"))}))
     for zone in ("America/Los_Angeles", "Asia/Kolkata"):
@@ -85,7 +85,7 @@ def test_a_time_zone_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("names", [["a", "b"], ["a.b", "a"], ["", "x"], ["a", "A"]])
 def test_stripes_and_names(names: list[str]) -> None:
-    """Columns of many stripes come whole, whatever they are called, in chunks of bounded size."""
+    """Columns with unusual names are read completely from many stripes, in chunks of bounded size."""
     rows = 300_000
     numbers = [number * 7919 % 1_000_003 for number in range(rows)]
     table = pa.table([pa.array(numbers), pa.array([str(number) for number in numbers])], names=names)
@@ -99,14 +99,14 @@ def test_stripes_and_names(names: list[str]) -> None:
         assert pa.chunked_array(chunks).equals(table.column(index))
 
 
-def test_a_broken_column_is_the_concern_of_its_readers(tmp_path: Path) -> None:
-    """Stripes are read column by column."""
+def test_a_corrupt_column_leaves_others_readable(tmp_path: Path) -> None:
+    """Stripes are read column by column, so other columns stay readable."""
     marks = random.Random(5).randbytes(4000).hex()
     path = tmp_path / "a.orc"
     path.write_bytes(_orc(pa.table({"a": list(range(100)), "b": [marks] * 100}), compression="zlib"))
     data = bytearray(path.read_bytes())
     with path.open("r+b") as file:
-        # The texts take most of the file.
+        # The strings take most of the file.
         file.seek(len(data) // 3)
         file.write(b"\xff" * 200)
     snapshot = open_table_format(TableConfig(name="t", uri=str(tmp_path))).snapshot()
@@ -117,7 +117,7 @@ def test_a_broken_column_is_the_concern_of_its_readers(tmp_path: Path) -> None:
 
 
 def _written_by_java(data: bytes) -> bytes:
-    """The file as if Apache's Java library had written it, which may count old days in the Julian calendar."""
+    """Return the file marked as written by Apache's Java library, which may count old days in the Julian calendar."""
     postscript = decode_message(data[-1 - data[-1] : -1])
     length = postscript[1][0]
     assert isinstance(length, int)
@@ -128,7 +128,7 @@ def _written_by_java(data: bytes) -> bytes:
 
 
 def test_days_that_two_calendars_count_differently_are_refused() -> None:
-    """At any depth, unless the file says which calendar it means."""
+    """They are refused at any depth unless the file declares its calendar."""
     days = [date(1582, 10, 14), None]
     nested = pa.array([{"x": [day]} for day in days], pa.struct([("x", pa.list_(pa.date32()))]))
     table = pa.table({"a": pa.array(days), "b": nested})
@@ -142,7 +142,7 @@ def test_days_that_two_calendars_count_differently_are_refused() -> None:
 
 
 def test_timestamps_beyond_nanoseconds_are_refused() -> None:
-    """Arrow has no other unit for ORC; none is read wrong."""
+    """Arrow reads ORC timestamps only in nanoseconds; out of range values are refused."""
     data = _orc(pa.table({"a": pa.array([datetime(9999, 12, 31)], pa.timestamp("us")), "b": [1]}))
     columns = OrcColumns(pa.BufferReader(data))
     assert [chunk.to_pylist() for chunk in columns.read(1)] == [[1]]
@@ -151,7 +151,7 @@ def test_timestamps_beyond_nanoseconds_are_refused() -> None:
 
 
 def test_timestamps_are_refused_with_an_arrow_that_does_not_check_their_range(monkeypatch: pytest.MonkeyPatch) -> None:
-    """At any depth; other columns are read."""
+    """Timestamps are refused at any depth; other columns are read."""
     monkeypatch.setattr("metastore_assets.formats.readers.orc._CHECKS_RANGE", False)
     nested = pa.array([[datetime(2020, 1, 1)]], pa.list_(pa.timestamp("us")))
     columns = OrcColumns(pa.BufferReader(_orc(pa.table({"a": nested, "b": [1]}))))
@@ -161,7 +161,7 @@ def test_timestamps_are_refused_with_an_arrow_that_does_not_check_their_range(mo
 
 
 def test_field_ids_of_iceberg_are_on_every_depth(realtables: Path) -> None:
-    """From the attributes of the file's types."""
+    """Field ids are read from the attributes of the file's types."""
     path = next((realtables / "listing" / "orc_complextypes_iceberg").glob("*.orc"))
     columns = OrcColumns(pa.OSFile(str(path)))
     found: list[int] = []
@@ -182,7 +182,7 @@ def test_field_ids_of_iceberg_are_on_every_depth(realtables: Path) -> None:
 
 
 def test_unions_are_structs(realtables: Path) -> None:
-    """Of the number of the alternative and one field for each, null where the union is."""
+    """A union becomes a struct of the alternative's number and one field per alternative; null unions stay null."""
     path = next((realtables / "listing" / "orc_TestOrcFile_testUnionAndTimestamp").glob("*.orc"))
     columns = OrcColumns(pa.OSFile(str(path)))
     type_ = pa.struct([("tag", pa.int32()), ("field0", pa.int32()), ("field1", pa.string())])
@@ -196,15 +196,15 @@ def test_unions_are_structs(realtables: Path) -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"ORC", b"ORC" + b"x" * 1000, b"PAR1" * 100])
-def test_what_is_no_orc_file_is_told(tmp_path: Path, data: bytes) -> None:
-    """With its path."""
+def test_a_file_that_is_not_orc_is_an_error(tmp_path: Path, data: bytes) -> None:
+    """The error names the path."""
     (tmp_path / "a.orc").write_bytes(data)
     with pytest.raises(TableFormatError, match=r"a\.orc"):
         open_table_format(TableConfig(name="t", uri=str(tmp_path))).snapshot()
 
 
-def test_broken_bytes_are_an_error_or_harmless() -> None:
-    """Never a crash, and never another number of rows than the footer says."""
+def test_corrupt_bytes_never_crash_or_change_the_row_count() -> None:
+    """Corruption never crashes the process and never changes the row count."""
     table = pa.table({"a": list(range(200)), "b": [str(number) for number in range(200)]})
     good = _orc(table, compression="zlib", stripe_size=1000, batch_size=50)
     draw = random.Random(3)
@@ -222,7 +222,7 @@ def test_broken_bytes_are_an_error_or_harmless() -> None:
 
 
 def test_files_of_one_table_are_united(tmp_path: Path) -> None:
-    """By name, with types widened; a conflict names both files; an empty file has no stripes."""
+    """Schemas are merged by name and types widened; a conflict names both files; an empty file has no stripes."""
     (tmp_path / "1.orc").write_bytes(_orc(pa.table({"a": pa.array([1], pa.int8())})))
     (tmp_path / "2.orc").write_bytes(_orc(pa.table({"b": ["x"], "a": [2**40]})))
     (tmp_path / "3.orc").write_bytes(_orc(pa.table({"a": pa.array([], pa.int32())})))
@@ -237,7 +237,7 @@ def test_files_of_one_table_are_united(tmp_path: Path) -> None:
 
 
 def test_the_footer_is_read_as_protobuf() -> None:
-    """Numbers with and without sign, and messages that end early."""
+    """Unsigned and signed numbers are decoded, and truncated messages refused."""
     assert decode_message(b"\x08\x96\x01\x12\x02hi\x08\x01") == {1: [150, 1], 2: [b"hi"]}
     assert [decode_signed(value) for value in (0, 1, 2, 2**64 - 1)] == [0, -1, 1, -(2**63)]
     for broken in (b"\x08", b"\x12\x05hi", b"\x0b"):
@@ -251,7 +251,7 @@ def test_the_footer_is_read_as_protobuf() -> None:
 
 @pytest.mark.spark
 def test_timestamps_without_a_zone_as_spark_writes_them(spark: SparkSession, tmp_path: Path) -> None:
-    """Spark stores them as numbers and says so in an attribute, also below structs and lists; bounds know it too."""
+    """Spark stores them as integers with an attribute, also in structs and lists; bounds are timestamps too."""
     rows = [(datetime(2024, 1, 31, 12, 30), {"x": datetime(1, 1, 1)}, [datetime(9999, 12, 31)]), (None, None, None)]
     schema = "t timestamp_ntz, s struct<x: timestamp_ntz>, l array<timestamp_ntz>, n long"
     frame = spark.createDataFrame([(*row, number) for number, row in enumerate(rows)], schema)

@@ -1,4 +1,4 @@
-"""ORC timestamps without zone by writers whose zone is not UTC: as Spark and Java read them."""
+"""ORC timestamps without zone by writers whose zone is not UTC are read as Spark and Java read them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _FRACTIONS = [0, 1, 999, 1000, 123_456, 500_000, 999_999]
 
 
 def _moments() -> list[int]:
-    """Microseconds from 1970: around it, around 1900, and anywhere."""
+    """Return microseconds since 1970: near 1970, near 1900, and random ones."""
     draw = random.Random(3)
     seconds = [*range(-60_000, 60_001, 1800), -86_401, -1, 1]
     seconds += [-2_208_988_800 + hour * 3600 for hour in range(-25, 26)]
@@ -49,8 +49,8 @@ def _values(columns: Any, index: int) -> list[int | None]:
 
 
 @pytest.mark.spark
-def test_what_spark_wrote_in_a_zone_is_what_its_clock_showed(spark: SparkSession, tmp_path: Path) -> None:
-    """In every compression, at any depth; Spark reads the same."""
+def test_local_times_equal_those_of_spark(spark: SparkSession, tmp_path: Path) -> None:
+    """Values equal Spark's in every compression and at any depth."""
     java = spark.sparkContext._jvm.java.util.TimeZone  # type: ignore[union-attr]
     former, session_zone = java.getDefault(), spark.conf.get("spark.sql.session.timeZone")
     rows = spark.createDataFrame([(moment,) for moment in _moments()], "us long").coalesce(1)
@@ -83,7 +83,7 @@ _SHANGHAI = base64.b64decode(
     "zNFLTixJzKksLtErqSxIFeIsycxNLS5JzC3QUuSSyC9K10ssSEzOSNWDaChLLSrOzM8TYjXRM9YzMGC1YuFgDWCwEudg8eKX+D9/"
     "2ZsrtxkVXlzfLW3AGMAYoeYwwc+DIYIxidUIpBwACJcBEAEYgIAQIgIADCgkMAmC9AMDT1JDGA=="
 )
-"""Written by Spark in that zone."""
+"""A file that Spark wrote in the zone Asia/Shanghai."""
 _SHOWN = ["1970-01-01 05:00:00.5", "1970-01-01 08:00:00.5", "1969-12-31 23:59:59.5", "1850-06-01 00:00:00", None]
 
 
@@ -93,12 +93,14 @@ def _read(data: bytes) -> list[datetime | None]:
 
 
 def test_a_file_of_shanghai() -> None:
-    """Times of day near 1970, and a date of before 1900."""
+    """It holds times of day near 1970 and a day before 1900."""
     assert _read(_SHANGHAI) == [text and datetime.fromisoformat(text) for text in _SHOWN]
 
 
 def _in_zone(values: list[datetime | None], zone: str, codec: str, *, is_java: bool = True) -> bytes:
-    """A file that Arrow wrote in GMT as if in another zone: its seconds, from 2015, are then of that zone's clock."""
+    """Return a GMT file of Arrow relabelled with another zone, so that its seconds since 2015 are that zone's local
+    time.
+    """
     sink = pa.BufferOutputStream()
     orc.write_table(pa.table({"t": pa.array(values, pa.timestamp("us"))}), sink, compression=codec)
     source = pa.BufferReader(sink.getvalue())
@@ -112,14 +114,14 @@ def _in_zone(values: list[datetime | None], zone: str, codec: str, *, is_java: b
     ("zone", "summer"), [("PST", True), ("GMT+8", False), ("Europe/Paris", True), ("Etc/UTC", False)]
 )
 def test_compressions_and_names_of_zones(codec: str, zone: str, summer: bool) -> None:
-    """Seconds count from 2015, a winter, on the clock: in summer it shows an hour more."""
+    """Seconds count from local time in the winter of 2015, so in summer the local time is one hour later."""
     values = [datetime(2020, 1, 1, 12), datetime(2020, 7, 1, 12, 0, 0, 5), None, datetime(2150, 7, 1, 12)]
     hour = timedelta(hours=summer)
     assert _read(_in_zone(values, zone, codec)) == [values[0], values[1] + hour, None, values[3] + hour]  # type: ignore[operator]
 
 
-def test_a_zone_that_nobody_knows(tmp_path: Path) -> None:
-    """The error says what to do."""
+def test_an_unknown_zone_is_refused(tmp_path: Path) -> None:
+    """The error advises what to do."""
     (tmp_path / "a.orc").write_bytes(_in_zone([datetime(2020, 1, 1)], "Mars/Olympus", "zlib"))
     with pytest.raises(ProfileError, match=r"time zone 'Mars/Olympus'.* or in UTC") as caught:
         profile(tmp_path)
@@ -138,8 +140,10 @@ def test_a_zone_that_nobody_knows(tmp_path: Path) -> None:
         ("Europe/Oslo", datetime(1970, 1, 1), True, None),
     ],
 )
-def test_years_in_which_readers_differ(zone: str, value: datetime, is_java: bool, message: str | None) -> None:
-    """Are refused."""
+def test_years_with_uncertain_offsets_are_refused(
+    zone: str, value: datetime, is_java: bool, message: str | None
+) -> None:
+    """Timestamps of these years are refused."""
     data = _in_zone([value], zone, "zlib", is_java=is_java)
     if message is None:
         assert len(_read(data)) == 1
@@ -149,10 +153,10 @@ def test_years_in_which_readers_differ(zone: str, value: datetime, is_java: bool
 
 
 def test_values_of_other_libraries() -> None:
-    """C++ writes fractions before 1970 as Java does; instants stay what they are."""
+    """C++ truncates fractions before 1970 as Java does; timestamps with a time zone are not converted."""
     moments = [datetime(1970, 1, 1, 5, 0, 0, 500_000), datetime(1969, 12, 31, 23, 0, 0, 500_000)]
     clock = Clock("Asia/Shanghai", is_java=False)
-    # As Arrow hands them out when it is told that the zone is GMT.
+    # As Arrow returns them for the zone GMT.
     stored = [int((own - datetime(1970, 1, 1)).total_seconds() * 10**9) for own in moments]
     shifted = pa.array([stored[0] + 10**9, stored[1]], pa.int64()).view(pa.timestamp("ns"))
     assert clock.to_local(shifted).to_pylist() == [datetime(1970, 1, 1, 5, 0, 0, 500_000), moments[1]]
@@ -160,7 +164,7 @@ def test_values_of_other_libraries() -> None:
 
 @pytest.mark.parametrize("length", [0, 3, 20, 300, 5000])
 def test_blocks_of_lz4(length: int) -> None:
-    """Literals and copies of any length."""
+    """Literals and copies of any length are decompressed."""
     draw = random.Random(length)
     for data in (draw.randbytes(length), b"ab" * length, bytes(draw.choices(b"ab", k=length))):
         assert _decompress_lz4(pa.compress(data, codec="lz4_raw", asbytes=True)) == data

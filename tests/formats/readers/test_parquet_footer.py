@@ -1,4 +1,4 @@
-"""Parquet footers as Hive writes them: maps whose inner group has a logical type that only columns may have."""
+"""Parquet footers of Hive: maps whose entry group has a logical type that is reserved for columns."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _as_hive(path: Path) -> None:
 
 
 def test_maps_of_hive_are_read(tmp_path: Path) -> None:
-    """Arrow refuses the file; without that logical type it is the one that was written, columns of nulls included."""
+    """Arrow refuses the file; with that logical type removed, all columns are read, including columns of nulls."""
     path = tmp_path / "x.parquet"
     _as_hive(path)
     with pytest.raises(OSError, match=REFUSED):
@@ -43,8 +43,8 @@ def test_maps_of_hive_are_read(tmp_path: Path) -> None:
         assert [value for chunk in columns.read(index) for value in chunk.to_pylist()] == _TABLE[name].to_pylist()
 
 
-def test_another_footer_stays_as_it_is(tmp_path: Path) -> None:
-    """Nothing but that is taken out: a column of nulls keeps its type."""
+def test_a_valid_footer_is_not_changed(tmp_path: Path) -> None:
+    """Nothing else is removed: a column of nulls keeps its type."""
     path = tmp_path / "x.parquet"
     pq.write_table(_TABLE, path)
     with pa.OSFile(str(path), "rb") as source:
@@ -53,7 +53,7 @@ def test_another_footer_stays_as_it_is(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("cut", [0, 1, 100])
 def test_a_broken_footer_is_an_error(tmp_path: Path, cut: int) -> None:
-    """Whatever lies behind the end of the file is not read."""
+    """Nothing beyond the end of the file is read."""
     path = tmp_path / "x.parquet"
     _as_hive(path)
     data = path.read_bytes()

@@ -1,4 +1,4 @@
-"""Parquet files with structs without fields, of which the format stores nothing."""
+"""Parquet files with structs without fields, for which the format stores nothing."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from metastore_assets.errors import ProfileError
 
 
 def _with_empty_struct(path: Path, *, required: bool) -> None:
-    """Write the columns `e`, a struct without fields, and `b`, by hand: no library writes such a struct."""
+    """Write the columns `e`, a struct without fields, and `b`. No library writes such a struct."""
     path.parent.mkdir(parents=True)
     pq.write_table(pa.table({"b": pa.array([1, 2, None])}), path, store_schema=False)
     data = path.read_bytes()
@@ -27,14 +27,14 @@ def _with_empty_struct(path: Path, *, required: bool) -> None:
 
 
 def test_a_required_struct_has_no_nulls(tmp_path: Path) -> None:
-    """So it can be counted."""
+    """Its values can be counted without being stored."""
     _with_empty_struct(tmp_path / "lake" / "a.parquet", required=True)
     told = {row.column: row.null_count for row in profile(tmp_path / "lake").statistics()}
     assert told == {"e": 0, "b": 1}
 
 
 def test_an_optional_struct_is_refused(tmp_path: Path) -> None:
-    """Its nulls are stored nowhere."""
+    """Parquet does not store which of them are null."""
     _with_empty_struct(tmp_path / "lake" / "a.parquet", required=False)
     with pytest.raises(ProfileError, match=r"column 'e'\) is not supported|column 'e' is not supported") as caught:
         profile(tmp_path / "lake")

@@ -57,7 +57,7 @@ def test_upserts_read_each_file_of_deletes_once(tmp_path: Path, s3_options: dict
     assert all_ < one + 1500 * len(snapshot.fragments)
 
 
-def test_what_was_asked_for_last_is_kept() -> None:
+def test_recently_used_rows_stay_cached() -> None:
     """Up to so many bytes; what is larger by itself is read each time."""
     read: list[str] = []
 
