@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metastore_assets.formats.readers import dictionaries
+from metastore_assets.formats.readers import chunks as reader_chunks
 from metastore_assets.formats.readers.chunks import cast_dictionary, decode_dictionary
 from metastore_assets.formats.readers.parquet import ParquetColumns
 from metastore_assets.formats.readers.reader import FileFragmentReader
@@ -92,7 +92,7 @@ def test_long_repeated_strings_are_decoded_in_bounded_chunks(tmp_path: Path) -> 
     assert path.stat().st_size < 20_000
     data = pa.py_buffer(path.read_bytes())
     plain = list(_reader(data).read(pa.field("c", pa.string())))
-    assert max(chunk.nbytes for chunk in plain) < dictionaries.CHUNK_BYTES + 200_000
+    assert max(chunk.nbytes for chunk in plain) < reader_chunks.CHUNK_BYTES + 200_000
     assert sum(map(len, plain)) == 2000
     (whole,) = _reader(data).read(pa.field("c", pa.string()), encoded=True)
     assert whole.nbytes < 200_000
