@@ -16,7 +16,7 @@ import pytest
 from metastore_assets.config import TableConfig
 from metastore_assets.errors import ConfigError, FragmentError, TableFormatError, TableNotFoundError
 from metastore_assets.formats import Snapshot, TableFormat, open_table_format
-from metastore_assets.formats.readers.int96 import check_no_overflow, is_ordinary
+from metastore_assets.formats.readers.int96 import check_no_overflow, has_common_years
 from tests.formats.oracle import read_columns
 
 
@@ -266,8 +266,8 @@ def test_int96_timestamps_are_read_as_microseconds(tmp_path: Path) -> None:
 def test_int96_timestamps_beyond_64_bits_are_noticed() -> None:
     """Arrow wraps around: then its readings in two units differ. Far but representable times are no error."""
     far = pa.array([253_402_300_800_000_000, None], pa.timestamp("us"))
-    assert not is_ordinary(far)
-    assert not is_ordinary(
+    assert not has_common_years(far)
+    assert not has_common_years(
         pa.array([{"a": [{"b": 2**62}]}], pa.struct([("a", pa.list_(pa.struct([("b", far.type)])))]))
     )
     check_no_overflow(far, pa.array([253_402_300_800_000, None], pa.timestamp("ms")))
