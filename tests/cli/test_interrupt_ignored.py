@@ -10,9 +10,9 @@ from metastore_assets.startup import python_command
 
 PROGRAM = """
 import os, signal, sys, time
-from metastore_assets.cli.interrupt import heed_signals
+from metastore_assets.cli.interrupt import install_signal_handlers
 
-heed_signals()
+install_signal_handlers()
 
 def arrive():
     signal.raise_signal(int(sys.argv[1]))

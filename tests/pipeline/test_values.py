@@ -161,7 +161,7 @@ def watch_what_travels(patch: pytest.MonkeyPatch) -> set[str]:
             yield value
 
     for module in (runner, frequency_exchange):
-        for name in ("pack", "results"):
+        for name in ("pack", "unpack_results"):
             patch.setattr(module, name, watched(getattr(module, name)))
     return seen
 

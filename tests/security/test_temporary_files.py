@@ -46,11 +46,11 @@ profile(pa.RecordBatchReader.from_batches(schema, batches()))
 """
 ENDS_LATE = """
 import signal, time
-from metastore_assets.cli.interrupt import heed_signals
-from metastore_assets.storage.temporary_folders import ScratchFolder
+from metastore_assets.cli.interrupt import install_signal_handlers
+from metastore_assets.storage.temporary_folders import TemporaryFolder
 
-folder = ScratchFolder("test")
-heed_signals()
+folder = TemporaryFolder("test")
+install_signal_handlers()
 signal.signal(signal.SIGTERM, lambda number, frame: None)  # as native code that does not come back
 print(flush=True)
 while True:
