@@ -187,7 +187,7 @@ def test_lists_that_lose_the_race_leave_nothing(plain: Plain, monkeypatch: pytes
 
 
 def _lists(plain: Plain, number: int) -> set[str]:
-    lists = VersionStore(ObjectStore(plain.config.root), "t").read(number).lists
+    lists = VersionStore(ObjectStore(plain.config.root), "t").read(number).value_counts
     return set() if lists is None else set(lists.paths())
 
 
