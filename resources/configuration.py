@@ -34,7 +34,7 @@ class Configuration:
     run, but that a run reads the file and the environment anew."""
 
     file: Path | None = None
-    given: MetastoreConfig | None = None
+    config_object: MetastoreConfig | None = None
     s3: "S3Resource | None" = field(default=None, repr=False)
     """Access to S3, where the configuration itself has none."""
     spark: SparkLike | None = field(default=None, repr=False)
@@ -49,14 +49,16 @@ class Configuration:
         """That of a configuration or a file. Raises ConfigError when Spark's settings are given twice."""
         if isinstance(config, Configuration):
             return config
-        given = config if isinstance(config, MetastoreConfig) else None
-        made = cls(None if isinstance(config, MetastoreConfig) else config_path(config), given, s3, spark)
-        if spark is not None and made.shown().spark:
+        config_object = config if isinstance(config, MetastoreConfig) else None
+        configuration = cls(
+            None if isinstance(config, MetastoreConfig) else config_path(config), config_object, s3, spark
+        )
+        if spark is not None and configuration.shown().spark:
             raise ConfigError(
                 "the configuration has settings under `spark`, and the session is to come from a resource with "
                 "settings of its own: leave one of them out"
             )
-        return made
+        return configuration
 
     def looked_up(self) -> "Configuration":
         """The same with the tables that its databases have now, or had when they were looked at last.
@@ -76,14 +78,14 @@ class Configuration:
 
     def shown(self) -> MetastoreConfig:
         """Return the configuration with `${VAR}` for values of the environment, to be displayed. Raises ConfigError."""
-        if self.given is None:
+        if self.config_object is None:
             return self._expanded(read_checked_config(self.file).locate())
-        validate_checks(self.given)
-        return self._expanded(self.given.locate())
+        validate_checks(self.config_object)
+        return self._expanded(self.config_object.locate())
 
     def now(self) -> MetastoreConfig:
         """Return the configuration with the values of variables. Raises ConfigError, also if a variable is not set."""
-        resolved = self.given.resolve() if self.given else load_checked_config(self.file)
+        resolved = self.config_object.resolve() if self.config_object else load_checked_config(self.file)
         return self._expanded(with_credentials(resolved, self.s3))
 
     def _expanded(self, config: MetastoreConfig) -> MetastoreConfig:

@@ -16,7 +16,7 @@ from dagster_aws.pipes import PipesEMRServerlessClient, PipesS3ContextInjector, 
 from metastore_assets.config import TableConfig
 from metastore_assets.config.emr import EmrServerlessConfig, job_folder, job_spark_properties
 from metastore_assets.config.variables import VariableResolver, required_variables
-from metastore_assets.emr.request import REQUEST, SCRIPT, Answer, Request, own_version, told_config
+from metastore_assets.emr.request import REQUEST, SCRIPT, Answer, Request, job_config, package_version
 from metastore_assets.errors import ConfigError, MetastoreError
 from metastore_assets.pipeline.hidden_values import KEY_VARIABLE
 from metastore_assets.resources.configuration import Configuration
@@ -82,9 +82,9 @@ def request_of(configuration: Configuration, table: str, *, full: bool, partitio
     config = VariableResolver(os.environ, keep_secret_references=True).resolve(shown)
     settings, own = config.emr_serverless, config.table(table)
     assert settings is not None
-    told = told_config(config, own)
+    job_request = job_config(config, own)
     known = {*settings.secrets, *(_environment_of(settings))}
-    unknown = sorted(required_variables(told) - known)
+    unknown = sorted(required_variables(job_request) - known)
     if unknown:
         raise ConfigError(
             f"table {table!r}: the configuration refers to {', '.join(unknown)}, which jobs of EMR Serverless do not "
@@ -92,8 +92,8 @@ def request_of(configuration: Configuration, table: str, *, full: bool, partitio
             f"secret, under `emr_serverless.spark` what it is: `{_DRIVER_VARIABLE}{unknown[0]}: …`"
         )
     return Request(
-        version=own_version(),
-        config=told,
+        version=package_version(),
+        config=job_request,
         table=table,
         full=full,
         partitions=partitions,
@@ -197,8 +197,8 @@ class _Reader(PipesS3MessageReader):
 
     def answer(self) -> Answer | None:
         """How the job says that it ended; None where it did not say."""
-        told = self._handler.get_custom_messages() if self._handler else ()
-        return next((answer for answer in map(Answer.of, told) if answer is not None), None)
+        job_request = self._handler.get_custom_messages() if self._handler else ()
+        return next((answer for answer in map(Answer.of, job_request) if answer is not None), None)
 
 
 def tag_value(text: str) -> str:

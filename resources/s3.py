@@ -66,10 +66,10 @@ def s3_options(s3: "S3Resource") -> dict[str, str]:
         options["aws_allow_http"] = "true"
     if found.verify is False:
         options["aws_allow_invalid_certificates"] = "true"
-    given = {name: value for name, value in options.items() if value}
+    options_with_values = {name: value for name, value in options.items() if value}
     for name in ("aws_access_key_id", "aws_secret_access_key", "aws_session_token"):
-        remember_secret(given.get(name, ""), f"({name} of the S3 resource)")
-    return given
+        remember_secret(options_with_values.get(name, ""), f"({name} of the S3 resource)")
+    return options_with_values
 
 
 def _of_profile(name: str, region: str | None) -> dict[str, str | None]:
@@ -101,26 +101,35 @@ def _with_access(table: SharedTableConfigT, options: Mapping[str, str]) -> Share
     return table
 
 
+_IDENTITY_SUFFIXES = ("access-key-id", "secret-access-key", "session-token", "profile-name")
+
+
 def _of_catalog(catalog: CatalogConfig, options: Mapping[str, str]) -> dict[str, str]:
     """The options as properties of a catalog: for its files, and, of Glue, for asking it."""
     found: dict[str, str] = {}
     for prefix, others in (("s3.", ("client.",)), *((("glue.", ("client.",)),) if catalog.type == "glue" else ())):
-        said = [name for name in catalog.properties if name.startswith((prefix, *others))]
-        if any(name.endswith(("access-key-id", "secret-access-key", "session-token", "profile-name")) for name in said):
+        named_options = [name for name in catalog.properties if name.startswith((prefix, *others))]
+        if any(
+            name.endswith(("access-key-id", "secret-access-key", "session-token", "profile-name"))
+            for name in named_options
+        ):
             continue
-        own = {f"{prefix}{name}": options[ours] for ours, name in _OF_CATALOGS.items() if ours in options}
+        configured = {f"{prefix}{name}": options[ours] for ours, name in _OF_CATALOGS.items() if ours in options}
         # The endpoint is that of S3.
-        own.pop("glue.endpoint", None)
-        found |= {name: value for name, value in own.items() if name not in catalog.properties}
+        configured.pop("glue.endpoint", None)
+        found |= {name: value for name, value in configured.items() if name not in catalog.properties}
     return found
 
 
-def _merged(options: Mapping[str, str], own: Mapping[str, str]) -> dict[str, str]:
-    """`own`, and of the options what it does not say in any spelling; an identity comes from one of them as a whole."""
-    said = {_plain(name) for name in own}
-    if said & _IDENTITY:
-        said |= _IDENTITY
-    return {**{name: value for name, value in options.items() if _plain(name) not in said}, **own}
+def _merged(options: Mapping[str, str], configured: Mapping[str, str]) -> dict[str, str]:
+    """Return `configured` with the options that it does not set in any spelling.
+
+    All parts of an identity come from the same side.
+    """
+    named_options = {_plain(name) for name in configured}
+    if named_options & _IDENTITY:
+        named_options |= _IDENTITY
+    return {**{name: value for name, value in options.items() if _plain(name) not in named_options}, **configured}
 
 
 def _plain(name: str) -> str:

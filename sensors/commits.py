@@ -26,8 +26,8 @@ from dagster import (
 
 from metastore_assets.assets.checks import literally, name_of_current
 from metastore_assets.assets.names import DAGSTER_BACKFILL_TAG, RUN_KEY_TAG, TABLE_TAG, TableNames
-from metastore_assets.assets.secrets import telling_no_secrets
-from metastore_assets.assets.told import told_version
+from metastore_assets.assets.reported_state import reported_version
+from metastore_assets.assets.secrets import hide_secrets
 from metastore_assets.config import SensorStatus, TableConfig
 from metastore_assets.formats import SnapshotReference
 from metastore_assets.pipeline.column_spec import PROFILE_VERSION
@@ -35,9 +35,9 @@ from metastore_assets.pipeline.planning import matches_policies
 from metastore_assets.report.markdown import code_markdown
 from metastore_assets.report.text import one_line
 from metastore_assets.resources.configuration import Configuration
-from metastore_assets.sensors.decision import Cursor, Seen, decide, still_missing
-from metastore_assets.sensors.looking import Found, Looking
-from metastore_assets.sensors.patience import Asking, patience
+from metastore_assets.sensors.decision import Cursor, SensorState, decide, still_missing
+from metastore_assets.sensors.table_probe import ProbeResult, TableProbe
+from metastore_assets.sensors.timeout import TimeoutRunner, tick_timeout
 from metastore_assets.store.manifest import Version
 
 _UNFINISHED = [
@@ -66,8 +66,8 @@ def commit_sensor(
     A tick reads the table's snapshot id, the newest version's JSON and Dagster's runs, as far as they are others than
     those that it saw last: it starts no Spark, and does not read what is in the table.
     """
-    asking = Asking[Found]()
-    looking = Looking(configuration, table.name)
+    runner = TimeoutRunner[ProbeResult]()
+    table_probe = TableProbe(configuration, table.name)
 
     @sensor(
         name=names.sensor,
@@ -80,30 +80,30 @@ def commit_sensor(
     def commits(context: SensorEvaluationContext) -> SensorResult:
         remembered = Cursor.from_json(context.cursor)
         missing = remembered.missing
-        with telling_no_secrets():
-            if missing is not None and missing.waits(_digest(looking.configured()), time.time()):
-                return SensorResult(skip_reason=SkipReason(missing.told(time.time())), cursor=context.cursor)
-            found = asking.ask(looking.find, patience())
+        with hide_secrets():
+            if missing is not None and missing.waits(_digest(table_probe.configured()), time.time()):
+                return SensorResult(skip_reason=SkipReason(missing.describe(time.time())), cursor=context.cursor)
+            probed = runner.run(table_probe.probe, tick_timeout())
         remembered = replace(remembered, missing=None)
-        if found.now is None and found.latest is None:
-            now, interval = time.time(), found.table.sensor.interval
-            missing = still_missing(missing, _digest(found.said), one_line(found.absence), interval, now)
+        if probed.now is None and probed.latest is None:
+            now, interval = time.time(), probed.table.sensor.interval
+            missing = still_missing(missing, _digest(probed.configured_json), one_line(probed.absence), interval, now)
             cursor = replace(remembered, missing=missing).to_json()
-            return SensorResult(skip_reason=SkipReason(missing.told(now)), cursor=cursor)
-        if found.now is None:
-            assert found.latest is not None
-            gone = [] if remembered.gone else [told_gone(found.table, names, found.latest, found.absence)]
-            cursor = replace(remembered, gone=True).to_json()
-            reason = f"version {found.latest.number} stays as it is: {found.absence}"
-            return SensorResult(skip_reason=SkipReason(reason), cursor=cursor, asset_events=gone)
-        seen = seen_by(context.instance, found, found.now, names)
-        decision = decide(replace(remembered, gone=False), seen, found.table.sensor.interval, time.time())
+            return SensorResult(skip_reason=SkipReason(missing.describe(now)), cursor=cursor)
+        if probed.now is None:
+            assert probed.latest is not None
+            dropped = [] if remembered.dropped else [dropped_check(probed.table, names, probed.latest, probed.absence)]
+            cursor = replace(remembered, dropped=True).to_json()
+            reason = f"version {probed.latest.number} stays as it is: {probed.absence}"
+            return SensorResult(skip_reason=SkipReason(reason), cursor=cursor, asset_events=dropped)
+        state = read_sensor_state(context.instance, probed, probed.now, names)
+        decision = decide(replace(remembered, dropped=False), state, probed.table.sensor.interval, time.time())
         cursor = decision.cursor.to_json()
         if decision.attempt is None:
-            back = [told_back(found.table, names, seen)] if remembered.gone and seen.current else []
+            back = [restored_check(probed.table, names, state)] if remembered.dropped and state.current else []
             return SensorResult(skip_reason=SkipReason(decision.reason), cursor=cursor, asset_events=back)
         context.log.info(decision.reason)
-        return SensorResult(run_requests=[run_request(names, seen, decision.attempt)], cursor=cursor)
+        return SensorResult(run_requests=[run_request(names, state, decision.attempt)], cursor=cursor)
 
     return commits
 
@@ -113,7 +113,7 @@ def default_status_of(status: SensorStatus) -> DefaultSensorStatus:
     return DefaultSensorStatus.RUNNING if status == "running" else DefaultSensorStatus.STOPPED
 
 
-def told_gone(table: TableConfig, names: TableNames, latest: Version, reason: str) -> AssetCheckEvaluation:
+def dropped_check(table: TableConfig, names: TableNames, latest: Version, reason: str) -> AssetCheckEvaluation:
     """That what is kept is of a table that is not there: a failed check, which the asset shows from now on."""
     return AssetCheckEvaluation(
         names.whole["statistics"],
@@ -125,31 +125,33 @@ def told_gone(table: TableConfig, names: TableNames, latest: Version, reason: st
     )
 
 
-def told_back(table: TableConfig, names: TableNames, seen: Seen) -> AssetCheckEvaluation:
+def restored_check(table: TableConfig, names: TableNames, state: SensorState) -> AssetCheckEvaluation:
     """That the table is there again, in the snapshot that is described; else the run that follows says so."""
     return AssetCheckEvaluation(
         names.whole["statistics"],
         name_of_current(table),
         passed=True,
-        description=literally(f"the table is there again, in snapshot {seen.snapshot}"),
-        metadata={"status": "passed", "version": str(seen.published), "snapshot": seen.snapshot},
+        description=literally(f"the table is there again, in snapshot {state.snapshot}"),
+        metadata={"status": "passed", "version": str(state.published), "snapshot": state.snapshot},
     )
 
 
-def seen_by(instance: DagsterInstance, found: Found, now: SnapshotReference, names: TableNames) -> Seen:
+def read_sensor_state(
+    instance: DagsterInstance, probed: ProbeResult, now: SnapshotReference, names: TableNames
+) -> SensorState:
     """What the decision depends on: what was found, and what Dagster knows."""
-    latest = found.latest
+    latest = probed.latest
     described = latest and SnapshotReference(latest.snapshot, latest.committed_at)
-    told = told_version(instance, names)
-    target = _target(found.said, names, now, latest)
+    reported = reported_version(instance, names)
+    target = _target(probed.configured_json, names, now, latest)
     published = latest.number if latest else 0
     ended = _ended_runs(instance, lambda attempt: _run_key(names, now.id, published, target, attempt))
-    return Seen(
+    return SensorState(
         snapshot=now.id,
-        history_change=found.history_change,
-        current=latest is not None and now == described and matches_policies(found.table, latest),
+        history_change=probed.history_change,
+        current=latest is not None and now == described and matches_policies(probed.table, latest),
         published=published,
-        reported=told[0] if told else 0,
+        reported=reported[0] if reported else 0,
         target=target,
         active=_active_run(instance, names),
         attempts=len(ended),
@@ -157,9 +159,9 @@ def seen_by(instance: DagsterInstance, found: Found, now: SnapshotReference, nam
     )
 
 
-def run_request(names: TableNames, seen: Seen, attempt: int) -> RunRequest:
+def run_request(names: TableNames, state: SensorState, attempt: int) -> RunRequest:
     """The request for one run, with the one tag that people filter by."""
-    key = _run_key(names, seen.snapshot, seen.published, seen.target, attempt)
+    key = _run_key(names, state.snapshot, state.published, state.target, attempt)
     return RunRequest(run_key=key, tags={TABLE_TAG: names.tag})
 
 
@@ -169,10 +171,10 @@ def _run_key(names: TableNames, snapshot: str, published: int, target: str, atte
     return f"{names.tag}:{snapshot}:{published}:{PROFILE_VERSION}:{target}:{attempt}"
 
 
-def _target(said: str, names: TableNames, now: SnapshotReference, latest: Version | None) -> str:
+def _target(configured_json: str, names: TableNames, now: SnapshotReference, latest: Version | None) -> str:
     """A digest short enough for a tag. Has the table's configuration in it: who mends that need not wait."""
     base = latest.number if latest else 0
-    parts = [names.tag, now.id, str(now.committed_at), base, PROFILE_VERSION, said]
+    parts = [names.tag, now.id, str(now.committed_at), base, PROFILE_VERSION, configured_json]
     return _digest(json.dumps(parts))
 
 
@@ -201,14 +203,14 @@ def _unfinished_runs(instance: DagsterInstance, names: TableNames) -> list[Dagst
     keys = {names.partitions, *names.whole.values()}
     # Events that people report by hand are of no run: Dagster gives them an empty id.
     launched = {record.asset_entry.last_run_id for record in instance.get_asset_records(list(keys))} - {None, ""}
-    found = list(instance.get_runs(RunsFilter(tags={TABLE_TAG: names.tag}, statuses=_UNFINISHED)))
+    probed = list(instance.get_runs(RunsFilter(tags={TABLE_TAG: names.tag}, statuses=_UNFINISHED)))
     if launched:
         last = instance.get_runs(RunsFilter(run_ids=sorted(filter(None, launched))))
-        found += [run for run in last if run.status in _UNFINISHED]
+        probed += [run for run in last if run.status in _UNFINISHED]
         for backfill in sorted({run.tags[DAGSTER_BACKFILL_TAG] for run in last if DAGSTER_BACKFILL_TAG in run.tags}):
             runs = instance.get_runs(RunsFilter(tags={DAGSTER_BACKFILL_TAG: backfill}, statuses=_UNFINISHED))
-            found += [run for run in runs if keys & set(run.asset_selection or ())]
-    return list({run.run_id: run for run in found}.values())
+            probed += [run for run in runs if keys & set(run.asset_selection or ())]
+    return list({run.run_id: run for run in probed}.values())
 
 
 def _is_dead(instance: DagsterInstance, run: DagsterRun, now: float) -> bool:

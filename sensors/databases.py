@@ -19,7 +19,7 @@ from dagster import (
 )
 
 from metastore_assets.assets.names import identifier
-from metastore_assets.assets.secrets import telling_no_secrets
+from metastore_assets.assets.secrets import hide_secrets
 from metastore_assets.assets.translator import MetastoreTranslator
 from metastore_assets.config import DatabaseConfig, SensorStatus
 from metastore_assets.config.file import table_name_for
@@ -29,8 +29,8 @@ from metastore_assets.messages import join_names, remove_secrets
 from metastore_assets.report.markdown import code_markdown
 from metastore_assets.resources.configuration import Configuration
 from metastore_assets.sensors.commits import default_status_of
-from metastore_assets.sensors.membership import Asked, decide
-from metastore_assets.sensors.patience import Asking, patience
+from metastore_assets.sensors.reload_decision import ReloadRequest, decide
+from metastore_assets.sensors.timeout import TimeoutRunner, tick_timeout
 
 _DELAY = 1.0
 """Seconds until the code location is loaded anew: the tick that asks for it is answered by the old one."""
@@ -64,11 +64,11 @@ def database_sensor(
     """The sensor of one database. A tick lists it, by one request or a few, and asks for no run: tables that come have
     sensors of their own once they are loaded."""
     key = database.key
-    asking = Asking[tuple[DatabaseListing, ...]]()
-    loaded = {place for one in configuration.members or () if one.key == key for place in _places(one)}
+    runner = TimeoutRunner[tuple[DatabaseListing, ...]]()
+    loaded = {place for one in configuration.members or () if one.key == key for place in _table_names(one)}
 
-    def members(told: Callable[[str], None]) -> tuple[DatabaseListing, ...]:
-        told(f"the database {key}")
+    def members(report_progress: Callable[[str], None]) -> tuple[DatabaseListing, ...]:
+        report_progress(f"the database {key}")
         now = configuration.now()
         return list_databases(now.model_copy(update={"databases": [one for one in now.databases if one.key == key]}))
 
@@ -80,27 +80,27 @@ def database_sensor(
         "code location has loaded, it has it loaded anew.",
     )
     def tables(context: SensorEvaluationContext) -> SensorResult:
-        with telling_no_secrets():
-            found = asking.ask(members, patience())
-            if not found:
+        with hide_secrets():
+            listings = runner.run(members, tick_timeout())
+            if not listings:
                 raise ConfigError(f"the database {key} is not in the configuration any more: reload the code location")
-            if found[0].failure:
-                raise TableFormatError(found[0].failure)
-        there = {place for one in found for place in _places(one)}
-        decision = decide(Asked.from_json(context.cursor), loaded, there, time.time())
+            if listings[0].failure:
+                raise TableFormatError(listings[0].failure)
+        existing = {place for one in listings for place in _table_names(one)}
+        decision = decide(ReloadRequest.from_json(context.cursor), loaded, existing, time.time())
         reason = decision.reason
-        if decision.asks:
+        if decision.reloads:
             context.log.info(reason)
             reason = f"{reason}; {_reload(context)}"
-        gone = sorted({name for one in found for name in one.dropped})
-        if gone:
-            reason = f"{reason}; gone, and kept as they were: {join_names(gone)}"
-        return SensorResult(skip_reason=SkipReason(reason), cursor=decision.asked.to_json())
+        dropped_names = sorted({name for one in listings for name in one.dropped})
+        if dropped_names:
+            reason = f"{reason}; gone, and kept as they were: {join_names(dropped_names)}"
+        return SensorResult(skip_reason=SkipReason(reason), cursor=decision.request.to_json())
 
     return tables
 
 
-def _places(members: DatabaseListing) -> set[str]:
+def _table_names(members: DatabaseListing) -> set[str]:
     return {*members.tables, *members.dropped}
 
 

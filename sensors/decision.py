@@ -30,7 +30,7 @@ class Cursor:
     """What the last run was asked to bring the table up to; empty before the first."""
     attempt: int = 0
     """How many runs have been asked for with that target."""
-    gone: bool = False
+    dropped: bool = False
     """Whether it has been told that the table is not there."""
     missing: "Missing | None" = None
     """That the table does not exist yet, as it was found last."""
@@ -39,7 +39,7 @@ class Cursor:
         """The text that Dagster stores."""
         fields = {"format": CURSOR_FORMAT, "target": self.target, "attempt": self.attempt}
         missing = {"missing": asdict(self.missing)} if self.missing else {}
-        return json.dumps(fields | ({"gone": True} if self.gone else {}) | missing)
+        return json.dumps(fields | ({"gone": True} if self.dropped else {}) | missing)
 
     @classmethod
     def from_json(cls, text: str | None) -> "Cursor":
@@ -79,8 +79,8 @@ class Missing:
         """Whether it is too early to look again, for a table that is still configured as it was."""
         return configuration == self.configuration and now < self.next_look
 
-    def told(self, now: float) -> str:
-        """What a tick says."""
+    def describe(self, now: float) -> str:
+        """Return the reason that a tick shows for skipping."""
         left = max(0.0, self.next_look - now)
         return f"the table does not exist yet: {self.reason}; the next look follows in {left:.0f} s"
 
@@ -94,7 +94,7 @@ def still_missing(before: Missing | None, configuration: str, reason: str, inter
 
 
 @dataclass(frozen=True)
-class Seen:
+class SensorState:
     """What a tick sees."""
 
     snapshot: str
@@ -127,28 +127,28 @@ class Decision:
     reason: str
 
 
-def decide(cursor: Cursor, seen: Seen, interval: float, now: float) -> Decision:
+def decide(cursor: Cursor, state: SensorState, interval: float, now: float) -> Decision:
     """Ask for a run when the table has moved on, or a version was published that Dagster has not been told of.
 
     Never while a run works on the table. A run that failed is asked for again on the next tick, then after 1, 3, 7 …
     intervals, at most an hour: a table that cannot be read must not keep the machine busy.
     """
-    if seen.active is not None:
-        return Decision(cursor, None, f"run {seen.active} works on the table; the next tick looks again")
-    if seen.current and seen.reported == seen.published:
-        return Decision(cursor, None, f"version {seen.published} is current: snapshot {seen.snapshot}")
-    known = cursor.attempt if cursor.target == seen.target else 0
+    if state.active is not None:
+        return Decision(cursor, None, f"run {state.active} works on the table; the next tick looks again")
+    if state.current and state.reported == state.published:
+        return Decision(cursor, None, f"version {state.published} is current: snapshot {state.snapshot}")
+    known = cursor.attempt if cursor.target == state.target else 0
     # The cursor may have been reset, and runs deleted: whichever remembers more is right.
-    done = max(known, seen.attempts)
+    done = max(known, state.attempts)
     wait = min(interval * (2 ** min(done - 1, 30) - 1), _LONGEST_WAIT) if done else 0.0
-    left = seen.last_ended + wait - now
-    if seen.last_ended and left > 0:
+    left = state.last_ended + wait - now
+    if state.last_ended and left > 0:
         return Decision(cursor, None, f"attempt {done} did not get there; the next one follows in {left:.0f} s")
     what = (
-        f"version {seen.published} is to be shown"
-        if seen.current
-        else f"snapshot {seen.snapshot} {_TURNS[seen.history_change].format(seen.published)}"
-        if seen.published
-        else f"snapshot {seen.snapshot} is the first"
+        f"version {state.published} is to be shown"
+        if state.current
+        else f"snapshot {state.snapshot} {_TURNS[state.history_change].format(state.published)}"
+        if state.published
+        else f"snapshot {state.snapshot} is the first"
     )
-    return Decision(Cursor(seen.target, done + 1), done + 1, what if not done else f"{what}; attempt {done + 1}")
+    return Decision(Cursor(state.target, done + 1), done + 1, what if not done else f"{what}; attempt {done + 1}")

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 from dagster import DagsterInstance, DagsterRun, DagsterRunStatus, RunsFilter, partition_loading_context
 
-from metastore_assets.assets.names import DAGSTER_BACKFILL_TAG, TableNames, correspondence_of
+from metastore_assets.assets.names import DAGSTER_BACKFILL_TAG, TableNames, partition_key_map
 from metastore_assets.errors import VersionNotFoundError
 from metastore_assets.store.manifest import Version
 from metastore_assets.store.versions import VersionStore
@@ -54,10 +54,10 @@ def version_covering(
     newest = versions.latest() if backfill else None
     if backfill is None or newest is None or newest.published_at <= backfill.launched:
         return None
-    told = correspondence_of(names, [entry.key for entry in newest.partitions], instance).told
-    entries = [entry for entry in newest.partitions if told.get(entry.key) in backfill.keys]
-    made = min((entry.version for entry in entries), default=newest.number)
+    dagster_keys = partition_key_map(names, [entry.key for entry in newest.partitions], instance).dagster_keys
+    entries = [entry for entry in newest.partitions if dagster_keys.get(entry.key) in backfill.keys]
+    oldest_version = min((entry.version for entry in entries), default=newest.number)
     try:
-        return newest if versions.read(made).published_at > backfill.launched else None
+        return newest if versions.read(oldest_version).published_at > backfill.launched else None
     except VersionNotFoundError:
         return None

@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 from metastore_assets.assets.names import KINDS, PARTITION_KINDS, Kind
-from metastore_assets.assets.partition_mapping import Correspondence
+from metastore_assets.assets.partition_mapping import PartitionKeyMap
 from metastore_assets.store.manifest import PartitionEntry, ProfileFiles, Version
 
 NO_CONTENT = "no rows"
@@ -12,7 +12,7 @@ NO_CONTENT = "no rows"
 
 
 @dataclass(frozen=True)
-class Told:
+class ReportedState:
     """What Dagster was told of a table. Nothing, as it is made without arguments."""
 
     version: Version | None = None
@@ -22,7 +22,7 @@ class Told:
     since: Mapping[str, int] = field(default_factory=dict)
     """By partition, the number of the version that it was reported of last: of those that were reported since that
     version, by runs that were killed or that told of no more."""
-    gone: tuple[str, ...] = ()
+    dropped: tuple[str, ...] = ()
     """Partitions, as Dagster calls them, that were told with rows and that the table does not have."""
     written: frozenset[str] = frozenset()
     """Partitions that the asset which writes the table told of since: Dagster takes what follows from them for
@@ -42,19 +42,21 @@ class Changes:
 
 
 def changes_between(
-    told: Told, now: Version, kinds: Collection[Kind] = KINDS, there: Correspondence | None = None
+    state: ReportedState, now: Version, kinds: Collection[Kind] = KINDS, key_map: PartitionKeyMap | None = None
 ) -> Changes:
     """What `now` has that Dagster was not told: of the partitions that it has, if any, and of these kinds."""
-    before = {entry.key: entry for entry in told.version.partitions} if told.version else {}
+    before = {entry.key: entry for entry in state.version.partitions} if state.version else {}
     entries = [
-        entry for entry in (now.partitions if is_partitioned(now) else ()) if there is None or entry.key in there.told
+        entry
+        for entry in (now.partitions if is_partitioned(now) else ())
+        if key_map is None or entry.key in key_map.dagster_keys
     ]
-    partitions = tuple(entry for entry in entries if not _is_told(told, before.get(entry.key), now, entry))
+    partitions = tuple(entry for entry in entries if not _is_reported(state, before.get(entry.key), now, entry))
     whole = shown_files(now)
-    table: set[Kind] = set() if whole is None else set(changed_kinds(shown_files(told.version), whole))
-    if told.version is None or told.version.number != now.number:
+    table: set[Kind] = set() if whole is None else set(changed_kinds(shown_files(state.version), whole))
+    if state.version is None or state.version.number != now.number:
         table.add("statistics")
-    return Changes(partitions, tuple(kind for kind in KINDS if kind in table and kind in kinds), told.gone)
+    return Changes(partitions, tuple(kind for kind in KINDS if kind in table and kind in kinds), state.dropped)
 
 
 def is_partitioned(version: Version) -> bool:
@@ -67,33 +69,35 @@ def with_selected(
     now: Version,
     partitions: Collection[str],
     table: Collection[Kind],
-    there: Correspondence | None = None,
+    key_map: PartitionKeyMap | None = None,
 ) -> Changes:
     """The changes, and what was selected to be materialized: reported whether it changed or not.
 
     Partitions are as Dagster calls them. Of a project's own those that the table does not have are told as well.
     """
-    empty = () if there is None else (key for key in partitions if key not in there.key)
-    wanted = partitions if there is None else {there.key[key] for key in partitions if key in there.key}
-    wanted = {entry.key for entry in changes.partitions}.union(wanted)
+    empty = () if key_map is None else (key for key in partitions if key not in key_map.table_keys)
+    selected = partitions if key_map is None else key_map.to_table_keys(partitions)
+    reported = {entry.key for entry in changes.partitions}.union(selected)
     return Changes(
-        tuple(entry for entry in now.partitions if entry.key in wanted),
+        tuple(entry for entry in now.partitions if entry.key in reported),
         tuple(kind for kind in KINDS if kind in changes.table or kind in table),
         tuple(dict.fromkeys((*changes.empty, *empty))),
     )
 
 
-def changes_left_by(others: Collection[str], changes: Changes, there: Correspondence | None = None) -> Changes:
+def changes_of_run(others: Collection[str], changes: Changes, key_map: PartitionKeyMap | None = None) -> Changes:
     """What is left when other runs tell of these partitions, as Dagster calls them. The last run tells of the table.
 
     A report ends with the table's statistics, and Dagster takes the table's assets for outdated by partitions that were
     told of after them.
     """
-    told = {entry.key: there.told[entry.key] if there else entry.key for entry in changes.partitions}
-    left = tuple(entry for entry in changes.partitions if told[entry.key] not in others)
+    dagster_keys = {
+        entry.key: key_map.dagster_keys[entry.key] if key_map else entry.key for entry in changes.partitions
+    }
+    partitions = tuple(entry for entry in changes.partitions if dagster_keys[entry.key] not in others)
     empty = tuple(key for key in changes.empty if key not in others)
-    done = len(left) == len(changes.partitions) and len(empty) == len(changes.empty)
-    return changes if done else Changes(left, (), empty)
+    is_last = len(partitions) == len(changes.partitions) and len(empty) == len(changes.empty)
+    return changes if is_last else Changes(partitions, (), empty)
 
 
 def shown_files(version: Version | None, entry: PartitionEntry | None = None) -> ProfileFiles | None:
@@ -123,14 +127,14 @@ def paths_of(files: ProfileFiles | None, kind: Kind) -> tuple[str, ...]:
     return paths if isinstance(paths, tuple) else (paths,) if paths else ()
 
 
-def _is_told(told: Told, before: PartitionEntry | None, version: Version, entry: PartitionEntry) -> bool:
-    if told.contents.get(entry.key) != entry.content_id or entry.key in told.written:
+def _is_reported(state: ReportedState, before: PartitionEntry | None, version: Version, entry: PartitionEntry) -> bool:
+    if state.contents.get(entry.key) != entry.content_id or entry.key in state.written:
         return False
-    if told.since.get(entry.key, 0) >= entry.version:
+    if state.since.get(entry.key, 0) >= entry.version:
         return True
-    if told.version is None or before is None:
+    if state.version is None or before is None:
         return False  # Dagster forgot the partition when it had gone.
-    if entry.version <= told.version.number:
+    if entry.version <= state.version.number:
         return True
-    files, shown = shown_files(version, entry), shown_files(told.version, before)
+    files, shown = shown_files(version, entry), shown_files(state.version, before)
     return all(paths_of(files, kind) == paths_of(shown, kind) for kind in PARTITION_KINDS)

@@ -55,16 +55,16 @@ def specs_of_checks(table: TableConfig, asset: AssetKey) -> list[AssetCheckSpec]
 
 
 def check_results(
-    selected: Collection[AssetCheckKey], table: TableConfig, lookup: Table, around: CheckContext
+    selected: Collection[AssetCheckKey], table: TableConfig, lookup: Table, check_context: CheckContext
 ) -> Iterator[AssetCheckResult]:
     """The results of those that a run is to make. A check that does not fit the table has failed, and says why."""
     keys = {key.name: key for key in selected}
     checks = [own for own in table_checks(table) if own.name in keys]
-    for own, result in zip(checks, evaluate_checks(checks, lookup, around), strict=True):
-        yield _told(keys[own.name], own, with_failed_partitions(own, result, lookup, around))
+    for own, result in zip(checks, evaluate_checks(checks, lookup, check_context), strict=True):
+        yield _check_result(keys[own.name], own, with_failed_partitions(own, result, lookup, check_context))
 
 
-def _told(key: AssetCheckKey, own: NamedCheck, result: CheckResult) -> AssetCheckResult:
+def _check_result(key: AssetCheckKey, own: NamedCheck, result: CheckResult) -> AssetCheckResult:
     """Dagster knows no `unknown`: neither is it told as passed, nor as an error that would keep what follows back."""
     finding = result.finding
     unknown = result.status == "unknown"

@@ -51,7 +51,7 @@ def _of_table(objects: ObjectStore, before: Version, now: Version) -> Iterator[_
     changed = sum(then[key] != own[key] for key in both)
     counts = {"new": len(own) - len(both), "changed": changed, "gone": len(then) - len(both)}
     if before.partition_columns or now.partition_columns:
-        yield "partitions", number(len(then)), number(len(own)), _told(counts)
+        yield "partitions", number(len(then)), number(len(own)), _format_counts(counts)
     columns = [{field.name: field.type for field in version.schema} for version in (before, now)]
     if columns[0] != columns[1]:
         retyped = [name for name in columns[1] if name in columns[0] and columns[0][name] != columns[1][name]]
@@ -62,7 +62,7 @@ def _of_table(objects: ObjectStore, before: Version, now: Version) -> Iterator[_
         # Of lists that were made anew it is not known what is other in them.
         lists = count_changes(objects, before.value_counts, now.value_counts)
         if lists is not None:
-            told = _told({"new": lists.added, "changed": lists.changed, "gone": lists.removed})
+            told = _format_counts({"new": lists.added, "changed": lists.changed, "gone": lists.removed})
             yield "listed values", "", "", told or "none"
 
 
@@ -87,5 +87,5 @@ def _counted(what: str, before: int, now: int) -> _Row:
     return what, number(before), number(now), f"{now - before:+,}" if now != before else ""
 
 
-def _told(counts: dict[str, int]) -> str:
+def _format_counts(counts: dict[str, int]) -> str:
     return ", ".join(f"{count:,} {what}" for what, count in counts.items() if count)

@@ -76,13 +76,16 @@ class MetastoreScaffolder(Scaffolder[ScaffoldOptions]):
         if file.exists():
             return
 
-        def beside(place: str) -> str:
+        def relative_to_file(place: str) -> str:
             if "://" in place or os.path.isabs(place):
                 return place
             return Path(os.path.relpath((request.project_root or Path.cwd()) / place, file.parent)).as_posix()
 
         options = request.params
-        text = {"root": beside(options.root), "tables": [{"name": options.table, "uri": beside(options.uri)}]}
+        text = {
+            "root": relative_to_file(options.root),
+            "tables": [{"name": options.table, "uri": relative_to_file(options.uri)}],
+        }
         file.write_text(
             f"# All keys: docs/reference/configuration.md of metastore-assets. Paths are relative to this file.\n"
             f"{yaml.safe_dump(text, sort_keys=False)}",

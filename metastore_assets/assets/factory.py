@@ -16,9 +16,9 @@ from dagster import (
 from pydantic import Field
 
 from metastore_assets.assets.names import TABLE_TAG, TableNames
-from metastore_assets.assets.newest import Known
 from metastore_assets.assets.run import refresh_and_report
 from metastore_assets.assets.specs import check_specs, profile_specs, source_spec
+from metastore_assets.assets.table_info import TableInfo
 from metastore_assets.assets.translator import MetastoreTranslator, names_of
 from metastore_assets.config import TableConfig
 from metastore_assets.report.markdown import code_markdown
@@ -36,7 +36,7 @@ class RefreshOptions(Config):
 
 
 def table_assets(
-    configuration: Configuration, table: TableConfig, translator: MetastoreTranslator, known: Known
+    configuration: Configuration, table: TableConfig, translator: MetastoreTranslator, info: TableInfo
 ) -> list[AssetSpec | AssetsDefinition]:
     """The one op that makes all profiles of a table, and the table itself where no asset of the project writes it.
 
@@ -51,7 +51,7 @@ def table_assets(
 
     @multi_asset(
         name=names.op,
-        specs=profile_specs(table, names, translator, known, configuration.shown().engine),
+        specs=profile_specs(table, names, translator, info, configuration.shown().engine),
         check_specs=check_specs(table, names),
         can_subset=True,
         # A range is one run, so one Spark application and one version.
@@ -62,7 +62,7 @@ def table_assets(
     def profile(context: AssetExecutionContext, config: RefreshOptions) -> Iterator[Any]:
         yield from refresh_and_report(context, configuration, names, partitions=config.partitions, full=config.full)
 
-    return [profile] if names.has_writer else [source_spec(table, translator, known), profile]
+    return [profile] if names.has_writer else [source_spec(table, translator, info), profile]
 
 
 def refresh_job(table: TableConfig, names: TableNames) -> Any:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from dagster import AssetMaterialization, AssetObservation, MaterializeResult, MetadataValue, ObserveResult, Output
 
 from metastore_assets.assets.metadata import Metadata, fitting_schema
-from metastore_assets.assets.secrets import telling_no_secrets
+from metastore_assets.assets.secrets import hide_secrets
 from metastore_assets.config import MetastoreConfig, TableConfig
 from metastore_assets.errors import ConfigError, MetastoreError, PartitionNotFoundError
 from metastore_assets.expressions.partition_patterns import resolve_partition
@@ -19,14 +19,14 @@ from metastore_assets.resources.spark import SparkLike
 if TYPE_CHECKING:
     from dagster_aws.s3 import S3Resource
 
-Told = TypeVar("Told", MaterializeResult[Any], ObserveResult, AssetMaterialization, AssetObservation, Output[Any])
+Event = TypeVar("Event", MaterializeResult[Any], ObserveResult, AssetMaterialization, AssetObservation, Output[Any])
 
 NOTE = "metastore/statistics"
 """What is told where there are no statistics to attach: why."""
 
 
 def fetch_column_statistics(
-    result: Told,
+    result: Event,
     table: str,
     config: ConfigLike = None,
     *,
@@ -34,7 +34,7 @@ def fetch_column_statistics(
     refresh: bool = True,
     s3: "S3Resource | None" = None,
     spark: SparkLike | None = None,
-) -> Told:
+) -> Event:
     """The result with what the Metastore knows of the table: its columns, each with its main numbers, and its rows.
 
     For the asset that writes the table, at its end. With `refresh` the statistics are brought up to the snapshot that
@@ -45,7 +45,7 @@ def fetch_column_statistics(
     Metadata of the result itself stays. The other arguments are those of `build_metastore_assets`. Raises ConfigError.
     """
     found: dict[str, Any] = {}
-    with telling_no_secrets():
+    with hide_secrets():
         configuration = Configuration.of(config, s3, spark).looked_up()
         now = configuration.now()
         own = now.table(table)
@@ -93,7 +93,7 @@ def _metadata(config: MetastoreConfig, table: TableConfig, partition: str | None
     return found
 
 
-def _with_metadata(result: Told, metadata: Mapping[str, Any]) -> Told:
+def _with_metadata(result: Event, metadata: Mapping[str, Any]) -> Event:
     if isinstance(result, MaterializeResult | ObserveResult):
         fields = ("asset_key", "check_results", "data_version", "tags")
         own = {name: getattr(result, name) for name in fields}

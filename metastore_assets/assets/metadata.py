@@ -269,17 +269,17 @@ def _with_exceptions(word: str, exceptions: Mapping[str, Sequence[str]]) -> str:
     told = []
     for what, columns in exceptions.items():
         if columns:
-            told.append(f"{what}: {_columns_told(columns)}")
+            told.append(f"{what}: {_format_columns(columns)}")
     return "; ".join([word, *told])
 
 
-def _columns_told(columns: Iterable[str]) -> str:
+def _format_columns(columns: Iterable[str]) -> str:
     first, rest = (named := list(columns))[:4], len(named) - 4
     return ", ".join(short(column, 60) for column in first) + (f" and {rest} more" if rest > 0 else "")
 
 
 def _ranks_guarantee(rows: Sequence[ColumnStatistics], ranked: Collection[str]) -> str:
-    names = _columns_told(row.column for row in rows if row.column in ranked)
+    names = _format_columns(row.column for row in rows if row.column in ranked)
     return f"exact ranks and quantiles: {names}" if names else "no column"
 
 

@@ -8,7 +8,7 @@ from typing import Literal, get_args
 
 from dagster import AssetKey, DagsterInstance, DynamicPartitionsDefinition, PartitionsDefinition
 
-from metastore_assets.assets.partition_mapping import Correspondence, TablePartitions
+from metastore_assets.assets.partition_mapping import PartitionKeyMap, TablePartitions
 from metastore_assets.config import TableConfig
 
 Kind = Literal["histograms", "frequencies", "ranks", "statistics"]
@@ -108,12 +108,12 @@ def kinds_of(table: TableConfig) -> tuple[Kind, ...]:
     return tuple(kind for kind in KINDS if kind != "ranks" or ranked)
 
 
-def correspondence_of(names: TableNames, keys: Iterable[str], instance: DagsterInstance) -> Correspondence:
+def partition_key_map(names: TableNames, keys: Iterable[str], instance: DagsterInstance) -> PartitionKeyMap:
     """What Dagster calls these partitions of the table: as the table does, where there is no `mapping`."""
     if names.mapping is not None:
-        return names.mapping.correspondence(keys, instance)
+        return names.mapping.key_map(keys, instance)
     same = {key: key for key in keys}
-    return Correspondence(same, same)
+    return PartitionKeyMap(same, same)
 
 
 def tag_of(table: str, prefix: Sequence[str] = ()) -> str:

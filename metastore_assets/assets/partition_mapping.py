@@ -51,22 +51,22 @@ class TablePartitions:
         if self.key is not None:
             object.__setattr__(self, "_columns", self._parsed(self.key))
 
-    def correspondence(self, keys: Iterable[str], store: DagsterInstance) -> "Correspondence":
+    def key_map(self, keys: Iterable[str], store: DagsterInstance) -> "PartitionKeyMap":
         """Which of these partitions of the table is which of the definition.
 
         Raises ConfigError where two of them are the same one, or none of them could be any: times beyond the first
         and the last one of the definition could, for it may grow.
         """
         found: dict[str, str] = {}
-        left: list[str] = []
+        unmapped: list[str] = []
         strangers = 0
         taken: dict[str, str] = {}
         with partition_loading_context(dynamic_partitions_store=store):
             there = {name: _there(definition) for name, definition in _dimensions(self.partitions_def).items()}
             for key in keys:
-                told = self._told(key, there)
+                told = self._map_key(key, there)
                 if not told:
-                    left.append(key)
+                    unmapped.append(key)
                     strangers += told is None
                     continue
                 if told in taken:
@@ -75,13 +75,13 @@ class TablePartitions:
                         f"{self._definition}: give TablePartitions a key that tells them apart"
                     )
                 found[key], taken[told] = told, key
-        if strangers and strangers == len(left) and not found:
+        if strangers and strangers == len(unmapped) and not found:
             raise ConfigError(
-                f"none of the table's {len(left)} partitions is one of {self._definition}, such as "
-                f"{', '.join(map(repr, left[:_SHOWN]))}: give TablePartitions the key that they have, with fields for "
-                "the values, or a definition that has them"
+                f"none of the table's {len(unmapped)} partitions is one of {self._definition}, such as "
+                f"{', '.join(map(repr, unmapped[:_SHOWN]))}: give TablePartitions their key, with fields for the "
+                "values, or a definition that has them"
             )
-        return Correspondence(found, taken, tuple(left))
+        return PartitionKeyMap(found, taken, tuple(unmapped))
 
     def tags(self, partition: str) -> Mapping[str, str]:
         """Tags that an event of a partition of the definition has, for Dagster to know its dimensions by."""
@@ -94,7 +94,7 @@ class TablePartitions:
     def _definition(self) -> str:
         return f"{type(self.partitions_def).__name__} ({self.partitions_def})"
 
-    def _told(self, key: str, there: Mapping[str, "_Keys"]) -> str | None:
+    def _map_key(self, key: str, there: Mapping[str, "_Keys"]) -> str | None:
         """The partition of the definition that a partition of the table is; empty where the definition does not go so
         far, and None where it cannot be one."""
         values = dict(decode_partition_key(key))
@@ -150,15 +150,19 @@ class TablePartitions:
 
 
 @dataclass(frozen=True)
-class Correspondence:
-    """Which partitions of a table Dagster calls what."""
+class PartitionKeyMap:
+    """The partition keys of a table and the matching keys in Dagster."""
 
-    told: Mapping[str, str]
-    """By the table's key, Dagster's."""
-    key: Mapping[str, str]
-    """By Dagster's key, the table's."""
-    left: tuple[str, ...] = ()
-    """Partitions of the table that Dagster has none for."""
+    dagster_keys: Mapping[str, str]
+    """Dagster's partition key by the table's."""
+    table_keys: Mapping[str, str]
+    """The table's partition key by Dagster's."""
+    unmapped: tuple[str, ...] = ()
+    """Partitions of the table without a partition in Dagster."""
+
+    def to_table_keys(self, dagster_keys: Iterable[str]) -> tuple[str, ...]:
+        """Return the table's keys of Dagster's keys, without those that the table does not have."""
+        return tuple(self.table_keys[key] for key in dagster_keys if key in self.table_keys)
 
 
 def _dimensions(definition: PartitionsDefinition) -> Mapping[str, PartitionsDefinition]:

@@ -15,9 +15,9 @@ def register_partitions(
     Ranges in Dagster follow the order of registration, so new keys are registered sorted. Without `remove` keys that
     are gone stay: Dagster tells ranges by their ends, and cannot read a range of which one is gone.
     """
-    known = set(instance.get_dynamic_partitions(name))
-    added = sorted(set(keys) - known)
-    removed = sorted(known - set(keys)) if remove else []
+    registered = set(instance.get_dynamic_partitions(name))
+    added = sorted(set(keys) - registered)
+    removed = sorted(registered - set(keys)) if remove else []
     for start in range(0, len(added), _CHUNK):
         instance.add_dynamic_partitions(name, added[start : start + _CHUNK])
     for key in removed:  # Dagster removes one at a time.

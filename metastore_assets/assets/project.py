@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, get_args
 from dagster import AssetsDefinition, AssetSpec, DefaultSensorStatus, Definitions, SensorDefinition
 
 from metastore_assets.assets.factory import refresh_job, table_assets
-from metastore_assets.assets.newest import Known, what_is_known
+from metastore_assets.assets.table_info import TableInfo, read_table_info
 from metastore_assets.assets.translator import MetastoreTranslator, names_of
 from metastore_assets.config import SensorStatus
 from metastore_assets.errors import ConfigError
@@ -43,11 +43,13 @@ def build_metastore_assets(
     """
     configuration = Configuration.of(config, s3, spark).looked_up()
     metastore = configuration.shown()
-    chosen = metastore.tables if tables is None else [metastore.table(name) for name in tables]
-    known = what_is_known(configuration, [table.name for table in chosen])
-    own = translator or MetastoreTranslator()
+    selected_tables = metastore.tables if tables is None else [metastore.table(name) for name in tables]
+    infos = read_table_info(configuration, [table.name for table in selected_tables])
+    user_translator = translator or MetastoreTranslator()
     return [
-        asset for table in chosen for asset in table_assets(configuration, table, own, known.get(table.name, Known()))
+        asset
+        for table in selected_tables
+        for asset in table_assets(configuration, table, user_translator, infos.get(table.name, TableInfo()))
     ]
 
 
@@ -68,10 +70,10 @@ def build_commit_sensor(
     """
     configuration = Configuration.of(config, s3).looked_up()
     shown = configuration.shown()
-    own = shown.table(table)
-    names = names_of(own, translator or MetastoreTranslator())
-    status = default_status or default_status_of(shown.sensor_status(own))
-    return commit_sensor(configuration, own, names, refresh_job(own, names), status)
+    table_config = shown.table(table)
+    names = names_of(table_config, translator or MetastoreTranslator())
+    status = default_status or default_status_of(shown.sensor_status(table_config))
+    return commit_sensor(configuration, table_config, names, refresh_job(table_config, names), status)
 
 
 def build_metastore_definitions(
@@ -91,23 +93,27 @@ def build_metastore_definitions(
     configuration says. The other arguments are those of `build_metastore_assets`. Raises ConfigError.
     """
     if sensors not in (None, *get_args(SensorStatus)):
-        raise ConfigError(f"sensors = {sensors!r}: must be {join_names([repr(own) for own in get_args(SensorStatus)])}")
+        raise ConfigError(
+            f"sensors = {sensors!r}: must be {join_names([repr(status) for status in get_args(SensorStatus)])}"
+        )
     configuration = Configuration.of(config, s3, spark).looked_up()
-    shown, own = configuration.shown(), translator or MetastoreTranslator()
-    chosen = shown.tables if tables is None else [shown.table(name) for name in tables]
-    jobs, found = [], []
-    for table in chosen:
-        names = names_of(table, own)
+    shown, user_translator = configuration.shown(), translator or MetastoreTranslator()
+    selected_tables = shown.tables if tables is None else [shown.table(name) for name in tables]
+    jobs, sensor_definitions = [], []
+    for table in selected_tables:
+        names = names_of(table, user_translator)
         job = refresh_job(table, names)
         jobs.append(job)
         status = shown.sensor_status(table, sensors)
         if status != "absent":
-            found.append(commit_sensor(configuration, table, names, job, default_status_of(status)))
+            sensor_definitions.append(commit_sensor(configuration, table, names, job, default_status_of(status)))
     # Whoever chooses tables does not ask for those to come.
     if tables is None:
-        found += database_sensors(configuration, own, sensors)
+        sensor_definitions += database_sensors(configuration, user_translator, sensors)
     return Definitions(
-        assets=build_metastore_assets(configuration, tables=[table.name for table in chosen], translator=translator),
+        assets=build_metastore_assets(
+            configuration, tables=[table.name for table in selected_tables], translator=translator
+        ),
         jobs=jobs,
-        sensors=found,
+        sensors=sensor_definitions,
     )

@@ -66,8 +66,8 @@ class Report:
     """The table's folder in the root."""
     seconds: float
     """Of the refresh that the run made."""
-    told: Mapping[str, str]
-    """By partition, what Dagster calls it."""
+    dagster_keys: Mapping[str, str]
+    """Dagster's key of each partition, by the table's key."""
     source: Mapping[str, str]
     """Tags that say which state of the source the results follow from: `source_tags`."""
     ranked: frozenset[str] = frozenset()
@@ -159,7 +159,7 @@ class Report:
         (uri,) = self._uris(entry, "statistics")
         return AssetMaterialization(
             self.names.partitions,
-            partition=self.told[entry.key],
+            partition=self.dagster_keys[entry.key],
             metadata=in_order(
                 {
                     "dagster/partition_row_count": MetadataValue.int(entry.row_count),
@@ -169,7 +169,7 @@ class Report:
                 }
             ),
             # What the partition is made of is in its content id: the source as a whole changes far more often.
-            tags=self._tags(self.told[entry.key], entry.content_id),
+            tags=self._tags(self.dagster_keys[entry.key], entry.content_id),
         )
 
     def _without_rows(self, partition: str) -> AssetMaterialization:

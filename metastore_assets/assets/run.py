@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 from dagster import AssetExecutionContext, Failure, MetadataValue
 
 from metastore_assets.assets.backfills import Backfill, backfill_of, is_first, version_covering
-from metastore_assets.assets.changes import changes_between, changes_left_by, is_partitioned, with_selected
+from metastore_assets.assets.changes import changes_between, changes_of_run, is_partitioned, with_selected
 from metastore_assets.assets.checks import check_results
 from metastore_assets.assets.events import held_open, store_materializations
-from metastore_assets.assets.names import TABLE_TAG, TableNames, correspondence_of, kinds_of
-from metastore_assets.assets.partition_mapping import Correspondence
+from metastore_assets.assets.names import TABLE_TAG, TableNames, kinds_of, partition_key_map
+from metastore_assets.assets.partition_mapping import PartitionKeyMap
 from metastore_assets.assets.partitions import register_partitions
 from metastore_assets.assets.report import Report, source_tags
-from metastore_assets.assets.secrets import telling_no_secrets
-from metastore_assets.assets.told import is_observed, read_told
+from metastore_assets.assets.reported_state import is_observed, read_reported_state
+from metastore_assets.assets.secrets import hide_secrets
 from metastore_assets.checks.subject import check_context
 from metastore_assets.config import MetastoreConfig, TableConfig
 from metastore_assets.config.emr import EMR_SERVERLESS
@@ -67,7 +67,7 @@ def refresh_and_report(
     """
     if TABLE_TAG not in context.run.tags:  # The run was launched from an asset's page.
         context.instance.add_run_tags(context.run.run_id, {TABLE_TAG: names.tag})
-    with _failing_in_words(), telling_no_secrets():
+    with _raise_failures(), hide_secrets():
         config = configuration.now()
         table = config.table(names.table)
         versions = versions_of(config, names.table)
@@ -75,19 +75,19 @@ def refresh_and_report(
         seconds = 0.0
         covering = version_covering(versions, names, selection.backfill, context.instance)
         if covering is not None:
-            told = _correspondence(context, names, [entry.key for entry in covering.partitions])
-            _still_there(context, names, selection.partitions, told)
+            key_map = _key_map(context, names, [entry.key for entry in covering.partitions])
+            _table_keys(context, names, selection.partitions, key_map)
             context.log.info("version %d has what the backfill is for", covering.number)
         else:
             with configuration.session(config) as spark:
                 runner = None if config.engine == EMR_SERVERLESS else SizedRunner(spark)
-                wanted = _wanted(context, table, names, versions, runner, selection)
-                seconds = _refreshed(context, configuration, config, table, spark, full, (*wanted, *partitions))
+                wanted = _partitions_to_read(context, table, names, versions, runner, selection)
+                seconds = _refresh(context, configuration, config, table, spark, full, (*wanted, *partitions))
         with held_open(context):
             yield from _report(context, config, table, names, versions, selection, seconds)
 
 
-def _refreshed(
+def _refresh(
     context: AssetExecutionContext,
     configuration: Configuration,
     config: MetastoreConfig,
@@ -113,7 +113,7 @@ def _refreshed(
 
 
 @contextmanager
-def _failing_in_words() -> Iterator[None]:
+def _raise_failures() -> Iterator[None]:
     """Raise Failure with the message of what went wrong."""
     try:
         yield
@@ -127,12 +127,12 @@ def _selection(context: AssetExecutionContext, names: TableNames) -> _Selection:
     return _Selection(tuple(context.partition_keys), backfill_of(context.instance, context.run, names))
 
 
-def _correspondence(context: AssetExecutionContext, names: TableNames, keys: Collection[str]) -> Correspondence:
+def _key_map(context: AssetExecutionContext, names: TableNames, keys: Collection[str]) -> PartitionKeyMap:
     """What Dagster calls the partitions of these keys."""
-    return correspondence_of(names, keys, context.instance)
+    return partition_key_map(names, keys, context.instance)
 
 
-def _wanted(
+def _partitions_to_read(
     context: AssetExecutionContext,
     table: TableConfig,
     names: TableNames,
@@ -145,33 +145,33 @@ def _wanted(
         # What the run itself has just written is new, and read for that.
         return ()
     snapshot = open_table_format(table, MetadataCache(versions.metadata_cache), runner).snapshot()
-    there = _correspondence(context, names, {fragment.partition_key for fragment in snapshot.fragments})
-    own = _still_there(context, names, selection.partitions, there)
+    key_map = _key_map(context, names, {fragment.partition_key for fragment in snapshot.fragments})
+    own = _table_keys(context, names, selection.partitions, key_map)
     backfill = selection.backfill
     if backfill is None or not selection.others or not is_first(context.instance, context.run, backfill):
         return own
     context.log.info("reading all %d partitions of backfill %s", len(backfill.keys), backfill.id)
-    return tuple(sorted(there.key[key] for key in backfill.keys if key in there.key))
+    return tuple(sorted(key_map.to_table_keys(backfill.keys)))
 
 
-def _still_there(
-    context: AssetExecutionContext, names: TableNames, asked: Sequence[str], there: Correspondence
+def _table_keys(
+    context: AssetExecutionContext, names: TableNames, requested: Sequence[str], key_map: PartitionKeyMap
 ) -> tuple[str, ...]:
     """The table's keys of what is asked for, without what it does not have.
 
     A project's own partitions may have no rows, which is told of them; where the table's own are partitions, a run for
     one that is gone is a mistake.
     """
-    gone = [key for key in asked if key not in there.key]
-    if len(gone) == len(asked) and names.mapping is None:
+    dropped = [key for key in requested if key not in key_map.table_keys]
+    if len(dropped) == len(requested) and names.mapping is None:
         raise PartitionNotFoundError(
-            f"table {names.table!r} no longer has partition {gone[0]!r}"
-            + (f" nor the {len(gone) - 1} others asked for" if len(gone) > 1 else "")
+            f"table {names.table!r} no longer has partition {dropped[0]!r}"
+            + (f" nor the {len(dropped) - 1} others asked for" if len(dropped) > 1 else "")
             + f"; materialize `{names.whole['statistics'].to_user_string()}` to see what it has"
         )
-    if gone:
-        context.log.warning("not in the table: %d of %d partitions: %s", len(gone), len(asked), gone[:5])
-    return tuple(there.key[key] for key in asked if key in there.key)
+    if dropped:
+        context.log.warning("not in the table: %d of %d partitions: %s", len(dropped), len(requested), dropped[:5])
+    return key_map.to_table_keys(requested)
 
 
 def _report(
@@ -197,31 +197,31 @@ def _report(
         )
         if added or removed:
             context.log.info("partitions: %d new, %d gone, %d in all", len(added), len(removed), len(keys))
-    there = _correspondence(context, names, keys)
-    if there.left:
+    key_map = _key_map(context, names, keys)
+    if key_map.unmapped:
         context.log.warning(
             "%d of %d partitions are none of the project's, and told of only as part of the table: %s",
-            len(there.left),
+            len(key_map.unmapped),
             len(keys),
-            there.left[:5],
+            key_map.unmapped[:5],
         )
     kinds = [kind for kind in kinds_of(table) if kind in names.whole]
-    told = read_told(instance, versions, names, there)
+    reported = read_reported_state(instance, versions, names, key_map)
     selected = [kind for kind in kinds if names.whole[kind] in context.selected_asset_keys]
     # The result of an asset with partitions is of those of the run: the table is reported by plain events.
     results = [] if names.is_single and _has_partitions(context, names) else selected
     if names.is_single and selection.partitions:
         selected = []
     changes = with_selected(
-        changes_left_by(selection.others, changes_between(told, version, kinds, there), there),
+        changes_of_run(selection.others, changes_between(reported, version, kinds, key_map), key_map),
         version,
         selection.partitions if names.partitions in context.selected_asset_keys else (),
         selected,
-        there if names.mapping else None,
+        key_map if names.mapping else None,
     )
     ranked = frozenset(row.column for row in lookup.statistics() if table.policy(row.column).ranks == "on")
     tags = source_tags(instance, names)
-    report = Report(names, lookup, versions.objects, seconds, there.told, tags, ranked, told.version)
+    report = Report(names, lookup, versions.objects, seconds, key_map.dagster_keys, tags, ranked, reported.version)
     if not is_observed(instance, names, version):
         yield report.observation()
     if changes.partitions:

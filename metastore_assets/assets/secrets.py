@@ -9,7 +9,7 @@ from metastore_assets.messages import remove_secrets
 
 
 @contextmanager
-def telling_no_secrets() -> Iterator[None]:
+def hide_secrets() -> Iterator[None]:
     """Whatever is raised inside comes out as it is, unless it or a cause of it has a secret in its message.
 
     Then an error of the Metastore loses its causes, and any other becomes one, with its message without the secret.

@@ -4,18 +4,18 @@ from dagster import AllPartitionMapping, AssetCheckSpec, AssetDep, AssetSpec
 
 from metastore_assets.assets.checks import specs_of_checks
 from metastore_assets.assets.names import AssetKind, TableNames, kinds_of
-from metastore_assets.assets.newest import Known
+from metastore_assets.assets.table_info import TableInfo
 from metastore_assets.assets.translator import MetastoreAsset, MetastoreTranslator
 from metastore_assets.config import TableConfig
 
 
-def source_spec(table: TableConfig, translator: MetastoreTranslator, known: Known) -> AssetSpec:
+def source_spec(table: TableConfig, translator: MetastoreTranslator, info: TableInfo) -> AssetSpec:
     """The table itself: observed once per snapshot, never written."""
-    return _spec(table, translator, "source", known)
+    return _spec(table, translator, "source", info)
 
 
 def profile_specs(
-    table: TableConfig, names: TableNames, translator: MetastoreTranslator, known: Known, engine: str
+    table: TableConfig, names: TableNames, translator: MetastoreTranslator, info: TableInfo, engine: str
 ) -> list[AssetSpec]:
     """The assets that a refresh makes: one of the partitions, and below it one of each kind of files of the table; or
     one of all of these (`outputs: table`).
@@ -28,11 +28,11 @@ def profile_specs(
         # The keys have nothing to do with those of the asset that writes the table, if it has partitions.
         mapping = AllPartitionMapping()
     source = AssetDep(names.source, partition_mapping=mapping)
-    whole = [_spec(table, translator, kind, known, engine) for kind in kinds_of(table)]
-    if known.partitioned is False:
+    whole = [_spec(table, translator, kind, info, engine) for kind in kinds_of(table)]
+    if info.partitioned is False:
         alone = AssetDep(names.source, partition_mapping=AllPartitionMapping() if names.has_writer else None)
         return [spec.replace_attributes(deps=[alone, *spec.deps]) for spec in whole]
-    partitions = whole[0] if names.is_single else _spec(table, translator, "partitions", known, engine)
+    partitions = whole[0] if names.is_single else _spec(table, translator, "partitions", info, engine)
     partitions = partitions.replace_attributes(deps=[source, *partitions.deps], partitions_def=names.partitions_def)
     if names.is_single:
         return [partitions]
@@ -48,7 +48,7 @@ def check_specs(table: TableConfig, names: TableNames) -> list[AssetCheckSpec]:
 
 
 def _spec(
-    table: TableConfig, translator: MetastoreTranslator, kind: AssetKind, known: Known, engine: str | None = None
+    table: TableConfig, translator: MetastoreTranslator, kind: AssetKind, info: TableInfo, engine: str | None = None
 ) -> AssetSpec:
-    format_ = known.format or table.declared_format
-    return translator.get_asset_spec(MetastoreAsset(table, kind, format_, engine, known.partitioned))
+    format_ = info.format or table.declared_format
+    return translator.get_asset_spec(MetastoreAsset(table, kind, format_, engine, info.partitioned))

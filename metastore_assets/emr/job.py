@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Mapping
 
-from metastore_assets.emr.request import REQUEST, Answer, Request, own_version
+from metastore_assets.emr.request import REQUEST, Answer, Request, package_version
 from metastore_assets.errors import ConfigError, MetastoreError
 from metastore_assets.messages import remember_secret, remove_secrets
 from metastore_assets.pipeline.hidden_values import KEY_VARIABLE
@@ -27,24 +27,24 @@ def main() -> None:
     writer = PipesS3MessageWriter(client, interval=1)
     with open_dagster_pipes(context_loader=PipesS3ContextLoader(client), message_writer=writer) as pipes:
         try:
-            answer = _refreshed(Request.of(pipes.get_extra(REQUEST)), pipes.log.info)
+            answer = _refresh(Request.of(pipes.get_extra(REQUEST)), pipes.log.info)
         except Exception as error:  # noqa: BLE001 (whatever it is, who launched the job is told)
             import traceback
 
             sys.stderr.write(remove_secrets(traceback.format_exc()))
-            answer = _failed(error)
+            answer = _failed_answer(error)
         pipes.report_custom_message(answer.to_json())
     if answer.version is None:
         raise SystemExit(1)
 
 
-def _refreshed(request: Request, log: Callable[[str], object]) -> Answer:
-    if request.version != own_version():
+def _refresh(request: Request, log: Callable[[str], object]) -> Answer:
+    if request.version != package_version():
         raise ConfigError(
-            f"table {request.table!r}: the job's environment has metastore-assets {own_version()}, and Dagster's has "
-            f"{request.version}: build the archive of the environment anew with that one"
+            f"table {request.table!r}: the job's environment has metastore-assets {package_version()}, and "
+            f"Dagster has {request.version}: rebuild the archive of the environment with Dagster's version"
         )
-    os.environ.update(_looked_up(request.secrets))
+    os.environ.update(_read_secrets(request.secrets))
     config, table = request.configured()
     if request.needs_key and not os.environ.get(KEY_VARIABLE) and config.hidden_key is None:
         raise ConfigError(
@@ -63,27 +63,27 @@ def _refreshed(request: Request, log: Callable[[str], object]) -> Answer:
     return Answer(result.version, result.seconds)
 
 
-def _looked_up(secrets: Mapping[str, str]) -> dict[str, str]:
+def _read_secrets(secrets: Mapping[str, str]) -> dict[str, str]:
     """The values of secrets. Raises ConfigError where one is not to be had."""
     import boto3
     from botocore.exceptions import BotoCoreError, ClientError
 
     if not secrets:
         return {}
-    client, found = boto3.client("secretsmanager"), {}
+    client, values = boto3.client("secretsmanager"), {}
     for variable, secret in secrets.items():
         try:
-            found[variable] = str(client.get_secret_value(SecretId=secret)["SecretString"])
+            values[variable] = str(client.get_secret_value(SecretId=secret)["SecretString"])
         except (BotoCoreError, ClientError, KeyError) as error:
             said = "it is no text" if isinstance(error, KeyError) else str(error)
             raise ConfigError(
                 f"emr_serverless.secrets.{variable}: the secret {secret!r} is not to be had: {said}"
             ) from None
-        remember_secret(found[variable], f"${{{variable}}}")
-    return found
+        remember_secret(values[variable], f"${{{variable}}}")
+    return values
 
 
-def _failed(error: Exception) -> Answer:
+def _failed_answer(error: Exception) -> Answer:
     if isinstance(error, MetastoreError):
         return Answer(kind=type(error).__name__, message=str(error))
     return Answer(kind="MetastoreError", message=remove_secrets(f"{type(error).__name__}: {error}"))

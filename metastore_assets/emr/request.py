@@ -22,7 +22,7 @@ SCRIPT = "from metastore_assets.emr.job import main\n\nmain()\n"
 _NOT_OF_TABLES = {"checks", "sensor", "columns", "catalog", "uri"}
 
 
-def own_version() -> str:
+def package_version() -> str:
     """Of this package and of the profiles that it makes: what another publishes would be out of date at once."""
     return f"{version('metastore-assets')}, profiles {PROFILE_VERSION}"
 
@@ -32,7 +32,7 @@ class Request:
     """Refresh one table."""
 
     version: str
-    """`own_version()` where the job was launched: in the job it has to be the same."""
+    """`package_version()` where the job was launched: in the job it has to be the same."""
     config: Mapping[str, Any]
     """The configuration, of this table alone; secrets are references to variables of the job's environment."""
     table: str
@@ -53,10 +53,10 @@ class Request:
         return {**vars(self), "partitions": list(self.partitions)}
 
     @classmethod
-    def of(cls, told: Mapping[str, Any]) -> Request:
+    def of(cls, document: Mapping[str, Any]) -> Request:
         """That of a JSON document, of which keys that nobody knows are left out: the version tells who wrote it."""
-        known = {name: own for name, own in told.items() if name in cls.__dataclass_fields__}
-        return cls(**{**known, "partitions": tuple(known["partitions"])})
+        fields = {name: own for name, own in document.items() if name in cls.__dataclass_fields__}
+        return cls(**{**fields, "partitions": tuple(fields["partitions"])})
 
     def configured(self) -> tuple[MetastoreConfig, TableConfig]:
         """The configuration with the variables of this process, and the table. Raises ConfigError."""
@@ -83,9 +83,9 @@ class Answer:
         return {REQUEST: vars(self)}
 
     @classmethod
-    def of(cls, told: Any) -> Answer | None:
+    def of(cls, document: Any) -> Answer | None:
         """That of a message of Pipes; None where it is another message."""
-        found = told.get(REQUEST) if isinstance(told, Mapping) else None
+        found = document.get(REQUEST) if isinstance(document, Mapping) else None
         return cls(**found) if isinstance(found, Mapping) else None
 
     def error(self, where: str) -> MetastoreError:
@@ -98,7 +98,7 @@ class Answer:
             return MetastoreError(text)
 
 
-def told_config(config: MetastoreConfig, table: TableConfig) -> dict[str, Any]:
+def job_config(config: MetastoreConfig, table: TableConfig) -> dict[str, Any]:
     """What `MetastoreConfig.model_validate` takes, of a located configuration and one of its tables.
 
     What only Dagster and commands ask for is left out: checks, sensors, other tables, and how jobs are launched.
@@ -111,7 +111,7 @@ def told_config(config: MetastoreConfig, table: TableConfig) -> dict[str, Any]:
     }
     own |= {"catalog": name} if name is not None else {"uri": table.uri}
     own |= {key: list(value) for key, value in (("allow", table.allow), ("statistics", table.statistics))}
-    told: dict[str, Any] = {
+    document: dict[str, Any] = {
         "root": config.root,
         "storage_options": dict(config.storage_options),
         "engine": config.emr_serverless.engine if config.emr_serverless else "spark",
@@ -120,7 +120,7 @@ def told_config(config: MetastoreConfig, table: TableConfig) -> dict[str, Any]:
     }
     if name is not None and (name != EMBEDDED_CATALOG or name in config.catalogs):
         catalog = config.catalogs[name]
-        told["catalogs"] = {name: {"type": catalog.type, **catalog.properties}}
+        document["catalogs"] = {name: {"type": catalog.type, **catalog.properties}}
     if isinstance(config.hidden_key, SecretStr):
-        told["hidden_key"] = config.hidden_key.get_secret_value()
-    return told
+        document["hidden_key"] = config.hidden_key.get_secret_value()
+    return document

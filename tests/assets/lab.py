@@ -46,7 +46,7 @@ SETTINGS = yaml.safe_load((Path(__file__).parents[2] / "dagster.yaml").read_text
 }
 """Those that are shipped; runs that are taken from the queue are executed in this process."""
 KINDS = ("frequencies", "histograms", "statistics")
-Told = set[tuple[str, str | None]]
+ReportedEvents = set[tuple[str, str | None]]
 
 
 def rows(day: int, count: int, seed: int = 0) -> pa.Table:
@@ -151,7 +151,7 @@ class Lab:
         events = [entry.dagster_event for entry in self.instance.all_logs(run) if entry.dagster_event]
         return [event.step_materialization_data.materialization for event in events if event.is_step_materialization]
 
-    def told(self, result: ExecuteInProcessResult) -> Told:
+    def reported_events(self, result: ExecuteInProcessResult) -> ReportedEvents:
         """Kind of asset and partition of each materialization of a run; none of them twice."""
         pairs = [(kind_of(event.asset_key), event.partition) for event in self.events(result.run_id)]
         assert len(pairs) == len(set(pairs))
@@ -176,7 +176,7 @@ def lab_in(folder: Path, settings: Mapping[str, Any] = SETTINGS) -> Iterator["La
         yield lab
 
 
-def all_of(*days: int, table: bool = True) -> Told:
+def all_of(*days: int, table: bool = True) -> ReportedEvents:
     """What a run tells when these days changed."""
-    partitions: Told = {("partitions", key_of(day)) for day in days}
+    partitions: ReportedEvents = {("partitions", key_of(day)) for day in days}
     return partitions | ({(kind, None) for kind in KINDS} if table else set())

@@ -19,7 +19,7 @@ from dagster._daemon.run_coordinator import QueuedRunCoordinatorDaemon
 
 from metastore_assets.assets.backfills import backfill_of, is_first
 from metastore_assets.config import CONFIG_VARIABLE
-from tests.assets.lab import KINDS, Lab, Told, key_of, kind_of
+from tests.assets.lab import KINDS, Lab, ReportedEvents, key_of, kind_of
 from tests.assets.test_runs import stale
 
 pytestmark = [
@@ -84,7 +84,7 @@ def runs_of(lab: Lab, backfill: str) -> list[DagsterRun]:
     return list(lab.instance.get_runs(RunsFilter(tags={"dagster/backfill": backfill}), ascending=True))
 
 
-def told_by(lab: Lab, run: DagsterRun) -> Told:
+def events_of_run(lab: Lab, run: DagsterRun) -> ReportedEvents:
     return {(kind_of(event.asset_key), event.partition) for event in lab.events(run.run_id)}
 
 
@@ -97,7 +97,7 @@ def test_scattered_partitions_are_read_once_and_told_by_their_runs(
     assert iterate(lab, workspace, backfill) == BulkActionStatus.COMPLETED_SUCCESS
     runs = runs_of(lab, backfill)
     assert {run.status for run in runs} == {DagsterRunStatus.SUCCESS}
-    told = [told_by(lab, run) for run in runs]
+    told = [events_of_run(lab, run) for run in runs]
     assert sorted(sorted(key for asset, key in own if asset == "partitions") for own in told) == [
         [key_of(1)],
         [key_of(3), key_of(4)],
@@ -124,8 +124,8 @@ def test_partitions_and_table_in_one_backfill(lab: Lab, workspace: WorkspaceProc
     assert iterate(lab, workspace, backfill) == BulkActionStatus.COMPLETED_SUCCESS
     assert lab.latest("sales").number == before + 1
     first, second = runs_of(lab, backfill)
-    assert told_by(lab, first) == {("partitions", key_of(2))}
-    assert told_by(lab, second) == {("partitions", key_of(5)), *((kind, None) for kind in KINDS)}
+    assert events_of_run(lab, first) == {("partitions", key_of(2))}
+    assert events_of_run(lab, second) == {("partitions", key_of(5)), *((kind, None) for kind in KINDS)}
     assert stale(lab, "sales") == set()
 
 
@@ -140,7 +140,7 @@ def test_partitions_that_are_gone_fail_their_run_alone(lab: Lab, workspace: Work
         key_of(3): False,
         key_of(5): True,
     }
-    assert ("partitions", key_of(5)) in told_by(lab, runs[key_of(5)])
+    assert ("partitions", key_of(5)) in events_of_run(lab, runs[key_of(5)])
 
 
 def test_beside_an_older_run_one_does_its_own_part(

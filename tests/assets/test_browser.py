@@ -109,7 +109,7 @@ def page() -> Iterator[Any]:
         browser.close()
 
 
-def told_version(lab: Lab, table: str) -> int:
+def reported_version(lab: Lab, table: str) -> int:
     event = lab.instance.get_latest_materialization_event(AssetKey([table, f"{table}_statistics"]))
     materialization = event.asset_materialization if event else None
     return int(str(materialization.metadata["version"].value)) if materialization else 0
@@ -165,7 +165,7 @@ def test_what_a_person_sees(lab: Lab, page: Any) -> None:
         stack.enter_context(process(lab.folder, "dagster-webserver", "-h", "127.0.0.1", "-p", str(port)))
         with process(lab.folder, "dagster-daemon", "run"):
             for table in ("sales", "visits-eu"):
-                wait_for(f"the first version of {table}", 180, lambda table=table: told_version(lab, table) == 1)
+                wait_for(f"the first version of {table}", 180, lambda table=table: reported_version(lab, table) == 1)
             # A run evaluates checks after it has reported the version.
             unfinished = RunsFilter(statuses=[DagsterRunStatus.STARTED])
             wait_for("the end of the runs", 60, lambda: not lab.instance.get_runs(unfinished))
@@ -180,7 +180,7 @@ def test_what_a_person_sees(lab: Lab, page: Any) -> None:
         lab.append(2, 5, seed=1, count=500)
         runs = lab.instance.get_runs_count()
         with process(lab.folder, "dagster-daemon", "run"):
-            wait_for("the second version of sales", 120, lambda: told_version(lab, "sales") == 2)
+            wait_for("the second version of sales", 120, lambda: reported_version(lab, "sales") == 2)
             wait_for("the run's end", 60, lambda: all(run.is_finished for run in lab.instance.get_runs()))
         assert lab.instance.get_runs_count() == runs + 1
         look(page, lab, partition, "partition-again", "2500")

@@ -15,7 +15,7 @@ from dagster import DagsterRunStatus, RunsFilter
 from dagster._core.execution.backfill import BulkActionStatus
 
 from tests.assets.lab import CONFIG, Lab, key_of
-from tests.assets.test_browser import REPOSITORY, SCREENSHOTS, answers, lab, page, process, told_version, wait_for
+from tests.assets.test_browser import REPOSITORY, SCREENSHOTS, answers, lab, page, process, reported_version, wait_for
 
 __all__ = ["lab", "page"]
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(900)]
@@ -57,7 +57,7 @@ def test_a_backfill_of_scattered_partitions(lab: Lab, page: Any) -> None:
         process(lab.folder, "dagster-daemon", "run"),
     ):
         wait_for("the webserver", 120, lambda: answers(f"{url}/server_info"))
-        wait_for("the first version", 240, lambda: told_version(lab, "sales") == 1)
+        wait_for("the first version", 240, lambda: reported_version(lab, "sales") == 1)
         asset = {"path": ["sales", "sales_partitions"]}
         backfill = launch(url, {"assetSelection": [asset], "partitionNames": [key_of(day) for day in DAYS]})
 

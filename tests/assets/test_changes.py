@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from metastore_assets.assets.changes import (
     Changes,
-    Told,
+    ReportedState,
     changed_kinds,
     changes_between,
-    changes_left_by,
+    changes_of_run,
     with_selected,
 )
 from metastore_assets.assets.names import KINDS
@@ -58,18 +58,23 @@ def version(
     )
 
 
-def reported(version: Version | None, since: dict[str, int] | None = None) -> Told:
+def reported(version: Version | None, since: dict[str, int] | None = None) -> ReportedState:
     """What Dagster was told by whole reports up to a version."""
-    return Told(version, {entry.key: entry.content_id for entry in version.partitions} if version else {}, since or {})
+    return ReportedState(
+        version, {entry.key: entry.content_id for entry in version.partitions} if version else {}, since or {}
+    )
 
 
-def told(before: Told, now: Version) -> tuple[list[str], tuple[str, ...]]:
+def told(before: ReportedState, now: Version) -> tuple[list[str], tuple[str, ...]]:
     changes = changes_between(before, now)
     return [entry.key for entry in changes.partitions], changes.table
 
 
 def test_everything_is_told_the_first_time() -> None:
-    assert told(Told(), version(1, "t1", {"a": (1, files("a1")), "b": (1, files("b1"))})) == (["a", "b"], KINDS)
+    assert told(ReportedState(), version(1, "t1", {"a": (1, files("a1")), "b": (1, files("b1"))})) == (
+        ["a", "b"],
+        KINDS,
+    )
 
 
 def test_only_partitions_computed_since_are_told() -> None:
@@ -81,43 +86,43 @@ def test_only_partitions_computed_since_are_told() -> None:
 def test_a_partition_that_came_back_is_told() -> None:
     """Gone in the version that was told last, so Dagster has forgotten it, but not the events."""
     now = version(3, "t3", {"a": (1, files("a1"))})
-    assert told(Told(version(2, "t2", {}), {"a": "c1"}), now)[0] == ["a"]
+    assert told(ReportedState(version(2, "t2", {}), {"a": "c1"}), now)[0] == ["a"]
 
 
 def test_files_that_say_the_same_are_told_when_they_are_others() -> None:
     """After `full`: what Dagster shows would else name files that expire."""
     before = version(1, "t1", {"a": (1, files("a1")), "b": (1, files("b1"))})
     now = version(2, "t2", {"a": (2, files("a2")), "b": (2, files("b1"))})
-    assert told(Told(before, {"a": "c2", "b": "c2"}), now)[0] == ["a"]
+    assert told(ReportedState(before, {"a": "c2", "b": "c2"}), now)[0] == ["a"]
 
 
 def test_a_report_that_was_cut_goes_on() -> None:
     """Those that it told are not told again, unless they were computed anew since: for a later version, or in a root
     that was replaced."""
     first = version(1, "t1", {key: (1, files(f"{key}1")) for key in "abc"})
-    assert told(Told(None, {"a": "c1", "b": "c1"}, {"a": 1, "b": 1}), first) == (["c"], KINDS)
+    assert told(ReportedState(None, {"a": "c1", "b": "c1"}, {"a": 1, "b": 1}), first) == (["c"], KINDS)
     third = version(
         3, "t3", {"a": (2, files("a2")), "b": (3, files("b3")), "c": (1, files("c1")), "d": (2, files("d2"))}
     )
-    cut = Told(first, {"a": "c2", "b": "c2", "c": "c1"}, {"a": 2, "b": 2})
+    cut = ReportedState(first, {"a": "c2", "b": "c2", "c": "c1"}, {"a": 2, "b": 2})
     assert told(cut, third)[0] == ["b", "d"]
-    assert told(Told(None, {"a": "other"}, {"a": 9}), first)[0] == ["a", "b", "c"]
+    assert told(ReportedState(None, {"a": "other"}, {"a": 9}), first)[0] == ["a", "b", "c"]
     again = version(2, "t2", {"a": (2, files("a2"))})
-    assert told(Told(None, {"a": "c2"}, {"a": 1}), again)[0] == ["a"], "the same rows, in other files"
+    assert told(ReportedState(None, {"a": "c2"}, {"a": 1}), again)[0] == ["a"], "the same rows, in other files"
 
 
 def test_what_another_run_left_untold_is_told() -> None:
     """The runs of a backfill tell their own partitions; of one that never came Dagster shows what was before."""
     now = version(2, "t2", {"a": (2, files("a2")), "b": (2, files("b2"))})
-    assert told(Told(now, {"a": "c2", "b": "c1"}), now) == (["b"], ())
+    assert told(ReportedState(now, {"a": "c2", "b": "c1"}), now) == (["b"], ())
 
 
 def test_a_table_without_partitions_has_none_to_tell() -> None:
-    assert told(Told(), version(1, "t1", {"all": (1, files("a1"))}, columns=())) == ([], KINDS)
+    assert told(ReportedState(), version(1, "t1", {"all": (1, files("a1"))}, columns=())) == ([], KINDS)
 
 
 def test_kinds_without_an_asset_are_not_told() -> None:
-    changes = changes_between(Told(), version(1, "t1", {"a": (1, files("a1"))}), ("histograms", "statistics"))
+    changes = changes_between(ReportedState(), version(1, "t1", {"a": (1, files("a1"))}), ("histograms", "statistics"))
     assert changes.table == ("histograms", "statistics")
 
 
@@ -142,10 +147,10 @@ def test_what_is_selected_is_told_changed_or_not() -> None:
     now = version(2, "t1", {"a": (2, files("a2")), "b": (1, files("b1")), "c": (2, files("c2"))})
     changed = changes_between(reported(before), now)
     assert keys(changed) == ["a", "c"]
-    own = with_selected(changes_left_by({"a"}, changed), now, ["c", "b", "gone"], ["frequencies"])
+    own = with_selected(changes_of_run({"a"}, changed), now, ["c", "b", "gone"], ["frequencies"])
     assert keys(own) == ["b", "c"]
     assert own.table == ("frequencies",), "the last run tells of the rest"
-    assert changes_left_by({"b"}, changed) == changed
+    assert changes_of_run({"b"}, changed) == changed
 
 
 def keys(changes: Changes) -> list[str]:
@@ -163,11 +168,11 @@ class Log:
     events: list[Event | int]
     """A number is the report of a version as a whole."""
 
-    def told(self, versions: dict[int, Version]) -> Told:
+    def told(self, versions: dict[int, Version]) -> ReportedState:
         last = max((at for at, event in enumerate(self.events) if isinstance(event, int)), default=None)
         number = None if last is None else self.events[last]
         since = self.events if last is None else self.events[last + 1 :]
-        return Told(
+        return ReportedState(
             versions[number] if isinstance(number, int) else None,
             {event[0]: event[2] for event in self.events if not isinstance(event, int)},
             {event[0]: event[1] for event in since if not isinstance(event, int)},
@@ -176,7 +181,7 @@ class Log:
     def report(self, versions: dict[int, Version], cut: int | None = None, others: Collection[str] = ()) -> None:
         """What a run tells of the newest version: all, or so many partitions; or not what other runs are to tell."""
         now = versions[max(versions)]
-        changes = changes_left_by(others, changes_between(self.told(versions), now))
+        changes = changes_of_run(others, changes_between(self.dagster_keys(versions), now))
         self.events += [(entry.key, now.number, entry.content_id) for entry in changes.partitions[:cut]]
         if cut is None and "statistics" in changes.table:
             self.events.append(now.number)
@@ -227,4 +232,4 @@ def test_after_a_whole_report_dagster_shows_the_version(steps: list[tuple[str, A
         assert content == entry.content_id
         (then,) = [each for each in versions[number].partitions if each.key == entry.key]
         assert then.files == entry.files
-    assert changes_between(log.told(versions), versions[max(versions)]) == Changes((), ())
+    assert changes_between(log.dagster_keys(versions), versions[max(versions)]) == Changes((), ())

@@ -10,7 +10,7 @@ from dagster._utils.test.data_versions import get_stale_status_resolver
 from deltalake import write_deltalake
 
 from metastore_assets import MetastoreConfig, MetastoreTranslator, TableConfig, build_metastore_definitions
-from metastore_assets.assets.told import told_version
+from metastore_assets.assets.reported_state import reported_version
 from metastore_assets.assets.translator import names_of
 from tests.assets.project import DAYS, RAW, STATISTICS, ByDay, commit, materialize, raw_sales, told, write
 
@@ -85,13 +85,13 @@ def test_a_report_that_was_cut_off_is_made_up_for(tmp_path: Path, instance: Dags
     definitions = build_metastore_definitions(single(tmp_path))
     commit(definitions, instance)
     names = names_of(single(tmp_path).tables[0], MetastoreTranslator())
-    reported = told_version(instance, names)
+    reported = reported_version(instance, names)
     assert reported is not None
     for number in range(3):
         instance.report_runless_asset_event(
             AssetMaterialization(STATISTICS, partition=f"p{number}", metadata={"version": 9})
         )
-    assert told_version(instance, names) == reported
+    assert reported_version(instance, names) == reported
     write(tmp_path, "2024-01-02", 4)
     assert told(instance, commit(definitions, instance), STATISTICS) == {SECOND: 4, None: 7}
 

@@ -36,7 +36,7 @@ def instance() -> Iterator[DagsterInstance]:
 
 
 def told(mapping: TablePartitions, *keys: str, instance: DagsterInstance) -> dict[str, str]:
-    return dict(mapping.correspondence(keys, instance).told)
+    return dict(mapping.key_map(keys, instance).dagster_keys)
 
 
 days = st.dates(date(2023, 10, 1), date(2024, 5, 1))
@@ -54,10 +54,10 @@ def test_days_are_days(instance: DagsterInstance, chosen: set[date]) -> None:
         ),
     ):
         keys = {day: key(day) for day in chosen}
-        found = mapping.correspondence(keys.values(), instance)
-        assert found.told == {keys[day]: day.isoformat() for day in there}
-        assert found.key == {told: key for key, told in found.told.items()}
-        assert set(found.left) == {keys[day] for day in chosen - there}
+        found = mapping.key_map(keys.values(), instance)
+        assert found.dagster_keys == {keys[day]: day.isoformat() for day in there}
+        assert found.table_keys == {told: key for key, told in found.dagster_keys.items()}
+        assert set(found.unmapped) == {keys[day] for day in chosen - there}
 
 
 @given(st.sets(st.tuples(days, st.sampled_from(["FR", "Île-de-France", "a/b", "x", "DE", None])), min_size=1))
@@ -71,12 +71,14 @@ def test_of_several_dimensions_each_has_its_own(
     keys = {(day, land): encode_partition_key([("land", land), ("day", str(day))]) for day, land in chosen}
     if not any(land in COUNTRIES.get_partition_keys() for _, land in chosen):
         with pytest.raises(ConfigError, match="none of the table's"):
-            mapping.correspondence(keys.values(), instance)
+            mapping.key_map(keys.values(), instance)
         return
-    found = mapping.correspondence(keys.values(), instance)
+    found = mapping.key_map(keys.values(), instance)
     expected = {keys[day, land]: {"when": str(day), "country": land} for day, land in there}
-    assert {key: dict(MultiPartitionKey.keys_by_dimension.fget(own)) for key, own in found.told.items()} == expected  # type: ignore[attr-defined,arg-type]
-    assert set(definition.get_partition_keys()) >= set(found.key)
+    assert {
+        key: dict(MultiPartitionKey.keys_by_dimension.fget(own)) for key, own in found.dagster_keys.items()
+    } == expected  # type: ignore[attr-defined,arg-type]
+    assert set(definition.get_partition_keys()) >= set(found.table_keys)
 
 
 @pytest.mark.parametrize(
@@ -128,8 +130,8 @@ def test_one_by_one(
 @pytest.mark.parametrize("key", ["day=2023-10-31", "day=2024-04-01", "day=1970-01-01", "day=9999-12-31"])
 def test_a_time_that_the_definition_may_come_to_is_no_mistake(instance: DagsterInstance, key: str) -> None:
     """Though it is all there is: the first rows of a table may be those of today."""
-    found = TablePartitions(DAILY).correspondence([key], instance)
-    assert (found.told, found.left) == ({}, (key,))
+    found = TablePartitions(DAILY).key_map([key], instance)
+    assert (found.dagster_keys, found.unmapped) == ({}, (key,))
 
 
 def test_today_is_none_before_it_is_over(instance: DagsterInstance) -> None:
@@ -137,9 +139,9 @@ def test_today_is_none_before_it_is_over(instance: DagsterInstance) -> None:
     today = datetime.now(UTC).date()
     keys = [f"day={today - timedelta(days=1)}", f"day={today}"]
     start = str(today - timedelta(days=5))
-    assert TablePartitions(DailyPartitionsDefinition(start)).correspondence(keys, instance).left == (keys[1],)
+    assert TablePartitions(DailyPartitionsDefinition(start)).key_map(keys, instance).unmapped == (keys[1],)
     ahead = TablePartitions(DailyPartitionsDefinition(start, end_offset=1))
-    assert ahead.correspondence(keys, instance).left == ()
+    assert ahead.key_map(keys, instance).unmapped == ()
 
 
 def test_no_two_are_one(instance: DagsterInstance) -> None:

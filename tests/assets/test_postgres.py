@@ -49,10 +49,10 @@ def lab(tmp_path: Path, database: str, monkeypatch: pytest.MonkeyPatch) -> Itera
 
 def test_commits_are_told(lab: Lab) -> None:
     """By the sensor's runs: each changed partition once, those that are gone no more, and nothing is stale then."""
-    assert lab.told(lab.refresh("sales")) == all_of(1, 2, 3)
+    assert lab.reported_events(lab.refresh("sales")) == all_of(1, 2, 3)
     lab.append(1, 7, 5, seed=1)
     lab.delete("day = '2024-01-03'")
-    assert lab.told(lab.refresh("sales")) == all_of(1, 5, 7)
+    assert lab.reported_events(lab.refresh("sales")) == all_of(1, 5, 7)
     assert partitions(lab.instance, "sales") == [f"day=2024-01-0{day}" for day in (1, 2, 5, 7)]
     assert stale(lab, "sales") == set()
     assert lab.tick("sales").run_requests == []
@@ -75,8 +75,8 @@ def test_a_report_that_was_cut_goes_on(lab: Lab, monkeypatch: pytest.MonkeyPatch
         (request,) = lab.tick("sales").run_requests or []
         first = lab.run("sales", request, raise_on_error=False)
     assert not first.success
-    assert lab.told(first) == all_of(1, 2, table=False)
-    assert lab.told(lab.refresh("sales")) == all_of(3, 4, 5)
+    assert lab.reported_events(first) == all_of(1, 2, table=False)
+    assert lab.reported_events(lab.refresh("sales")) == all_of(3, 4, 5)
     assert stale(lab, "sales") == set()
 
 

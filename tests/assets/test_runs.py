@@ -64,7 +64,7 @@ def observed(result: ExecuteInProcessResult) -> list[tuple[Any, Any]]:
 def test_scattered_changes_of_a_commit_are_one_run(lab: Lab) -> None:
     """Appended, added, partly deleted, dropped, untouched: each partition is told of once, or not at all."""
     first = lab.refresh("sales")
-    assert lab.told(first) == all_of(1, 2, 3)
+    assert lab.reported_events(first) == all_of(1, 2, 3)
     assert partitions(lab.instance, "sales") == [key_of(1), key_of(2), key_of(3)]
     assert observed(first) == [("0", 600)]
 
@@ -73,7 +73,7 @@ def test_scattered_changes_of_a_commit_are_one_run(lab: Lab) -> None:
     result = lab.refresh("sales")
 
     assert observed(result) == [("2", 1000)]
-    assert lab.told(result) == all_of(1, 5, 7)
+    assert lab.reported_events(result) == all_of(1, 5, 7)
     assert partitions(lab.instance, "sales") == [key_of(1), key_of(2), key_of(5), key_of(7)]
     assert lab.latest("sales").number == 2
     assert [step.step_key for step in result.get_step_success_events()] == ["sales_profile"]
@@ -82,9 +82,9 @@ def test_scattered_changes_of_a_commit_are_one_run(lab: Lab) -> None:
 
 
 def test_files_in_folders_go_the_same_way(lab: Lab) -> None:
-    assert lab.told(lab.refresh("visits-eu")) == all_of(1, 2, 3)
+    assert lab.reported_events(lab.refresh("visits-eu")) == all_of(1, 2, 3)
     lab.write_file(2, seed=1)
-    assert lab.told(lab.refresh("visits-eu")) == all_of(2)
+    assert lab.reported_events(lab.refresh("visits-eu")) == all_of(2)
     assert stale(lab, "visits-eu") == set()
 
 
@@ -127,16 +127,16 @@ def test_metadata_says_what_it_is_worth(lab: Lab) -> None:
 def test_partitions_by_hand_are_read_again_and_published(lab: Lab) -> None:
     """One partition, a range, two that lie apart: each run is one version, and tells of no other partition."""
     lab.refresh("sales")
-    assert lab.told(lab.by_hand("sales", "partitions", first=key_of(2), last=key_of(3))) == all_of(2, 3)
-    assert lab.told(lab.by_hand("sales", "partitions", first=key_of(1))) == all_of(1)
-    assert lab.told(lab.by_hand("sales", "partitions", first=key_of(3))) == all_of(3)
+    assert lab.reported_events(lab.by_hand("sales", "partitions", first=key_of(2), last=key_of(3))) == all_of(2, 3)
+    assert lab.reported_events(lab.by_hand("sales", "partitions", first=key_of(1))) == all_of(1)
+    assert lab.reported_events(lab.by_hand("sales", "partitions", first=key_of(3))) == all_of(3)
     assert lab.latest("sales").number == 4
     assert stale(lab, "sales") == set()
 
 
 def test_by_hand_before_the_first_sensor_tick(lab: Lab) -> None:
     """The table-level assets bring up everything, partitions included."""
-    assert lab.told(lab.by_hand("sales", *KINDS)) == all_of(1, 2, 3)
+    assert lab.reported_events(lab.by_hand("sales", *KINDS)) == all_of(1, 2, 3)
     assert lab.tick("sales").run_requests == []
 
 
@@ -145,13 +145,13 @@ def test_a_kind_by_hand_tells_of_the_others_that_changed(lab: Lab) -> None:
     lab.by_hand("sales", *KINDS)
     lab.append(2, seed=1)
     result = lab.by_hand("sales", "histograms")
-    assert lab.told(result) == all_of(2)
+    assert lab.reported_events(result) == all_of(2)
     assert {output.step_output_data.output_name for output in result.all_events if output.is_successful_output} == {
         "sales__sales_histograms"
     }
     # Nothing changed: what is selected is told, and nothing else; the snapshot was observed already.
     again = lab.by_hand("sales", "histograms")
-    assert lab.told(again) == {("histograms", None)}
+    assert lab.reported_events(again) == {("histograms", None)}
     assert observed(again) == []
     assert lab.latest("sales").number == 2
 
@@ -162,7 +162,7 @@ def test_a_partition_that_is_gone_is_said_to_be(lab: Lab) -> None:
     lab.delete("day = '2024-01-02'")
     with pytest.raises(Exception, match="no longer has partition 'day=2024-01-02'"):
         lab.by_hand("sales", "partitions", first=key_of(2))
-    assert lab.told(lab.by_hand("sales", "partitions", first=key_of(1), last=key_of(3))) == all_of(1, 3)
+    assert lab.reported_events(lab.by_hand("sales", "partitions", first=key_of(1), last=key_of(3))) == all_of(1, 3)
     assert partitions(lab.instance, "sales") == [key_of(1), key_of(3)]
 
 
@@ -174,7 +174,7 @@ def test_a_version_published_elsewhere_is_told_by_the_next_run(lab: Lab, spark: 
     refresh(config, config.table("sales"), lambda: spark)
     tick = lab.tick("sales")
     (request,) = tick.run_requests or []
-    assert lab.told(lab.run("sales", request)) == all_of(3, 4)
+    assert lab.reported_events(lab.run("sales", request)) == all_of(3, 4)
     assert lab.latest("sales").number == 2
     assert lab.tick("sales", tick.cursor).run_requests == []
 
@@ -191,14 +191,14 @@ def test_a_failed_run_is_retried_on_the_next_tick(lab: Lab) -> None:
     (failure,) = result.get_step_failure_events()
     assert failure.step_failure_data.user_failure_data is not None
     assert file.name in str(failure.step_failure_data.user_failure_data.description)
-    assert lab.told(result) == set()
+    assert lab.reported_events(result) == set()
 
     second = lab.tick("sales", first.cursor)
     (again,) = second.run_requests or []
     assert again.run_key != request.run_key
     assert (again.run_key or "").endswith(":2")
     hidden.rename(file)
-    assert lab.told(lab.run("sales", again)) == all_of(1, 2, 3)
+    assert lab.reported_events(lab.run("sales", again)) == all_of(1, 2, 3)
     assert lab.tick("sales", second.cursor).run_requests == []
 
 
@@ -225,7 +225,7 @@ def test_a_run_that_died_before_it_told_everything_is_made_up_for(lab: Lab) -> N
     """Published, but not shown: Dagster's own log says so, and the next tick asks for a run that shows it."""
     lab.refresh("sales")
     lab.instance.wipe_assets([AssetKey(["sales", "sales_statistics"])])
-    assert lab.told(lab.refresh("sales")) == all_of()
+    assert lab.reported_events(lab.refresh("sales")) == all_of()
     assert lab.latest("sales").number == 1
 
 
@@ -242,7 +242,7 @@ def test_a_report_that_was_cut_goes_on(lab: Lab, monkeypatch: pytest.MonkeyPatch
         patched.setattr(run, "store_materializations", dying)
         with pytest.raises(KeyboardInterrupt):
             lab.run("sales", request)
-    assert lab.told(lab.refresh("sales")) == all_of(3, 4)
+    assert lab.reported_events(lab.refresh("sales")) == all_of(3, 4)
     assert lab.latest("sales").number == 1
 
 
@@ -250,7 +250,7 @@ def test_the_public_way_to_report(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> 
     """Where a version of Dagster lacks the private parts that make it fast, a run reports the same."""
     monkeypatch.setattr("metastore_assets.assets.events.HAS_EVENT_LOG", False)
     lab.append(4)
-    assert lab.told(lab.refresh("sales")) == all_of(1, 2, 3, 4)
+    assert lab.reported_events(lab.refresh("sales")) == all_of(1, 2, 3, 4)
     assert stale(lab, "sales") == set()
 
 
@@ -263,7 +263,7 @@ def test_the_job_takes_partitions(lab: Lab) -> None:
         job = lab.definitions().resolve_job_def("sales_refresh")
         return job.execute_in_process(instance=lab.instance, run_config=config)
 
-    assert lab.told(take(key_of(1), "day=*-03")) == all_of(1, 3)
+    assert lab.reported_events(take(key_of(1), "day=*-03")) == all_of(1, 3)
     assert lab.latest("sales").number == 2
     with pytest.raises(Exception, match=r"2024-02"):
         take("day=2024-02-*")
@@ -275,7 +275,7 @@ def test_a_table_without_partitions_has_events_of_its_own_only(lab: Lab) -> None
         file.write("  - {name: flat, uri: ./flat, columns: {shop: {ranks: on}}}\n")
     write_deltalake(str(lab.folder / "flat"), rows(1, 100))
     result = lab.refresh("flat")
-    assert lab.told(result) == {("ranks", None), *((kind, None) for kind in KINDS)}
+    assert lab.reported_events(result) == {("ranks", None), *((kind, None) for kind in KINDS)}
     assert partitions(lab.instance, "flat") == []
     ranks = next(event for event in lab.events(result.run_id) if kind_of(event.asset_key) == "ranks")
     assert ranks.metadata["guarantee"].value == "exact ranks and quantiles: shop"
@@ -284,7 +284,7 @@ def test_a_table_without_partitions_has_events_of_its_own_only(lab: Lab) -> None
     assert not graph.has(AssetKey(["flat", "flat_partitions"]))
     assert graph.get(AssetKey(["flat", "flat_source"])).kinds == {"delta"}
     write_deltalake(str(lab.folder / "flat"), rows(2, 100), mode="append")
-    assert lab.told(lab.refresh("flat")) == {("ranks", None), *((kind, None) for kind in KINDS)}
+    assert lab.reported_events(lab.refresh("flat")) == {("ranks", None), *((kind, None) for kind in KINDS)}
     assert stale(lab, "flat") == set()
 
 
@@ -294,7 +294,7 @@ def test_a_root_that_was_replaced_is_told_anew(lab: Lab) -> None:
     lab.append(1, seed=1)
     lab.refresh("sales")
     (lab.folder / "metastore").rename(lab.folder / "old")
-    assert lab.told(lab.refresh("sales")) == all_of(1, 2, 3)
+    assert lab.reported_events(lab.refresh("sales")) == all_of(1, 2, 3)
 
 
 def test_a_table_that_was_made_again_is_observed_anew(lab: Lab) -> None:
@@ -303,7 +303,7 @@ def test_a_table_that_was_made_again_is_observed_anew(lab: Lab) -> None:
     rmtree(lab.folder / "sales")
     lab.append(2, 9, seed=1)
     result = lab.refresh("sales")
-    assert lab.told(result) == all_of(2, 9)
+    assert lab.reported_events(result) == all_of(2, 9)
     assert observed(result) == [("0", 400)]
     assert partitions(lab.instance, "sales") == [key_of(2), key_of(9)]
 
@@ -316,7 +316,7 @@ def test_a_mended_policy_needs_no_commit(lab: Lab) -> None:
         text.replace("uri: ./sales,", "uri: ./sales, columns: {note: {frequencies: off}},"), encoding="utf-8"
     )
     result = lab.refresh("sales")
-    assert lab.told(result) == all_of(1, 2, 3)
+    assert lab.reported_events(result) == all_of(1, 2, 3)
     guarantees = {
         event.metadata["guarantee"].value
         for event in lab.events(result.run_id)

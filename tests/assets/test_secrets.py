@@ -14,7 +14,7 @@ from dagster_aws.s3 import S3Resource
 from deltalake import write_deltalake
 
 from metastore_assets import MetastoreConfig, TableConfig, build_metastore_definitions, fetch_column_statistics
-from metastore_assets.assets.secrets import telling_no_secrets
+from metastore_assets.assets.secrets import hide_secrets
 from metastore_assets.errors import ConfigError, MetastoreError
 from metastore_assets.messages import remember_secret
 from tests.assets.project import STATISTICS, attached, commit, told
@@ -142,11 +142,11 @@ def test_errors_that_are_stored_have_no_secrets() -> None:
     remember_secret("abracadabra", "${SPELL}")
     error = ConfigError("it is refused")
     error.__cause__ = ValueError("abracadabra")
-    with pytest.raises(MetastoreError) as raised, telling_no_secrets():
+    with pytest.raises(MetastoreError) as raised, hide_secrets():
         raise error
     assert (type(raised.value), str(raised.value)) == (ConfigError, "it is refused")
     assert raised.value.__cause__ is None
-    with pytest.raises(MetastoreError, match=r"RuntimeError: said \$\{SPELL\}"), telling_no_secrets():
+    with pytest.raises(MetastoreError, match=r"RuntimeError: said \$\{SPELL\}"), hide_secrets():
         raise RuntimeError("said abracadabra")
-    with pytest.raises(ZeroDivisionError), telling_no_secrets():
+    with pytest.raises(ZeroDivisionError), hide_secrets():
         _ = 1 / 0

@@ -134,8 +134,8 @@ def test_a_table_that_goes_stays_readable_and_is_told(lake: Lake) -> None:
     definitions = _loaded(lake)
     names = {one.name for one in definitions.get_repository_def().sensor_defs}
     assert names == {"lake_sales_tables", "sales_orders_commits"}
-    gone = _tick(definitions.get_repository_def().get_sensor_def("sales_orders_commits"))
-    (told,) = gone.asset_events
+    dropped = _tick(definitions.get_repository_def().get_sensor_def("sales_orders_commits"))
+    (told,) = dropped.asset_events
     assert not told.passed
     assert "catalog 'lake' has no table 'sales.orders'" in told.description
 

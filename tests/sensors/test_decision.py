@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from metastore_assets.formats import HistoryChange
-from metastore_assets.sensors.decision import Cursor, Seen, decide
+from metastore_assets.sensors.decision import Cursor, SensorState, decide
 
-CURRENT = Seen("s1", True, 1, 1, "t1", None, 0, 0.0)
-COMMIT = Seen("s2", False, 1, 1, "t2", None, 0, 0.0)
+CURRENT = SensorState("s1", True, 1, 1, "t1", None, 0, 0.0)
+COMMIT = SensorState("s2", False, 1, 1, "t2", None, 0, 0.0)
 
 
 def test_nothing_is_asked_for_while_the_version_is_current() -> None:
@@ -35,14 +35,14 @@ def test_a_commit_asks_for_one_run() -> None:
         ("rolled back", "snapshot s2 does not follow that of version 1: the table was rolled back"),
     ],
 )
-def test_what_became_of_the_table_is_told(history_change: HistoryChange, said: str) -> None:
+def test_what_became_of_the_table_is_told(history_change: HistoryChange, configured_json: str) -> None:
     """A run brings the version there in any case."""
     decision = decide(Cursor(), replace(COMMIT, history_change=history_change), 30, 0)
-    assert (decision.attempt, decision.reason) == (1, said)
+    assert (decision.attempt, decision.reason) == (1, configured_json)
 
 
 def test_the_cursor_remembers_that_the_table_is_gone() -> None:
-    for cursor in (Cursor("t", 2), Cursor("t", 2, gone=True)):
+    for cursor in (Cursor("t", 2), Cursor("t", 2, dropped=True)):
         assert Cursor.from_json(cursor.to_json()) == cursor
 
 

@@ -13,7 +13,7 @@ import pytest
 from dagster import DagsterInstance, DagsterRunStatus
 from deltalake import DeltaTable
 
-from metastore_assets.sensors.looking import Looking
+from metastore_assets.sensors.table_probe import TableProbe
 from tests.formats.iceberg.tables import IcebergCopyOnWrite
 from tests.formats.tables import DeltaCopyOnWrite, ParquetFiles, Table
 from tests.sensors.watched import Watched
@@ -46,12 +46,12 @@ def test_a_table_that_does_not_exist_yet(
     monkeypatch.setattr("metastore_assets.sensors.commits.time", SimpleNamespace(time=lambda: now))
     looks: list[float] = []
     watched = Watched(tmp_path, instance)
-    find = Looking.find
-    monkeypatch.setattr(Looking, "find", lambda self, told: (looks.append(now), find(self, told))[1])
+    probe = TableProbe.probe
+    monkeypatch.setattr(TableProbe, "probe", lambda self, told: (looks.append(now), probe(self, told))[1])
     for _ in range(121):
-        said = watched.skips()
-        assert said.startswith(f"the table does not exist yet: {tmp_path / 't'} holds no ")
-        assert "\n" not in said
+        configured_json = watched.skips()
+        assert configured_json.startswith(f"the table does not exist yet: {tmp_path / 't'} holds no ")
+        assert "\n" not in configured_json
         now += 5
     waited = [then - before for before, then in pairwise(looks)]
     assert waited == [5, 10, 20, 40, 80, 160]
@@ -69,9 +69,11 @@ def test_a_table_that_went_away_and_came_back(kind: type[Table], tmp_path: Path,
     assert watched.catches_up() == f"snapshot {watched.latest.snapshot} is the first"
     (tmp_path / "t").rename(tmp_path / "away")
     for _ in range(2):
-        gone = watched.skips()
-        assert gone.startswith(f"version 1 stays as it is: the table is not there any more: {tmp_path / 't'} holds no ")
-        assert watched.check() == (False, gone.removeprefix("version 1 stays as it is: "))
+        dropped = watched.skips()
+        assert dropped.startswith(
+            f"version 1 stays as it is: the table is not there any more: {tmp_path / 't'} holds no "
+        )
+        assert watched.check() == (False, dropped.removeprefix("version 1 stays as it is: "))
     (tmp_path / "away").rename(tmp_path / "t")
     assert watched.skips() == watched.is_current()
     assert watched.check() == (True, f"the table is there again, in snapshot {watched.latest.snapshot}")
@@ -82,10 +84,10 @@ def test_a_table_that_went_away_and_came_back(kind: type[Table], tmp_path: Path,
     shutil.rmtree(tmp_path / "t")
     watched.skips()
     table_in(tmp_path / "t", kind, rows=5)
-    said = watched.catches_up()
+    configured_json = watched.catches_up()
     # Of a Delta log that begins again the number tells; plain files have no history.
     anew = " is of another table than version 2: the table was made anew"
-    assert said.endswith(" follows version 2" if kind is ParquetFiles else anew)
+    assert configured_json.endswith(" follows version 2" if kind is ParquetFiles else anew)
     assert watched.latest.row_count == 5
     assert watched.check()[0]
 
@@ -139,9 +141,9 @@ def test_a_state_that_has_expired(kind: type[Table], tmp_path: Path, instance: D
     else:
         DeltaTable(str(tmp_path / "t")).create_checkpoint()
         (tmp_path / "t" / "_delta_log" / f"{int(pinned):020}.json").unlink()
-    gone = watched.skips()
-    assert gone.startswith("version 1 stays as it is: the state that is meant is not there any more: ")
-    assert watched.check() == (False, gone.removeprefix("version 1 stays as it is: "))
+    dropped = watched.skips()
+    assert dropped.startswith("version 1 stays as it is: the state that is meant is not there any more: ")
+    assert watched.check() == (False, dropped.removeprefix("version 1 stays as it is: "))
     watched.configure()
     assert watched.catches_up().endswith(" follows version 1")
     assert watched.latest.row_count == 2
@@ -157,7 +159,7 @@ def test_a_burst_becomes_one_run(kind: type[Table], tmp_path: Path, instance: Da
     for number in range(20):
         table.append([(100 + number, "x", DAY)])
         if request is None:
-            request = watched.asks()[0]
+            request = watched.reloads()[0]
             waiting = watched.launched(request, DagsterRunStatus.QUEUED)
         elif number % 5 == 0:
             assert watched.skips() == f"run {waiting.run_id} works on the table; the next tick looks again"

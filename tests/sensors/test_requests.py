@@ -51,7 +51,7 @@ class Remote:
                 key = f"{self.prefix}/{path.relative_to(self.table.folder)}"
                 self.client.put_object(Bucket="metastore", Key=key, Body=path.read_bytes())
 
-    def asked(self) -> list[str]:
+    def request(self) -> list[str]:
         """What a tick that finds nothing new asks for."""
         self.requests.take()
         assert self.watched.skips() == self.says
@@ -100,15 +100,15 @@ def test_a_quiet_tick_asks_three_times(remote: Remote, monkeypatch: pytest.Monke
         ]
         if kind is HudiCopyOnWrite:
             quiet.insert(2, f"GET /metastore/{prefix}/.hoodie/hoodie.properties")
-        assert [remote.asked() for _ in range(2)] == [quiet, quiet]
+        assert [remote.request() for _ in range(2)] == [quiet, quiet]
         remote.append()
         caught_up(remote)
     # After some minutes it asks once more which format the table is of.
     monkeypatch.setattr(looking, "_SURE", 0.0)
-    assert len(remote.asked()) > 3 or kind is DeltaCopyOnWrite
+    assert len(remote.request()) > 3 or kind is DeltaCopyOnWrite
     newest = f"{remote.prefix}-root/t/versions/3.json"
     remote.client.delete_object(Bucket="metastore", Key=newest)
-    assert "follows version 2" in remote.watched.asks()[1]
+    assert "follows version 2" in remote.watched.reloads()[1]
 
 
 @pytest.mark.parametrize("remote", KINDS[:1], indirect=True, ids=lambda kind: kind.kind)

@@ -64,12 +64,12 @@ class Watched:
         assert (tick.run_requests, logged) == ([], [])
         return tick.skip_message or ""
 
-    def asks(self) -> tuple[RunRequest, str]:
+    def reloads(self) -> tuple[RunRequest, str]:
         """A tick that asks for one run; the request, and what it logs."""
-        tick, (said,) = self.tick()
+        tick, (configured_json,) = self.tick()
         (request,) = tick.run_requests or []
         assert json.loads(tick.cursor or "")["target"] == (request.run_key or "").split(":")[-2]
-        return request, said
+        return request, configured_json
 
     def run(self, request: RunRequest) -> DagsterRun:
         """What was asked for."""
@@ -80,12 +80,12 @@ class Watched:
 
     def catches_up(self) -> str:
         """One run brings the newest version up to the table, and the next tick asks for none; what the first says."""
-        request, said = self.asks()
+        request, configured_json = self.reloads()
         before = self.number
         self.run(request)
         assert self.number == before + 1
         assert self.skips() == self.is_current()
-        return said
+        return configured_json
 
     def is_current(self) -> str:
         """What a tick says when nothing changed."""

@@ -14,13 +14,13 @@ from metastore_assets.resources.configuration import Configuration
 from metastore_assets.store.manifest import Version
 from metastore_assets.store.versions import versions_of
 
-_PATIENCE = 5.0
+_TIMEOUT = 5.0
 """Seconds for a root that does not answer: Dagster loads a code location at every start, of runs too."""
 _READERS = 8
 
 
 @dataclass(frozen=True)
-class Known:
+class TableInfo:
     """What is known of one table; nothing, as it is made."""
 
     version: Version | None = None
@@ -34,24 +34,24 @@ class Known:
         return self.version.format if self.version else None
 
 
-def what_is_known(
-    configuration: Configuration, tables: Sequence[str], patience: float = _PATIENCE
-) -> Mapping[str, Known]:
+def read_table_info(
+    configuration: Configuration, tables: Sequence[str], timeout: float = _TIMEOUT
+) -> Mapping[str, TableInfo]:
     """By table, what is known of it. What cannot be read in time is left out: a code location has to load whatever its
     root, the tables and the environment say; runs and sensors tell what is wrong.
 
     A table without a version is asked whether it has partitions, because what hangs below what is part of what Dagster
     remembers of a result: were it guessed, and mended after the first version, that would look outdated.
     """
-    found: dict[str, Known] = {}
+    infos: dict[str, TableInfo] = {}
     names = iter(tables)
     try:
         metastore = configuration.now()
     except MetastoreError:
-        return found
+        return infos
     lock = threading.Lock()
 
-    def taken() -> Iterator[str]:
+    def pending_names() -> Iterator[str]:
         while True:
             with lock:
                 name = next(names, None)
@@ -60,24 +60,24 @@ def what_is_known(
             yield name
 
     def read() -> None:
-        for name in taken():
+        for name in pending_names():
             try:
                 version = versions_of(metastore, name).latest()
                 if version is None:
-                    found[name] = Known(None, _has_partitions(metastore.table(name)))
+                    infos[name] = TableInfo(None, _has_partitions(metastore.table(name)))
                 else:
-                    found[name] = Known(version, is_partitioned(version))
+                    infos[name] = TableInfo(version, is_partitioned(version))
             except Exception:  # noqa: BLE001 (whatever it is, a run will say it)
                 continue
 
     # Not an executor: its threads would be waited for when the process ends.
     readers = [threading.Thread(target=read, daemon=True) for _ in range(min(_READERS, len(tables)))]
-    end = time.monotonic() + patience
+    end = time.monotonic() + timeout
     for reader in readers:
         reader.start()
     for reader in readers:
         reader.join(max(0.0, end - time.monotonic()))
-    return dict(found)
+    return dict(infos)
 
 
 def _has_partitions(table: TableConfig) -> bool:

@@ -14,7 +14,7 @@ does, must not keep the machine busy."""
 
 
 @dataclass(frozen=True)
-class Asked:
+class ReloadRequest:
     """What a sensor remembers between ticks: for which tables it had the code location reloaded, and when."""
 
     tables: tuple[str, ...] = ()
@@ -26,7 +26,7 @@ class Asked:
         return json.dumps({"format": CURSOR_FORMAT, "tables": self.tables, "at": self.at})
 
     @classmethod
-    def from_json(cls, text: str | None) -> "Asked":
+    def from_json(cls, text: str | None) -> "ReloadRequest":
         """The cursor stored; one that is missing, damaged, or of a newer release is as good as none."""
         try:
             fields = json.loads(text or "")
@@ -39,29 +39,29 @@ class Asked:
 
 @dataclass(frozen=True)
 class Decision:
-    """Have the code location reloaded or not, and why. `asked` is to be remembered."""
+    """Have the code location reloaded or not, and why. `request` is to be remembered."""
 
-    asked: Asked
-    asks: bool
+    request: ReloadRequest
+    reloads: bool
     reason: str
 
 
-def decide(asked: Asked, loaded: Set[str], there: Set[str], now: float) -> Decision:
+def decide(request: ReloadRequest, loaded: Set[str], existing: Set[str], now: float) -> Decision:
     """Ask when the tables there are others than those that are loaded; for the same ones again only after a while."""
-    if loaded == there:
-        return Decision(asked, False, f"the tables are those that are loaded: {len(there):,}")
-    changes = ((sorted(there - loaded), "came"), (sorted(loaded - there), "went"))
+    if loaded == existing:
+        return Decision(request, False, f"the tables are those that are loaded: {len(existing):,}")
+    changes = ((sorted(existing - loaded), "came"), (sorted(loaded - existing), "went"))
     what = " and ".join(
         f"{len(names):,} {'table' if len(names) == 1 else 'tables'} {verb} ({join_names(names)})"
         for names, verb in changes
         if names
     )
-    wanted = tuple(sorted(there))
-    if asked.tables == wanted and 0 <= now - asked.at < _PAUSE:
-        moment = datetime.fromtimestamp(asked.at, UTC).strftime("%H:%M:%S")
+    wanted = tuple(sorted(existing))
+    if request.tables == wanted and 0 <= now - request.at < _PAUSE:
+        moment = datetime.fromtimestamp(request.at, UTC).strftime("%H:%M:%S")
         reason = (
             f"{what}; the code location was to be reloaded at {moment} UTC, and is not yet: if it stays so, reload it "
             "by hand, or start its server by `dagster code-server start`"
         )
-        return Decision(asked, False, reason)
-    return Decision(Asked(wanted, now), True, what)
+        return Decision(request, False, reason)
+    return Decision(ReloadRequest(wanted, now), True, what)

@@ -11,10 +11,10 @@ from dagster import (
     EventLogRecord,
 )
 
-from metastore_assets.assets.changes import NO_CONTENT, Told
+from metastore_assets.assets.changes import NO_CONTENT, ReportedState
 from metastore_assets.assets.metadata import COMMITTED, SNAPSHOT, VERSION
 from metastore_assets.assets.names import DATA_VERSION_TAG, TableNames
-from metastore_assets.assets.partition_mapping import Correspondence
+from metastore_assets.assets.partition_mapping import PartitionKeyMap
 from metastore_assets.errors import StoreError
 from metastore_assets.store.manifest import Version
 from metastore_assets.store.versions import VersionStore
@@ -23,7 +23,7 @@ _PAGE = 1000
 """Events in memory at a time, and the most that Dagster gives at once."""
 
 
-def told_version(instance: DagsterInstance, names: TableNames) -> tuple[int, str] | None:
+def reported_version(instance: DagsterInstance, names: TableNames) -> tuple[int, str] | None:
     """Number and content id of the version that was reported last as a whole; None when none was.
 
     A report ends with the statistics of the table: a run that died before that has not reported its version.
@@ -32,21 +32,24 @@ def told_version(instance: DagsterInstance, names: TableNames) -> tuple[int, str
     return _version_of(record) if record else None
 
 
-def read_told(instance: DagsterInstance, versions: VersionStore, names: TableNames, there: Correspondence) -> Told:
+def read_reported_state(
+    instance: DagsterInstance, versions: VersionStore, names: TableNames, key_map: PartitionKeyMap
+) -> ReportedState:
     """What was told of the table, up to the last event. Costs two queries, and what was told since the last report."""
     last = _last_report(instance, names)
     contents = _contents(instance, names)
-    since = _since(instance, names, last.storage_id if last else None)
+    since = _versions_reported_since(instance, names, last.storage_id if last else None)
     written = _written(instance, names, last.storage_id) if last and names.mapping and names.has_writer else ()
-    return Told(
+    table_keys = key_map.table_keys
+    return ReportedState(
         _read_version(versions, _version_of(last) if last else None),
-        {there.key[partition]: content for partition, content in contents.items() if partition in there.key},
-        {there.key[partition]: number for partition, number in since.items() if partition in there.key},
+        {table_keys[partition]: content for partition, content in contents.items() if partition in table_keys},
+        {table_keys[partition]: number for partition, number in since.items() if partition in table_keys},
         # Keys of the table's own are removed from Dagster with their partitions.
-        tuple(key for key, content in contents.items() if key not in there.key and content != NO_CONTENT)
+        tuple(key for key, content in contents.items() if key not in table_keys and content != NO_CONTENT)
         if names.mapping
         else (),
-        frozenset(there.key[key] for key in written if key in there.key),
+        frozenset(key_map.to_table_keys(written)),
     )
 
 
@@ -88,11 +91,11 @@ def _version_of(record: EventLogRecord) -> tuple[int, str] | None:
     return number.value, content
 
 
-def _read_version(versions: VersionStore, told: tuple[int, str] | None) -> Version | None:
+def _read_version(versions: VersionStore, reported: tuple[int, str] | None) -> Version | None:
     """The version, if it is still there and still the same: a root may have been replaced."""
-    if told is None:
+    if reported is None:
         return None
-    number, content = told
+    number, content = reported
     try:
         version = versions.read(number)
         tuple(version.partitions)  # Read now: a version whose entries have expired is nothing to compare with.
@@ -105,17 +108,17 @@ def _contents(instance: DagsterInstance, names: TableNames) -> Mapping[str, str]
     tags = instance.event_log_storage.get_latest_tags_by_partition(
         names.partitions, DagsterEventType.ASSET_MATERIALIZATION, [DATA_VERSION_TAG]
     )
-    return {partition: own[DATA_VERSION_TAG] for partition, own in tags.items()}
+    return {partition: tags_by_key[DATA_VERSION_TAG] for partition, tags_by_key in tags.items()}
 
 
-def _since(instance: DagsterInstance, names: TableNames, last: int | None) -> Mapping[str, int]:
+def _versions_reported_since(instance: DagsterInstance, names: TableNames, last: int | None) -> Mapping[str, int]:
     """By partition, the version of its latest event after the one with that id. None of a whole report is left."""
-    found: dict[str, int] = {}
+    versions_by_partition: dict[str, int] = {}
     for event in _events(instance, names.partitions, last):
         number = event.metadata.get(VERSION)
         if event.partition and number is not None and isinstance(number.value, int):
-            found[event.partition] = number.value
-    return found
+            versions_by_partition[event.partition] = number.value
+    return versions_by_partition
 
 
 def _written(instance: DagsterInstance, names: TableNames, last: int) -> set[str]:

@@ -20,13 +20,13 @@ somebody has put the metadata of another format beside those of a table that its
 
 
 @dataclass(frozen=True)
-class Found:
+class ProbeResult:
     """What the configuration, the root and the table say."""
 
     table: TableConfig
     """As it counts now, not as it was when this process loaded it, with the key of its hidden values: so is what runs
     do."""
-    said: str
+    configured_json: str
     """All that the configuration says of the table, as written."""
     latest: Version | None
     """The newest version."""
@@ -38,7 +38,7 @@ class Found:
     """What is not there."""
 
 
-class Looking:
+class TableProbe:
     """Looks at one table, again and again in one process. While nothing changes, an object store is asked three times:
     whether the newest version is still there, whether there is a newer one, and for the end of the table's log."""
 
@@ -47,34 +47,36 @@ class Looking:
         self._name = table
         self._root: MetastoreConfig | None = None
         self._version: tuple[Version, ObjectInfo] | None = None
-        self._learnt: dict[bytes, bytes] = {}
+        self._cached_metadata: dict[bytes, bytes] = {}
         """Of the table, since that version was published: no more than it took to look."""
         self._format: tuple[TableConfig, str, float] | None = None
         """What a table is opened as, by its configuration, and when that was found out."""
 
-    def find(self, told: Callable[[str], None]) -> Found:
-        """Ask the root and the table, and say by `told` which of them is asked.
+    def probe(self, report_progress: Callable[[str], None]) -> ProbeResult:
+        """Ask the root and the table, and say by `report_progress` which of them is asked.
 
         Raises what keeps the table from being read: the tick then shows as failed.
         """
-        told("what gives the configuration its credentials")
+        report_progress("what gives the configuration its credentials")
         config = self._configuration.now()
         table = config.table(self._name)
-        said = self.configured()
-        told(f"the root {config.root}")
+        configured_json = self.configured()
+        report_progress(f"the root {config.root}")
         table = with_hidden_key(config, table)
         latest = self._latest(config)
-        told(f"the table {table.uri}")
+        report_progress(f"the table {table.uri}")
         try:
             opened, now = self._current(table, latest)
             if latest is None:
-                return Found(table, said, None, now)
+                return ProbeResult(table, configured_json, None, now)
             described = SnapshotReference(latest.snapshot, latest.committed_at)
             # Another state that the configuration names is no turn of the table's.
             history_change = opened.history_change(described, now) if now != described and table.at is None else None
-            return Found(table, said, latest, now, history_change)
+            return ProbeResult(table, configured_json, latest, now, history_change)
         except TableNotFoundError as error:
-            return Found(table, said, latest, None, absence=missing_table_reason(error) if latest else str(error))
+            return ProbeResult(
+                table, configured_json, latest, None, absence=missing_table_reason(error) if latest else str(error)
+            )
 
     def configured(self) -> str:
         """All that the configuration says of the table now, as written."""
@@ -88,7 +90,7 @@ class Looking:
             known, as_it_was = self._version
             if versions.objects.info(as_it_was.path) == as_it_was and not documents.exists(known.number + 1):
                 return known
-        self._version, self._learnt = None, {}
+        self._version, self._cached_metadata = None, {}
         latest = versions.latest()
         info = versions.objects.info(documents.path(latest.number)) if latest else None
         if latest is not None and info is not None:
@@ -98,20 +100,20 @@ class Looking:
     def _current(self, table: TableConfig, latest: Version | None) -> tuple[TableFormat, SnapshotReference]:
         """The table, and what it holds now. Raises what that does."""
         cache = MetadataCache(lambda: latest.metadata_cache if latest else {})
-        for key, value in self._learnt.items():
+        for key, value in self._cached_metadata.items():
             cache.put(key, value)
         known, self._format = self._format, None
         if known is not None and known[0] == table and time.monotonic() - known[2] < _SURE:
             try:
                 opened = open_table_format(table.model_copy(update={"format": known[1]}), cache)
                 now = opened.current()
-                self._format, self._learnt = known, dict(cache.entries)
+                self._format, self._cached_metadata = known, dict(cache.entries)
                 return opened, now
             except MetastoreError:
                 pass  # It may be of another format now; and what is wrong is told by who has not been told which.
         opened = open_table_format(table, cache)
         now = opened.current()
-        self._learnt = dict(cache.entries)
+        self._cached_metadata = dict(cache.entries)
         if latest is not None and now == SnapshotReference(latest.snapshot, latest.committed_at):
             # What a catalog has is of the format that it says; what a version is of, its table was when it was made.
             self._format = (table, latest.format, time.monotonic()) if table.catalog is None else None

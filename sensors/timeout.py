@@ -8,14 +8,14 @@ from typing import Generic, TypeVar
 
 from metastore_assets.errors import StoreError
 
-T = TypeVar("T")
+Result = TypeVar("Result")
 
 _LIMIT = "DAGSTER_SENSOR_GRPC_TIMEOUT_SECONDS"
 _SHARE = 2 / 3
 """Of the time that Dagster gives a tick: the rest is for Dagster's own storage."""
 
 
-def patience() -> float:
+def tick_timeout() -> float:
     """Seconds that a tick waits for what it asks."""
     try:
         return float(os.environ.get(_LIMIT) or 60) * _SHARE
@@ -23,7 +23,7 @@ def patience() -> float:
         return 60 * _SHARE
 
 
-class Asking(Generic[T]):
+class TimeoutRunner(Generic[Result]):
     """Asks in a thread of its own, one at a time: Dagster would only say of a tick that takes too long that it did.
 
     A thread cannot be ended. While one is at it still, no other is started, however many ticks there are.
@@ -32,9 +32,9 @@ class Asking(Generic[T]):
     def __init__(self) -> None:
         self._thread: threading.Thread | None = None
         self._since = 0.0
-        self._whom = ""
+        self._target = ""
 
-    def ask(self, action: Callable[[Callable[[str], None]], T], seconds: float) -> T:
+    def run(self, action: Callable[[Callable[[str], None]], Result], seconds: float) -> Result:
         """What `action` returns or raises. It is given a function by which it says whom it asks next.
 
         Raises StoreError that tells who has not answered in time.
@@ -42,15 +42,15 @@ class Asking(Generic[T]):
         end = time.monotonic() + seconds
         if self._thread is not None:
             self._wait(self._thread, end)
-        found: list[T] = []
+        results: list[Result] = []
         failure: list[BaseException] = []
 
-        def told(whom: str) -> None:
-            self._whom = whom
+        def report_progress(target: str) -> None:
+            self._target = target
 
         def run() -> None:
             try:
-                found.append(action(told))
+                results.append(action(report_progress))
             except BaseException as error:  # noqa: BLE001 (raised again where it is waited for)
                 failure.append(error)
 
@@ -61,13 +61,13 @@ class Asking(Generic[T]):
         self._wait(self._thread, end)
         if failure:
             raise failure[0]
-        return found[0]
+        return results[0]
 
     def _wait(self, thread: threading.Thread, end: float) -> None:
         thread.join(max(0.0, end - time.monotonic()))
         if thread.is_alive():
             raise StoreError(
-                f"{self._whom} has not answered for {time.monotonic() - self._since:.0f} seconds; nothing is changed, "
-                f"and the next tick asks again. If it needs longer, raise {_LIMIT} for daemon and code server"
+                f"{self._target} has not answered for {time.monotonic() - self._since:.0f} seconds. Nothing changed, "
+                f"and the next tick tries again. If it needs longer, raise {_LIMIT} for the daemon and the code server"
             )
         self._thread = None

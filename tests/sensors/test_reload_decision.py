@@ -1,0 +1,45 @@
+"""When a sensor of a database has the code location reloaded: a pure function of what it sees and remembers."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from metastore_assets.sensors.reload_decision import ReloadRequest, decide
+
+_NAMES = st.frozensets(st.sampled_from("abc"))
+
+
+def test_tables_that_come_and_go_are_told() -> None:
+    decision = decide(ReloadRequest(), {"a", "b"}, {"b", "c", "d"}, 1000.0)
+    assert (decision.reloads, decision.reason) == (True, "2 tables came (c, d) and 1 table went (a)")
+    assert decision.request == ReloadRequest(("b", "c", "d"), 1000.0)
+
+
+def test_the_same_is_asked_for_again_after_a_while() -> None:
+    """So that a server which cannot reload is not asked with every tick; others are asked for at once."""
+    request = decide(ReloadRequest(), set(), {"a"}, 1000.0).request
+    again = decide(request, set(), {"a"}, 1599.0)
+    assert not again.reloads
+    assert again.request == request
+    assert "1 table came (a); the code location was to be reloaded at 00:16:40 UTC, and is not yet" in again.reason
+    assert decide(request, set(), {"a"}, 1601.0).reloads
+    assert decide(request, set(), {"a", "b"}, 1001.0).reloads
+    assert decide(request, set(), {"a"}, 10.0).reloads  # the clock was set back
+
+
+@given(_NAMES, _NAMES, _NAMES, st.floats(0, 5000), st.floats(0, 5000))
+def test_it_asks_only_when_tables_are_others(
+    remembered: frozenset[str], loaded: frozenset[str], there: frozenset[str], at: float, now: float
+) -> None:
+    """And what is remembered survives being stored."""
+    decision = decide(ReloadRequest(tuple(sorted(remembered)), at), loaded, there, now)
+    assert not (decision.reloads and loaded == there)
+    if decision.reloads:
+        assert ReloadRequest.from_json(decision.request.to_json()) == ReloadRequest(tuple(sorted(there)), now)
+        assert not decide(decision.request, loaded, there, now).reloads
+
+
+def test_a_cursor_that_makes_no_sense_is_none() -> None:
+    for text in (None, "", "x", "[]", '{"format": 2, "tables": [], "at": 1}', '{"format": 1, "tables": 3, "at": 1}'):
+        assert ReloadRequest.from_json(text) == ReloadRequest()
