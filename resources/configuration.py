@@ -1,4 +1,4 @@
-"""The configuration that definitions were made of: where it comes from, and what it is when they run."""
+"""The configuration of a project's definitions, at load time and in runs."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _PATIENCE = 5.0
-"""Seconds for a catalog that does not answer: Dagster loads a code location at every start, of runs too."""
+"""Seconds to wait for a catalog. Dagster loads a code location at every start, including each run."""
 
 ConfigLike = Union["Configuration", MetastoreConfig, str, os.PathLike[str], None]
 """A configuration, its file, or None for the file that the command takes: $METASTORE_CONFIG, or ./metastore.yaml."""
@@ -30,23 +30,22 @@ ConfigLike = Union["Configuration", MetastoreConfig, str, os.PathLike[str], None
 
 @dataclass(frozen=True)
 class Configuration:
-    """A file or objects, and Dagster's resources that go with them: the same when definitions are loaded and when they
-    run, but that a run reads the file and the environment anew."""
+    """A configuration file or object with Dagster's resources. A run reads the file and the environment again."""
 
     file: Path | None = None
     config_object: MetastoreConfig | None = None
     s3: "S3Resource | None" = field(default=None, repr=False)
-    """Access to S3, where the configuration itself has none."""
+    """S3 access for what the configuration does not set."""
     spark: SparkLike | None = field(default=None, repr=False)
-    """The session of runs; None: one with the settings under `spark`."""
+    """Provides the session of runs; None starts one with the settings under `spark`."""
     members: tuple[DatabaseListing, ...] | None = field(default=None, repr=False)
-    """Which tables whole databases have, as it was seen when definitions were loaded; None: not looked at."""
+    """The tables of whole databases when the definitions were loaded; None before that."""
 
     @classmethod
     def of(
         cls, config: ConfigLike = None, s3: "S3Resource | None" = None, spark: SparkLike | None = None
     ) -> "Configuration":
-        """That of a configuration or a file. Raises ConfigError when Spark's settings are given twice."""
+        """Return the configuration of an object or a file. Raise ConfigError if Spark settings are set twice."""
         if isinstance(config, Configuration):
             return config
         config_object = config if isinstance(config, MetastoreConfig) else None
@@ -61,9 +60,9 @@ class Configuration:
         return configuration
 
     def looked_up(self) -> "Configuration":
-        """The same with the tables that its databases have now, or had when they were looked at last.
+        """Return the configuration with the tables that its databases have now, or had at the last listing.
 
-        A code location has to load whatever catalogs say: what is left out is logged. Raises ConfigError.
+        A code location must load even if a catalog fails: a warning names what is missing. Raise ConfigError.
         """
         if self.members is not None:
             return self
@@ -93,6 +92,6 @@ class Configuration:
 
     @contextmanager
     def session(self, now: MetastoreConfig) -> Iterator[Callable[[], "SparkSession"]]:
-        """What gives the run's Spark session, which starts when it is first asked for, and ends at the end of this."""
+        """Yield a function that starts the run's Spark session at the first call; it stops when the block ends."""
         with running_spark(self.spark, now.spark) as session:
             yield session

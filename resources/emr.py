@@ -1,4 +1,4 @@
-"""Refreshes as jobs of EMR Serverless, launched and listened to through dagster-aws's client of Dagster Pipes."""
+"""Refreshes as EMR Serverless jobs, launched and followed with dagster-aws's Pipes client."""
 
 import os
 import re
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 _DRIVER_VARIABLE = "spark.emr-serverless.driverEnv."
 _RETRIES = Config(retries={"mode": "standard", "max_attempts": 10})
-"""A job is not given up because one look at it failed."""
+"""A single failed request must not end a job."""
 _NOT_IN_TAGS = re.compile(r"[^A-Za-z0-9 /_.:=+@-]")
 _ENDED = {"SUCCESS", "FAILED", "CANCELLED", "CANCELLING"}
 
@@ -41,11 +41,14 @@ def refresh_on_emr(
     full: bool,
     partitions: tuple[str, ...],
 ) -> Answer:
-    """Have one job refresh a table, and wait for it. Its log lines are the run's as they come.
+    """Refresh a table in one job and wait for it. The job's log lines appear in the run's log.
 
-    A run that is cancelled cancels the job, and so does one that fails while the job is at work. Raises what the job
-    raised, with where its log is; ConfigError where the job could not know what the configuration refers to;
-    MetastoreError where it cannot be launched, or ended without a word.
+    The job is cancelled if the run is cancelled or fails.
+
+    Raises:
+        ConfigError: The job would miss a variable of the configuration.
+        MetastoreError: The job's error with the path of its log, or the job could not be launched or ended without an
+            answer.
     """
     now = configuration.now()
     settings = now.emr_serverless
@@ -77,7 +80,7 @@ def refresh_on_emr(
 
 
 def request_of(configuration: Configuration, table: str, *, full: bool, partitions: tuple[str, ...]) -> Request:
-    """What a job for a table is told. Raises ConfigError where it would not know a variable."""
+    """Return the request of a job for a table. Raise ConfigError if the job would miss a variable."""
     shown = configuration.shown()
     config = VariableResolver(os.environ, keep_secret_references=True).resolve(shown)
     settings, own = config.emr_serverless, config.table(table)
@@ -105,8 +108,10 @@ def request_of(configuration: Configuration, table: str, *, full: bool, partitio
 
 
 def job_of(settings: EmrServerlessConfig, table: str, script: str, region: str | None = None) -> dict[str, Any]:
-    """The parameters of `StartJobRun`, but for what Pipes adds. What the configuration says of Spark is in
-    `spark-defaults`, for there no value has to be quoted."""
+    """Return the parameters of `StartJobRun` without those that Pipes adds.
+
+    Spark settings go into `spark-defaults`, where values need no quoting.
+    """
     found = job_spark_properties(settings, normalize_settings(settings.spark), region)
     fixed = [name for name in job_spark_properties(settings, {}, region) if not found[name].split()[1:]]
     overrides: dict[str, Any] = {}
@@ -132,23 +137,23 @@ def job_of(settings: EmrServerlessConfig, table: str, script: str, region: str |
 
 
 class _Client(PipesEMRServerlessClient):
-    """Knows which job it started, and leaves none behind that nobody waits for."""
+    """A Pipes client that knows its job and cancels it when the run ends first."""
 
     def __init__(
         self, client: Any, injector: PipesS3ContextInjector, reader: PipesS3MessageReader, interval: float
     ) -> None:
         super().__init__(client, injector, reader, poll_interval=interval)
         self.job = ""
-        # What EMR answers is a URL with a token in it, and the run's log is for everybody who sees Dagster's UI.
+        # The dashboard's URL contains a token, and everyone who sees Dagster's UI can read the run's log.
         client.get_dashboard_for_job_run = _how_to_look
 
     def run_job(self, context: OpExecutionContext, parameters: Any, extras: dict[str, Any]) -> None:
-        """As `run`; cancels the job in whatever way this ends while the job does not."""
+        """Run a job; cancel it if this call ends before the job does."""
         application = parameters["applicationId"]
         try:
             self.run(context=context, start_job_run_params=parameters, extras=extras)
-            # Pipes has the step yield a result for each asset, as the job would tell them. Ours are told by the run, as
-            # with other engines: those of partitions are stored, and what has not changed is no result.
+            # Pipes makes the step yield a result per asset. Here the run reports the results, as with other engines:
+            # partition events are stored directly, and unchanged assets have no result.
             context.get_step_execution_context()._requires_typed_event_stream = False
         except BaseException:
             with suppress(BotoCoreError, ClientError):
@@ -157,7 +162,7 @@ class _Client(PipesEMRServerlessClient):
             raise
 
     def state(self, application: str) -> tuple[str, str]:
-        """The job's state, and what EMR says of it."""
+        """Return the job's state and EMR's details."""
         found = self.client.get_job_run(applicationId=application, jobRunId=self.job)["jobRun"]
         return found["state"], found.get("stateDetails") or ""
 
@@ -168,11 +173,11 @@ class _Client(PipesEMRServerlessClient):
         return response
 
     def _read_messages(self, context: Any, session: PipesSession, response: Any) -> None:
-        """Nothing: messages on S3 are read while the job is at work. The client expects CloudWatch here, and warns."""
+        """Skip CloudWatch, which the client reads here with a warning: messages on S3 are read while the job runs."""
 
 
 class _Reader(PipesS3MessageReader):
-    """Reads messages below a folder of their own, and keeps them also when the job fails."""
+    """Reads messages below a folder per job, and makes them available even if the job fails."""
 
     def __init__(self, bucket: str, prefix: str, client: Any, interval: float) -> None:
         super().__init__(interval=interval, bucket=bucket, client=client)
@@ -181,7 +186,7 @@ class _Reader(PipesS3MessageReader):
 
     @property
     def expected_writer_count(self) -> int:
-        """One, as Dagster itself has it, which warns on each run that it may come to be told otherwise."""
+        """One writer, as in Dagster's default, set here to avoid a warning in each run."""
         return 1
 
     @contextmanager
@@ -196,18 +201,18 @@ class _Reader(PipesS3MessageReader):
             yield {**parameters, "key_prefix": f"{self._prefix}/messages"}
 
     def answer(self) -> Answer | None:
-        """How the job says that it ended; None where it did not say."""
+        """Return the job's answer; None if there is none."""
         job_request = self._handler.get_custom_messages() if self._handler else ()
         return next((answer for answer in map(Answer.of, job_request) if answer is not None), None)
 
 
 def tag_value(text: str) -> str:
-    """A text as AWS takes it for a tag's value: keys of partitions, which Dagster makes one of, may have a `%`."""
+    """Return text as a valid tag value of AWS. Partition keys, which Dagster puts into a tag, may have a `%`."""
     return _NOT_IN_TAGS.sub("_", text)[:256]
 
 
 def _failure(client: _Client, reader: _Reader, settings: EmrServerlessConfig, table: str) -> MetastoreError:
-    """Why a job did not end well: in its own words, else in those of EMR."""
+    """Return the error of a failed job: the job's message, else EMR's."""
     where = f"job {client.job} of EMR Serverless application {settings.application}; {_log_of(settings, client.job)}"
     answer = reader.answer()
     if answer is not None and answer.version is None:
@@ -235,13 +240,13 @@ def _unheard(context: AssetExecutionContext, table: str, job: str) -> Answer:
 
 
 def _environment_of(settings: EmrServerlessConfig) -> set[str]:
-    """VariableResolver that the configuration gives a job's driver."""
+    """Return the names of the variables that the configuration sets for a job's driver."""
     return {name.removeprefix(_DRIVER_VARIABLE) for name in settings.spark if name.startswith(_DRIVER_VARIABLE)}
 
 
 @contextmanager
 def _folder(s3: Any, folder: str, name: str) -> Iterator[tuple[str, str]]:
-    """Bucket and prefix of what one job is told and tells, removed in the end."""
+    """Yield bucket and prefix of a job's messages, and delete them at the end."""
     bucket, _, above = folder.removeprefix("s3://").partition("/")
     prefix = f"{above}/{name}" if above else name
     try:

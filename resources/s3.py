@@ -1,4 +1,4 @@
-"""Access to S3 as dagster-aws's resource has it, for the root and the tables of a configuration."""
+"""S3 access from dagster-aws's resource, for the root and the tables of a configuration."""
 
 import re
 from collections.abc import Mapping
@@ -21,15 +21,15 @@ _OF_CATALOGS = {
     "aws_region": "region",
     "aws_endpoint": "endpoint",
 }
-"""What pyiceberg calls the options, after `s3.`, and those of who asks after `glue.`."""
+"""The names that pyiceberg uses for these options after `s3.` and `glue.`."""
 _IDENTITY = {"access_key_id", "secret_access_key", "session_token", "token", "skip_signature"}
 _PLAIN_NAMES = {"endpoint_url": "endpoint", "default_region": "region"}
 
 
 def with_credentials(config: MetastoreConfig, s3: "S3Resource | None") -> MetastoreConfig:
-    """The resolved configuration with the resource's access to S3 for a root, tables and catalogs there.
+    """Return the resolved configuration with the resource's S3 access for its root, tables and catalogs.
 
-    What they say themselves wins, and so does what a catalog gives out for a table.
+    Settings of the configuration and credentials that a catalog vends have priority.
     """
     if s3 is None:
         return config
@@ -41,9 +41,10 @@ def with_credentials(config: MetastoreConfig, s3: "S3Resource | None") -> Metast
 
 
 def s3_options(s3: "S3Resource") -> dict[str, str]:
-    """The storage options that the resource stands for, `EnvVar`s and profiles looked up now.
+    """Return the storage options of the resource, with `EnvVar`s and profiles resolved now.
 
-    Raises ConfigError where they are not there. What the resource leaves open is left to the environment.
+    Options that the resource leaves empty come from the environment. Raise ConfigError if a variable or profile is
+    missing.
     """
     try:
         found = s3.process_config_and_initialize()
@@ -105,7 +106,7 @@ _IDENTITY_SUFFIXES = ("access-key-id", "secret-access-key", "session-token", "pr
 
 
 def _of_catalog(catalog: CatalogConfig, options: Mapping[str, str]) -> dict[str, str]:
-    """The options as properties of a catalog: for its files, and, of Glue, for asking it."""
+    """Return the options as catalog properties: for its files, and for the requests of a Glue catalog."""
     found: dict[str, str] = {}
     for prefix, others in (("s3.", ("client.",)), *((("glue.", ("client.",)),) if catalog.type == "glue" else ())):
         named_options = [name for name in catalog.properties if name.startswith((prefix, *others))]

@@ -1,4 +1,4 @@
-"""One sensor per table: sees a commit, asks for one run."""
+"""One sensor per table, which launches one run per commit."""
 
 import hashlib
 import itertools
@@ -48,10 +48,10 @@ _UNFINISHED = [
 ]
 _FINISHED = [DagsterRunStatus.SUCCESS, DagsterRunStatus.FAILURE, DagsterRunStatus.CANCELED]
 _ATTEMPTS = 32
-"""Attempts that one query asks for."""
+"""Run keys per query."""
 _SILENCE = 3600.0
-"""Seconds without an event after which a started run is taken for dead: its machine may have gone down with it, and all
-who could say so. It is reported as failed: where runs are limited, others wait for those that seem to be at work."""
+"""Seconds without an event after which a started run counts as dead: its machine may have failed with everything that
+could report it. The sensor reports it as failed, because a limit on runs would otherwise wait for it."""
 
 
 def commit_sensor(
@@ -61,10 +61,17 @@ def commit_sensor(
     job: Any,
     default_status: DefaultSensorStatus = DefaultSensorStatus.RUNNING,
 ) -> SensorDefinition:
-    """The sensor of one table, which asks for runs of `job`.
+    """Return the sensor of one table, which launches runs of `job`.
 
-    A tick reads the table's snapshot id, the newest version's JSON and Dagster's runs, as far as they are others than
-    those that it saw last: it starts no Spark, and does not read what is in the table.
+    A tick reads the table's snapshot id, the newest version document and recent runs in Dagster. It starts no Spark and
+    does not read the table's data.
+
+    Args:
+        configuration: The configuration that has the table.
+        table: The table, as it was configured at load time.
+        names: The table's names in Dagster.
+        job: The job that refreshes the table.
+        default_status: Whether the sensor starts by itself.
     """
     runner = TimeoutRunner[ProbeResult]()
     table_probe = TableProbe(configuration, table.name)
@@ -109,12 +116,12 @@ def commit_sensor(
 
 
 def default_status_of(status: SensorStatus) -> DefaultSensorStatus:
-    """Return what Dagster calls a status. A sensor that is built though it is configured as absent is stopped."""
+    """Return Dagster's name of a status. A sensor that is built although it is configured as absent is stopped."""
     return DefaultSensorStatus.RUNNING if status == "running" else DefaultSensorStatus.STOPPED
 
 
 def dropped_check(table: TableConfig, names: TableNames, latest: Version, reason: str) -> AssetCheckEvaluation:
-    """That what is kept is of a table that is not there: a failed check, which the asset shows from now on."""
+    """Return a failed check which says that the version describes a table that no longer exists."""
     return AssetCheckEvaluation(
         names.whole["statistics"],
         name_of_current(table),
@@ -126,7 +133,7 @@ def dropped_check(table: TableConfig, names: TableNames, latest: Version, reason
 
 
 def restored_check(table: TableConfig, names: TableNames, state: SensorState) -> AssetCheckEvaluation:
-    """That the table is there again, in the snapshot that is described; else the run that follows says so."""
+    """Return a passed check which says that the table exists again in the version's snapshot."""
     return AssetCheckEvaluation(
         names.whole["statistics"],
         name_of_current(table),
@@ -139,7 +146,7 @@ def restored_check(table: TableConfig, names: TableNames, state: SensorState) ->
 def read_sensor_state(
     instance: DagsterInstance, probed: ProbeResult, now: SnapshotReference, names: TableNames
 ) -> SensorState:
-    """What the decision depends on: what was found, and what Dagster knows."""
+    """Return the state that the decision depends on: the probe's result and Dagster's runs."""
     latest = probed.latest
     described = latest and SnapshotReference(latest.snapshot, latest.committed_at)
     reported = reported_version(instance, names)
@@ -160,19 +167,20 @@ def read_sensor_state(
 
 
 def run_request(names: TableNames, state: SensorState, attempt: int) -> RunRequest:
-    """The request for one run, with the one tag that people filter by."""
+    """Return the request for one run, tagged with the table."""
     key = _run_key(names, state.snapshot, state.published, state.target, attempt)
     return RunRequest(run_key=key, tags={TABLE_TAG: names.tag})
 
 
 def _run_key(names: TableNames, snapshot: str, published: int, target: str, attempt: int) -> str:
-    """Return the key of a run. Dagster never runs a key twice, failed runs included, so the key says all that makes a
-    run worth while: the snapshot, the version it follows (a table may return to a snapshot), code, and attempt."""
+    """Return the key of a run. Dagster never runs a key twice, including failed runs, so the key has everything that
+    makes a run useful: the snapshot, the version it follows (a table may return to a snapshot), code, and attempt.
+    """
     return f"{names.tag}:{snapshot}:{published}:{PROFILE_VERSION}:{target}:{attempt}"
 
 
 def _target(configured_json: str, names: TableNames, now: SnapshotReference, latest: Version | None) -> str:
-    """A digest short enough for a tag. Has the table's configuration in it: who mends that need not wait."""
+    """Return a digest, short enough for a tag. It covers the configuration, so a corrected one is tried at once."""
     base = latest.number if latest else 0
     parts = [names.tag, now.id, str(now.committed_at), base, PROFILE_VERSION, configured_json]
     return _digest(json.dumps(parts))
@@ -183,7 +191,7 @@ def _digest(text: str) -> str:
 
 
 def _active_run(instance: DagsterInstance, names: TableNames) -> str | None:
-    """An unfinished run that works on the table, however it was launched. Runs that fell silent are ended here."""
+    """Return an unfinished run of the table, however it was launched. Dead runs are reported as failed here."""
     now = time.time()
     for run in _unfinished_runs(instance, names):
         if not _is_dead(instance, run, now):
@@ -194,14 +202,13 @@ def _active_run(instance: DagsterInstance, names: TableNames) -> str | None:
 
 
 def _unfinished_runs(instance: DagsterInstance, names: TableNames) -> list[DagsterRun]:
-    """Return runs with the table's tag or job, and those that may still wait for their start and have no tag so far.
+    """Return the unfinished runs of the table, including queued runs that do not have its tag yet.
 
-    The latter are the runs launched last for one of the table's assets, and others of the same backfill: Dagster makes
-    several runs of one, and may start them in any order. Two queries, and one for such a backfill, however many runs of
-    others there are.
+    The latter are the last runs launched for the table's assets, and other runs of the same backfill, which Dagster may
+    start in any order. It takes two queries, and one per such backfill, whatever else runs in the instance.
     """
     keys = {names.partitions, *names.whole.values()}
-    # Events that people report by hand are of no run: Dagster gives them an empty id.
+    # Events that people report by hand have an empty run id.
     launched = {record.asset_entry.last_run_id for record in instance.get_asset_records(list(keys))} - {None, ""}
     probed = list(instance.get_runs(RunsFilter(tags={TABLE_TAG: names.tag}, statuses=_UNFINISHED)))
     if launched:
@@ -223,7 +230,7 @@ def _is_dead(instance: DagsterInstance, run: DagsterRun, now: float) -> bool:
 
 
 def _ended_runs(instance: DagsterInstance, run_key: Callable[[int], str]) -> list[float]:
-    """When each finished run ended that was asked for with the keys of the first attempts, as many as there are."""
+    """Return the end times of the finished runs with the keys of attempts 1, 2, 3 …."""
     ended: list[float] = []
     for start in itertools.count(1, _ATTEMPTS):
         keys = [run_key(attempt) for attempt in range(start, start + _ATTEMPTS)]

@@ -1,4 +1,4 @@
-"""One sensor per database: sees tables come and go, and has the code location loaded anew when there are others."""
+"""One sensor per database, which reloads the code location when tables were added or removed."""
 
 import hashlib
 import sys
@@ -33,13 +33,13 @@ from metastore_assets.sensors.reload_decision import ReloadRequest, decide
 from metastore_assets.sensors.timeout import TimeoutRunner, tick_timeout
 
 _DELAY = 1.0
-"""Seconds until the code location is loaded anew: the tick that asks for it is answered by the old one."""
+"""Seconds until the code location is reloaded: its old process has to answer the tick first."""
 
 
 def database_sensors(
     configuration: Configuration, translator: MetastoreTranslator, chosen: SensorStatus | None = None
 ) -> list[SensorDefinition]:
-    """The sensors of all databases of a configuration that was looked up; `chosen` goes before what that says."""
+    """Return the sensors of all databases of a configuration. `chosen` overrides the configured status."""
     shown = configuration.shown()
     entries = {database.key: database for database in reversed(shown.databases)}
     names = {key: f"{identifier(table_name_for(key), translator.prefix)}_tables" for key in entries}
@@ -61,8 +61,10 @@ def database_sensor(
     name: str,
     default_status: DefaultSensorStatus = DefaultSensorStatus.RUNNING,
 ) -> SensorDefinition:
-    """The sensor of one database. A tick lists it, by one request or a few, and asks for no run: tables that come have
-    sensors of their own once they are loaded."""
+    """Return the sensor of one database. A tick lists its tables with a few requests and launches no run.
+
+    Added tables have their sensors once the code location is loaded again.
+    """
     key = database.key
     runner = TimeoutRunner[tuple[DatabaseListing, ...]]()
     loaded = {place for one in configuration.members or () if one.key == key for place in _table_names(one)}
@@ -105,10 +107,10 @@ def _table_names(members: DatabaseListing) -> set[str]:
 
 
 def _reload(context: SensorEvaluationContext) -> str:
-    """Have the code location loaded anew, where its server can; what is said of that.
+    """Reload the code location if its server can, and return a sentence which says so.
 
-    A server that Dagster's tools start (`dagster dev`, `dagster code-server start`) can; the webserver and the daemon
-    notice it by themselves.
+    Servers that Dagster's tools start (`dagster dev`, `dagster code-server start`) can reload; the webserver and the
+    daemon notice it.
     """
     origin = context.code_location_origin
     if origin is None:

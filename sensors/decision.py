@@ -1,4 +1,4 @@
-"""What a commit sensor does next: a pure function of what it sees and what it remembers."""
+"""The next step of a commit sensor, as a pure function of the observed state and the cursor."""
 
 import json
 from collections.abc import Mapping
@@ -10,8 +10,8 @@ from metastore_assets.formats import HistoryChange
 CURSOR_FORMAT = 1
 _LONGEST_WAIT = 3600.0
 _LONGEST_ABSENCE = 300.0
-"""The longest wait in seconds between looks for a table that was never there: a look costs a request or a few, and
-somebody who creates the table waits for it."""
+"""The longest wait in seconds between probes of a table that never existed. A probe costs a few requests, and a person
+who creates the table waits for it."""
 
 _TURNS = {
     None: "follows version {}",
@@ -24,27 +24,28 @@ _TURNS = {
 
 @dataclass(frozen=True)
 class Cursor:
-    """What a sensor remembers between ticks."""
+    """The state that a sensor stores between ticks."""
 
     target: str = ""
-    """What the last run was asked to bring the table up to; empty before the first."""
+    """The target of the last requested run; empty before the first."""
     attempt: int = 0
-    """How many runs have been asked for with that target."""
+    """The number of runs requested for that target."""
     dropped: bool = False
-    """Whether it has been told that the table is not there."""
+    """Whether the sensor has reported that the table no longer exists."""
     missing: "Missing | None" = None
-    """That the table does not exist yet, as it was found last."""
+    """The last probe of a table that does not exist yet."""
 
     def to_json(self) -> str:
-        """The text that Dagster stores."""
+        """Return the text that Dagster stores."""
         fields = {"format": CURSOR_FORMAT, "target": self.target, "attempt": self.attempt}
         missing = {"missing": asdict(self.missing)} if self.missing else {}
         return json.dumps(fields | ({"gone": True} if self.dropped else {}) | missing)
 
     @classmethod
     def from_json(cls, text: str | None) -> "Cursor":
-        """The cursor stored. One that is missing, damaged, or of a newer release is as good as none: the truth is in
-        the Metastore's versions and Dagster's runs."""
+        """Return the stored cursor. A missing, damaged or newer one counts as empty: the Metastore's versions and
+        Dagster's runs hold the truth.
+        """
         try:
             fields = json.loads(text or "")
             if fields["format"] == CURSOR_FORMAT:
@@ -57,26 +58,26 @@ class Cursor:
 
 @dataclass(frozen=True)
 class Missing:
-    """A table that does not exist yet: the environment is new, or nobody has written it so far."""
+    """A table that does not exist yet: the environment is new, or nothing has written it."""
 
     configuration: str
-    """Digest of what the configuration says of the table: another one is looked for at once."""
+    """Digest of the table's configuration. A changed configuration is probed at once."""
     reason: str
-    """What is not there."""
+    """The object that does not exist."""
     looks: int
-    """How many ticks have looked for the table."""
+    """The number of ticks that probed the table."""
     next_look: float
-    """When to look again, in seconds."""
+    """When to probe again, in seconds since the epoch."""
 
     @classmethod
     def from_fields(cls, fields: Mapping[str, Any]) -> "Missing":
-        """The state stored in a cursor. Raises KeyError, ValueError or TypeError."""
+        """Return the state stored in a cursor. Raise KeyError, ValueError or TypeError if it is damaged."""
         return cls(
             str(fields["configuration"]), str(fields["reason"]), int(fields["looks"]), float(fields["next_look"])
         )
 
     def waits(self, configuration: str, now: float) -> bool:
-        """Whether it is too early to look again, for a table that is still configured as it was."""
+        """Return whether it is too early to probe a table whose configuration did not change."""
         return configuration == self.configuration and now < self.next_look
 
     def describe(self, now: float) -> str:
@@ -86,59 +87,62 @@ class Missing:
 
 
 def still_missing(before: Missing | None, configuration: str, reason: str, interval: float, now: float) -> Missing:
-    """A table that was looked for in vain: again after 1, 2, 4 … intervals, at most five minutes or one interval."""
+    """Return the state after a probe that did not find the table.
+
+    The waits are 1, 2, 4 … intervals, at most five minutes or one interval, whichever is longer.
+    """
     looks = before.looks + 1 if before is not None and before.configuration == configuration else 1
-    # A tick follows after an interval in any case, and may come a little early.
+    # Half an interval less, because a tick may come a little early.
     wait = min(interval * 2 ** min(looks - 1, 30), max(_LONGEST_ABSENCE, interval)) - interval / 2
     return Missing(configuration, reason, looks, now + wait)
 
 
 @dataclass(frozen=True)
 class SensorState:
-    """What a tick sees."""
+    """The state that a tick observes."""
 
     snapshot: str
-    """Of the table, now."""
+    """The table's current snapshot."""
     current: bool
     """Whether the newest version describes that snapshot under the configured policies."""
     published: int
     """Number of the newest version; 0 before the first."""
     reported: int
-    """Number of the version that Dagster was told last; 0 before the first."""
+    """Number of the version that was last reported to Dagster; 0 before the first."""
     target: str
-    """Digest of what a run would bring the table up to, and from where."""
+    """Digest of the state that a run would reach, and of the state it starts from."""
     active: str | None
-    """Id of an unfinished run that works on the table."""
+    """Id of an unfinished run of the table."""
     attempts: int
-    """Runs with this target that the instance knows of."""
+    """Finished runs in the instance with this target."""
     last_ended: float
-    """When the last of them ended, in seconds; 0 without any."""
+    """When the last of these runs ended, in seconds since the epoch; 0 without any."""
     history_change: HistoryChange = None
-    """How the table came to be in that snapshot, where it was not by another commit."""
+    """The change of history that led to the snapshot; None after an ordinary commit."""
 
 
 @dataclass(frozen=True)
 class Decision:
-    """Ask for a run or not, and why. `cursor` is to be remembered."""
+    """Whether to request a run, the reason, and the cursor to store."""
 
     cursor: Cursor
     attempt: int | None
-    """The number of the run to ask for, starting at 1; None: no run."""
+    """The number of the attempt to request, starting at 1; None for no run."""
     reason: str
 
 
 def decide(cursor: Cursor, state: SensorState, interval: float, now: float) -> Decision:
-    """Ask for a run when the table has moved on, or a version was published that Dagster has not been told of.
+    """Request a run if the table has changed or a version was not reported to Dagster.
 
-    Never while a run works on the table. A run that failed is asked for again on the next tick, then after 1, 3, 7 …
-    intervals, at most an hour: a table that cannot be read must not keep the machine busy.
+    There is no request while a run of the table is active. After a failed run the next attempts follow on the next
+    tick, then after 1, 3, 7 … intervals, at most an hour: a table that cannot be read must not keep the machine busy.
     """
     if state.active is not None:
         return Decision(cursor, None, f"run {state.active} works on the table; the next tick looks again")
     if state.current and state.reported == state.published:
         return Decision(cursor, None, f"version {state.published} is current: snapshot {state.snapshot}")
     known = cursor.attempt if cursor.target == state.target else 0
-    # The cursor may have been reset, and runs deleted: whichever remembers more is right.
+    # The cursor may have been reset, or runs deleted: the larger count is right.
     done = max(known, state.attempts)
     wait = min(interval * (2 ** min(done - 1, 30) - 1), _LONGEST_WAIT) if done else 0.0
     left = state.last_ended + wait - now

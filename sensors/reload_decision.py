@@ -1,4 +1,4 @@
-"""Whether the tables of a database are others than those that are loaded, and what to do then: a pure function."""
+"""The decision to reload a code location when the tables of a database changed, as a pure function."""
 
 import json
 from collections.abc import Set
@@ -9,25 +9,25 @@ from metastore_assets.messages import join_names
 
 CURSOR_FORMAT = 1
 _PAUSE = 600.0
-"""Seconds until the same is asked for again: a server that cannot reload, or a catalog that does not answer while it
-does, must not keep the machine busy."""
+"""Seconds between requests for the same tables: a server that cannot reload, or a catalog that fails during the reload,
+must not keep the machine busy."""
 
 
 @dataclass(frozen=True)
 class ReloadRequest:
-    """What a sensor remembers between ticks: for which tables it had the code location reloaded, and when."""
+    """The last reload that a sensor requested: the tables it was for, and when."""
 
     tables: tuple[str, ...] = ()
     at: float = 0.0
-    """Seconds; 0 when it never had."""
+    """Seconds since the epoch; 0 before the first request."""
 
     def to_json(self) -> str:
-        """The text that Dagster stores."""
+        """Return the text that Dagster stores."""
         return json.dumps({"format": CURSOR_FORMAT, "tables": self.tables, "at": self.at})
 
     @classmethod
     def from_json(cls, text: str | None) -> "ReloadRequest":
-        """The cursor stored; one that is missing, damaged, or of a newer release is as good as none."""
+        """Return the stored request. A missing, damaged or newer one counts as none."""
         try:
             fields = json.loads(text or "")
             if fields["format"] == CURSOR_FORMAT:
@@ -39,7 +39,7 @@ class ReloadRequest:
 
 @dataclass(frozen=True)
 class Decision:
-    """Have the code location reloaded or not, and why. `request` is to be remembered."""
+    """Whether to reload the code location, the reason, and the request to store."""
 
     request: ReloadRequest
     reloads: bool
@@ -47,7 +47,7 @@ class Decision:
 
 
 def decide(request: ReloadRequest, loaded: Set[str], existing: Set[str], now: float) -> Decision:
-    """Ask when the tables there are others than those that are loaded; for the same ones again only after a while."""
+    """Request a reload if the existing tables differ from the loaded ones; repeat it only after a pause."""
     if loaded == existing:
         return Decision(request, False, f"the tables are those that are loaded: {len(existing):,}")
     changes = ((sorted(existing - loaded), "came"), (sorted(loaded - existing), "went"))

@@ -1,4 +1,4 @@
-"""What a commit sensor asks the root and its table, and what it need not ask again."""
+"""The probe of a commit sensor: newest version and current snapshot of a table, with caching between ticks."""
 
 import time
 from collections.abc import Callable
@@ -15,32 +15,34 @@ from metastore_assets.store.manifest import Version
 from metastore_assets.store.versions import versions_of
 
 _SURE = 600.0
-"""Seconds for which a table is taken to be in the format that it was found in: so long it may take to be noticed that
-somebody has put the metadata of another format beside those of a table that itself stays as it is."""
+"""Seconds for which the table's format is cached. Another format's metadata beside an unchanged table is noticed only
+after that time."""
 
 
 @dataclass(frozen=True)
 class ProbeResult:
-    """What the configuration, the root and the table say."""
+    """What a probe read from the configuration, the root and the table."""
 
     table: TableConfig
-    """As it counts now, not as it was when this process loaded it, with the key of its hidden values: so is what runs
-    do."""
+    """The table as configured now, with the key of its hidden values, exactly as runs use it."""
     configured_json: str
-    """All that the configuration says of the table, as written."""
+    """The table's configuration as written, as JSON."""
     latest: Version | None
     """The newest version."""
     now: SnapshotReference | None
-    """What the table holds; None when it is not there any more, or not yet where there is no version either."""
+    """The table's current snapshot; None if the table does not exist."""
     history_change: HistoryChange = None
-    """How it came from what the version describes to another state, where that was not by further commits."""
+    """The change of history between the version's snapshot and the current one; None after ordinary commits."""
     absence: str = ""
-    """What is not there."""
+    """The object that does not exist."""
 
 
 class TableProbe:
-    """Looks at one table, again and again in one process. While nothing changes, an object store is asked three times:
-    whether the newest version is still there, whether there is a newer one, and for the end of the table's log."""
+    """A repeatable probe of one table.
+
+    While nothing changes it makes three requests to an object store: whether the newest version still exists, whether
+    there is a newer one, and the end of the table's log.
+    """
 
     def __init__(self, configuration: Configuration, table: str) -> None:
         self._configuration = configuration
@@ -48,14 +50,18 @@ class TableProbe:
         self._root: MetastoreConfig | None = None
         self._version: tuple[Version, ObjectInfo] | None = None
         self._cached_metadata: dict[bytes, bytes] = {}
-        """Of the table, since that version was published: no more than it took to look."""
+        """Metadata of the table that probes have read since that version was published."""
         self._format: tuple[TableConfig, str, float] | None = None
-        """What a table is opened as, by its configuration, and when that was found out."""
+        """The configured table, its format, and when the format was detected."""
 
     def probe(self, report_progress: Callable[[str], None]) -> ProbeResult:
-        """Ask the root and the table, and say by `report_progress` which of them is asked.
+        """Read the newest version and the table's current snapshot.
 
-        Raises what keeps the table from being read: the tick then shows as failed.
+        Args:
+            report_progress: Called with the object that is read next, for the message of a timeout.
+
+        Raises:
+            MetastoreError: The configuration, the root or the table cannot be read; the tick then fails.
         """
         report_progress("what gives the configuration its credentials")
         config = self._configuration.now()
@@ -70,7 +76,7 @@ class TableProbe:
             if latest is None:
                 return ProbeResult(table, configured_json, None, now)
             described = SnapshotReference(latest.snapshot, latest.committed_at)
-            # Another state that the configuration names is no turn of the table's.
+            # A different `at` in the configuration is not a change of the table's history.
             history_change = opened.history_change(described, now) if now != described and table.at is None else None
             return ProbeResult(table, configured_json, latest, now, history_change)
         except TableNotFoundError as error:
@@ -79,11 +85,11 @@ class TableProbe:
             )
 
     def configured(self) -> str:
-        """All that the configuration says of the table now, as written."""
+        """Return the table's current configuration as written, as JSON."""
         return self._configuration.shown().table(self._name).model_dump_json()
 
     def _latest(self, config: MetastoreConfig) -> Version | None:
-        """The newest version; of the one that is known it is asked whether it is that still."""
+        """Return the newest version. A cached one is returned if it is unchanged and has no successor."""
         versions = versions_of(config, self._name)
         documents = versions.documents
         if self._version is not None and self._root is not None and _is_root(self._root, config):
@@ -98,7 +104,7 @@ class TableProbe:
         return latest
 
     def _current(self, table: TableConfig, latest: Version | None) -> tuple[TableFormat, SnapshotReference]:
-        """The table, and what it holds now. Raises what that does."""
+        """Return the opened table and its current snapshot."""
         cache = MetadataCache(lambda: latest.metadata_cache if latest else {})
         for key, value in self._cached_metadata.items():
             cache.put(key, value)
@@ -110,12 +116,13 @@ class TableProbe:
                 self._format, self._cached_metadata = known, dict(cache.entries)
                 return opened, now
             except MetastoreError:
-                pass  # It may be of another format now; and what is wrong is told by who has not been told which.
+                pass  # The format may have changed; opening the table without a cached format reports the right error.
         opened = open_table_format(table, cache)
         now = opened.current()
         self._cached_metadata = dict(cache.entries)
         if latest is not None and now == SnapshotReference(latest.snapshot, latest.committed_at):
-            # What a catalog has is of the format that it says; what a version is of, its table was when it was made.
+            # The catalog decides a table's format; without one, the version's format is right while the snapshot is
+            # unchanged.
             self._format = (table, latest.format, time.monotonic()) if table.catalog is None else None
         return opened, now
 

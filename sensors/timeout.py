@@ -1,4 +1,4 @@
-"""Asking what may never answer, from a tick that has to end in time."""
+"""Calls with a timeout, for sensor ticks that must end in time."""
 
 import os
 import threading
@@ -12,11 +12,11 @@ Result = TypeVar("Result")
 
 _LIMIT = "DAGSTER_SENSOR_GRPC_TIMEOUT_SECONDS"
 _SHARE = 2 / 3
-"""Of the time that Dagster gives a tick: the rest is for Dagster's own storage."""
+"""The share of Dagster's tick timeout for the call; Dagster's storage needs the rest."""
 
 
 def tick_timeout() -> float:
-    """Seconds that a tick waits for what it asks."""
+    """Return the seconds that a tick waits for a call."""
     try:
         return float(os.environ.get(_LIMIT) or 60) * _SHARE
     except ValueError:
@@ -24,9 +24,9 @@ def tick_timeout() -> float:
 
 
 class TimeoutRunner(Generic[Result]):
-    """Asks in a thread of its own, one at a time: Dagster would only say of a tick that takes too long that it did.
+    """Runs one call at a time in a thread, and names what did not answer in time.
 
-    A thread cannot be ended. While one is at it still, no other is started, however many ticks there are.
+    A thread cannot be ended. While one is still running, no other is started, however many ticks there are.
     """
 
     def __init__(self) -> None:
@@ -35,9 +35,14 @@ class TimeoutRunner(Generic[Result]):
         self._target = ""
 
     def run(self, action: Callable[[Callable[[str], None]], Result], seconds: float) -> Result:
-        """What `action` returns or raises. It is given a function by which it says whom it asks next.
+        """Return what `action` returns, or raise what it raises.
 
-        Raises StoreError that tells who has not answered in time.
+        Args:
+            action: Takes a function that it calls with the name of the object it reads next.
+            seconds: The timeout.
+
+        Raises:
+            StoreError: The call did not end in time; the message names that object.
         """
         end = time.monotonic() + seconds
         if self._thread is not None:
@@ -55,7 +60,7 @@ class TimeoutRunner(Generic[Result]):
                 failure.append(error)
 
         self._since = time.monotonic()
-        # A daemon: what never answers must not keep the process from ending.
+        # A daemon thread does not keep the process from ending.
         self._thread = threading.Thread(target=run, daemon=True)
         self._thread.start()
         self._wait(self._thread, end)

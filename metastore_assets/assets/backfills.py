@@ -1,4 +1,4 @@
-"""A backfill of Dagster that a run is part of: Dagster makes a run of each stretch of partitions that lie together."""
+"""The backfill that a run belongs to. Dagster launches one run per contiguous range of partitions."""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -15,17 +15,17 @@ _AT_WORK = [DagsterRunStatus.STARTING, DagsterRunStatus.STARTED, DagsterRunStatu
 
 @dataclass(frozen=True)
 class Backfill:
-    """What all runs of a backfill are to do for one table, which is one piece of work."""
+    """The work of all runs of a backfill for one table."""
 
     id: str
     keys: frozenset[str]
-    """Of the table's partitions that the backfill is for, as Dagster calls them."""
+    """Dagster's keys of the partitions that the backfill covers."""
     launched: datetime
-    """UTC."""
+    """When the backfill was launched, in UTC."""
 
 
 def backfill_of(instance: DagsterInstance, run: DagsterRun, names: TableNames) -> Backfill | None:
-    """The backfill that a run is part of; None where there is none, or it is not for partitions of the table."""
+    """Return the backfill of a run; None if there is none or it does not cover partitions of the table."""
     name = run.tags.get(DAGSTER_BACKFILL_TAG)
     record = instance.get_backfill(name) if name else None
     data = record.asset_backfill_data if record else None
@@ -38,9 +38,9 @@ def backfill_of(instance: DagsterInstance, run: DagsterRun, names: TableNames) -
 
 
 def is_first(instance: DagsterInstance, run: DagsterRun, backfill: Backfill) -> bool:
-    """Whether no older run of the backfill is at work, which then does what there is to do for all.
+    """Return whether no older run of the backfill is active. The first run does the work of all.
 
-    Where nothing limits how many runs of a table work at once, the others do their own part.
+    Without a limit on concurrent runs of a table, each other run does its part.
     """
     at_work = RunsFilter(tags={DAGSTER_BACKFILL_TAG: backfill.id}, statuses=_AT_WORK)
     oldest = instance.get_runs(at_work, limit=1, ascending=True)
@@ -50,7 +50,7 @@ def is_first(instance: DagsterInstance, run: DagsterRun, backfill: Backfill) -> 
 def version_covering(
     versions: VersionStore, names: TableNames, backfill: Backfill | None, instance: DagsterInstance
 ) -> Version | None:
-    """The newest version, if all that the backfill is for was computed for it, or one before, after the launch."""
+    """Return the newest version if all partitions of the backfill were profiled after its launch; otherwise None."""
     newest = versions.latest() if backfill else None
     if backfill is None or newest is None or newest.published_at <= backfill.launched:
         return None

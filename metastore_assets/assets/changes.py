@@ -1,4 +1,4 @@
-"""What a version has that Dagster has not been told yet: a comparison of it with what Dagster knows."""
+"""Comparison of a version with the state that Dagster shows: which events a run has to report."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
@@ -8,43 +8,50 @@ from metastore_assets.assets.partition_mapping import PartitionKeyMap
 from metastore_assets.store.manifest import PartitionEntry, ProfileFiles, Version
 
 NO_CONTENT = "no rows"
-"""The content of a partition of the project that the table has none for."""
+"""The content id of a project's partition for which the table has no rows."""
 
 
 @dataclass(frozen=True)
 class ReportedState:
-    """What Dagster was told of a table. Nothing, as it is made without arguments."""
+    """The state of a table that Dagster shows; empty by default."""
 
     version: Version | None = None
-    """The version that was reported last as a whole; None as well where that is not there any more."""
+    """The last version that was reported completely; None if there is none or it no longer exists."""
     contents: Mapping[str, str] = field(default_factory=dict)
-    """By partition, the content id that it was reported with last."""
+    """By partition key of the table, the content id of its last event."""
     since: Mapping[str, int] = field(default_factory=dict)
-    """By partition, the number of the version that it was reported of last: of those that were reported since that
-    version, by runs that were killed or that told of no more."""
+    """By partition key of the table, the version of its last event after that complete report. Runs that were killed,
+    or that reported only some partitions, leave such events."""
     dropped: tuple[str, ...] = ()
-    """Partitions, as Dagster calls them, that were told with rows and that the table does not have."""
+    """Partition keys in Dagster that were reported with rows and that the table no longer has."""
     written: frozenset[str] = frozenset()
-    """Partitions that the asset which writes the table told of since: Dagster takes what follows from them for
-    outdated, whether they hold something else or not."""
+    """Partition keys of the table that its writer materialized since. Dagster shows what depends on them as outdated,
+    whether their content changed or not."""
 
 
 @dataclass(frozen=True)
 class Changes:
-    """What to report of a version. Partitions in its order, kinds in the order of reporting."""
+    """The events to report of a version: partitions in its order, kinds in the order of reporting."""
 
     partitions: tuple[PartitionEntry, ...]
-    """Partitions of which files changed, or which Dagster shows as something else."""
+    """Partitions whose files changed, or that Dagster shows with other content."""
     table: tuple[Kind, ...]
-    """Kinds of table-level files that changed. Statistics always, when the version is new."""
+    """Kinds of table-level files that changed. A new version always includes the statistics."""
     empty: tuple[str, ...] = ()
-    """Partitions of the project, as Dagster calls them, to be told as without rows."""
+    """Dagster's keys of the project's partitions to report as without rows."""
 
 
 def changes_between(
     state: ReportedState, now: Version, kinds: Collection[Kind] = KINDS, key_map: PartitionKeyMap | None = None
 ) -> Changes:
-    """What `now` has that Dagster was not told: of the partitions that it has, if any, and of these kinds."""
+    """Return what a version has that Dagster does not show yet.
+
+    Args:
+        state: The state that Dagster shows.
+        now: The version to report.
+        kinds: The kinds of table-level files that have an asset.
+        key_map: Partitions outside it are not reported; None reports all.
+    """
     before = {entry.key: entry for entry in state.version.partitions} if state.version else {}
     entries = [
         entry
@@ -60,7 +67,7 @@ def changes_between(
 
 
 def is_partitioned(version: Version) -> bool:
-    """Whether the table had partition columns when the version was published; else it is a partition of its own."""
+    """Return whether the table had partition columns in the version. Otherwise the table is its only partition."""
     return bool(version.partition_columns)
 
 
@@ -71,9 +78,14 @@ def with_selected(
     table: Collection[Kind],
     key_map: PartitionKeyMap | None = None,
 ) -> Changes:
-    """The changes, and what was selected to be materialized: reported whether it changed or not.
+    """Return the changes together with everything that the run selected, changed or not.
 
-    Partitions are as Dagster calls them. Of a project's own those that the table does not have are told as well.
+    Args:
+        changes: The changes of the version.
+        now: The version to report.
+        partitions: Dagster's keys of the selected partitions.
+        table: The selected kinds of table-level files.
+        key_map: Key map of a project's partitions: those that the table does not have are reported as empty.
     """
     empty = () if key_map is None else (key for key in partitions if key not in key_map.table_keys)
     selected = partitions if key_map is None else key_map.to_table_keys(partitions)
@@ -86,10 +98,15 @@ def with_selected(
 
 
 def changes_of_run(others: Collection[str], changes: Changes, key_map: PartitionKeyMap | None = None) -> Changes:
-    """What is left when other runs tell of these partitions, as Dagster calls them. The last run tells of the table.
+    """Return the changes without the partitions that other runs report. The last run also reports the table.
 
-    A report ends with the table's statistics, and Dagster takes the table's assets for outdated by partitions that were
-    told of after them.
+    A report ends with the table's statistics: Dagster marks table-level assets as outdated by any later partition
+    event.
+
+    Args:
+        others: Dagster's keys of the partitions that other runs report.
+        changes: All changes of the version.
+        key_map: Dagster's keys by the table's; None if they are equal.
     """
     dagster_keys = {
         entry.key: key_map.dagster_keys[entry.key] if key_map else entry.key for entry in changes.partitions
@@ -101,9 +118,9 @@ def changes_of_run(others: Collection[str], changes: Changes, key_map: Partition
 
 
 def shown_files(version: Version | None, entry: PartitionEntry | None = None) -> ProfileFiles | None:
-    """The files of a version's table, or of one of its partitions, with the lists that go for it as its frequencies.
+    """Return the files of a version's table or partition, with value counts as its frequencies.
 
-    The table's lists are kept apart from its profile; its only partition may have none but these.
+    The table's value counts are stored outside its profile. The only partition of a table uses the same ones.
     """
     if version is None:
         return None
@@ -115,12 +132,12 @@ def shown_files(version: Version | None, entry: PartitionEntry | None = None) ->
 
 
 def changed_kinds(before: ProfileFiles | None, now: ProfileFiles) -> tuple[Kind, ...]:
-    """Kinds whose files are others than before. A kind without a file has not changed; files never change in place."""
+    """Return the kinds whose paths differ. A kind without a file has not changed; files never change in place."""
     return tuple(kind for kind in KINDS if paths_of(now, kind) and paths_of(before, kind) != paths_of(now, kind))
 
 
 def paths_of(files: ProfileFiles | None, kind: Kind) -> tuple[str, ...]:
-    """The files of one kind: none, one, or several parts. Ranks are looked up in the lists of values."""
+    """Return the files of one kind: none, one, or several parts. Ranks read the files of frequencies."""
     if files is None:
         return ()
     paths = files.frequencies if kind == "ranks" else getattr(files, kind)
@@ -133,7 +150,7 @@ def _is_reported(state: ReportedState, before: PartitionEntry | None, version: V
     if state.since.get(entry.key, 0) >= entry.version:
         return True
     if state.version is None or before is None:
-        return False  # Dagster forgot the partition when it had gone.
+        return False  # Dagster deleted the partition's state when the partition was dropped.
     if entry.version <= state.version.number:
         return True
     files, shown = shown_files(version, entry), shown_files(state.version, before)

@@ -1,4 +1,4 @@
-"""The checks of a table as Dagster's asset checks: made by the run that publishes a version, of that version."""
+"""The checks of a table as Dagster asset checks, evaluated by the run that publishes a version."""
 
 from collections.abc import Collection, Iterator
 
@@ -29,18 +29,18 @@ _TEXT = 1000
 
 
 def table_checks(table: TableConfig) -> list[NamedCheck]:
-    """The checks that are configured; and, whatever is, those that every table has."""
+    """Return the configured checks and the checks that every table has."""
     configured = {type(check.check) for check in named_checks(table)}
     return named_checks(table, [check for check in _IMPLIED if type(check) not in configured])
 
 
 def name_of_current(table: TableConfig) -> str:
-    """The name of the check that the newest version is of the table's snapshot, which every table has."""
+    """Return the name of the table's `current` check, which compares the newest version with the snapshot."""
     return next(own.name for own in table_checks(table) if isinstance(own.check, Current))
 
 
 def specs_of_checks(table: TableConfig, asset: AssetKey) -> list[AssetCheckSpec]:
-    """What Dagster knows of the checks beforehand. They are checks of `asset`."""
+    """Return the specs of the table's checks, attached to `asset`."""
     return [
         AssetCheckSpec(
             own.name,
@@ -57,7 +57,7 @@ def specs_of_checks(table: TableConfig, asset: AssetKey) -> list[AssetCheckSpec]
 def check_results(
     selected: Collection[AssetCheckKey], table: TableConfig, lookup: Table, check_context: CheckContext
 ) -> Iterator[AssetCheckResult]:
-    """The results of those that a run is to make. A check that does not fit the table has failed, and says why."""
+    """Yield the results of the selected checks. A check that does not fit the table fails with the reason."""
     keys = {key.name: key for key in selected}
     checks = [own for own in table_checks(table) if own.name in keys]
     for own, result in zip(checks, evaluate_checks(checks, lookup, check_context), strict=True):
@@ -65,7 +65,7 @@ def check_results(
 
 
 def _check_result(key: AssetCheckKey, own: NamedCheck, result: CheckResult) -> AssetCheckResult:
-    """Dagster knows no `unknown`: neither is it told as passed, nor as an error that would keep what follows back."""
+    """Return a check result for Dagster. An unknown result does not pass, and is a warning that never blocks."""
     finding = result.finding
     unknown = result.status == "unknown"
     advice = f"; it would be answered by {finding.advice}" if unknown and finding.advice else ""
@@ -74,7 +74,7 @@ def _check_result(key: AssetCheckKey, own: NamedCheck, result: CheckResult) -> A
         "expected": MetadataValue.text(result.expected),
         "observed": MetadataValue.text(short(finding.observed, _TEXT)),
         "guarantee": MetadataValue.text(finding.guarantee),
-        # As text: a plot of versions tells nothing.
+        # As text, because Dagster would plot a number.
         "version": MetadataValue.text(str(result.version)),
         **{name: rounded(value) for name, value in finding.measures.items()},
     }
@@ -97,14 +97,14 @@ def _check_result(key: AssetCheckKey, own: NamedCheck, result: CheckResult) -> A
         check_name=key.name,
         passed=result.status == "passed",
         severity=AssetCheckSeverity.WARN if unknown else _SEVERITIES[result.severity],
-        # The advice is Markdown of ours.
+        # The advice is Markdown written by this package.
         description=f"{literally(f'unknown: {finding.observed}' if unknown else finding.observed)}{advice}",
         metadata=metadata,
     )
 
 
 def literally(text: str) -> str:
-    """Text that Dagster shows as it is, where it takes Markdown: values are whatever somebody wrote into a table."""
+    """Return text escaped for Dagster's Markdown, because values of a table can contain anything."""
     return literal_markdown(text, _TEXT)
 
 

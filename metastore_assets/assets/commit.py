@@ -1,4 +1,4 @@
-"""What is other in a version than in the one that Dagster was told of before, as a short table."""
+"""The differences between a version and the version reported before, as a short table."""
 
 from collections.abc import Collection, Iterator
 
@@ -20,9 +20,16 @@ _SCHEMA = TableSchema([TableColumn(name, "string") for name in ("what", "before"
 
 
 def commit_metadata(objects: ObjectStore, before: Version | None, now: Table, columns: Collection[str]) -> Metadata:
-    """Rows, files, partitions, columns and listed values, then nulls and distinct values of `columns` that changed.
+    """Return the changes of rows, files, partitions, columns, value counts, nulls and distinct values as metadata.
 
-    Nothing where there is no version before, or its files are gone.
+    Args:
+        objects: The table's folder in the root.
+        before: The version reported before.
+        now: The table at the version to report.
+        columns: Columns whose nulls and distinct values are compared.
+
+    Returns:
+        Empty without an earlier version, or if its files have expired.
     """
     if before is None or before.number >= now.version.number:
         return {}
@@ -59,7 +66,7 @@ def _of_table(objects: ObjectStore, before: Version, now: Version) -> Iterator[_
         named = [f"{what}: {', '.join(sorted(names))}" for what, names in {**news, "retyped": retyped}.items() if names]
         yield "columns", number(len(columns[0])), number(len(columns[1])), short("; ".join(named), _CELL)
     if now.number == before.number + 1:
-        # Of lists that were made anew it is not known what is other in them.
+        # Only consecutive versions record which value counts changed.
         lists = count_changes(objects, before.value_counts, now.value_counts)
         if lists is not None:
             told = _format_counts({"new": lists.added, "changed": lists.changed, "gone": lists.removed})

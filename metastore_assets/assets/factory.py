@@ -1,4 +1,4 @@
-"""The Dagster definitions of one table, made from its configuration."""
+"""The Dagster definitions of one table: its assets and its job."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -26,7 +26,7 @@ from metastore_assets.resources.configuration import Configuration
 
 
 class RefreshOptions(Config):
-    """What can be chosen when a run is launched by hand."""
+    """The options of a run that a person launches."""
 
     partitions: list[str] = Field(
         default_factory=list,
@@ -38,14 +38,13 @@ class RefreshOptions(Config):
 def table_assets(
     configuration: Configuration, table: TableConfig, translator: MetastoreTranslator, info: TableInfo
 ) -> list[AssetSpec | AssetsDefinition]:
-    """The one op that makes all profiles of a table, and the table itself where no asset of the project writes it.
+    """Return the op that refreshes all profiles of a table, and the table as an external asset if no asset writes it.
 
-    One op, because a refresh makes one version: partitions and table, all kinds of files. What of it is selected
-    decides what is read again and what is a result of the run; everything that changed is reported in any case.
-    What there is depends on what is known of the table.
+    It is one op because a refresh publishes one version: partitions and table, all kinds of files. The selection
+    decides what is read again and what is a result of the run; the run reports every change in any case.
 
-    The op is in a pool of the table's own, because runs that people launch from an asset's page have no tag that a
-    limit could go by. Two runs of one table end well, but the second is of no use while the first works.
+    The op has a pool per table, because runs launched from an asset's page have no tag for a concurrency limit. Two
+    concurrent runs of one table succeed, but the second does no useful work.
     """
     names = names_of(table, translator)
 
@@ -54,7 +53,7 @@ def table_assets(
         specs=profile_specs(table, names, translator, info, configuration.shown().engine),
         check_specs=check_specs(table, names),
         can_subset=True,
-        # A range is one run, so one Spark application and one version.
+        # A range is one run: one Spark application and one version.
         backfill_policy=BackfillPolicy.single_run(),
         op_tags={TABLE_TAG: names.tag},
         pool=names.pool,
@@ -66,13 +65,13 @@ def table_assets(
 
 
 def refresh_job(table: TableConfig, names: TableNames) -> Any:
-    """The job that brings one table up to its current snapshot: what the sensor runs for a commit."""
+    """Return the job that refreshes one table to its current snapshot; the commit sensor launches it."""
     return define_asset_job(
         names.job,
         selection=list(names.whole.values()),
         description=f"Bring the profiles of {code_markdown(table.name)} up to the table's current snapshot: in one "
         "run, whatever the number of changed partitions.",
         tags={TABLE_TAG: names.tag},
-        # A run is one op: another process for it would only start Python again.
+        # The run has one op; a process per op would only start Python once more.
         executor_def=in_process_executor,
     )

@@ -1,5 +1,8 @@
-"""What Dagster calls everything of a table. Distinct for distinct tables, because table names stay distinct when
-punctuation and case do not count (the configuration sees to that) and each kind of thing has a suffix of its own."""
+"""Dagster's names for everything of a table.
+
+They are distinct for distinct tables: the configuration rejects table names that differ only in punctuation or case,
+and each kind of thing has its suffix.
+"""
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,13 +16,12 @@ from metastore_assets.config import TableConfig
 
 Kind = Literal["histograms", "frequencies", "ranks", "statistics"]
 AssetKind = Literal["source", "partitions", "histograms", "frequencies", "ranks", "statistics"]
-"""What an asset of a table is: the table itself, the profiles of its partitions, or one kind of file of the whole."""
+"""The kind of an asset: the table itself, the profiles of its partitions, or one kind of table-level file."""
 
 KINDS: tuple[Kind, ...] = get_args(Kind)
-"""What a table has assets of, in the order of reporting: the statistics come last and say that all the rest has been
-reported."""
+"""The kinds of table-level files in the order of reporting. Statistics come last and complete a report."""
 PARTITION_KINDS: tuple[Kind, ...] = ("statistics", "frequencies", "histograms")
-"""What a partition has files of."""
+"""The kinds of files of a partition."""
 
 TABLE_TAG = "metastore/table"
 """Tag of runs and assets: the table's name, with the prefix of its Metastore."""
@@ -28,26 +30,26 @@ DATA_VERSION_TAG = "dagster/data_version"
 DAGSTER_BACKFILL_TAG = "dagster/backfill"
 """Tag of runs, documented by Dagster: the id of the backfill that launched the run."""
 RUN_KEY_TAG = "dagster/run_key"
-"""Tag that Dagster gives the runs that a sensor asked for: the key of the request."""
+"""Tag that Dagster gives runs requested by a sensor: the key of the request."""
 _LONGEST_TAG = 63
 
 
 @dataclass(frozen=True)
 class TableNames:
-    """What Dagster calls everything of one table: `prefix` keeps two Metastores apart that share an instance."""
+    """Dagster's names for everything of one table. `prefix` separates Metastores that share an instance."""
 
     table: str
     source: AssetKey
-    """The table itself, as an asset that others write."""
+    """The table itself."""
     partitions: AssetKey
-    """The profiles of the table's partitions, all kinds of files of a partition in one."""
+    """The profiles of the table's partitions, all kinds of files together."""
     whole: Mapping[Kind, AssetKey]
-    """One kind of file of the whole table, for each kind that it had when the definitions were loaded."""
+    """The asset of each kind of table-level file."""
     prefix: Sequence[str] = ()
     has_writer: bool = False
-    """Whether `source` is an asset of the project, which writes the table."""
+    """Whether `source` is an asset of the project that writes the table."""
     mapping: TablePartitions | None = None
-    """How the table's partitions are told, where that is as those of a definition of the project."""
+    """Maps the table's partitions to those of a definition of the project; None: they are dynamic partitions."""
 
     @property
     def is_single(self) -> bool:
@@ -98,9 +100,9 @@ class TableNames:
 
 
 def kinds_of(table: TableConfig) -> tuple[Kind, ...]:
-    """The kinds of files that the table has an asset of. Ranks where the configuration asks for them.
+    """Return the kinds of files that the table has an asset for; ranks only if the configuration asks for them.
 
-    With `outputs: table` the asset of the statistics stands for all kinds.
+    With `outputs: table` the asset of the statistics has all kinds.
     """
     if table.outputs == "table":
         return ("statistics",)
@@ -109,7 +111,7 @@ def kinds_of(table: TableConfig) -> tuple[Kind, ...]:
 
 
 def partition_key_map(names: TableNames, keys: Iterable[str], instance: DagsterInstance) -> PartitionKeyMap:
-    """What Dagster calls these partitions of the table: as the table does, where there is no `mapping`."""
+    """Return Dagster's keys of these partitions of the table; without `mapping` they are equal."""
     if names.mapping is not None:
         return names.mapping.key_map(keys, instance)
     same = {key: key for key in keys}
@@ -117,7 +119,7 @@ def partition_key_map(names: TableNames, keys: Iterable[str], instance: DagsterI
 
 
 def tag_of(table: str, prefix: Sequence[str] = ()) -> str:
-    """The value of `TABLE_TAG` of a table: its name and the prefix, with a digest where that is too long for a tag."""
+    """Return the value of `TABLE_TAG`: prefix and table name, shortened with a digest if it is too long for a tag."""
     text = ".".join([*prefix, table])
     if len(text) <= _LONGEST_TAG:
         return text
@@ -126,5 +128,5 @@ def tag_of(table: str, prefix: Sequence[str] = ()) -> str:
 
 
 def identifier(table: str, prefix: Sequence[str] = ()) -> str:
-    """A table's name as the beginning of other names, which have neither `-` nor `/`."""
+    """Return a table's name for use in other names, which allow neither `-` nor `.`."""
     return "_".join([*prefix, table]).replace("-", "_").replace(".", "_")

@@ -52,10 +52,11 @@ class TablePartitions:
             object.__setattr__(self, "_columns", self._parsed(self.key))
 
     def key_map(self, keys: Iterable[str], store: DagsterInstance) -> "PartitionKeyMap":
-        """Which of these partitions of the table is which of the definition.
+        """Map these partition keys of the table to those of the definition.
 
-        Raises ConfigError where two of them are the same one, or none of them could be any: times beyond the first
-        and the last one of the definition could, for it may grow.
+        Raises:
+            ConfigError: Two keys map to the same partition, or no key can belong to the definition. A time outside the
+                definition's windows can belong to it later.
         """
         found: dict[str, str] = {}
         unmapped: list[str] = []
@@ -84,7 +85,7 @@ class TablePartitions:
         return PartitionKeyMap(found, taken, tuple(unmapped))
 
     def tags(self, partition: str) -> Mapping[str, str]:
-        """Tags that an event of a partition of the definition has, for Dagster to know its dimensions by."""
+        """Return the tags of an event that tell Dagster the partition's key in each dimension."""
         if not isinstance(self.partitions_def, MultiPartitionsDefinition):
             return {}
         key = self.partitions_def.get_partition_key_from_str(partition)
@@ -95,8 +96,9 @@ class TablePartitions:
         return f"{type(self.partitions_def).__name__} ({self.partitions_def})"
 
     def _map_key(self, key: str, there: Mapping[str, "_Keys"]) -> str | None:
-        """The partition of the definition that a partition of the table is; empty where the definition does not go so
-        far, and None where it cannot be one."""
+        """Return the definition's key of a table's key: empty for a time outside its windows, None if it cannot belong
+        to it.
+        """
         values = dict(decode_partition_key(key))
         columns = self._columns if self._columns is not None else self._by_name(values)
         if columns is None or columns.keys() != values.keys() or None in values.values():
@@ -172,8 +174,8 @@ def _dimensions(definition: PartitionsDefinition) -> Mapping[str, PartitionsDefi
 
 
 _Keys = Callable[[list[tuple[str, str]]], str | None]
-"""The key that values, each with a format of times, are of a definition; empty for a time beyond its first and last
-one, and None where they are none."""
+"""Returns a dimension's key for values with their time formats: empty for a time outside its windows, None if there is
+no such key."""
 
 
 def _there(definition: PartitionsDefinition) -> _Keys:
@@ -208,7 +210,7 @@ def _window(definition: TimeWindowPartitionsDefinition, parts: list[tuple[str, s
 
 
 def _time(text: str, times: str) -> datetime | None:
-    """A time in the definition's own zone."""
+    """Return a time in the definition's time zone; None if the text does not match the format."""
     try:
         return datetime.strptime(text, times)  # noqa: DTZ007
     except ValueError:

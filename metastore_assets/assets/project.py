@@ -1,4 +1,4 @@
-"""The tables of a configuration as definitions of a project: assets, sensors, or all of them."""
+"""Dagster definitions of the tables of a configuration: assets, sensors, or all together."""
 
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, get_args
@@ -28,18 +28,21 @@ def build_metastore_assets(
     s3: "S3Resource | None" = None,
     spark: SparkLike | None = None,
 ) -> Sequence[AssetSpec | AssetsDefinition]:
-    """The assets of the tables of a configuration, of all or of those named.
+    """Return the assets of the tables of a configuration.
 
-    `config` is a `MetastoreConfig`, or the path of a `metastore.yaml`, which runs read anew; None is $METASTORE_CONFIG,
-    else ./metastore.yaml. Variables of the environment are looked up by runs: assets load without.
+    The assets include their resources: they need no entry among the resources of the definitions. Loading reads the
+    newest version of each table for a few seconds at most; a table without a version is opened to read its partitions.
 
-    `s3`, dagster-aws's resource, is the access to S3 where the configuration itself names none; `spark`, one of
-    dagster-pyspark's resources, gives the session, instead of one with the settings under `spark`. The assets bring
-    both with them: they need no entry among the resources of the definitions.
+    Args:
+        config: A `MetastoreConfig`, or the path of a `metastore.yaml`, which each run reads again. None is
+            $METASTORE_CONFIG, else ./metastore.yaml. Runs resolve environment variables; loading does not need them.
+        tables: Names of tables; None is all.
+        translator: Maps the tables into the project.
+        s3: The `S3Resource` of dagster-aws, for S3 access that the configuration does not set.
+        spark: A resource of dagster-pyspark that provides the session, instead of the settings under `spark`.
 
-    What the newest versions tell, whether a table has partitions and its format, is looked up for some seconds at most;
-    of a table that has none yet, the table itself is asked for partitions.
-    Raises ConfigError.
+    Raises:
+        ConfigError: The configuration is invalid, or a table does not exist.
     """
     configuration = Configuration.of(config, s3, spark).looked_up()
     metastore = configuration.shown()
@@ -61,12 +64,21 @@ def build_commit_sensor(
     s3: "S3Resource | None" = None,
     default_status: DefaultSensorStatus | None = None,
 ) -> SensorDefinition:
-    """The sensor that sees the commits of one table and asks for a run for each, with the job that it runs.
+    """Return the sensor that launches a run for each commit to one table, with its job.
 
-    It looks every `sensor.interval` seconds. It runs without being switched on, unless `default_status` or, without
-    that, the configuration says otherwise (`sensor.status`, `sensors`).
-    The arguments are those of `build_metastore_assets`, whose assets have to be in the same code location. Raises
-    ConfigError.
+    It checks the table every `sensor.interval` seconds. The assets of `build_metastore_assets` must be in the same code
+    location.
+
+    Args:
+        table: Name of the table.
+        config: As for `build_metastore_assets`.
+        translator: As for `build_metastore_assets`.
+        s3: As for `build_metastore_assets`.
+        default_status: Whether the sensor starts by itself; None follows `sensor.status` and `sensors` of the
+            configuration.
+
+    Raises:
+        ConfigError: The configuration is invalid, or the table does not exist.
     """
     configuration = Configuration.of(config, s3).looked_up()
     shown = configuration.shown()
@@ -85,12 +97,20 @@ def build_metastore_definitions(
     spark: SparkLike | None = None,
     sensors: SensorStatus | None = None,
 ) -> Definitions:
-    """Assets, checks, jobs and sensors of the tables of a configuration, to be merged with a project's own.
+    """Return assets, checks, jobs and sensors of the tables of a configuration, to merge into a project's definitions.
 
-    Of whole databases these are the tables that they have now; a sensor for each sees tables come and go.
+    Databases contribute the tables that they have now; one sensor per database detects added and removed tables.
 
-    `sensors` says whether they are `running` without being switched on, `stopped`, or `absent`; None: as the
-    configuration says. The other arguments are those of `build_metastore_assets`. Raises ConfigError.
+    Args:
+        config: As for `build_metastore_assets`.
+        tables: As for `build_metastore_assets`.
+        translator: As for `build_metastore_assets`.
+        s3: As for `build_metastore_assets`.
+        spark: As for `build_metastore_assets`.
+        sensors: `running` (they start by themselves), `stopped`, or `absent`; None follows the configuration.
+
+    Raises:
+        ConfigError: The configuration is invalid, or a table does not exist.
     """
     if sensors not in (None, *get_args(SensorStatus)):
         raise ConfigError(
@@ -107,7 +127,7 @@ def build_metastore_definitions(
         status = shown.sensor_status(table, sensors)
         if status != "absent":
             sensor_definitions.append(commit_sensor(configuration, table, names, job, default_status_of(status)))
-    # Whoever chooses tables does not ask for those to come.
+    # An explicit selection of tables excludes tables that are added later.
     if tables is None:
         sensor_definitions += database_sensors(configuration, user_translator, sensors)
     return Definitions(

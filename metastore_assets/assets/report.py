@@ -1,4 +1,4 @@
-"""What a run tells Dagster of a published version, event by event."""
+"""The events that a run reports of a published version."""
 
 from collections.abc import Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -44,9 +44,9 @@ TABLE_COLUMNS = 8
 PARTITION_COLUMNS = 5
 """Columns in a partition's picture."""
 MOST_PICTURES = 200
-"""Changed partitions up to which each is told with a picture: of more nobody looks at all, each takes reading several
-files and some 20 kB of the event log, and Dagster's SQLite keeps every event twice. Without, an event is below 1.9 kB:
-two of these fit into a page of SQLite, and one that is larger has a page to itself."""
+"""The most changed partitions that get a picture. A picture reads several files and takes about 20 kB of the event log,
+and Dagster's SQLite stores every event twice. An event without one is below 1.9 kB, so two fit into a page of SQLite.
+"""
 
 _CHUNK = 64
 _READERS = 8
@@ -57,23 +57,23 @@ _NO_EVENT = "NULL"
 
 @dataclass(frozen=True)
 class Report:
-    """A published version, and how long it took."""
+    """A published version with everything that its events need."""
 
     names: TableNames
     lookup: Table
-    """Of the version that is reported."""
+    """The table at the reported version."""
     objects: ObjectStore
     """The table's folder in the root."""
     seconds: float
-    """Of the refresh that the run made."""
+    """Duration of the refresh."""
     dagster_keys: Mapping[str, str]
     """Dagster's key of each partition, by the table's key."""
     source: Mapping[str, str]
-    """Tags that say which state of the source the results follow from: `source_tags`."""
+    """Tags that name the state of the source, from `source_tags`."""
     ranked: frozenset[str] = frozenset()
-    """Columns that the configuration asks for ranks of."""
+    """Columns with `ranks: on`."""
     before: Version | None = None
-    """The version that was reported last, if it is still there."""
+    """The version that was reported before, if it still exists."""
 
     @property
     def version(self) -> Version:
@@ -81,9 +81,9 @@ class Report:
         return self.lookup.version
 
     def observation(self) -> AssetObservation:
-        """That the table was seen in the version's snapshot.
+        """Return the observation of the table in the version's snapshot.
 
-        Has no data version: Dagster would take all partitions for outdated whenever the table changes anywhere.
+        It has no data version: Dagster would mark all partitions as outdated whenever the table changes anywhere.
         """
         version = self.version
         metadata: dict[str, MetadataValue] = {  # type: ignore[type-arg]
@@ -100,12 +100,12 @@ class Report:
         return AssetObservation(self.names.source, metadata=metadata)
 
     def partitions(self, changes: Changes) -> Iterator[AssetMaterialization]:
-        """One event for each changed partition."""
+        """Yield one event per changed partition."""
         yield from map(self._without_rows, changes.empty)
         if len(changes.partitions) > MOST_PICTURES:
             yield from (self._partition(entry, {}) for entry in changes.partitions)
             return
-        # Remote reads take turns waiting; local ones are held up by the interpreter's lock, not by the disk.
+        # Threads help where reads wait for a network; local reads are limited by the interpreter lock.
         with ThreadPoolExecutor(_READERS if self.objects.is_remote else 1) as readers:
             for start in range(0, len(changes.partitions), _CHUNK):
                 chunk = changes.partitions[start : start + _CHUNK]
@@ -114,7 +114,7 @@ class Report:
     def tables(
         self, kinds: Collection[Kind], selected: Collection[Kind], instance: DagsterInstance
     ) -> Iterator[AssetMaterialization | MaterializeResult[object]]:
-        """The table-level events: results for kinds that the run is to materialize, plain events for the others."""
+        """Yield the table-level events: results for selected kinds, plain materializations for the others."""
         version = self.version
         glance = glance_at(self.lookup, None, TABLE_COLUMNS)
         title = f"{self.names.table} · {plural(version.row_count, 'row')} · version {version.number}"
@@ -132,8 +132,8 @@ class Report:
         }
         tags = self.source
         if is_partitioned(version) and not self.names.is_single:
-            # Dagster would name the partitions from before the run, and then take the result for outdated by what the
-            # run itself told.
+            # Dagster would record the partition events from before the run, and mark the result as outdated by the
+            # events of the run itself.
             records = instance.fetch_materializations(self.names.partitions, limit=1).records
             newest = str(records[0].storage_id) if records else _NO_EVENT
             tags = _tags_of_input(self.names.partitions, version.content_id, newest)
@@ -168,12 +168,12 @@ class Report:
                     **files_metadata(uri),
                 }
             ),
-            # What the partition is made of is in its content id: the source as a whole changes far more often.
+            # The content id covers the partition's input; the source as a whole changes far more often.
             tags=self._tags(self.dagster_keys[entry.key], entry.content_id),
         )
 
     def _without_rows(self, partition: str) -> AssetMaterialization:
-        """That the table has no such partition: what was told of it before is not so any more."""
+        """Return the event of a partition that the table does not have: zero rows."""
         return AssetMaterialization(
             self.names.partitions,
             partition=partition,
@@ -208,7 +208,7 @@ class Report:
 
 
 def _version_tags(content_id: str) -> Mapping[str, str]:
-    """What Dagster itself would tag a result with."""
+    """Return the tags that Dagster itself gives a result."""
     return {
         "dagster/code_version": PROFILE_VERSION,
         DATA_VERSION_TAG: content_id,
@@ -217,8 +217,7 @@ def _version_tags(content_id: str) -> Mapping[str, str]:
 
 
 def source_tags(instance: DagsterInstance, names: TableNames) -> Mapping[str, str]:
-    """That a result follows from the table itself, which has no data version; or from what the asset that writes it
-    told last."""
+    """Return tags that name the input of a result: the table, or the last event of the asset that writes it."""
     records = instance.fetch_materializations(names.source, limit=1).records if names.has_writer else []
     materialization = records[0].asset_materialization if records else None
     data_version = (materialization.tags or {}).get(DATA_VERSION_TAG) if materialization else None

@@ -1,4 +1,4 @@
-"""What Dagster has been told of a table: read from its event log, which is the only place where that is written."""
+"""The state of a table that Dagster's event log shows."""
 
 from collections.abc import Iterator, Mapping
 
@@ -20,13 +20,13 @@ from metastore_assets.store.manifest import Version
 from metastore_assets.store.versions import VersionStore
 
 _PAGE = 1000
-"""Events in memory at a time, and the most that Dagster gives at once."""
+"""Events per query: the most that Dagster returns at once."""
 
 
 def reported_version(instance: DagsterInstance, names: TableNames) -> tuple[int, str] | None:
-    """Number and content id of the version that was reported last as a whole; None when none was.
+    """Return number and content id of the last version that a run reported completely; None if there is none.
 
-    A report ends with the statistics of the table: a run that died before that has not reported its version.
+    A report ends with the statistics of the table. A run that died earlier has not reported its version.
     """
     record = _last_report(instance, names)
     return _version_of(record) if record else None
@@ -35,7 +35,10 @@ def reported_version(instance: DagsterInstance, names: TableNames) -> tuple[int,
 def read_reported_state(
     instance: DagsterInstance, versions: VersionStore, names: TableNames, key_map: PartitionKeyMap
 ) -> ReportedState:
-    """What was told of the table, up to the last event. Costs two queries, and what was told since the last report."""
+    """Return what the event log shows of a table, up to the last event.
+
+    It costs two queries, and one page of events per 1,000 events since the last complete report.
+    """
     last = _last_report(instance, names)
     contents = _contents(instance, names)
     since = _versions_reported_since(instance, names, last.storage_id if last else None)
@@ -45,7 +48,7 @@ def read_reported_state(
         _read_version(versions, _version_of(last) if last else None),
         {table_keys[partition]: content for partition, content in contents.items() if partition in table_keys},
         {table_keys[partition]: number for partition, number in since.items() if partition in table_keys},
-        # Keys of the table's own are removed from Dagster with their partitions.
+        # A run removes the table's dynamic partition keys from Dagster itself.
         tuple(key for key, content in contents.items() if key not in table_keys and content != NO_CONTENT)
         if names.mapping
         else (),
@@ -54,21 +57,21 @@ def read_reported_state(
 
 
 def is_observed(instance: DagsterInstance, names: TableNames, version: Version) -> bool:
-    """Whether the table was last observed in the version's snapshot."""
+    """Return whether the last observation of the table shows the version's snapshot."""
     records = instance.fetch_observations(names.source, limit=1).records
     observation = records[0].asset_observation if records else None
     if observation is None:
         return False
-    # Both, because a table that is dropped and made again may count its snapshots anew.
+    # Compare both: a table that is dropped and recreated may restart its snapshot numbers.
     snapshot, committed = (observation.metadata.get(name) for name in (SNAPSHOT, COMMITTED))
     when = version.committed_at.timestamp() if version.committed_at else None
     return (snapshot and snapshot.value, committed and committed.value) == (version.snapshot, when)
 
 
 def _last_report(instance: DagsterInstance, names: TableNames) -> EventLogRecord | None:
-    """Return the latest materialization of the statistics of the table as a whole.
+    """Return the latest materialization of the table-level statistics.
 
-    Where one asset has the partitions too, their events come after it when a run was killed, or is part of a backfill.
+    If one asset also has the partitions, their events can follow it: after a killed run, or in a backfill.
     """
     cursor, more, limit = None, True, 1
     while more:
@@ -92,13 +95,13 @@ def _version_of(record: EventLogRecord) -> tuple[int, str] | None:
 
 
 def _read_version(versions: VersionStore, reported: tuple[int, str] | None) -> Version | None:
-    """The version, if it is still there and still the same: a root may have been replaced."""
+    """Return the version if it still exists with that content id. A root may have been replaced."""
     if reported is None:
         return None
     number, content = reported
     try:
         version = versions.read(number)
-        tuple(version.partitions)  # Read now: a version whose entries have expired is nothing to compare with.
+        tuple(version.partitions)  # Read here: a version whose entries have expired cannot be compared.
     except StoreError:
         return None
     return version if version.content_id == content else None
@@ -112,7 +115,7 @@ def _contents(instance: DagsterInstance, names: TableNames) -> Mapping[str, str]
 
 
 def _versions_reported_since(instance: DagsterInstance, names: TableNames, last: int | None) -> Mapping[str, int]:
-    """By partition, the version of its latest event after the one with that id. None of a whole report is left."""
+    """Return, by partition, the version of its latest event after the event with id `last`."""
     versions_by_partition: dict[str, int] = {}
     for event in _events(instance, names.partitions, last):
         number = event.metadata.get(VERSION)
@@ -122,12 +125,12 @@ def _versions_reported_since(instance: DagsterInstance, names: TableNames, last:
 
 
 def _written(instance: DagsterInstance, names: TableNames, last: int) -> set[str]:
-    """Partitions that the asset which writes the table told of after the event with that id."""
+    """Return partitions that the asset which writes the table materialized after the event with id `last`."""
     return {event.partition for event in _events(instance, names.source, last) if event.partition}
 
 
 def _events(instance: DagsterInstance, key: AssetKey, last: int | None) -> Iterator[AssetMaterialization]:
-    """The materializations of an asset after the event with that id, in order."""
+    """Yield an asset's materializations after the event with id `last`, in order."""
     events = AssetRecordsFilter(key, after_storage_id=last)
     cursor, more = None, True
     while more:

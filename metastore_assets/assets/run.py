@@ -1,4 +1,4 @@
-"""One run: refresh a table, then tell Dagster what changed."""
+"""One run: refresh a table, then report the changes to Dagster."""
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
@@ -36,16 +36,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class _Selection:
-    """What the run was launched for."""
+    """The partitions and the backfill that the run was launched for."""
 
     partitions: tuple[str, ...] = ()
-    """The partitions that it is to materialize, as Dagster calls them."""
+    """Dagster's keys of the partitions to materialize."""
     backfill: Backfill | None = None
-    """That it is part of."""
+    """The backfill that the run belongs to."""
 
     @property
     def others(self) -> frozenset[str]:
-        """Partitions that other runs of the backfill are to materialize."""
+        """The partitions that other runs of the backfill materialize."""
         return self.backfill.keys - set(self.partitions) if self.backfill else frozenset()
 
 
@@ -59,13 +59,23 @@ def refresh_and_report(
 ) -> Iterator[Any]:
     """Refresh the table and yield the events of the run.
 
-    Partitions that the run was launched for are read again, as are those that `partitions` fits, keys or patterns; a
-    run of the table-level assets reads what changed. The first run of a backfill does the work of all its runs.
-    Tells, in this order: an observation of a snapshot not observed before, materializations of partitions, of
-    table-level files, and check results. All but those of partitions, which may be very many, are yielded. Raises
-    Failure with the message of what went wrong.
+    The run reads the partitions again that it was launched for, and those that `partitions` matches. A run of
+    table-level assets reads only what changed. The first run of a backfill does the work of all its runs.
+
+    It reports, in this order: an observation if the snapshot is new, materializations of partitions, materializations
+    of table-level files, and check results. Events of partitions are stored directly, because they can be very many.
+
+    Args:
+        context: The context of the run.
+        configuration: The configuration that has the table.
+        names: The table's names in Dagster.
+        partitions: Partitions to read again: keys or patterns.
+        full: Whether to read every file again.
+
+    Raises:
+        Failure: The refresh failed; the message is that of the MetastoreError.
     """
-    if TABLE_TAG not in context.run.tags:  # The run was launched from an asset's page.
+    if TABLE_TAG not in context.run.tags:  # A person launched the run from an asset's page.
         context.instance.add_run_tags(context.run.run_id, {TABLE_TAG: names.tag})
     with _raise_failures(), hide_secrets():
         config = configuration.now()
@@ -96,7 +106,7 @@ def _refresh(
     full: bool,
     partitions: tuple[str, ...],
 ) -> float:
-    """Refresh the table, here or as a job of EMR Serverless. Returns the seconds that took, as who did it says."""
+    """Refresh the table, in this process or as an EMR Serverless job. Return the duration in seconds."""
     if config.engine != EMR_SERVERLESS:
         progress = log_progress(context.log.info)
         result = refresh(config, table, spark, full=full, partitions=partitions, progress=progress)
@@ -106,7 +116,7 @@ def _refresh(
     if not full and not partitions and latest is not None and is_current(config, table, latest):
         context.log.info("version %d is current: snapshot %s", latest.number, latest.snapshot)
         return 0.0
-    # Here, for it loads clients of AWS.
+    # Imported here because it loads AWS clients.
     from metastore_assets.resources.emr import refresh_on_emr
 
     return refresh_on_emr(context, configuration, table, full=full, partitions=partitions).seconds
@@ -114,7 +124,7 @@ def _refresh(
 
 @contextmanager
 def _raise_failures() -> Iterator[None]:
-    """Raise Failure with the message of what went wrong."""
+    """Raise a MetastoreError as Failure with its message."""
     try:
         yield
     except MetastoreError as error:
@@ -128,7 +138,6 @@ def _selection(context: AssetExecutionContext, names: TableNames) -> _Selection:
 
 
 def _key_map(context: AssetExecutionContext, names: TableNames, keys: Collection[str]) -> PartitionKeyMap:
-    """What Dagster calls the partitions of these keys."""
     return partition_key_map(names, keys, context.instance)
 
 
@@ -140,9 +149,9 @@ def _partitions_to_read(
     runner: TaskRunner | None,
     selection: _Selection,
 ) -> tuple[str, ...]:
-    """The partitions to read again, of those that the table still has: the run's own, or all of its backfill's."""
+    """Return the table's keys of the partitions to read again: the run's, or all of its backfill."""
     if not selection.partitions or names.source in (context.run.asset_selection or ()):
-        # What the run itself has just written is new, and read for that.
+        # The run itself has just written these partitions, so they are read as new.
         return ()
     snapshot = open_table_format(table, MetadataCache(versions.metadata_cache), runner).snapshot()
     key_map = _key_map(context, names, {fragment.partition_key for fragment in snapshot.fragments})
@@ -157,10 +166,9 @@ def _partitions_to_read(
 def _table_keys(
     context: AssetExecutionContext, names: TableNames, requested: Sequence[str], key_map: PartitionKeyMap
 ) -> tuple[str, ...]:
-    """The table's keys of what is asked for, without what it does not have.
+    """Return the table's keys of the requested partitions, without those that the table does not have.
 
-    A project's own partitions may have no rows, which is told of them; where the table's own are partitions, a run for
-    one that is gone is a mistake.
+    A project's partition may have no rows. If the partitions are the table's, a run only for dropped ones fails.
     """
     dropped = [key for key in requested if key not in key_map.table_keys]
     if len(dropped) == len(requested) and names.mapping is None:
@@ -184,14 +192,14 @@ def _report(
     seconds: float,
 ) -> Iterator[Any]:
     instance = context.instance
-    # The newest: another run may have published since.
+    # The newest version: another run may have published after this one.
     lookup = Metastore(config.root, config.storage_options).table(names.table)
     version = lookup.version
     if warning := table.dropped_columns_warning(version.dropped_columns):
         context.log.warning(warning)
     keys = [entry.key for entry in version.partitions] if is_partitioned(version) else []
     if names.mapping is None:
-        # Runs of the backfill that are still to come name ranges of keys.
+        # Queued runs of the backfill name ranges of keys.
         added, removed = register_partitions(
             instance, names.dynamic_partitions, keys, remove=selection.backfill is None
         )
@@ -208,7 +216,7 @@ def _report(
     kinds = [kind for kind in kinds_of(table) if kind in names.whole]
     reported = read_reported_state(instance, versions, names, key_map)
     selected = [kind for kind in kinds if names.whole[kind] in context.selected_asset_keys]
-    # The result of an asset with partitions is of those of the run: the table is reported by plain events.
+    # The result of a partitioned asset belongs to the run's partitions, so plain events report the table.
     results = [] if names.is_single and _has_partitions(context, names) else selected
     if names.is_single and selection.partitions:
         selected = []

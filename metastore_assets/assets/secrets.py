@@ -1,4 +1,4 @@
-"""Errors as Dagster may store them: an event has all causes of an error, and those are in the words of others."""
+"""Removal of secrets from errors. Dagster stores an error with all its causes, which other libraries word."""
 
 import traceback
 from collections.abc import Iterator
@@ -10,9 +10,9 @@ from metastore_assets.messages import remove_secrets
 
 @contextmanager
 def hide_secrets() -> Iterator[None]:
-    """Whatever is raised inside comes out as it is, unless it or a cause of it has a secret in its message.
+    """Raise errors without secrets: an error passes unchanged unless its message or a cause contains one.
 
-    Then an error of the Metastore loses its causes, and any other becomes one, with its message without the secret.
+    A MetastoreError then loses its causes. Any other error becomes a MetastoreError with the secret removed.
     """
     try:
         yield

@@ -1,4 +1,4 @@
-"""The assets of one table as Dagster's specifications: what the catalog shows before anything is computed."""
+"""The asset specs of one table, which Dagster shows before anything is computed."""
 
 from dagster import AllPartitionMapping, AssetCheckSpec, AssetDep, AssetSpec
 
@@ -10,22 +10,22 @@ from metastore_assets.config import TableConfig
 
 
 def source_spec(table: TableConfig, translator: MetastoreTranslator, info: TableInfo) -> AssetSpec:
-    """The table itself: observed once per snapshot, never written."""
+    """Return the spec of the table itself, an external asset with one observation per snapshot."""
     return _spec(table, translator, "source", info)
 
 
 def profile_specs(
     table: TableConfig, names: TableNames, translator: MetastoreTranslator, info: TableInfo, engine: str
 ) -> list[AssetSpec]:
-    """The assets that a refresh makes: one of the partitions, and below it one of each kind of files of the table; or
-    one of all of these (`outputs: table`).
+    """Return the specs of the assets that a refresh materializes.
 
-    A table without partitions has none for them. Where it is not known, a table that turns out to have none loses it
-    when the code location is loaded again.
+    These are the partitions, and downstream of them one asset per kind of file. With `outputs: table` it is one asset.
+    A table without partitions has no asset of partitions. If that is unknown, the asset disappears when the code
+    location is loaded again.
     """
     mapping = translator.get_partition_mapping(table)
     if mapping is None and names.has_writer and names.mapping is None:
-        # The keys have nothing to do with those of the asset that writes the table, if it has partitions.
+        # The partition keys of the asset that writes the table are unrelated to the table's.
         mapping = AllPartitionMapping()
     source = AssetDep(names.source, partition_mapping=mapping)
     whole = [_spec(table, translator, kind, info, engine) for kind in kinds_of(table)]
@@ -43,7 +43,7 @@ def profile_specs(
 
 
 def check_specs(table: TableConfig, names: TableNames) -> list[AssetCheckSpec]:
-    """Checks that the run makes of what it published."""
+    """Return the specs of the checks that a run evaluates on the version it publishes."""
     return specs_of_checks(table, names.whole["statistics"])
 
 

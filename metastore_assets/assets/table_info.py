@@ -1,5 +1,4 @@
-"""What is known of the tables when a code location is loaded: their newest versions, where the root answers soon, or
-else what the tables themselves say."""
+"""What loading a code location needs to know of the tables: newest version, format, and partition columns."""
 
 import threading
 import time
@@ -15,33 +14,39 @@ from metastore_assets.store.manifest import Version
 from metastore_assets.store.versions import versions_of
 
 _TIMEOUT = 5.0
-"""Seconds for a root that does not answer: Dagster loads a code location at every start, of runs too."""
+"""Seconds to wait for a root. Dagster loads a code location at every start, including each run."""
 _READERS = 8
 
 
 @dataclass(frozen=True)
 class TableInfo:
-    """What is known of one table; nothing, as it is made."""
+    """The facts about one table; empty by default."""
 
     version: Version | None = None
-    """The newest."""
+    """The newest version; None if there is none or it could not be read."""
     partitioned: bool | None = None
-    """Whether it has partition columns: by that version, else as it is now."""
+    """Whether the table has partition columns in that version, or now if there is no version. None if unknown."""
 
     @property
     def format(self) -> str | None:
-        """As the version has it."""
+        """The table's format in the newest version."""
         return self.version.format if self.version else None
 
 
 def read_table_info(
     configuration: Configuration, tables: Sequence[str], timeout: float = _TIMEOUT
 ) -> Mapping[str, TableInfo]:
-    """By table, what is known of it. What cannot be read in time is left out: a code location has to load whatever its
-    root, the tables and the environment say; runs and sensors tell what is wrong.
+    """Return the facts about each table, without the tables that could not be read in time.
 
-    A table without a version is asked whether it has partitions, because what hangs below what is part of what Dagster
-    remembers of a result: were it guessed, and mended after the first version, that would look outdated.
+    A code location must load even if a root, a table or a variable is unavailable; runs and sensors report the error.
+
+    A table without a version is opened to read its partition columns. Dagster stores the dependencies of a result: a
+    wrong guess here would mark the first result as outdated.
+
+    Args:
+        configuration: The configuration that has the tables.
+        tables: Names of tables.
+        timeout: Seconds to wait for all tables together.
     """
     infos: dict[str, TableInfo] = {}
     names = iter(tables)
@@ -70,7 +75,7 @@ def read_table_info(
             except Exception:  # noqa: BLE001 (whatever it is, a run will say it)
                 continue
 
-    # Not an executor: its threads would be waited for when the process ends.
+    # Not an executor: Python would wait for its threads at exit.
     readers = [threading.Thread(target=read, daemon=True) for _ in range(min(_READERS, len(tables)))]
     end = time.monotonic() + timeout
     for reader in readers:

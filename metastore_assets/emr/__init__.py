@@ -1,1 +1,1 @@
-"""Refreshes as jobs of EMR Serverless: what a job is told, what it answers, and what it does. Free of Dagster."""
+"""Refreshes as EMR Serverless jobs: request, answer and the job's program, without Dagster."""

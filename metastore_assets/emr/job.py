@@ -1,4 +1,4 @@
-"""The program that a job of EMR Serverless is: a refresh, told what to do and telling how it goes through Pipes."""
+"""The program of an EMR Serverless job: one refresh, with request and answer through Dagster Pipes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from metastore_assets.spark.session import get_submitted_session
 
 
 def main() -> None:
-    """Do what the request says. Ends the process with status 1 where that does not end well, as it has told then."""
+    """Execute the request. Exit with status 1 after reporting an error."""
     import boto3
     from dagster_pipes import PipesS3ContextLoader, PipesS3MessageWriter, open_dagster_pipes
 
@@ -64,7 +64,7 @@ def _refresh(request: Request, log: Callable[[str], object]) -> Answer:
 
 
 def _read_secrets(secrets: Mapping[str, str]) -> dict[str, str]:
-    """The values of secrets. Raises ConfigError where one is not to be had."""
+    """Return the values of secrets by variable. Raise ConfigError if one cannot be read."""
     import boto3
     from botocore.exceptions import BotoCoreError, ClientError
 

@@ -1,4 +1,4 @@
-"""What a job is told, and what it answers, as JSON."""
+"""The request and the answer of a job, as JSON."""
 
 from __future__ import annotations
 
@@ -15,51 +15,51 @@ from metastore_assets.errors import MetastoreError
 from metastore_assets.pipeline.column_spec import PROFILE_VERSION
 
 REQUEST = "metastore"
-"""The name under which Pipes brings a request to the job."""
+"""The key of requests and answers in Pipes messages."""
 SCRIPT = "from metastore_assets.emr.job import main\n\nmain()\n"
-"""The entry point of every job. What it does is in the environment that the job runs in."""
+"""The entry point of every job. Its code is in the job's environment."""
 
 _NOT_OF_TABLES = {"checks", "sensor", "columns", "catalog", "uri"}
 
 
 def package_version() -> str:
-    """Of this package and of the profiles that it makes: what another publishes would be out of date at once."""
+    """Return the versions of this package and of its profiles. Profiles of another version are outdated at once."""
     return f"{version('metastore-assets')}, profiles {PROFILE_VERSION}"
 
 
 @dataclass(frozen=True)
 class Request:
-    """Refresh one table."""
+    """A request to refresh one table."""
 
     version: str
-    """`package_version()` where the job was launched: in the job it has to be the same."""
+    """`package_version()` of the process that launched the job; the job's must be equal."""
     config: Mapping[str, Any]
-    """The configuration, of this table alone; secrets are references to variables of the job's environment."""
+    """The configuration of this table only. Secrets are references to variables of the job's environment."""
     table: str
     full: bool
     partitions: tuple[str, ...]
-    """To read again: keys or patterns."""
+    """Partitions to read again: keys or patterns."""
     needs_key: bool = False
-    """Whether hidden values are hashed with a key that is configured, and not with that in the root."""
+    """Whether a configured key, rather than the root's, hashes hidden values."""
     secrets: Mapping[str, str] = field(default_factory=dict)
-    """By variable, the secret of AWS Secrets Manager that is its value."""
+    """By variable, the secret of AWS Secrets Manager that has its value."""
     database: str | None = None
-    """Which whole database the table is one of."""
+    """The configured database that the table belongs to."""
     listed: str | None = None
-    """The format that the table's catalog lists it with."""
+    """The format that the table's catalog lists."""
 
     def to_json(self) -> dict[str, Any]:
-        """What `of` takes."""
+        """Return the request as JSON fields."""
         return {**vars(self), "partitions": list(self.partitions)}
 
     @classmethod
     def of(cls, document: Mapping[str, Any]) -> Request:
-        """That of a JSON document, of which keys that nobody knows are left out: the version tells who wrote it."""
+        """Return the request in JSON fields. Unknown fields are ignored; `version` shows who wrote it."""
         fields = {name: own for name, own in document.items() if name in cls.__dataclass_fields__}
         return cls(**{**fields, "partitions": tuple(fields["partitions"])})
 
     def configured(self) -> tuple[MetastoreConfig, TableConfig]:
-        """The configuration with the variables of this process, and the table. Raises ConfigError."""
+        """Return the configuration with this process's variables, and the table. Raise ConfigError."""
         config = MetastoreConfig.model_validate(self.config).resolve()
         table = config.table(self.table)
         if self.database is not None:
@@ -69,39 +69,39 @@ class Request:
 
 @dataclass(frozen=True)
 class Answer:
-    """How a job ended."""
+    """The result of a job: a version, or an error."""
 
     version: int | None = None
-    """The newest version, when all went well."""
+    """The newest version after a successful refresh."""
     seconds: float = 0.0
     kind: str = ""
-    """The class of an error."""
+    """The class of the error."""
     message: str = ""
 
     def to_json(self) -> dict[str, Any]:
-        """What `of` takes."""
+        """Return the answer as JSON fields."""
         return {REQUEST: vars(self)}
 
     @classmethod
     def of(cls, document: Any) -> Answer | None:
-        """That of a message of Pipes; None where it is another message."""
+        """Return the answer in a Pipes message; None for another message."""
         found = document.get(REQUEST) if isinstance(document, Mapping) else None
         return cls(**found) if isinstance(found, Mapping) else None
 
     def error(self, where: str) -> MetastoreError:
-        """The error that it tells of, with where that was."""
+        """Return the job's error, with `where` added to its message."""
         kind = getattr(errors, self.kind, MetastoreError)
         text = f"{self.message} ({where})"
         try:
             return kind(text) if isinstance(kind, type) and issubclass(kind, MetastoreError) else MetastoreError(text)
-        except TypeError:  # one that takes more than a message
+        except TypeError:  # Some errors take more than a message.
             return MetastoreError(text)
 
 
 def job_config(config: MetastoreConfig, table: TableConfig) -> dict[str, Any]:
-    """What `MetastoreConfig.model_validate` takes, of a located configuration and one of its tables.
+    """Return a configuration with one table, as `MetastoreConfig.model_validate` takes it.
 
-    What only Dagster and commands ask for is left out: checks, sensors, other tables, and how jobs are launched.
+    It leaves out what only Dagster and commands read: checks, sensors, other tables, and the settings of jobs.
     """
     name = table.catalog.name if isinstance(table.catalog, CatalogConfig) else table.catalog
     own = table.model_dump(mode="json", by_alias=True, exclude_unset=True, exclude=_NOT_OF_TABLES)

@@ -18,7 +18,7 @@ from metastore_assets.checks.entries import named_checks
 from metastore_assets.config import load_config
 from metastore_assets.config.emr import job_folder
 from metastore_assets.databases import DatabaseListing, expand_databases
-from metastore_assets.emr.job import _refreshed
+from metastore_assets.emr.job import _refresh
 from metastore_assets.emr.request import Answer, Request
 from metastore_assets.errors import ConfigError, CorruptionError, FragmentError, MetastoreError
 from metastore_assets.resources.configuration import Configuration
@@ -216,7 +216,7 @@ def test_another_version_is_refused() -> None:
     """Before anything is read: what it published would be out of date here."""
     told = replace(request(), version="0.0.1, profiles 1")
     with pytest.raises(ConfigError, match=r"has metastore-assets 0.*, and Dagster's has 0\.0\.1, profiles 1: build"):
-        _refreshed(told, print)
+        _refresh(told, print)
 
 
 def test_tags_are_such_that_aws_takes_them() -> None:

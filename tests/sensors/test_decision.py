@@ -29,16 +29,16 @@ def test_a_commit_asks_for_one_run() -> None:
 
 
 @pytest.mark.parametrize(
-    ("history_change", "said"),
+    ("history_change", "reason"),
     [
         ("recreated", "snapshot s2 is of another table than version 1: the table was made anew"),
         ("rolled back", "snapshot s2 does not follow that of version 1: the table was rolled back"),
     ],
 )
-def test_what_became_of_the_table_is_told(history_change: HistoryChange, configured_json: str) -> None:
+def test_what_became_of_the_table_is_told(history_change: HistoryChange, reason: str) -> None:
     """A run brings the version there in any case."""
     decision = decide(Cursor(), replace(COMMIT, history_change=history_change), 30, 0)
-    assert (decision.attempt, decision.reason) == (1, configured_json)
+    assert (decision.attempt, decision.reason) == (1, reason)
 
 
 def test_the_cursor_remembers_that_the_table_is_gone() -> None:

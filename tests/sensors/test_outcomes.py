@@ -49,9 +49,9 @@ def test_a_table_that_does_not_exist_yet(
     probe = TableProbe.probe
     monkeypatch.setattr(TableProbe, "probe", lambda self, told: (looks.append(now), probe(self, told))[1])
     for _ in range(121):
-        configured_json = watched.skips()
-        assert configured_json.startswith(f"the table does not exist yet: {tmp_path / 't'} holds no ")
-        assert "\n" not in configured_json
+        message = watched.skips()
+        assert message.startswith(f"the table does not exist yet: {tmp_path / 't'} holds no ")
+        assert "\n" not in message
         now += 5
     waited = [then - before for before, then in pairwise(looks)]
     assert waited == [5, 10, 20, 40, 80, 160]
@@ -84,10 +84,10 @@ def test_a_table_that_went_away_and_came_back(kind: type[Table], tmp_path: Path,
     shutil.rmtree(tmp_path / "t")
     watched.skips()
     table_in(tmp_path / "t", kind, rows=5)
-    configured_json = watched.catches_up()
+    message = watched.catches_up()
     # Of a Delta log that begins again the number tells; plain files have no history.
     anew = " is of another table than version 2: the table was made anew"
-    assert configured_json.endswith(" follows version 2" if kind is ParquetFiles else anew)
+    assert message.endswith(" follows version 2" if kind is ParquetFiles else anew)
     assert watched.latest.row_count == 5
     assert watched.check()[0]
 

@@ -14,7 +14,7 @@ import yaml
 from dagster import DagsterInstance
 
 from metastore_assets.errors import MetastoreError, StoreError
-from metastore_assets.sensors import looking
+from metastore_assets.sensors import table_probe
 from tests.formats.hudi.tables import HudiCopyOnWrite
 from tests.formats.iceberg.tables import IcebergCopyOnWrite
 from tests.formats.s3_proxy import Requests, counted
@@ -104,7 +104,7 @@ def test_a_quiet_tick_asks_three_times(remote: Remote, monkeypatch: pytest.Monke
         remote.append()
         caught_up(remote)
     # After some minutes it asks once more which format the table is of.
-    monkeypatch.setattr(looking, "_SURE", 0.0)
+    monkeypatch.setattr(table_probe, "_SURE", 0.0)
     assert len(remote.request()) > 3 or kind is DeltaCopyOnWrite
     newest = f"{remote.prefix}-root/t/versions/3.json"
     remote.client.delete_object(Bucket="metastore", Key=newest)

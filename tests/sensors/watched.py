@@ -66,10 +66,10 @@ class Watched:
 
     def reloads(self) -> tuple[RunRequest, str]:
         """A tick that asks for one run; the request, and what it logs."""
-        tick, (configured_json,) = self.tick()
+        tick, (message,) = self.tick()
         (request,) = tick.run_requests or []
         assert json.loads(tick.cursor or "")["target"] == (request.run_key or "").split(":")[-2]
-        return request, configured_json
+        return request, message
 
     def run(self, request: RunRequest) -> DagsterRun:
         """What was asked for."""
@@ -80,12 +80,12 @@ class Watched:
 
     def catches_up(self) -> str:
         """One run brings the newest version up to the table, and the next tick asks for none; what the first says."""
-        request, configured_json = self.reloads()
+        request, message = self.reloads()
         before = self.number
         self.run(request)
         assert self.number == before + 1
         assert self.skips() == self.is_current()
-        return configured_json
+        return message
 
     def is_current(self) -> str:
         """What a tick says when nothing changed."""
