@@ -168,7 +168,7 @@ class Log:
     events: list[Event | int]
     """A number is the report of a version as a whole."""
 
-    def told(self, versions: dict[int, Version]) -> ReportedState:
+    def reported_state(self, versions: dict[int, Version]) -> ReportedState:
         last = max((at for at, event in enumerate(self.events) if isinstance(event, int)), default=None)
         number = None if last is None else self.events[last]
         since = self.events if last is None else self.events[last + 1 :]
@@ -181,7 +181,7 @@ class Log:
     def report(self, versions: dict[int, Version], cut: int | None = None, others: Collection[str] = ()) -> None:
         """What a run tells of the newest version: all, or so many partitions; or not what other runs are to tell."""
         now = versions[max(versions)]
-        changes = changes_of_run(others, changes_between(self.dagster_keys(versions), now))
+        changes = changes_of_run(others, changes_between(self.reported_state(versions), now))
         self.events += [(entry.key, now.number, entry.content_id) for entry in changes.partitions[:cut]]
         if cut is None and "statistics" in changes.table:
             self.events.append(now.number)
@@ -232,4 +232,4 @@ def test_after_a_whole_report_dagster_shows_the_version(steps: list[tuple[str, A
         assert content == entry.content_id
         (then,) = [each for each in versions[number].partitions if each.key == entry.key]
         assert then.files == entry.files
-    assert changes_between(log.dagster_keys(versions), versions[max(versions)]) == Changes((), ())
+    assert changes_between(log.reported_state(versions), versions[max(versions)]) == Changes((), ())

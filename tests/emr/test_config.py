@@ -162,7 +162,7 @@ def test_a_table_of_a_database_stays_one() -> None:
     located = config.locate()
     members = DatabaseListing(located.databases[0].key, tables={"orders": "hudi"})
     made = Configuration.of(expand_databases(config, [])[0])
-    made = Configuration(made.file, made.given, members=(members,))
+    made = Configuration(made.file, made.config_object, members=(members,))
     told = request_of(made, "shop_orders", full=False, partitions=())
     _, own = Request.of(json.loads(json.dumps(told.to_json()))).configured()
     (here,) = made.shown().tables
@@ -215,7 +215,7 @@ def test_errors_come_back_as_what_they_were() -> None:
 def test_another_version_is_refused() -> None:
     """Before anything is read: what it published would be out of date here."""
     told = replace(request(), version="0.0.1, profiles 1")
-    with pytest.raises(ConfigError, match=r"has metastore-assets 0.*, and Dagster's has 0\.0\.1, profiles 1: build"):
+    with pytest.raises(ConfigError, match=r"sales.*metastore-assets 0.*Dagster has 0\.0\.1, profiles 1"):
         _refresh(told, print)
 
 
