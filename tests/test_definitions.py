@@ -14,7 +14,7 @@ import pytest
 from dagster import AssetKey, DefaultSensorStatus, Definitions, DynamicPartitionsDefinition, serialize_value
 from dagster._core.remote_representation.external_data import RepositorySnap
 
-from metastore_assets.assets import newest
+from metastore_assets.assets import table_info
 from metastore_assets.config import CONFIG_VARIABLE, MetastoreConfig
 from metastore_assets.errors import ConfigError
 from metastore_assets.resources.configuration import Configuration
@@ -148,7 +148,7 @@ def test_a_root_that_does_not_answer_holds_nothing_up(monkeypatch: pytest.Monkey
     monkeypatch.setattr(VersionStore, "latest", lambda self: stop.wait(60))
     started = time.monotonic()
     config = MetastoreConfig.model_validate({"root": "r", "tables": [{"name": "a", "uri": "u"}]})
-    assert newest.read_table_info(Configuration.of(config), ["a"], 0.1) == {}
+    assert table_info.read_table_info(Configuration.of(config), ["a"], 0.1) == {}
     assert time.monotonic() - started < 30
     stop.set()
 
