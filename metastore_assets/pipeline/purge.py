@@ -91,7 +91,7 @@ def purge(engine: Engine, versions: VersionStore, before: int) -> Purged:
     named |= {path for path in pending.all() if path not in pending.current()}  # their profiles were published
     needed = {path for version in all_ if version.number >= before for path in _told_paths(version)}
     needed.update(path for version in all_ if version.number >= published for path in _all_paths(version))
-    removable = {path for path in found if not documents.owns(path)} - needed
+    removable = {path for path in found if not documents.contains(path)} - needed
     # Versions are removed before their files: a reader finds no version instead of a damaged one.
     outdated = [number for number in numbers if number < before]
     objects.delete([documents.path(number) for number in outdated])

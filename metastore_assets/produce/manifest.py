@@ -9,9 +9,7 @@ consecutive, and their version numbers never decrease.
 
 from __future__ import annotations
 
-import json
-import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
@@ -19,17 +17,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from metastore_assets.errors import (
-    CorruptionError,
-    ObjectNotFoundError,
-    StoreError,
-    VersionConflictError,
-    VersionNotFoundError,
-)
+from metastore_assets.errors import VersionNotFoundError
 from metastore_assets.produce.state import FlowState
 from metastore_assets.store.documents import Documents
-from metastore_assets.store.expire import Expired, expire, without
-from metastore_assets.store.json_fields import parse_json
+from metastore_assets.store.expire import Expired, exclude, expire
 from metastore_assets.store.objects import ObjectStore
 
 DATA = "data"
@@ -61,7 +52,7 @@ class Manifests:
     def latest(self) -> Manifest:
         """Return the newest version, or NOTHING before the first."""
         document = self._documents.newest()
-        return self._read(document) if document else NOTHING
+        return self._documents.load(document, _decode_manifest) if document else NOTHING
 
     def read(self, number: int) -> Manifest:
         """Return a version as it was compacted last. Raises VersionNotFoundError."""
@@ -69,18 +60,15 @@ class Manifests:
             return NOTHING
         manifest = self._last_of(number, self.latest())
         if manifest is None:
-            numbers = [one.number for one in map(self._there, self._documents.numbers()) if one is not None]
-            there = f"{numbers[0]} to {numbers[-1]}" if numbers else "none"
-            raise VersionNotFoundError(f"{self._storage.uri()} has no version {number}; there are: {there}")
+            numbers = [one.number for one in map(self._read_if_present, self._documents.numbers()) if one is not None]
+            existing = f"{numbers[0]} to {numbers[-1]}" if numbers else "none"
+            raise VersionNotFoundError(f"{self._storage.uri()} has no version {number}; there are: {existing}")
         return manifest
 
     def publish(self, manifest: Manifest) -> None:
         """Publish a manifest as the newest. Raises VersionConflictError if its document number is taken."""
-        if not self._documents.create(manifest.document, _encoded(manifest)):
-            raise VersionConflictError(
-                f"{self._storage.uri(self._documents.path(manifest.document))} was published by another process first; "
-                "advance again"
-            )
+        fields = {"number": manifest.number, "document": manifest.document, **manifest.state.to_json()}
+        self._documents.publish(manifest.document, fields)
 
     def expire(self, keep: int, grace: timedelta) -> Expired:
         """Delete all but the newest `keep` versions, then files that no remaining manifest names.
@@ -93,7 +81,7 @@ class Manifests:
         oldest: list[int] = []
 
         def first(documents: Sequence[int]) -> int:
-            begin = self._there(documents[0])
+            begin = self._read_if_present(documents[0])
             oldest.extend([begin.number] if begin else [])
             latest = self.latest()
             oldest_retained = self._last_of(latest.number - keep + 1, latest)
@@ -102,10 +90,10 @@ class Manifests:
         def unnamed(paths: pa.Array, documents: Sequence[int]) -> pa.Array:
             paths = paths.filter(pc.starts_with(paths, f"{self._folder}/"))
             # A manifest that a concurrent `expire` has just deleted names no files.
-            remaining = [manifest for manifest in map(self._there, documents) if manifest is not None]
+            remaining = [manifest for manifest in map(self._read_if_present, documents) if manifest is not None]
             oldest.extend(manifest.number for manifest in remaining[:1])
             named = {path for manifest in remaining for path in manifest.state.paths()}
-            return without(paths, pa.array(sorted(named), pa.string()))
+            return exclude(paths, pa.array(sorted(named), pa.string()))
 
         removed = expire(self._documents, first, unnamed, grace)
         return replace(removed, versions=oldest[-1] - oldest[0] if oldest else 0)
@@ -117,38 +105,18 @@ class Manifests:
         low, high = number, latest.document - (latest.number - number)
         while low < high:
             middle = (low + high + 1) // 2
-            manifest = self._there(middle)
+            manifest = self._read_if_present(middle)
             low, high = (middle, high) if manifest is None or manifest.number <= number else (low, middle - 1)
-        manifest = self._there(low)
+        manifest = self._read_if_present(low)
         return manifest if manifest is not None and manifest.number == number else None
 
-    def _there(self, document: int) -> Manifest | None:
+    def _read_if_present(self, document: int) -> Manifest | None:
         """Return a manifest, or None if it has expired."""
         try:
-            return self._read(document)
+            return self._documents.load(document, _decode_manifest)
         except VersionNotFoundError:
             return None
 
-    def _read(self, document: int) -> Manifest:
-        path = self._documents.path(document)
-        try:
-            return _decoded(parse_json(self._documents.read(document)), self._storage.uri(path))
-        except ObjectNotFoundError:
-            raise VersionNotFoundError(f"{self._storage.uri(path)} has been expired") from None
-        except (ValueError, KeyError, TypeError, CorruptionError) as error:
-            raise CorruptionError(f"{self._storage.uri(path)} is damaged ({type(error).__name__}: {error})") from error
 
-
-def _encoded(manifest: Manifest) -> bytes:
-    # The publisher id makes the documents of two attempts differ, even if everything else is equal.
-    fields = {"publisher": uuid.uuid4().hex, "number": manifest.number, "document": manifest.document}
-    return json.dumps({**fields, **manifest.state.to_json()}, indent=1).encode()
-
-
-def _decoded(fields: dict[str, Any], uri: str) -> Manifest:
-    try:
-        return Manifest(fields["number"], fields["document"], FlowState.from_json(fields))
-    except CorruptionError:
-        raise
-    except StoreError as error:
-        raise StoreError(f"{uri}: {error}") from None
+def _decode_manifest(fields: Mapping[str, Any]) -> Manifest:
+    return Manifest(fields["number"], fields["document"], FlowState.from_json(fields))

@@ -1,24 +1,37 @@
-"""Numbered documents of which the newest counts, each created once, by put-if-absent.
+"""Numbered JSON documents of which the highest number is current; put-if-absent creates each one once.
 
-    <folder>/<n>.json    1, 2, 3, …: without a gap above the oldest that is kept
-    <folder>/newest      the number of one of the last, as text
+    <folder>/<n>.json    n = 1, 2, 3, …: no gap above the oldest retained document
+    <folder>/newest      hint: the number of one of the last documents, as text
 
-So the newest is found in a few requests, however many there are: the number in `newest` is a lower bound that must be
-verified, and from there on it is asked for one document after the other, at distances that double. `newest` is written
-after a document, so it may be behind, and it may be missing, nonsense, or ahead of a document that somebody has moved
-away: then all are listed.
+The newest document is found in a few requests, however many exist. The hint is a lower bound: the search verifies it,
+then doubles its steps upwards and bisects. The hint is written after its document, so it may lag behind, be missing or
+invalid, or name a document that a user has moved away. In the last three cases all documents are listed.
 """
 
 from __future__ import annotations
 
+import json
 import re
+import uuid
+from collections.abc import Callable, Mapping
 from contextlib import suppress
+from typing import Any, TypeVar
 
-from metastore_assets.errors import ObjectExistsError, ObjectNotFoundError, StoreError
+from metastore_assets.errors import (
+    CorruptionError,
+    ObjectExistsError,
+    ObjectNotFoundError,
+    StoreError,
+    VersionConflictError,
+    VersionNotFoundError,
+)
+from metastore_assets.store.json_fields import mapping, parse_json
 from metastore_assets.store.objects import ObjectStore
 
 _NEWEST = "newest"
 _NUMBER = re.compile(r"[1-9][0-9]{0,17}")
+
+Decoded = TypeVar("Decoded")
 
 
 class Documents:
@@ -29,68 +42,100 @@ class Documents:
         self.folder = folder
 
     def path(self, number: int) -> str:
-        """Where a document is."""
+        """Return the path of a document in the store."""
         return f"{self.folder}/{number}.json"
 
     def number(self, path: str) -> int | None:
-        """The number of the document at that path; None when it is another kind of file."""
+        """Return the number of the document at a path, or None if the path is not that of a document."""
         name = path.removeprefix(f"{self.folder}/").removesuffix(".json")
         return int(name) if _NUMBER.fullmatch(name) and path == self.path(int(name)) else None
 
-    def owns(self, path: str) -> bool:
-        """Whether that is a document, or tells which is the newest or the oldest."""
+    def contains(self, path: str) -> bool:
+        """Return whether a path is that of a document, of the `newest` hint or of the `oldest` record."""
         return path in (f"{self.folder}/{_NEWEST}", self.oldest_path) or self.number(path) is not None
 
     @property
     def oldest_path(self) -> str:
-        """Where it is kept which document is to be removed next (see `store.garbage`)."""
+        """Path of the record of the document to remove next (see `store.garbage`)."""
         return f"{self.folder}/oldest"
 
     def numbers(self) -> list[int]:
-        """The numbers of all documents, ascending. Lists them: a request per thousand."""
+        """List the numbers of all documents, ascending. Costs one request per thousand documents."""
         numbers = (self.number(info.path) for info in self.objects.list(self.folder))
         return sorted(number for number in numbers if number is not None)
 
     def newest(self) -> int:
-        """The number of the newest document, 0 when there is none."""
-        known = self._told()
-        if not known or not self.exists(known):
+        """Return the number of the newest document, or 0 if there is none."""
+        existing = self._read_hint()
+        if not existing or not self.exists(existing):
             return max(self.numbers(), default=0)
         step = 1
-        while self.exists(known + step):
-            known += step
+        while self.exists(existing + step):
+            existing += step
             step *= 2
-        beyond = known + step
-        while beyond - known > 1:
-            middle = (known + beyond) // 2
-            known, beyond = (middle, beyond) if self.exists(middle) else (known, middle)
-        return known
+        missing = existing + step
+        while missing - existing > 1:
+            middle = (existing + missing) // 2
+            existing, missing = (middle, missing) if self.exists(middle) else (existing, middle)
+        return existing
 
     def exists(self, number: int) -> bool:
-        """Whether a document is there."""
+        """Return whether a document exists."""
         return self.objects.info(self.path(number)) is not None
 
     def read(self, number: int) -> bytes:
-        """One document. Raises ObjectNotFoundError."""
+        """Return the bytes of one document. Raises ObjectNotFoundError."""
         return self.objects.read(self.path(number))
 
-    def create(self, number: int, data: bytes) -> bool:
-        """Make `data`, which must be unlike all that others write, a document; False when there is one already.
+    def load(self, number: int, decode: Callable[[Mapping[str, Any]], Decoded], advice: str = "") -> Decoded:
+        """Read one document and decode its fields.
 
-        After a StoreError there may be one or not.
+        Args:
+            number: Number of the document.
+            decode: Decodes the fields. It raises ValueError, KeyError, TypeError, AttributeError or CorruptionError
+                where they are damaged, and another StoreError where they are valid but cannot be used.
+            advice: What a user can do about a damaged document, for the message.
+
+        Raises:
+            VersionNotFoundError: There is no such document.
+            CorruptionError: The document is damaged.
+            StoreError: The document cannot be read or used.
         """
+        uri = self.objects.uri(self.path(number))
+        try:
+            data = self.read(number)
+        except ObjectNotFoundError:
+            raise VersionNotFoundError(f"{uri} does not exist, or has expired") from None
+        try:
+            return decode(mapping(parse_json(data), "the document"))
+        except (CorruptionError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            cause = f"{error} is missing" if isinstance(error, KeyError) else str(error) or type(error).__name__
+            raise CorruptionError(f"{uri} is damaged ({cause}){advice and f'; {advice}'}") from error
+        except StoreError as error:
+            raise StoreError(f"{uri}: {error}") from None
+
+    def publish(self, number: int, fields: Mapping[str, Any]) -> None:
+        """Create a document from its fields, with an id of this publisher.
+
+        Raises:
+            VersionConflictError: Another publisher has created the document first.
+            StoreError: Writing failed. The document may or may not exist.
+        """
+        # The publisher id makes the documents of two attempts differ, even if everything else is equal.
+        data = json.dumps({"publisher": uuid.uuid4().hex, **fields}, indent=1, ensure_ascii=False).encode()
         path = self.path(number)
         try:
             self.objects.write(path, data, create=True)
         except ObjectExistsError:
-            # A put whose answer was lost on the way is repeated by the client, and then finds its own object.
+            # A client repeats a put whose response was lost, and then meets its own object.
             if self.objects.read(path) != data:
-                return False
-        with suppress(StoreError):  # the document is there; this only spares whoever looks for it
+                raise VersionConflictError(
+                    f"{self.objects.uri(path)} was published by another process first; plan again from the newest"
+                ) from None
+        with suppress(StoreError):  # the document exists; the hint only saves requests
             self.objects.write(f"{self.folder}/{_NEWEST}", str(number).encode())
-        return True
 
-    def _told(self) -> int:
+    def _read_hint(self) -> int:
         try:
             text = self.objects.read(f"{self.folder}/{_NEWEST}").decode("ascii", "replace")
         except ObjectNotFoundError:

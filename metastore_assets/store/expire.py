@@ -48,7 +48,7 @@ def expire(
     listed = objects.list()  # before the documents are read: what is published meanwhile only names more
     outdated = _outdated(documents, listed, first, before)
     objects.delete([documents.path(number) for number in outdated])
-    old = {info.path: info for info in listed if info.modified < before and not documents.owns(info.path)}
+    old = {info.path: info for info in listed if info.modified < before and not documents.contains(info.path)}
     left = [number for number in documents.numbers() if number not in outdated]
     removed = [old[path] for path in unnamed(pa.array(list(old), pa.string()), left).to_pylist()]
     objects.delete([info.path for info in removed])
@@ -56,7 +56,7 @@ def expire(
     return Expired(len(outdated), files, sum(info.size for info in removed))
 
 
-def without(paths: pa.Array, named: pa.Array) -> pa.Array:
+def exclude(paths: pa.Array, named: pa.Array) -> pa.Array:
     """Those of the paths that are not named."""
     return paths.filter(pc.invert(pc.is_in(paths, value_set=named.cast(pa.string())))) if len(paths) else paths
 

@@ -28,9 +28,9 @@ from metastore_assets.store.json_fields import parse_json
 from metastore_assets.store.manifest import Version
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.segments import SegmentFiles
-from metastore_assets.store.version_document import decode_version, stored_entries
+from metastore_assets.store.version_document import load_version, stored_entries
 
-PORTION = 1000
+GARBAGE_BATCH = 1000
 """Files that are removed at a time: as many as one request can name."""
 _VERSIONS = 2
 """Versions that are dropped at a time: more than one, so that it gets done when `keep` is lowered."""
@@ -59,7 +59,7 @@ def write_garbage_manifest(
     name = f"{FOLDER}/{uuid.uuid4().hex}.garbage.parquet"
     table = pa.table({"path": pa.array(sorted(paths), pa.string())})
     with objects.parquet_writer(name, table.schema, bounded=()) as writer:
-        writer.write_table(table, PORTION)
+        writer.write_table(table, GARBAGE_BATCH)
     return name
 
 
@@ -91,7 +91,7 @@ def drop_outdated(documents: Documents, last: int, grace: timedelta, spared: Col
 def _drop_portion(documents: Documents, state: _State, spared: Collection[str]) -> _State:
     objects, following = documents.objects, state.oldest + 1
     try:
-        garbage = decode_version(documents.read(following), objects, documents.path(following)).garbage_manifest
+        garbage = load_version(documents, following).garbage_manifest
     except CorruptionError:
         garbage = None  # then `expire` finds what went
     paths, more = _portion(objects, garbage, state.portion)

@@ -53,7 +53,7 @@ class PendingFiles:
         """Paths of files, perhaps gone, that were cleared before a time."""
         return [path for path, mark in self.marks.items() if mark.modified < time]
 
-    def paths_but(self, cleared: Iterable[str]) -> list[str]:
+    def paths_except(self, cleared: Iterable[str]) -> list[str]:
         """Paths of all files, cleared or not, but those given."""
         without = set(cleared)
         return [info.path for info in self.files if info.path not in without]

@@ -1,17 +1,17 @@
-"""The JSON document of a version. It has all of the version except the entries, which are in Parquet files."""
+"""Encoding and decoding of a version's JSON document, which holds everything except the entries."""
 
 from __future__ import annotations
 
 import base64
-import json
 import zlib
 from collections.abc import Mapping
 from typing import Any
 
 import pyarrow as pa
 
-from metastore_assets.errors import CorruptionError, StoreError
+from metastore_assets.errors import StoreError
 from metastore_assets.store import json_fields
+from metastore_assets.store.documents import Documents
 from metastore_assets.store.entries import (
     FRAGMENTS,
     KINDS,
@@ -23,7 +23,6 @@ from metastore_assets.store.entries import (
     StoredMetadataCache,
     StoredProfileSpecs,
 )
-from metastore_assets.store.json_fields import parse_json
 from metastore_assets.store.manifest import (
     Decision,
     PartitionIndex,
@@ -39,24 +38,23 @@ from metastore_assets.store.segments import SegmentFile, SegmentFiles
 
 _LARGEST_SCHEMA = 128 << 20
 """Bytes of a schema with hundreds of thousands of columns. A small compressed text may expand to gigabytes."""
+_ADVICE = "rebuild with `metastore refresh NAME --full`, or move it away to use the version before"
 FORMAT_VERSION = 10
 """Format of all files that a version uses. It rises when older code could not read them correctly."""
 
 
 def encode_version(
-    version: Version, entries: Mapping[str, SegmentFiles], garbage_manifest: str | None, publisher: str
-) -> bytes:
-    """Return the JSON document of a version.
+    version: Version, entries: Mapping[str, SegmentFiles], garbage_manifest: str | None
+) -> dict[str, Any]:
+    """Return the fields of a version's JSON document.
 
     Args:
         version: The version.
         entries: The files of its entries, by kind.
         garbage_manifest: As `Version.garbage_manifest`.
-        publisher: Unique to the attempt, so that the documents of two attempts differ.
     """
     fields = {
         "format_version": FORMAT_VERSION,
-        "publisher": publisher,
         "number": version.number,
         "table": version.table,
         "format": version.format,
@@ -88,42 +86,34 @@ def encode_version(
     }
     fields |= {name: value for name, value in optional.items() if value}
     fields["schema"] = base64.b64encode(zlib.compress(version.schema.serialize().to_pybytes())).decode()
-    return json.dumps(fields, indent=1, ensure_ascii=False).encode()
+    return fields
 
 
-def decode_version(data: bytes, objects: ObjectStore, path: str) -> Version:
-    """Return the version of a JSON document.
-
-    Args:
-        data: The document.
-        objects: The table's folder.
-        path: Path of the document, for messages.
+def load_version(documents: Documents, number: int) -> Version:
+    """Read one version of a table.
 
     Raises:
-        StoreError: Another release wrote the document.
-        CorruptionError: The document is damaged.
+        VersionNotFoundError: There is no such version.
+        CorruptionError: Its document is damaged.
+        StoreError: Another release of metastore-assets wrote the document, or it cannot be read.
     """
-    try:
-        fields = json_fields.mapping(parse_json(data), "the document")
-        format_version = json_fields.count(fields["format_version"], "format_version")
-        if format_version > FORMAT_VERSION:
-            raise StoreError(
-                f"{objects.uri(path)} has format {format_version}, and this release of metastore-assets reads up to "
-                f"{FORMAT_VERSION}: upgrade it"
-            )
-        if format_version < FORMAT_VERSION:
-            # Not a CorruptionError: beside files that this release cannot read, it must not compare or expire any.
-            raise StoreError(
-                f"{objects.uri(path)} was written by an earlier release of metastore-assets, whose files this one does "
-                f"not read: remove {objects.uri()} and refresh the table"
-            )
-        return _decode_fields(fields, objects)
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, zlib.error, pa.ArrowException) as error:
-        cause = f"{error} is missing" if isinstance(error, KeyError) else str(error) or type(error).__name__
-        raise CorruptionError(
-            f"{objects.uri(path)} is damaged ({cause}); rebuild with `metastore refresh NAME --full`, or move it away "
-            "to use the version before"
-        ) from error
+    return documents.load(number, lambda fields: _decode_version(fields, documents.objects), _ADVICE)
+
+
+def _decode_version(fields: Mapping[str, Any], objects: ObjectStore) -> Version:
+    format_version = json_fields.count(fields["format_version"], "format_version")
+    if format_version > FORMAT_VERSION:
+        raise StoreError(
+            f"format_version is {format_version}, and this release of metastore-assets reads up to {FORMAT_VERSION}: "
+            "upgrade it"
+        )
+    if format_version < FORMAT_VERSION:
+        # Not a CorruptionError: with files that this release cannot read, it must not compare or expire any.
+        raise StoreError(
+            f"format_version is {format_version}, of an earlier release of metastore-assets, whose files this release "
+            f"does not read: remove {objects.uri()} and refresh the table"
+        )
+    return _decode_fields(fields, objects)
 
 
 def _decode_fields(fields: Mapping[str, Any], objects: ObjectStore) -> Version:
@@ -180,12 +170,13 @@ def stored_entries(version: Version) -> list[StoredEntries[Any]]:
 def _schema(encoded: str) -> pa.Schema:
     """Decode the schema. Raises ValueError when it needs more memory than any schema does."""
     inflater = zlib.decompressobj()
-    data = inflater.decompress(base64.b64decode(encoded), _LARGEST_SCHEMA)
-    if not inflater.eof:
-        raise ValueError(f"the schema is cut short, or has more than {_LARGEST_SCHEMA:,} bytes")
     try:
+        data = inflater.decompress(base64.b64decode(encoded), _LARGEST_SCHEMA)
+        if not inflater.eof:
+            raise ValueError(f"the schema is cut short, or has more than {_LARGEST_SCHEMA:,} bytes")
         return pa.ipc.read_schema(pa.py_buffer(data))
-    except OSError as error:  # raised for what is not a schema, and for deep nesting
+    except (zlib.error, OSError, pa.ArrowException) as error:
+        # OSError: the bytes are no schema, or are nested deeply. ArrowInvalid is a ValueError as well.
         raise ValueError(f"the schema: {error}") from error
 
 

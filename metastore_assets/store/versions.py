@@ -11,22 +11,29 @@ The JSON is the last thing written. A crash before it leaves files that no versi
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from metastore_assets.errors import CorruptionError, ObjectNotFoundError, VersionConflictError, VersionNotFoundError
 from metastore_assets.startup import pc
 from metastore_assets.store.documents import Documents
-from metastore_assets.store.entries import KINDS, METADATA_CACHE, StoredMetadataCache, version_entries, write_entries
-from metastore_assets.store.expire import Expired, expire
-from metastore_assets.store.garbage import PORTION, drop_outdated, write_garbage_manifest
+from metastore_assets.store.entries import (
+    FILES,
+    KINDS,
+    METADATA_CACHE,
+    StoredEntries,
+    StoredMetadataCache,
+    version_entries,
+    write_entries,
+)
+from metastore_assets.store.expire import Expired, exclude, expire
+from metastore_assets.store.garbage import GARBAGE_BATCH, drop_outdated, write_garbage_manifest
 from metastore_assets.store.manifest import FragmentEntry, Version
-from metastore_assets.store.named import not_in_file, not_named
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.pending import FOLDER as PENDING
 from metastore_assets.store.pending import (
@@ -38,7 +45,8 @@ from metastore_assets.store.pending import (
     remove_cleared,
     save_pending,
 )
-from metastore_assets.store.version_document import decode_version, encode_version, stored_entries
+from metastore_assets.store.segments import SegmentFiles
+from metastore_assets.store.version_document import encode_version, load_version, stored_entries
 
 if TYPE_CHECKING:
     from metastore_assets.config import MetastoreConfig
@@ -51,23 +59,23 @@ class VersionStore:
     """The versions and pending profiles of one table under a root."""
 
     def __init__(self, store: ObjectStore, table: str) -> None:
-        self._begin(table, store.child(table))
+        self._initialize(table, store.child(table))
 
     @classmethod
     def of_folder(cls, table: str, objects: ObjectStore) -> VersionStore:
         """The versions of a table, given the store of its own folder."""
         versions = cls.__new__(cls)
-        versions._begin(table, objects)
+        versions._initialize(table, objects)
         return versions
 
-    def _begin(self, table: str, objects: ObjectStore) -> None:
+    def _initialize(self, table: str, objects: ObjectStore) -> None:
         self.table = table
         self.objects = objects
         """The table's folder: what `ProfileFiles` paths are relative to."""
         self.documents = Documents(self.objects)
-        self._pending_known: set[str] = set()
-        self._pending_files: set[str] = set()
-        self._pending_listed = PendingFiles((), {})
+        self._pending_paths: set[str] = set()
+        self._pending_profile_files: set[str] = set()
+        self._pending_listing = PendingFiles((), {})
         self.last_purge: int | None = None
         """`purged()` when the newest version was read last; None before."""
 
@@ -101,13 +109,11 @@ class VersionStore:
     def read(self, number: int) -> Version:
         """One version. Raises VersionNotFoundError naming those there are."""
         try:
-            data = self.documents.read(number)
-        except ObjectNotFoundError:
+            return load_version(self.documents, number)
+        except VersionNotFoundError:
             numbers = self.numbers()
-            there = f"{'there are versions' if len(numbers) > 1 else 'there is version'} {_ranges(numbers)}"
-            there_are = there if numbers else "none is published yet; run `refresh`"
-            raise VersionNotFoundError(f"table {self.table!r} has no version {number}; {there_are}") from None
-        return decode_version(data, self.objects, self.documents.path(number))
+            existing = f"its versions: {_format_ranges(numbers)}" if numbers else "run `refresh` to publish the first"
+            raise VersionNotFoundError(f"table {self.table!r} has no version {number}; {existing}") from None
 
     def metadata_cache(self) -> Mapping[bytes, bytes]:
         """What planning learnt up to the newest version; nothing before the first, or when that is damaged."""
@@ -145,12 +151,13 @@ class VersionStore:
         if base is not None:
             dropped = [entry for one in written.values() for entry in one.dropped]
             garbage_manifest = write_garbage_manifest(self.objects, version, entries, base, dropped)
-        publisher = uuid.uuid4().hex
-        if not self.documents.create(version.number, encode_version(version, entries, garbage_manifest, publisher)):
-            own = {path for files in entries.values() for path in files.paths()} | {garbage_manifest or ""}
-            taken_over = {path for one in before.values() for path in one.files.paths()} | {""}
-            self.objects.delete(sorted(own - taken_over))
-            raise self._conflict(version.number, version.number)
+        try:
+            self.documents.publish(version.number, encode_version(version, entries, garbage_manifest))
+        except VersionConflictError:
+            new_files = {path for files in entries.values() for path in files.paths()} | {garbage_manifest or ""}
+            reused_files = {path for one in before.values() for path in one.files.paths()} | {""}
+            self.objects.delete(sorted(new_files - reused_files))
+            raise self._conflict(version.number, version.number) from None
 
     def discard(self, version: Version, base: Version | None) -> None:
         """Remove the lists and indexes of a version that lost the race, but for what it took over from `base`.
@@ -161,8 +168,8 @@ class VersionStore:
 
     def abandon(self, paths: Iterable[str]) -> None:
         """Remove those of some files that no version names: what was written for one that a purge has outrun."""
-        there = pa.array(sorted(set(paths)), pa.string())
-        self.objects.delete(not_named(self.documents, there, self.numbers()).to_pylist())
+        candidates = pa.array(sorted(set(paths)), pa.string())
+        self.objects.delete(_exclude_referenced(self.documents, candidates, self.numbers()).to_pylist())
 
     def drop_outdated(self, newest: int, keep: int, grace: timedelta) -> None:
         """Remove a few of the versions before the last `keep` up to `newest`, and files that only they name.
@@ -171,39 +178,39 @@ class VersionStore:
         than `grace`. Files of pending profiles that this object has read stay too; what it saw then that was cleared
         longer ago than that goes.
         """
-        drop_outdated(self.documents, newest - keep, grace, self._pending_files)
-        cleared = self._pending_listed.cleared_before(datetime.now(UTC) - grace)[:PORTION]
-        remove_cleared(self.objects, self._pending_listed, cleared)
+        drop_outdated(self.documents, newest - keep, grace, self._pending_profile_files)
+        cleared = self._pending_listing.cleared_before(datetime.now(UTC) - grace)[:GARBAGE_BATCH]
+        remove_cleared(self.objects, self._pending_listing, cleared)
 
     def save_pending(self, entries: Sequence[FragmentEntry], attempt: str = "") -> None:
         """Keep profiles that were finished by an attempt that may not publish. It may have a name to be known by."""
         if entries:
             purged = self.purged() if self.last_purge is None else self.last_purge
-            self._pending_known.add(save_pending(self.objects, entries, attempt, purged))
+            self._pending_paths.add(save_pending(self.objects, entries, attempt, purged))
 
     def pending(self, attempt: str = "") -> list[FragmentEntry]:
         """Profiles kept by `save_pending` and not cleared since; of several with one id and profile spec, the newest.
 
         With the name of an attempt, those that were kept under it. What was kept before the last purge is gone.
         """
-        found: dict[tuple[str, str], FragmentEntry] = {}
-        self._pending_listed = list_pending(self.objects)
-        current = self._pending_listed.current(attempt)
+        entries: dict[tuple[str, str], FragmentEntry] = {}
+        self._pending_listing = list_pending(self.objects)
+        current = self._pending_listing.current(attempt)
         purged = self.purged() if current else 0
         for path in current:
             for entry in read_pending(self.objects, path) if is_since(path, purged) else ():
-                found[entry.id, entry.spec_id] = entry
-                self._pending_files.update(entry.files.paths())
-            self._pending_known.add(path)
-        return list(found.values())
+                entries[entry.id, entry.spec_id] = entry
+                self._pending_profile_files.update(entry.files.paths())
+            self._pending_paths.add(path)
+        return list(entries.values())
 
     def clear_pending(self) -> None:
         """Clear what this object saved and what `pending` read: those profiles are in a version now, or of no use.
 
         The files they name stay safe from `expire` for its grace, because another attempt may have read them too.
         """
-        clear_pending(self.objects, sorted(self._pending_known))
-        self._pending_known.clear()
+        clear_pending(self.objects, sorted(self._pending_paths))
+        self._pending_paths.clear()
 
     def expire(self, keep: int, grace: timedelta, now: datetime | None = None) -> Expired:
         """Remove all but the newest `keep` versions, and files that nothing kept names and older than `grace`.
@@ -216,31 +223,32 @@ class VersionStore:
         pending = list_pending(self.objects)
         cleared = pending.cleared_before((now or datetime.now(UTC)) - grace)
 
-        def unnamed(paths: pa.Array, numbers: Sequence[int]) -> pa.Array:
-            for own in (PENDING, HISTORY):
-                paths = paths.filter(pc.invert(pc.starts_with(paths, f"{own}/")))
-            paths = not_named(self.documents, paths, numbers)
-            for path in pending.paths_but(cleared):
-                paths = not_in_file(self.objects, paths, path)
+        def unreferenced(paths: pa.Array, numbers: Sequence[int]) -> pa.Array:
+            for folder in (PENDING, HISTORY):
+                paths = paths.filter(pc.invert(pc.starts_with(paths, f"{folder}/")))
+            paths = _exclude_referenced(self.documents, paths, numbers)
+            for path in pending.paths_except(cleared):
+                with suppress(ObjectNotFoundError):  # cleared since it was listed
+                    paths = _exclude_rows(paths, self.objects.read_parquet(path))
             return paths
 
-        removed = expire(self.documents, lambda numbers: numbers[-keep:][0], unnamed, grace, now)
+        removed = expire(self.documents, lambda numbers: numbers[-keep:][0], unreferenced, grace, now)
         remove_cleared(self.objects, pending, cleared)
         return replace(removed, files=removed.files + len(cleared))
 
     def _conflict(self, number: int, newest: int) -> VersionConflictError:
         return VersionConflictError(
-            f"version {number} of table {self.table!r} cannot be published: version {newest} is there; plan again"
+            f"version {number} of table {self.table!r} cannot be published: version {newest} exists; plan again"
         )
 
 
 def versions_of(config: MetastoreConfig, table: str) -> VersionStore:
-    """The versions of a table in the configured root."""
+    """Return the versions of a table in the configured root."""
     return VersionStore(ObjectStore(config.root, config.storage_options), table)
 
 
-def _ranges(numbers: Sequence[int]) -> str:
-    """`[1, 2, 3, 7]` as `1-3, 7`."""
+def _format_ranges(numbers: Sequence[int]) -> str:
+    """Return `[1, 2, 3, 7]` as `1-3, 7`."""
     parts: list[list[int]] = []
     for number in numbers:
         if parts and parts[-1][1] == number - 1:
@@ -248,3 +256,35 @@ def _ranges(numbers: Sequence[int]) -> str:
         else:
             parts.append([number, number])
     return ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in parts)
+
+
+def _exclude_referenced(documents: Documents, paths: pa.Array, numbers: Sequence[int]) -> pa.Array:
+    """Return the paths that no listed version references. Raises StoreError if a version cannot be read."""
+    scanned: set[SegmentFiles] = set()
+    for number in numbers:
+        try:
+            version = load_version(documents, number)
+        except VersionNotFoundError:
+            continue  # removed by another expire
+        paths = exclude(paths, pa.array([*version.files.paths(), *version.auxiliary_files()], pa.string()))
+        for entries in stored_entries(version):
+            paths = exclude(paths, pa.array(entries.files.paths(), pa.string()))
+            if len(paths) and len(entries) and entries.kind.names_files and entries.files not in scanned:
+                scanned.add(entries.files)
+                paths = _exclude_entries(paths, entries)
+    return paths
+
+
+def _exclude_entries(paths: pa.Array, entries: StoredEntries[Any]) -> pa.Array:
+    try:
+        return _exclude_rows(paths, entries.read_rows(FILES))
+    except ObjectNotFoundError:
+        return paths  # its version was removed since it was listed
+
+
+def _exclude_rows(paths: pa.Array, rows: pa.Table) -> pa.Array:
+    """Return the paths that the file columns of some entries' rows do not contain."""
+    for name in set(FILES) & set(rows.column_names):
+        for chunk in rows.column(name).chunks:
+            paths = exclude(paths, chunk.flatten() if pa.types.is_list(chunk.type) else chunk)
+    return paths

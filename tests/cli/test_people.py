@@ -77,7 +77,7 @@ def test_report(published: Path, tmp_path: Path) -> None:
         (["history", "orders", "nix"], "has no column 'nix'"),
         (["history", "fresh"], "no published version"),
         (["diff", "gone"], "no version before 1 to compare with: give another table with --baseline"),
-        (["diff", "orders", "--from", "9"], "no version 9; there are versions 1-2"),
+        (["diff", "orders", "--from", "9"], "no version 9; its versions: 1-2"),
         (["diff", "orders", "--to", "2031-13-01"], "no published version of snapshot '2031-13-01'"),
         (["diff", "orders", "--from", "1999-01-01"], "no published version of 1999-01-01T00:00:00+00:00 or before"),
         (

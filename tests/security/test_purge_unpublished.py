@@ -68,7 +68,7 @@ def purge(own: MetastoreConfig, before: int) -> Purged:
 def unnamed(own: MetastoreConfig) -> set[str]:
     """Files of the table that are no document and in no version."""
     versions = store(own)
-    left = {info.path for info in versions.objects.list() if not versions.documents.owns(info.path)}
+    left = {info.path for info in versions.objects.list() if not versions.documents.contains(info.path)}
     for number in versions.numbers():
         version = versions.read(number)
         left -= {*version.paths(), *version.auxiliary_files()}

@@ -161,8 +161,8 @@ def test_documents_are_told_from_other_files() -> None:
     assert documents.number("a/b/17.json") == 17
     for path in ("a/b/017.json", "a/b/0.json", "a/b/17", "a/b/17.json.bak", "b/17.json", "17.json", "a/b/c/17.json"):
         assert documents.number(path) is None
-    assert documents.owns("a/b/newest")
-    assert not documents.owns("newest")
+    assert documents.contains("a/b/newest")
+    assert not documents.contains("newest")
 
 
 def test_who_is_late_with_the_hint_misleads_nobody(store: ObjectStore) -> None:

@@ -56,7 +56,7 @@ def test_what_only_dropped_versions_name_goes(table: Published) -> None:
         for kept in table.versions.numbers():
             assert set(table.versions.read(kept).paths()) <= table.paths(), "a reader of a kept version finds all"
         assert table.paths() == table.named() | ({"versions/oldest"} if number > 2 else set())
-    with pytest.raises(VersionNotFoundError, match="no version 6; there are versions 7-8"):
+    with pytest.raises(VersionNotFoundError, match="no version 6; .*: 7-8"):
         table.versions.read(6)
 
 
@@ -99,7 +99,7 @@ def test_a_file_that_another_entry_names_stays(table: Published) -> None:
 
 def test_much_is_removed_in_portions(table: Published, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where it was is forgotten on the way: then the rest waits for `expire`."""
-    monkeypatch.setattr(garbage, "PORTION", 7)
+    monkeypatch.setattr(garbage, "GARBAGE_BATCH", 7)
     table.commit(*(f"{i}" for i in range(20)))
     table.commit("x")
     removed: list[int] = []
@@ -117,7 +117,7 @@ def test_much_is_removed_in_portions(table: Published, monkeypatch: pytest.Monke
 
 def test_what_is_begun_is_ended(table: Published, monkeypatch: pytest.MonkeyPatch) -> None:
     """Though more versions are to be kept from then on."""
-    monkeypatch.setattr(garbage, "PORTION", 7)
+    monkeypatch.setattr(garbage, "GARBAGE_BATCH", 7)
     table.commit(keep=99)
     table.commit(*(f"{i}" for i in range(20)), keep=99)
     last = table.commit("x", keep=99)
@@ -229,7 +229,7 @@ def test_whatever_is_committed_nothing_named_goes_and_nothing_else_stays(
     """Fragments come and go and come again under new files; entries are written as bases and changes."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(entries_module, "_REWRITE_BELOW", 1)
-        patch.setattr(garbage, "PORTION", 6)
+        patch.setattr(garbage, "GARBAGE_BATCH", 6)
         table = Published(ObjectStore(str(tmp_path_factory.mktemp("garbage"))))
         since: dict[int, int] = {}
         for number, fragments in enumerate(commits, 1):
