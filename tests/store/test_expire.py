@@ -69,7 +69,7 @@ def test_old_versions_go_and_what_only_they_name(table: Table) -> None:
     latest = table.versions.latest()
     assert latest is not None
     assert table.paths() == set(files_of(latest))
-    with pytest.raises(VersionNotFoundError, match="no version 1; .*: 3"):
+    with pytest.raises(VersionNotFoundError, match=r"no version 1; .*: 3"):
         table.versions.read(1)
     assert table.expire() == (0, 0)
 

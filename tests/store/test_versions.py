@@ -68,7 +68,7 @@ def test_versions_follow_one_another(versions: VersionStore) -> None:
     assert latest is not None
     assert latest.number == 11
     assert versions.read(3) == version(3)
-    with pytest.raises(VersionNotFoundError, match="no version 12; .*: 1-11"):
+    with pytest.raises(VersionNotFoundError, match=r"no version 12; .*: 1-11"):
         versions.read(12)
 
 
