@@ -17,7 +17,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # Expands to a shell prefix: stops when there is no Java for Spark and it cannot be installed either.
 WITH_JAVA = home="$$(scripts/ensure-java)" && export JAVA_HOME="$$home" &&
 
-.PHONY: help setup demo demo-s3 ui test test-long test-browser test-postgresql test-cluster test-matrix test-soak docs reference lint format formats mutants bench lock clean
+.PHONY: help setup demo demo-s3 ui test test-fast test-long test-browser test-postgresql test-cluster test-matrix test-soak docs reference lint format formats mutants bench lock clean
 
 help: ## List the commands
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -43,6 +43,10 @@ ui: $(INSTALLED) ## Open Dagster's UI and daemon on the demo's result, with a wa
 
 test: $(INSTALLED) ## Run the tests (ARGS="-k name" for some of them)
 	@$(WITH_JAVA) $(BIN)/python -m pytest -n $(PROCESSES) --dist loadfile --no-loadscope-reorder $(ARGS)
+
+test-fast: $(INSTALLED) ## Run the tests without Spark, servers and slow files: the inner loop, about 90 seconds (ARGS=tests/formats)
+	@HYPOTHESIS_PROFILE=fast $(BIN)/python -m pytest -n 2 --dist loadfile \
+	  -m "not slow and not spark and not s3 and not long and not browser and not postgresql and not cluster and not soak" $(ARGS)
 
 test-long: $(INSTALLED) ## Run the long tests too, with many more examples each
 	@$(WITH_JAVA) HYPOTHESIS_PROFILE=long $(BIN)/python -m pytest -m "not browser and not postgresql and not cluster and not soak" --timeout 3600 $(ARGS)

@@ -28,16 +28,80 @@ REPOSITORY = Path(__file__).parents[1]
 settings.register_profile("default", deadline=None, max_examples=25)
 # Continuous integration draws the same examples each time: a failure there is one that the commit made.
 settings.register_profile("ci", settings.get_profile("default"), derandomize=True, database=None)
+# The inner loop: few examples of each property, the same each time.
+settings.register_profile("fast", settings.get_profile("ci"), max_examples=5)
 settings.register_profile("long", settings.get_profile("default"), max_examples=1000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.environ.get("CI") else "default"))
 
 
 LONG_FILES = {"test_docs.py", "test_examples.py", "test_processes.py"}
+SLOW_FILES = {
+    "assets/test_outputs.py",
+    "assets/test_project_partitions.py",
+    "assets/test_translator.py",
+    "formats/delta/test_bounds.py",
+    "formats/files/test_bounds.py",
+    "formats/files/test_csv_header.py",
+    "formats/files/test_streaming_sink.py",
+    "formats/hudi/test_realtables.py",
+    "formats/iceberg/test_bounds.py",
+    "formats/iceberg/test_deletes.py",
+    "formats/readers/test_int96.py",
+    "formats/test_contract.py",
+    "formats/test_realtables.py",
+    "fuzz/test_fuzz_answers.py",
+    "lookup/test_pruning.py",
+    "lookup/test_readers.py",
+    "pipeline/test_backfill.py",
+    "pipeline/test_dropped_columns.py",
+    "pipeline/test_engine.py",
+    "pipeline/test_partition_conditions.py",
+    "pipeline/test_plain_lists.py",
+    "pipeline/test_print_policies.py",
+    "pipeline/test_shared_files.py",
+    "pipeline/test_tree.py",
+    "pipeline/test_user_defined.py",
+    "produce/test_cases_ids.py",
+    "produce/test_cases_storage.py",
+    "produce/test_changed_declarations.py",
+    "produce/test_kills.py",
+    "produce/test_lists.py",
+    "produce/test_lookup.py",
+    "produce/test_publishers.py",
+    "produce/test_sums.py",
+    "produce/test_updates.py",
+    "produce/test_versions.py",
+    "robustness/test_fuzz.py",
+    "robustness/test_killers.py",
+    "scan/test_law.py",
+    "scan/test_moved_timestamps.py",
+    "scan/test_place.py",
+    "security/test_damaged_versions.py",
+    "security/test_hidden_errors.py",
+    "security/test_hidden_nested.py",
+    "security/test_hidden_values.py",
+    "security/test_links.py",
+    "security/test_purge_unpublished.py",
+    "security/test_reader_memory.py",
+    "security/test_sql.py",
+    "security/test_working_folder.py",
+    "statistics/test_merge.py",
+    "store/test_entry_files.py",
+    "store/test_garbage.py",
+    "tasks/test_isolation.py",
+    "test_imports.py",
+    "test_profiling.py",
+}
+"""Files whose tests without Spark and servers take more than 4 s of processor time together; `make test-fast` skips them."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What takes long and would be begun last comes first: else one process has work at the end, the others none."""
+    """Start long files first, so that no process waits for another at the end; mark the files that are slow."""
     items.sort(key=lambda item: item.path.name not in LONG_FILES)
+    tests = REPOSITORY / "tests"
+    for item in items:
+        if item.path.relative_to(tests).as_posix() in SLOW_FILES:
+            item.add_marker(pytest.mark.slow)
 
 
 @pytest.hookimpl(wrapper=True)
