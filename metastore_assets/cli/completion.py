@@ -1,7 +1,7 @@
-"""What a shell offers when Tab is pressed: the names of tables, columns and partitions. Soon, or nothing at all.
+"""Shell completion of the names of tables, columns and partitions: quick, or empty.
 
-The configuration in the working folder may be anybody's: who presses Tab in a folder has not chosen to run it. So no
-variable of the environment is resolved, and nothing is read but the configuration and a root on local disk.
+The working folder's configuration may come from anybody, and pressing Tab does not mean to run it. So completion
+resolves no variables of the environment, and reads only the configuration and a root on local disk.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from metastore_assets.lookup import Table
 
 PATIENCE = 2.0
-"""Seconds for a root that does not answer: nobody waits longer for a name."""
+"""Seconds to wait for a root that does not respond."""
 
 
 def table_names(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Tables of the configuration that are not named yet; those of databases as they were recorded last."""
+    """Complete tables of the configuration that the line does not name yet, with tables of databases as last recorded."""
 
     def names() -> list[str]:
         from metastore_assets.config.file import config_path, read_mapping, table_name_for
@@ -41,7 +41,7 @@ def table_names(context: click.Context, parameter: click.Parameter, incomplete: 
 
 
 def _of_databases(context: click.Context) -> list[str]:
-    """What is known of databases without asking their catalogs, which may take long."""
+    """Return the recorded tables of databases. Catalogs are not queried, because that may take long."""
     from metastore_assets.databases import expand_databases, recorded_listings
 
     config = _local_config(context)
@@ -55,12 +55,12 @@ def _of_databases(context: click.Context) -> list[str]:
 
 
 def column_name(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Columns of the newest version of the table that the line names."""
+    """Complete columns of the newest version of the table in the line."""
     return _items(name for name in _of_table(context, _columns) if name.startswith(incomplete))
 
 
 def column_list(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Columns like `column_name`, the last of a list like `a,b`; one that holds a comma stands in double quotes."""
+    """Complete the last name of a list of columns such as `a,b`; a name with a comma is in double quotes."""
     before, comma, last = incomplete.rpartition(",")
     named = set(next(csv.reader([before]), []))
     columns = [_quoted(name) for name in _of_table(context, _columns) if name not in named]
@@ -68,12 +68,12 @@ def column_list(context: click.Context, parameter: click.Parameter, incomplete: 
 
 
 def partition_key(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Partitions of the newest version of the table that the line names."""
+    """Complete partitions of the newest version of the table in the line."""
     return _items(key for key in _of_table(context, _keys) if key.startswith(incomplete))
 
 
 def location(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Whatever the shell knows of files."""
+    """Complete file names, by the shell."""
     return _items([incomplete], "file")
 
 
@@ -82,7 +82,7 @@ def _invocation(context: click.Context) -> Invocation:
 
 
 def _local_config(context: click.Context) -> MetastoreConfig | None:
-    """Return the configuration as it is written, if its root is a folder on local disk that no variable names."""
+    """Return the configuration as written, if its root is a folder on local disk without variables."""
     from metastore_assets.config import read_config
     from metastore_assets.store.objects import ObjectStore
 
@@ -94,11 +94,11 @@ def _local_config(context: click.Context) -> MetastoreConfig | None:
 
 
 def _of_table(context: click.Context, names: Callable[[Table], list[str]]) -> list[str]:
-    """Names that the newest version tells of the table that the line names."""
+    """Return names from the newest version of the table in the line."""
     from metastore_assets.metastore import Metastore
 
     def find() -> list[str]:
-        # Where the value of an option is still missing, click leaves the arguments as they are.
+        # While the value of an option is missing, click does not parse the arguments.
         named = [context.params.get("name"), *context.params.get("names", ()), *context.args]
         config = _local_config(context)
         return [] if config is None else names(Metastore(config.root).table(next(filter(None, named))))
@@ -121,7 +121,7 @@ def _quoted(name: str) -> str:
 
 
 def _soon(find: Callable[[], list[str]]) -> list[str]:
-    """What is found, if it is found in time; nothing when anything goes wrong: a half-typed line is no place for it."""
+    """Return the result if it is there in time. Errors give nothing: a half-typed line cannot show them."""
     found: list[str] = []
 
     def run() -> None:

@@ -1,4 +1,4 @@
-"""Whether a version describes what its table holds now, asked of the table while something else is read."""
+"""Check in the background whether a version describes the current state of its table."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from metastore_assets.store.manifest import Version
 
 PATIENCE = 10.0
-"""Seconds to wait for a table that does not answer."""
+"""Seconds to wait for a table that does not respond."""
 
 
 class CurrentCheck:
-    """Asks a table for its current snapshot in the background, from the moment it is made."""
+    """Requests a table's current snapshot in the background as soon as it is created."""
 
     def __init__(self, config: MetastoreConfig, table: str) -> None:
         self._config = config
@@ -28,13 +28,13 @@ class CurrentCheck:
         self._snapshot: SnapshotReference | None = None
         self._gone = ""
         self._failure = f"it did not answer within {PATIENCE:.0f} seconds"
-        # A daemon: a store that never answers must not keep the command from ending.
+        # A daemon thread, so that a silent store does not keep the command from ending.
         self._thread = threading.Thread(target=self._ask, daemon=True)
         self._thread.start()
 
     def is_current(self, version: Version) -> tuple[bool | None, str | None]:
-        """Whether the table is at the version's snapshot; else None and why it is not known, in one line."""
-        # In small waits: one as long as that might not notice a signal, see `install_signal_handlers`.
+        """Return whether the table is at the version's snapshot, or None and a one-line reason."""
+        # Wait in short intervals, because a long wait might not notice a signal; see `install_signal_handlers`.
         end = time.monotonic() + PATIENCE
         while self._thread.is_alive() and time.monotonic() < end:
             self._thread.join(0.2)

@@ -1,4 +1,4 @@
-"""How the command ends: one line on stderr per failure, and the exit status that scripts rely on."""
+"""The end of a command: one line on stderr per failure, and an exit status that scripts can rely on."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ FAILED = 1
 USAGE = 2
 INTERRUPTED = 130
 COMPLETION_VARIABLE = "_METASTORE_COMPLETE"
-"""Set by a shell that asks what completes a line."""
+"""A variable that the shell sets when it asks for completions."""
 
 
 @dataclass
 class Invocation:
-    """What the options before any command say."""
+    """The options that precede the command."""
 
     config: Path | None = None
     debug: bool = False
 
 
 class Interrupted(Exception):
-    """Raised when the user pressed Ctrl-C; click's own handling prints more than a line."""
+    """Raised when the user pressed Ctrl-C. click's own handling would print more than one line."""
 
 
 class MetastoreGroup(click.Group):
-    """A group of commands whose every failure is one line and an exit status."""
+    """A group of commands that turns every failure into one line and an exit status."""
 
     def main(
         self,
@@ -69,9 +69,9 @@ class MetastoreGroup(click.Group):
 
 
 def exit_status(run: Callable[[], object], invocation: Invocation) -> int:
-    """Run something; report its failure; the exit status it ends with. A returned int is a status.
+    """Run something, report its failure, and return the exit status. A returned int is the status.
 
-    A reader of stdout that goes away ends the command without a word: click sees to that, with status 1.
+    If the reader of stdout goes away, click ends the command silently with status 1.
     """
     try:
         status = run()
@@ -92,15 +92,15 @@ def exit_status(run: Callable[[], object], invocation: Invocation) -> int:
 
 
 def raise_interrupt(error: Exception) -> None:
-    """Raise what ends the command, Ctrl-C or SIGTERM, when the error is but what it led to."""
+    """Raise Ctrl-C or SIGTERM again if it caused the error."""
     if (interrupt := find_interrupt(error)) is not None:
         raise interrupt from None
 
 
 def find_interrupt(error: BaseException) -> KeyboardInterrupt | SystemExit | None:
-    """What ends the command, Ctrl-C or SIGTERM, when the error is that or what it led to.
+    """Return the Ctrl-C or SIGTERM that is the error or caused it.
 
-    Whatever interrupts a call to Spark comes out as an error of the call, with the interrupt as its context.
+    An interrupted call to Spark raises an error of the call, with the interrupt as its context.
     """
     seen: BaseException | None = error
     while seen is not None:
@@ -111,7 +111,7 @@ def find_interrupt(error: BaseException) -> KeyboardInterrupt | SystemExit | Non
 
 
 def report_error(error: Exception, invocation: Invocation, subject: str = "") -> str:
-    """Print a failure as one line, with --debug its traceback before it, and return the line."""
+    """Print a failure as one line, after its traceback with --debug, and return the line."""
     if invocation.debug:
         _write(remove_secrets("".join(traceback.format_exception(error)).rstrip("\n")))
     message = f"{remove_secrets(subject)}: {explain_error(error)}" if subject else explain_error(error)
@@ -120,7 +120,7 @@ def report_error(error: Exception, invocation: Invocation, subject: str = "") ->
 
 
 def explain_error(error: Exception) -> str:
-    """An error as one line: its own message when it is ours, else what kind it is and what to do; without secrets."""
+    """Return an error as one line without secrets: its message, or for unexpected errors its type and what to do."""
     return remove_secrets(_explained(error))
 
 
@@ -135,7 +135,7 @@ def _explained(error: Exception) -> str:
 
 
 def _gist(message: str) -> str:
-    """The line of a message that says most: Spark's carry the stack traces of Python workers and of the JVM."""
+    """Return the most informative line of a message: Spark's contain stack traces of Python workers and the JVM."""
     lines = message.strip().splitlines() or [""]
     traced = [index for index, line in enumerate(lines) if line.rstrip().endswith("Traceback (most recent call last):")]
     if traced:
@@ -149,7 +149,7 @@ def print_error(message: str) -> None:
 
 
 def print_note(message: str) -> None:
-    """Write to stderr what is no error but must be known, as one line."""
+    """Print a notice that is not an error to stderr, as one line."""
     _write(click.style("note: ", fg="yellow") + one_line(tidy(message)))
 
 

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM end the command, even while it waits for a store that does not answer."""
+"""End the command on Ctrl-C and SIGTERM, even while it waits for a store that does not respond."""
 
 from __future__ import annotations
 
@@ -11,18 +11,19 @@ from types import FrameType
 from typing import NoReturn
 
 PATIENCE = 3.0
-"""Seconds that an interrupted command has to clean up before it is ended."""
+"""Seconds for an interrupted command to clean up before it is ended."""
 _PAUSE = 0.05
-"""Seconds until an interrupt that was ignored is raised again."""
+"""Seconds until an ignored interrupt is raised again."""
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def install_signal_handlers() -> None:
-    """Let SIGTERM and SIGHUP raise SystemExit, as SIGINT raises KeyboardInterrupt, and see that one of them ends it.
+    """Make SIGTERM and SIGHUP raise SystemExit, as SIGINT raises KeyboardInterrupt, and enforce that they end the
+    command.
 
-    Python raises them once the main thread is back from whatever it waits in, which may be a network that is gone:
-    clients of object stores leave the system to restart waits that a signal breaks off. Ending without cleaning up is
-    safe: what was written that no version names, does not exist.
+    Python raises these exceptions when the main thread returns from its wait, which may never happen: clients of
+    object stores let the system restart interrupted waits. Ending without cleaning up is safe, because a file exists
+    only once a version references it.
     """
     for number in _SIGNALS[1:]:
         signal.signal(number, _terminate)
@@ -38,7 +39,7 @@ def _terminate(number: int, frame: FrameType | None) -> NoReturn:
 
 
 def _raise_again(unraisable: sys.UnraisableHookArgs) -> None:
-    """Let an interrupt be raised later that came where Python ignores errors, as in what it calls around a fork."""
+    """Raise an interrupt again later if it arrived where Python ignores errors, as in callbacks around a fork."""
     error = unraisable.exc_value
     if isinstance(error, KeyboardInterrupt):
         number = signal.Signals.SIGINT
@@ -47,7 +48,7 @@ def _raise_again(unraisable: sys.UnraisableHookArgs) -> None:
     else:
         sys.__unraisablehook__(unraisable)
         return
-    # Not from here: it would be raised in here, and ignored as well.
+    # Use another thread: an exception raised here would be ignored as well.
     threading.Thread(target=_interrupt_later, args=(number,), daemon=True).start()
 
 
@@ -55,7 +56,7 @@ def _interrupt_later(number: signal.Signals) -> None:
     time.sleep(_PAUSE)
     main = threading.main_thread().ident
     assert main is not None
-    signal.pthread_kill(main, number)  # A signal, which ends what the thread waits for.
+    signal.pthread_kill(main, number)  # A signal also ends the wait of the thread.
 
 
 def _end(arrived: int) -> NoReturn:
@@ -63,7 +64,7 @@ def _end(arrived: int) -> NoReturn:
         [number] = os.read(arrived, 1)
         if number in _SIGNALS:
             time.sleep(PATIENCE)
-            # Where it is not imported there is no such folder; at the start of a command it would take time.
+            # If the module is not imported there are no such folders; importing it at the start would take time.
             folders = sys.modules.get("metastore_assets.storage.temporary_folders")
             if folders is not None:
                 folders.remove_own_folders()

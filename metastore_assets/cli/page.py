@@ -1,4 +1,4 @@
-"""Lines and grids of styled text on stdout: as wide as the terminal, whole and plain where there is none."""
+"""Print lines and grids of styled text: as wide as the terminal, or untruncated and plain without a terminal."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ import click
 from metastore_assets.report.text import cells, cut_middle
 
 GAP = 2
-"""Blank cells between the columns of a grid, where there is room."""
+"""Number of blank cells between the columns of a grid, if there is room."""
 _LEAST = 16
-"""Cells that the last column of a grid has at least."""
+"""Minimum width of the last column of a grid, in cells."""
 _CODES = {"bold": 1, "dim": 2, "italic": 3, "red": 31, "green": 32, "yellow": 33, "cyan": 36}
 
 
@@ -29,11 +29,11 @@ class Styled:
 
 @dataclass(frozen=True)
 class Column:
-    """One column of a grid."""
+    """A column of a grid."""
 
     heading: str
     right: bool = False
-    """Numbers are aligned to the right."""
+    """Whether the column is aligned to the right, as numbers are."""
     style: str = ""
 
 
@@ -42,22 +42,22 @@ Rows = Sequence[Sequence[Part]]
 
 
 class Page:
-    """Prints to the stdout of the moment it was made, or to stderr."""
+    """Prints to stdout or stderr, as it was when the page was created."""
 
     def __init__(self, *, err: bool = False) -> None:
         self._err = err
         self._encoding = (sys.stderr if err else sys.stdout).encoding or "ascii"
         terminal = (sys.stderr if err else sys.stdout).isatty()
         self.width = shutil.get_terminal_size().columns if terminal else None
-        """Cells of a line, or None for as many as it takes."""
+        """Width of a line in cells; None for no limit."""
         self._coloured = terminal and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
 
     def line(self, *parts: Part) -> None:
-        """One line."""
+        """Print one line."""
         self._print(self._painted(parts))
 
     def grid(self, columns: Sequence[Column], rows: Iterable[Sequence[Part]], gap: int = GAP) -> None:
-        """A line of headings, then one per row, in columns aligned `gap` apart. No blanks at the end of a line."""
+        """Print a line of headings and one line per row, in columns `gap` cells apart, without trailing blanks."""
         body = [[cell if isinstance(cell, Styled) else Styled(cell) for cell in row] for row in rows]
         widths = [
             max([cells(column.heading), *(cells(row[index].text) for row in body)])
@@ -68,9 +68,9 @@ class Page:
         self._print("\n".join(lines))
 
     def fitting_grid(self, columns: Sequence[Column], rows: Rows, less_important: Sequence[str] = ()) -> list[str]:
-        """A grid without as many of the less important columns as do not fit, the first ones first.
+        """Print a grid that fits the terminal: leave out less important columns first, and return their names.
 
-        Then its last column, when it is aligned to the left, is cut in the middle. Returns what is left out.
+        If that is not enough, the last column is truncated in the middle, provided that it is aligned to the left.
         """
         width = self.width
         texts = [[column.heading, *(_text(row[index]) for row in rows)] for index, column in enumerate(columns)]
@@ -115,7 +115,7 @@ class Page:
         return f"\x1b[{codes}m{part.text}\x1b[0m"
 
     def _print(self, text: str) -> None:
-        # A terminal that cannot show a character shows another in its place, rather than nothing at all.
+        # A character that the terminal cannot encode is replaced.
         click.echo(text.encode(self._encoding, "replace").decode(self._encoding), err=self._err, color=self._coloured)
 
 

@@ -1,4 +1,4 @@
-"""Waiting for many answers of a store at once, in a way that Ctrl-C ends."""
+"""Run many requests to a store at once so that Ctrl-C can end them."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ _SECONDS = 0.2
 
 
 def parallel_map(function: Callable[[T], R], items: Iterable[T], threads: int) -> list[R]:
-    """`[function(item) for item in items]`, up to so many at a time. Raises what the first failed one raised.
+    """Return `[function(item) for item in items]`, computed on several threads. Raises the error of the first failed
+    item.
 
-    The threads are daemons: those of a pool would keep an interrupted command until the store answers.
+    The threads are daemons: pool threads would keep an interrupted command alive until the store responds.
     """
     tasks = [(Future[R](), item) for item in items]
     waiting: SimpleQueue[tuple[Future[R], T]] = SimpleQueue()
@@ -41,7 +42,7 @@ def parallel_map(function: Callable[[T], R], items: Iterable[T], threads: int) -
 
 
 def _result(future: Future[R]) -> R:
-    # A wait without end might not notice a signal: see `install_signal_handlers`.
+    # An endless wait might not notice a signal; see `install_signal_handlers`.
     while not future.done():
         wait([future], _SECONDS)
     return future.result()

@@ -1,4 +1,4 @@
-"""What is going on, on stderr, while long work runs; nothing at all when nobody is looking."""
+"""Progress of long work on stderr, shown only on a terminal."""
 
 from __future__ import annotations
 
@@ -19,29 +19,29 @@ if TYPE_CHECKING:
 
 _FRAMES_PER_SECOND = 8
 _BAR = range(8, 25)
-"""Cells that a bar may take, where the words leave so many."""
+"""Maximum width of a bar in cells, if the text leaves room."""
 _LEAST = 24
-"""Cells for a spinner, a name and the time, before counts are worth any."""
+"""Minimum width for a spinner, a name and the time before counts are shown."""
 
 
 class Watcher(Protocol):
-    """Is told how far a refresh is."""
+    """The interface of progress displays."""
 
     def __call__(self, event: Event) -> None:
-        """The refresh of a table has come this far."""
+        """Show an event of a refresh."""
 
     def spark_starts(self) -> None:
-        """A Spark session is being started; the next event comes after it."""
+        """Show that a Spark session starts; the next event follows it."""
 
     def spark_runs(self, spark: SparkSession) -> None:
-        """The session that everything from now on runs on."""
+        """Count the tasks of this session from now on."""
 
     def hide(self) -> None:
-        """Something is about to be printed. The next event shows again."""
+        """Hide the line, because something is about to be printed. The next event shows it again."""
 
 
 class HiddenProgress:
-    """Shows nothing."""
+    """A progress display that shows nothing."""
 
     def __call__(self, event: Event) -> None:
         """Show nothing."""
@@ -53,13 +53,13 @@ class HiddenProgress:
         """Show nothing."""
 
     def hide(self) -> None:
-        """There is nothing to hide."""
+        """Do nothing."""
 
 
 class ProgressLine:
-    """One line that is drawn anew several times a second: a spinner, what is going on, how much of it, and since when.
+    """A line that is redrawn several times a second: a spinner, the stage, its progress, and the elapsed time.
 
-    Between two events, which may be minutes, it counts the tasks of the Spark jobs that run.
+    Between two events, which may be minutes apart, it counts the tasks of Spark's running jobs.
     """
 
     def __init__(self, console: Console) -> None:
@@ -101,17 +101,17 @@ class ProgressLine:
             self._tasks = RunningTasks(spark)
 
     def hide(self) -> None:
-        """Take the line away."""
+        """Hide the line."""
         self._live.stop()
 
     def close(self) -> None:
-        """Take the line away for good."""
+        """Hide the line and stop."""
         self.hide()
         if self._tasks is not None:
             self._tasks.close()
 
     def drawn(self) -> RenderableType:
-        """The line at this moment."""
+        """Return the current line."""
         from rich.table import Table
         from rich.text import Text
 
@@ -120,7 +120,7 @@ class ProgressLine:
         counted = _fitting(_counted(self._event, self._seconds_left(), *tasks), room)
         seconds = int(time.monotonic() - self._started)
         elapsed = f"{seconds // 3600}:{seconds // 60 % 60:02}:{seconds % 60:02}"
-        # What follows does not jump to and fro while tasks come and go.
+        # Pad the counts, so that the text after them does not move.
         self._widest = max(self._widest, len(counted))
         counted = counted.ljust(self._widest)
         if room < len(counted):
@@ -152,7 +152,7 @@ class ProgressLine:
         self._live.start()
 
     def _expect(self, read: int, left: int) -> None:
-        """So many bytes are read, and so many left: when that will be done, by how long it took so far."""
+        """Estimate the remaining time from the bytes read so far and the bytes that remain."""
         now = time.monotonic()
         if self._first_read is None or read < self._read:
             self._first_read = now, read
@@ -162,7 +162,7 @@ class ProgressLine:
         self._read = read
 
     def _seconds_left(self) -> float | None:
-        """None where it is not known, or should be over."""
+        """Return the remaining seconds; None if unknown or already over."""
         if self._ends is None or self._event is None or not self._event.total_bytes:
             return None
         left = self._ends - time.monotonic()
@@ -171,7 +171,7 @@ class ProgressLine:
 
 @contextmanager
 def show_progress() -> Iterator[Watcher]:
-    """A watcher that shows a line on stderr inside the block, if that is a terminal, and leaves no trace of it."""
+    """Show a progress line on stderr inside the block, if stderr is a terminal, and remove it afterwards."""
     if not sys.stderr.isatty():
         yield HiddenProgress()
         return
@@ -193,7 +193,7 @@ def _stage(event: Event) -> str:
 
 
 def _counted(event: Event | None, left: float | None, done: int, total: int) -> list[str]:
-    """What there is to count, the most important first."""
+    """Return the counts to show, the most important first."""
     if event is None:
         return []
     counts = []
@@ -211,7 +211,7 @@ def _counted(event: Event | None, left: float | None, done: int, total: int) -> 
 
 
 def _fitting(counts: Sequence[str], room: int) -> str:
-    """As many of them as there is room for; the first one in any case."""
+    """Return as many counts as fit, at least the first."""
     while len(counts) > 1 and len(" · ".join(counts)) > room:
         counts = counts[:-1]
     return " · ".join(counts)
@@ -222,7 +222,7 @@ def _of(done: int, total: int, noun: str) -> str:
 
 
 def _share(event: Event | None, done: int, total: int) -> float:
-    """How much of a stage is done, of 1; 0 where that is not known. What runs counts by its finished tasks."""
+    """Return the finished share of a stage between 0 and 1; 0 if unknown. Running jobs count by their finished tasks."""
     if event is not None and event.part and event.total_bytes:
         return event.bytes / event.total_bytes
     if event is None or not event.total or event.stage == "reduce":

@@ -1,4 +1,4 @@
-"""How many tasks of Spark's running jobs are done, learnt while the program waits for the jobs to end."""
+"""Count the finished tasks of Spark's running jobs while the program waits for these jobs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _SECONDS = 0.25
 
 
 class RunningTasks:
-    """Asks Spark in the background, several times a second, until it is closed. Spark Connect tells by itself."""
+    """Polls Spark in the background several times a second until it is closed. Spark Connect reports by itself."""
 
     def __init__(self, spark: SparkSession) -> None:
         from metastore_assets.spark.connect import is_remote
@@ -29,16 +29,16 @@ class RunningTasks:
         threading.Thread(target=self._watch, args=(tracker,), daemon=True).start()
 
     def count(self) -> tuple[int, int]:
-        """Finished tasks, and all, of the jobs that run now; (0, 0) where none does or nothing is known."""
+        """Return the numbers of finished and of all tasks of the running jobs; (0, 0) if there are none."""
         return self._counted
 
     def forget(self) -> None:
-        """Count the jobs that have been counted so far no more: Spark may take them for running a moment longer."""
+        """Ignore the jobs that were counted so far: Spark may report them as running a moment longer."""
         self._forgotten = self._newest
         self._counted = (0, 0)
 
     def close(self) -> None:
-        """Ask no more."""
+        """Stop polling."""
         self._closed.set()
 
     def _watch(self, tracker: Any) -> None:
@@ -52,7 +52,7 @@ class RunningTasks:
                 return
 
     def _told(self, stages: Iterable[Any] | None, done: bool, **_: object) -> None:
-        """What a server says of the job that this process waits for."""
+        """Record what a Spark Connect server reports about the job that this process waits for."""
         known = [] if done else list(stages or ())
         self._counted = (sum(stage.num_completed_tasks for stage in known), sum(stage.num_tasks for stage in known))
 

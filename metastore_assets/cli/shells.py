@@ -1,4 +1,4 @@
-"""How bash and fish are told what completes a line, where click's own scripts fall short of keys such as `day=2024`."""
+"""Completion scripts for bash and fish, where click's own scripts fail on keys such as `day=2024`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _SPECIAL = re.compile(r"([^\w@%+=:,./~-])")
 
 
 class Bash(BashComplete):
-    """Bash breaks words at `=` and `:`, and completes the last piece; what it inserts it does not quote."""
+    """Completion for bash, which splits words at `=` and `:`, completes the last piece, and does not quote."""
 
     source_template = """\
 %(complete_func)s() {
@@ -37,15 +37,17 @@ complete -o nosort -F %(complete_func)s %(prog_name)s
 """
 
     def get_completion_args(self) -> tuple[list[str], str]:
-        """The words before the cursor, and the one that it is in; from a script of click's own as click has them."""
+        """Return the words before the cursor and the word at the cursor; for a script of click's own, as click parses
+        them.
+        """
         if "COMP_LINE" not in os.environ:
             return super().get_completion_args()
-        # The end is part of the last word, or is one of its own after a blank, whatever quotes are open.
+        # The end is part of the last word, or a new word after a blank, whatever quotes are open.
         _, *words = split_arg_string(os.environ["COMP_LINE"] + _END)
         return words[:-1], words[-1].removesuffix(_END)
 
     def get_completions(self, args: list[str], incomplete: str) -> list[CompletionItem[str]]:
-        """Completions of the piece that bash takes for the word, quoted where the user has not opened a quote."""
+        """Return completions of the piece that bash completes, quoted unless the user has opened a quote."""
         found = super().get_completions(args, incomplete)
         word = os.environ.get("COMP_WORD", "")
         if "COMP_LINE" not in os.environ or (word[:1] in ("'", '"') and word):
@@ -57,13 +59,13 @@ complete -o nosort -F %(complete_func)s %(prog_name)s
 
 
 class Fish(FishComplete):
-    """What is offered may have commas in it."""
+    """Completion for fish, with support for commas in completions."""
 
     source_template = FishComplete.source_template.replace('string split ","', 'string split --max 1 ","')
 
 
 def _piece(item: CompletionItem[str], skipped: str) -> CompletionItem[str]:
-    # Of `--partition=day=2024`, click gives completions of what follows the option.
+    # For `--partition=day=2024`, click completes only the part after the option.
     value = item.value
     while skipped and not value.startswith(skipped):
         skipped = skipped.partition("=")[2]
@@ -71,6 +73,6 @@ def _piece(item: CompletionItem[str], skipped: str) -> CompletionItem[str]:
 
 
 def register() -> None:
-    """Let click know of them."""
+    """Register both classes with click."""
     add_completion_class(Bash)
     add_completion_class(Fish)

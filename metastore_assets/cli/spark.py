@@ -1,4 +1,4 @@
-"""The Spark session of one invocation: started when first asked for, its noise kept in a file."""
+"""The Spark session of one command: started on first use, with its log in a file."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 
 class LazySpark:
-    """Starts Spark when it is first called. Use as a context manager.
+    """A context manager that starts Spark when it is first called.
 
-    What Spark's processes write goes to a file without a name. Where Spark failed in a way that only the file
-    explains, it is saved, and the error names it.
+    The output of Spark's processes goes to an unnamed file. If only that file explains a failure, it is saved, and the
+    error names it.
     """
 
     def __init__(self, settings: Mapping[str, object], watcher: Watcher) -> None:
@@ -29,7 +29,7 @@ class LazySpark:
         self._log: SparkLog | None = None
 
     def __call__(self) -> SparkSession:
-        """The session. Raises MetastoreError when Spark does not start."""
+        """Return the session. Raises MetastoreError if Spark does not start."""
         allow_pandas()
         from metastore_assets.spark.session import SparkLog, get_spark_session
 
@@ -46,8 +46,7 @@ class LazySpark:
         return session
 
     def explain(self, error: BaseException) -> None:
-        """Add to an error that is not one of ours, nor of an interrupt, where Spark's own words on it are, and save
-        them."""
+        """Save Spark's log and add its name to an error, unless it is an error of this package or an interrupt."""
         if self._log is not None and find_interrupt(error) is None and not isinstance(error, MetastoreError):
             error.add_note(f"what Spark wrote is in {self._log.save()}")
 

@@ -1,1 +1,1 @@
-"""What people see of a column, in the terminal and in Dagster alike: numbers and values as text, bars, pictures."""
+"""Presentation of columns for people: values and numbers as text, bars, pictures, and the HTML report."""

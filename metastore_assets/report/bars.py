@@ -1,4 +1,4 @@
-"""Bars of characters, to an eighth of a cell."""
+"""Bars made of characters, with a resolution of an eighth of a cell."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _EIGHTHS = " ▏▎▍▌▋▊▉█"
 
 
 def bar(part: float, whole: float, width: int) -> str:
-    """A horizontal bar of at most `width` cells, to an eighth of a cell; anything above nothing shows."""
+    """Return a horizontal bar of at most `width` cells. Any positive share is visible."""
     if part <= 0 or whole <= 0:
         return ""
     eighths = max(1, round(part / whole * width * 8))
@@ -18,13 +18,13 @@ def bar(part: float, whole: float, width: int) -> str:
 
 
 def sparkline(counts: Sequence[int]) -> str:
-    """One cell per count; a blank only for zero."""
+    """Return one cell per count; only zero is blank."""
     most = max(counts, default=0)
     return "".join(_BLOCKS[_eighths(count, most, 8)] for count in counts)
 
 
 def chart(counts: Sequence[int], height: int) -> list[str]:
-    """Vertical bars, one cell wide, as `height` lines from top to bottom; anything above nothing shows."""
+    """Return vertical bars, one cell wide, as `height` lines from top to bottom. Any positive value is visible."""
     most = max(counts, default=0)
     levels = [_eighths(count, most, 8 * height) for count in counts]
     return ["".join(_BLOCKS[min(8, max(0, level - 8 * row))] for level in levels) for row in range(height - 1, -1, -1)]

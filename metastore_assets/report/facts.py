@@ -1,4 +1,4 @@
-"""What is said of a column in a few words."""
+"""Short facts about a column."""
 
 from __future__ import annotations
 
@@ -22,33 +22,33 @@ _WHY_NO_VALUES: Mapping[FrequencyState, str] = {
 
 
 def scalar_text(value: pa.Scalar) -> str:
-    """One value of a column, as `text.typed_value` shows it."""
+    """Format one value of a column, as `text.typed_value` does."""
     return typed_value(scalar_json(value), str(value.type))
 
 
 def minimum_text(row: ColumnStatistics) -> str:
-    """The least value, marked when it is only a bound; empty when not known."""
+    """Format the minimum, marked if it is only a bound; empty if unknown."""
     return "" if row.minimum is None else at_least(scalar_text(row.minimum), row.minimum_exact)
 
 
 def maximum_text(row: ColumnStatistics) -> str:
-    """The greatest value, likewise."""
+    """Format the maximum, marked if it is only a bound; empty if unknown."""
     return "" if row.maximum is None else at_most(scalar_text(row.maximum), row.maximum_exact)
 
 
 def range_text(row: ColumnStatistics) -> str:
-    """From the least to the greatest value; empty when not known."""
+    """Format the range from minimum to maximum; empty if unknown."""
     known = row.minimum is not None and row.maximum is not None
     return f"{minimum_text(row)} to {maximum_text(row)}" if known else ""
 
 
 def distinct_text(row: ColumnStatistics) -> str:
-    """The number of distinct values, marked when it is an estimate; empty when not known."""
+    """Format the number of distinct values, marked if it is an estimate; empty if unknown."""
     return "" if row.distinct_count is None else estimate(number(row.distinct_count), row.distinct_count_guarantee)
 
 
 def facts_of(row: ColumnStatistics) -> tuple[str, ...]:
-    """At most three short facts: distinct values, nulls, and a measure of the values."""
+    """Return at most three short facts: distinct values, nulls, and a measure of the values."""
     count = row.value_count + row.null_count
     nulls = f"{share(row.null_count, count)} null" if row.null_count else "no nulls"
     if row.nan_count:
@@ -58,7 +58,7 @@ def facts_of(row: ColumnStatistics) -> tuple[str, ...]:
 
 
 def percentiles_of(row: ColumnStatistics) -> tuple[tuple[str, str], ...]:
-    """Five percentiles, as far as they are known: what each is called, and its value, marked when it is an estimate."""
+    """Return the name and value of up to five known percentiles, marked if they are estimates."""
     known = dict(row.percentiles or ())
     return tuple(
         (name, estimate(scalar_text(known[at]), row.percentiles_guarantee))
@@ -68,7 +68,7 @@ def percentiles_of(row: ColumnStatistics) -> tuple[tuple[str, str], ...]:
 
 
 def notes_of(row: ColumnStatistics) -> tuple[str, ...]:
-    """What is said in place of values: why there are none, and where values lie."""
+    """Return lines shown in place of values: why there are none, and the range of the values."""
     few = [_FRACTIONS[at] for at in _FEW_FRACTIONS]
     ranks = [f"{name} {value}" for name, value in percentiles_of(row) if name in few]
     if not ranks and row.minimum is not None and row.maximum is not None:

@@ -1,4 +1,4 @@
-"""A profile as people look at it first: what the pictures draw of it, read in a few small pieces."""
+"""A summary of a profile for pictures: statistics of all columns, and histograms and values of the interesting ones."""
 
 import re
 from collections.abc import Sequence
@@ -22,16 +22,16 @@ _UTC = re.compile(r"(?<=:\d\d)(\.\d+)?Z$")
 
 @dataclass(frozen=True)
 class Glance:
-    """The statistics of all columns, and what is drawn of the interesting ones."""
+    """The statistics of all columns, with the data that pictures of the interesting columns need."""
 
     rows: tuple[ColumnStatistics, ...]
     columns: tuple[ColumnPicture, ...]
     histograms: tuple[str, ...] = ()
-    """The columns that have a histogram; of a partition none are named."""
+    """The columns that have a histogram; empty for a partition."""
 
 
 def glance_at(table: Table, partition: str | None, most_columns: int) -> Glance:
-    """Read the statistics of a partition, or with None of the table, and what a picture of them needs."""
+    """Read the summary of a partition, or of the table if `partition` is None."""
     rows = table.statistics(partition=partition)
     chosen = interesting_columns(rows, most_columns)
     histograms = table.histogram_columns() if partition is None else ()
@@ -45,7 +45,7 @@ def _column(table: Table, partition: str | None, row: ColumnStatistics) -> Colum
     most_frequent = top[0][1] if top else 0
     top = top[: MOST_VALUES if bins else 2 * MOST_VALUES]
     if not any(frequency > 1 for _, frequency in top):
-        top = []  # Bars of ones: which values come first says nothing.
+        top = []  # The order of values that occur once means nothing.
     low, high = _ends(minimum_text(row), maximum_text(row))
     return ColumnPicture(
         name=row.column,
@@ -64,8 +64,10 @@ def _column(table: Table, partition: str | None, row: ColumnStatistics) -> Colum
 def _bins(
     table: Table, partition: str | None, row: ColumnStatistics, top: Sequence[tuple[pa.Scalar, int]]
 ) -> tuple[int, ...]:
-    """The histogram to draw. One bar per value where all are known and lie evenly: bins of another width than the
-    distance of the values would show a pattern of full and half-full bins that is not in the data."""
+    """Return the histogram to draw, with one bar per value if all values are known and evenly spaced.
+
+    Bins of another width than the distance of the values would show a pattern that is not in the data.
+    """
     if not is_ordinal(row):
         return ()
     if row.distinct_count == len(top) and not row.nan_count:
@@ -79,12 +81,12 @@ def _bins(
 
 
 def _place(value: pa.Scalar) -> Any:
-    """Where the value lies on its line; times as numbers, for Python's own end at the year 9999."""
+    """Return the position of a value on its axis. Times are numbers, because Python's end at the year 9999."""
     return value.value if pa.types.is_temporal(value.type) else value.as_py()
 
 
 def _ends(low: str, high: str) -> tuple[str, str]:
-    """Times to the second, for both have to fit below a histogram; within one second, without the day."""
+    """Format both ends of a histogram: times to the second, without the day if both are within one second."""
     low, high = _without_zone(low), _without_zone(high)
     ends = _FRACTION.sub("", low), _FRACTION.sub("", high)
     if ends[0] != ends[1] or ends == (low, high):
@@ -93,7 +95,7 @@ def _ends(low: str, high: str) -> tuple[str, str]:
 
 
 def _named(top: Sequence[tuple[pa.Scalar, int]]) -> list[str]:
-    """The values as text; times of one day without the day where there is no room for both."""
+    """Format values as labels; times of one day omit the day if there is no room for it."""
     texts = [scalar_text(value) for value, _ in top]
     if top and pa.types.is_timestamp(top[0][0].type):
         texts = list(map(_without_zone, texts))
@@ -104,10 +106,10 @@ def _named(top: Sequence[tuple[pa.Scalar, int]]) -> list[str]:
 
 
 def _short_times(percentiles: Sequence[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
-    """Times to the second: a percentile of many is not worth more."""
+    """Format times to the second."""
     return tuple((name, _FRACTION.sub("", _without_zone(value))) for name, value in percentiles)
 
 
 def _without_zone(time: str) -> str:
-    """For times that stand below their type, which tells the zone."""
+    """Format times without the zone, which their column's type shows."""
     return _UTC.sub(r"\1", time)

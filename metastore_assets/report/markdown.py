@@ -1,4 +1,4 @@
-"""Text as Markdown that shows it literally: Dagster renders Markdown, and others choose the values in a table."""
+"""Escape text as Markdown: Dagster renders Markdown, and the values in a table may contain any text."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import re
 from metastore_assets.report.text import printable, short
 
 _LINK = re.compile(r"[^\s`|]*(?:://|www\.|@)[^\s`|]*?(?=[,;.]*(?:[\s`|]|$))", re.IGNORECASE)
-"""A word that GitHub's Markdown makes a link of. A backslash does not stop it: links are found in the text that is left
-when backslashes are resolved."""
+"""A word that GitHub's Markdown turns into a link. A backslash does not prevent that, because links are searched after
+backslashes are resolved."""
 _INLINE = re.compile(r"([\\`*_\[\]<>!|~&])")
 _BLOCK = re.compile(r"^(\d{0,9})([.)](?= |$)|[-+](?=[- ]|$)|#)")
-"""A beginning of a text that may start a heading, a list or a rule."""
+"""The start of a text that may begin a heading, a list or a rule."""
 
 
 def literal_markdown(text: str, limit: int) -> str:

@@ -1,4 +1,4 @@
-"""Columns at a glance, as a small SVG: name and facts, histogram, most frequent values as bars. Pure text making."""
+"""A small SVG of columns: name and facts, histogram, and the most frequent values as bars. Pure text generation."""
 
 import base64
 import json
@@ -11,11 +11,11 @@ from xml.sax.saxutils import escape
 from metastore_assets.report.text import number, share, short
 
 MOST_BINS = 60
-"""Bins of a sparkline; more would be narrower than a pixel is worth."""
+"""Maximum number of bins in a sparkline, about one pixel each."""
 MOST_VALUES = 5
-"""Values in one panel of bars."""
+"""Maximum number of values in one panel of bars."""
 MOST_CHARACTERS = 19
-"""Characters of a value beside its bar: a time to the second."""
+"""Maximum number of characters of a value beside its bar: enough for a time to the second."""
 
 _WIDTH = 860
 _ROW = 92
@@ -32,40 +32,40 @@ _STYLE = (
     ".t{fill:#262e38}.l{stroke:#333c47}.p{fill:#161b22}}"
 )
 _BAR = 76
-"""Pixels of the bar of all rows."""
+"""Width in pixels of a bar for all rows."""
 _SMALL_LIMIT = 1000
-"""Characters of Markdown from which Dagster shows a link instead."""
+"""Length of Markdown from which Dagster shows only a link."""
 SMALL_COLUMNS, _SMALL_WIDTH, _SMALL_HEIGHT = 4, 72, 30
-"""So many columns are as wide as what Dagster shows of a value beside its key."""
+"""Number and size of columns that fit beside a metadata key in Dagster."""
 _SMALL_BINS = (24, 18, 14, 10)
 _GAP = 10
 
 
 @dataclass(frozen=True)
 class ColumnPicture:
-    """What is drawn of one column."""
+    """The data that is drawn for one column."""
 
     name: str
     type: str
     facts: tuple[str, ...]
     """At most three short lines."""
     rows: int
-    """Number of rows, nulls included: what a share is a share of."""
+    """Number of rows, nulls included; shares relate to it."""
     bins: tuple[int, ...] = ()
     """Frequencies of at most MOST_BINS bins of equal width; empty when the column has no histogram."""
     low: str = ""
     high: str = ""
     """Labels of the histogram's ends."""
     top: tuple[tuple[str, int], ...] = ()
-    """Most frequent values and their frequencies, decreasing; up to twice MOST_VALUES when there are no bins."""
+    """Most frequent values and their frequencies, decreasing; up to twice MOST_VALUES if there are no bins."""
     notes: tuple[str, ...] = ()
-    """Up to MOST_VALUES short lines in place of values that are not listed."""
+    """Up to MOST_VALUES short lines in place of values that are not stored."""
     percentiles: tuple[tuple[str, str], ...] = ()
-    """What each is called, and its value: shown beside a histogram in place of frequent values, up to MOST_VALUES."""
+    """Names and values of percentiles, shown beside a histogram in place of frequent values, up to MOST_VALUES."""
 
 
 def columns_picture(title: str, columns: Sequence[ColumnPicture]) -> str:
-    """An SVG of one row per column."""
+    """Return an SVG with one row per column."""
     height = _HEADER + _ROW * max(1, len(columns)) + _FOOTER
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{_WIDTH}" height="{height}" viewBox="0 0 {_WIDTH} {height}">',
@@ -98,7 +98,7 @@ def small_picture(columns: Sequence[ColumnPicture], text: str) -> str:
 
 
 _UNQUOTED = " !'()*+,-./:;=@_~"
-"""Characters besides letters and digits that a URL between `<` and `>` has in Markdown as they are."""
+"""Characters that a URL between `<` and `>` in Markdown may contain unescaped, besides letters and digits."""
 
 
 def _small_svg(columns: Sequence[ColumnPicture], bins: int) -> str:
@@ -109,7 +109,7 @@ def _small_svg(columns: Sequence[ColumnPicture], bins: int) -> str:
         names.append(f"<tspan x='{left}'>{escape(short(column.name, 12))}</tspan>")
         counts = _merged_bins(column.bins, bins) if column.bins else [count for _, count in column.top]
         step, most = _SMALL_WIDTH // len(counts), max(*counts, 1)
-        # Values that do not lie on a line stand apart.
+        # Separate the bars of values that do not lie on an axis.
         step = min(step, _GAP) if not column.bins else step
         gap = 0 if column.bins else 2
         bars.append(f"M{left} {height}")
@@ -132,17 +132,17 @@ def _merged_bins(bins: Sequence[int], most: int) -> list[int]:
 
 
 def markdown_image(svg: str, text: str) -> str:
-    """Markdown that shows the SVG wherever Markdown is shown, without fetching anything."""
+    """Return Markdown that shows the SVG without fetching anything."""
     return f"![{text}](data:image/svg+xml;base64,{base64.b64encode(svg.encode('utf-8')).decode()})"
 
 
 def fitting_picture(title: str, columns: Sequence[ColumnPicture], text: str, limit: int) -> str:
-    """The Markdown of as many of the columns, first ones first, as fit in `limit` bytes."""
+    """Return the Markdown of as many columns, starting with the first, as fit in `limit` bytes."""
     return fitting(lambda count: markdown_image(columns_picture(title, columns[:count]), text), len(columns), limit)
 
 
 def fitting(build: Callable[[int], str], most: int, limit: int) -> str:
-    """What `build` makes of the greatest number of items up to `most` that is no longer than `limit` bytes of JSON."""
+    """Return `build(n)` for the greatest `n` up to `most` whose JSON has at most `limit` bytes."""
     for count in range(most, 0, -1):
         built = build(count)
         if len(json.dumps(built)) <= limit:
@@ -173,9 +173,9 @@ def _column(column: ColumnPicture, top: int) -> str:
 
 
 def _histogram(column: ColumnPicture, left: int, top: int) -> str:
-    # Bars are drawn in units of bins and per mille and scaled as a whole: whole numbers keep the text short.
+    # Bars are drawn in units of bins and per mille, then scaled together: integers keep the text short.
     most = max(*column.bins, 1)
-    least = round(1000 / _SPARK_HEIGHT)  # One pixel: rare is not never.
+    least = round(1000 / _SPARK_HEIGHT)  # One pixel: a rare value is still visible.
     bars = [
         f"M{index} 0V{max(least, 1000 * frequency // most)}h.85V0z"
         for index, frequency in enumerate(column.bins)
@@ -188,7 +188,7 @@ def _histogram(column: ColumnPicture, left: int, top: int) -> str:
         f'<path class="l" d="M{left} {bottom + 0.5}h{_SPARK_WIDTH}"/>'
         + _text(left, bottom + 14, column.low, "", 24)
         + _text(left + _SPARK_WIDTH, bottom + 14, column.high, "e", 24)
-        # What a bar as high as the highest stands for.
+        # The value of a bar with full height.
         + _text(left - 4, top + 9, number(max(column.bins)), "e", 12)
     )
 
@@ -204,7 +204,7 @@ def _percentiles(column: ColumnPicture, left: int, top: int) -> str:
 def _values(column: ColumnPicture, values: Sequence[tuple[str, int]], left: int, top: int) -> str:
     if not values:
         return ""
-    # Bars are shares of all rows, which is what the whole of a bar's place stands for.
+    # Bars are shares of all rows; a full bar is all rows.
     place = f"h{_BAR}v11h-{_BAR}z"
     parts = [
         '<path class="t" d="'

@@ -1,4 +1,4 @@
-"""Numbers and values as a person reads them: safe to print, compact, and cut only where that is asked for."""
+"""Format numbers and values for people: printable, compact, and truncated only on request."""
 
 from __future__ import annotations
 
@@ -14,21 +14,22 @@ _BINARY = re.compile(r"(?:large_|fixed_size_)?binary")
 
 
 def printable(text: str) -> str:
-    """The text without line breaks, terminal control sequences or invisible characters: those are escaped."""
+    """Escape line breaks, terminal control sequences and invisible characters."""
     if text.isprintable():
         return text
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode("ascii") for char in text)
 
 
 def one_line(text: str) -> str:
-    """A message as one printable line."""
+    """Return a message as one printable line."""
     return printable(" ".join(text.split()))
 
 
 def number(value: int | float | str | None) -> str:
-    """A count or a measure, with its thousands apart; a float to six significant digits: 38,255.1; 0.049998; 1.2e+17.
+    """Format a count or a measure with grouped thousands; a float has six significant digits: 38,255.1; 0.049998;
+    1.2e+17.
 
-    A number that JSON holds as text, because it is beyond 2**53 or a decimal, is grouped likewise.
+    Numbers that JSON holds as text (beyond 2**53, or decimals) are grouped too.
     """
     if value is None:
         return ABSENT
@@ -42,14 +43,14 @@ def number(value: int | float | str | None) -> str:
 
 
 def estimate(shown: str, guarantee: str) -> str:
-    """A number that is shown, marked where it is an estimate."""
+    """Mark a formatted number if it is an estimate."""
     return f"~{shown}" if guarantee == "estimate" else shown
 
 
 def result(told: Mapping[str, Any]) -> str:
-    """A user-defined statistic, as JSON has it: its value, marked as an estimate where it is one, or why there is none.
+    """Format a user-defined statistic from its JSON form: its value, marked if it is an estimate, or why there is none.
 
-    Of structs the values of their fields, in their order.
+    A struct is formatted as the values of its fields, in their order.
     """
     if told["value"] is None:
         return ABSENT if told["reason"] is None else f"{ABSENT} ({one_line(told['reason'])})"
@@ -57,17 +58,17 @@ def result(told: Mapping[str, Any]) -> str:
 
 
 def at_least(shown: str, exact: bool) -> str:
-    """A least value that is shown, marked where it is a bound: no value is less."""
+    """Mark a formatted minimum if it is a lower bound."""
     return shown if exact else f"≥{shown}"
 
 
 def at_most(shown: str, exact: bool) -> str:
-    """A greatest value that is shown, marked where it is a bound: no value is greater."""
+    """Mark a formatted maximum if it is an upper bound."""
     return shown if exact else f"≤{shown}"
 
 
 def value(given: Any, limit: int | None = None) -> str:
-    """A value of a column, as its JSON form holds it; with `limit`, at most that many terminal cells."""
+    """Format a column's value from its JSON form, in at most `limit` terminal cells if given."""
     if given is None:
         text = ABSENT
     elif isinstance(given, bool):
@@ -82,7 +83,7 @@ def value(given: Any, limit: int | None = None) -> str:
 
 
 def typed_value(given: Any, type: str, limit: int | None = None) -> str:
-    """A value like `value`, of a column of that Arrow type: a blank for the T of times, and 0x before binary."""
+    """Format a value like `value`, with a blank for the T of times, and 0x before binary."""
     if isinstance(given, str) and type.startswith("timestamp"):
         given = given.replace("T", " ", 1)
     elif isinstance(given, str) and _BINARY.match(type):
@@ -91,9 +92,9 @@ def typed_value(given: Any, type: str, limit: int | None = None) -> str:
 
 
 def type_name(type: str) -> str:
-    """An Arrow type as text, without what a reader of statistics need not know of it.
+    """Format an Arrow type without details that readers of statistics do not need.
 
-    Of a struct, list or map only that it is one: what is inside has rows of its own.
+    Structs, lists and maps are named only; their contents have rows of their own.
     """
     container = re.match(r"(?:large_|fixed_size_)?(struct|list|map)(?:_view)?<", type)
     if container:
@@ -106,12 +107,12 @@ def type_name(type: str) -> str:
 
 
 def short(text: str, limit: int) -> str:
-    """Any text on one line, in at most `limit` terminal cells."""
+    """Return any text on one line, in at most `limit` terminal cells."""
     return cut(printable(text), limit)
 
 
 def cut(text: str, limit: int) -> str:
-    """At most `limit` terminal cells of a printable text, with `…` for what is left out."""
+    """Truncate a printable text to `limit` terminal cells, with `…` at the end."""
     if cells(text) <= limit:
         return text
     kept, width = [], 1
@@ -124,7 +125,7 @@ def cut(text: str, limit: int) -> str:
 
 
 def cut_middle(text: str, limit: int) -> str:
-    """At most `limit` terminal cells, with `…` in the middle: of a dotted path the end tells more than the middle."""
+    """Truncate a text to `limit` terminal cells with `…` in the middle, so that the end of a path stays."""
     if cells(text) <= limit:
         return text
     end = cut(text[::-1], limit // 2)[:-1][::-1]
@@ -132,12 +133,12 @@ def cut_middle(text: str, limit: int) -> str:
 
 
 def cells(text: str) -> int:
-    """Number of terminal cells that a printable text takes."""
+    """Return the number of terminal cells that a printable text takes."""
     return len(text) if text.isascii() else sum(map(_cell, text))
 
 
 def share(part: int, whole: int) -> str:
-    """A part as percent of the whole: one decimal place, and never 0 or 100 unless it is so."""
+    """Format a share as percent with one decimal place, and as 0 or 100 only if it is exactly that."""
     if not whole:
         return ABSENT
     percent = 100 * part / whole
@@ -149,7 +150,7 @@ def share(part: int, whole: int) -> str:
 
 
 def size(count: int) -> str:
-    """A number of bytes with a unit of 1000."""
+    """Format a number of bytes with decimal units."""
     amount = float(count)
     for unit in ("B", "kB", "MB", "GB", "TB"):
         if amount < 999.5:
@@ -159,12 +160,12 @@ def size(count: int) -> str:
 
 
 def seconds(amount: float) -> str:
-    """A duration of seconds to minutes."""
+    """Format a duration."""
     return f"{amount:.2f} s" if amount < 10 else f"{amount:.0f} s" if amount < 120 else f"{amount / 60:.1f} min"
 
 
 def plural(count: int, noun: str, nouns: str | None = None) -> str:
-    """`1 partition`, `2 partitions`."""
+    """Format a count with its noun: `1 partition`, `2 partitions`."""
     return f"{count:,} {noun if count == 1 else nouns or noun + 's'}"
 
 
@@ -177,7 +178,7 @@ def _nested(given: Any) -> str:
 
 
 def _measure(value: float) -> str:
-    """Without an exponent from 1e-4 to 1e9, and without zeros at the end."""
+    """Format a float without exponent between 1e-4 and 1e9, and without trailing zeros."""
     if not math.isfinite(value) or not (value == 0 or 1e-4 <= abs(value) < 1e9):
         return f"{value:.6g}"
     if value.is_integer():
@@ -187,7 +188,7 @@ def _measure(value: float) -> str:
 
 
 def _visible(text: str) -> str:
-    """Text of which nothing is lost to the eye: quoted where it is empty or has blanks at an edge."""
+    """Quote a text that is empty or has blanks at an edge."""
     shown = printable(text)
     return f"'{shown}'" if not text or text != text.strip() else shown
 

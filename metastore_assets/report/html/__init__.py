@@ -1,4 +1,4 @@
-"""The page that a person looks at before querying a table: one HTML file, which needs nothing else."""
+"""The HTML report about a table: one self-contained file."""
 
 from metastore_assets.report.html.page import report_page
 

@@ -1,4 +1,4 @@
-"""Small drawings as SVG whose colours are those of the page, light or dark."""
+"""Small SVG charts in the colours of the page, light or dark."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from metastore_assets.report.html.markup import Markup, markup
 
 _HEIGHT = 100
-"""Of drawings that are stretched to the room there is."""
+"""Height of charts that are stretched to the available width."""
 
 
 def bars(counts: Sequence[int | float], label: str, class_: str = "bars") -> Markup:
-    """Vertical bars of equal width; anything above nothing shows."""
+    """Return vertical bars of equal width. Any positive value is visible."""
     most = max(counts, default=0)
     drawn = []
     for at, count in enumerate(counts):
@@ -23,7 +23,7 @@ def bars(counts: Sequence[int | float], label: str, class_: str = "bars") -> Mar
 
 
 def line(values: Sequence[float | None], label: str) -> Markup:
-    """A line from left to right, between its least and its greatest value; broken where there is none."""
+    """Return a line chart scaled to its minimum and maximum, broken at missing values."""
     known = [own for own in values if own is not None and math.isfinite(own)]
     if not known:
         return Markup("")
@@ -35,14 +35,14 @@ def line(values: Sequence[float | None], label: str) -> Markup:
             is_down = False
             continue
         y = 50 if not span else 95 - round(90 * ((own / 2 - low / 2) / span))
-        # A point by itself shows as well; what follows it needs no letter to be a line.
+        # Draw a single point too. Points that follow a line command need no letter.
         path.append(f" {at} {y}" if is_down else f"M{at} {y}h0L{at} {y}")
         is_down = True
     return _svg(max(1, len(values) - 1), f'<path d="{"".join(path)}"/>', label, "line")
 
 
 def share_bar(part: float, whole: float) -> Markup:
-    """A horizontal bar of a part of the whole."""
+    """Return a horizontal bar for a share of the whole."""
     width = 0 if whole <= 0 or part <= 0 else max(1.0, 100 * part / whole)
     return Markup(f'<span class="bar"><i style="width:{width:.1f}%"></i></span>')
 

@@ -1,4 +1,4 @@
-"""How well columns skip files, on the page."""
+"""The section of the report about clustering: how well columns skip files."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _SHOWN = 50
 
 
 def clustering_section(lookup: Table) -> list[Part]:
-    """A table of the columns that bounds are known of, the best first; nothing for a table of few files."""
+    """Return a table of the columns with bounds, the best first; empty for a table of few files."""
     if lookup.version.index is None:
         return []
     known = [own for own in lookup.clustering() if own.verdict not in ("unknown", "few values")]

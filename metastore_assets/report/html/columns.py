@@ -1,4 +1,4 @@
-"""The columns of a table on the page: a line of each, and behind it all that is known."""
+"""The columns of a table in the report: one line each, which opens to all details."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _MEASURES = (
 def column_entry(
     table: Table, row: ColumnStatistics, history: Sequence[Mapping[str, Any]], change: ColumnDiff | None
 ) -> Markup:
-    """One column. `history`: its rows of a history, the oldest first."""
+    """Return the entry of one column. `history` has its rows of earlier versions, oldest first."""
     rows = row.null_count + row.value_count
     top = _top(table, row)
     shape = _shape(table, row) or _frequencies(row, top)
@@ -62,7 +62,7 @@ def column_entry(
 
 
 def shift_text(shift: float) -> Markup:
-    """A population stability index, marked where it says that a distribution has shifted."""
+    """Format a population stability index, marked if it shows a shifted distribution."""
     kind = "bad" if shift > _SHIFTED else "fair" if shift > _STABLE else "good"
     shown = "0" if not shift else "<0.001" if shift < 0.001 else f"{shift:.3f}"
     return tag("span", shown, class_=kind)
@@ -98,7 +98,7 @@ def _range(row: ColumnStatistics) -> list[Part]:
 
 
 def _frequencies(row: ColumnStatistics, top: Top) -> Markup | None:
-    """Of a column without a line to draw on: its most frequent values, where they are more than one in a hundred."""
+    """Return the most frequent values of a column without axis, if they have more than one percent of the rows."""
     if not top or 100 * top[0][1] < row.value_count:
         return None
     counts = [frequency for _, frequency in top]
@@ -210,7 +210,7 @@ def _share(record: Mapping[str, Any]) -> float | None:
 
 
 def change_rows(columns: Sequence[ColumnDiff]) -> list[list[Part]]:
-    """Those that are not the same, the most shifted first."""
+    """Return the changed columns, the most shifted first."""
     changed = [own for own in columns if own.change != "same"]
     changed.sort(key=lambda own: -(own.distances.stability_index if own.distances else 0))
     return [_change_row(own) for own in changed]

@@ -1,4 +1,4 @@
-"""HTML in which nothing that a table says is markup: text is escaped where it enters, and nowhere else."""
+"""Build HTML safely: text is escaped at the single place where it becomes markup."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from metastore_assets.report.text import printable
 
 @dataclass(frozen=True)
 class Markup:
-    """What is HTML already."""
+    """Text that already is HTML."""
 
     html: str
 
@@ -21,17 +21,17 @@ Part = str | Markup
 
 
 def markup(part: Part) -> str:
-    """A part as HTML: of text what is not printable is shown as an escape, and what would be markup is none."""
+    """Return a part as HTML. Text is escaped, and its unprintable characters are shown as escapes."""
     return part.html if isinstance(part, Markup) else escape(printable(part))
 
 
 def joined(parts: Iterable[Part]) -> Markup:
-    """Parts one after the other."""
+    """Concatenate parts."""
     return Markup("".join(map(markup, parts)))
 
 
 def tag(name: str, *parts: Part, **attributes: str | int | float | None) -> Markup:
-    """An element; attributes that are None are left out. `class_` and `data_sort` are `class` and `data-sort`."""
+    """Return an element without the attributes that are None. `class_` and `data_sort` mean `class` and `data-sort`."""
     given = "".join(
         f' {key.rstrip("_").replace("_", "-")}="{escape(printable(str(value)))}"'
         for key, value in attributes.items()
@@ -41,7 +41,7 @@ def tag(name: str, *parts: Part, **attributes: str | int | float | None) -> Mark
 
 
 def table(headings: Iterable[tuple[str, bool]], rows: Iterable[Iterable[Part]], class_: str = "") -> Markup:
-    """A table in a box that scrolls sideways. Headings say whether their column holds numbers."""
+    """Return a table in a box that scrolls sideways. Headings say whether their column holds numbers."""
     heads = list(headings)
     head = tag("tr", *(tag("th", name, class_="n" if is_number else None) for name, is_number in heads))
     body = (

@@ -1,4 +1,4 @@
-"""The whole page: what the table is, its columns, its partitions, its versions, and what changed."""
+"""The complete report: the table, its columns, its partitions, its versions, and what changed."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ _LISTED_PARTITIONS = 200
 _LISTED_VERSIONS = 50
 _BARS = 240
 _TRENDED = 50
-"""Versions whose course is drawn of each column."""
+"""Number of versions in the trend of each column."""
 
 
 def report_page(lookup: Table, against: Table | None = None, *, is_current: bool | None = None) -> str:
-    """A page about a version of a table, as HTML; with what changed since another version, where one is given.
+    """Return the report about a version as HTML, with the changes since another version if one is given.
 
     Raises StoreError.
     """
@@ -55,7 +55,7 @@ def report_page(lookup: Table, against: Table | None = None, *, is_current: bool
 
 def _document(title: str, body: Markup) -> str:
     digest = base64.b64encode(hashlib.sha256(SCRIPT.encode()).digest()).decode()
-    # Nothing is fetched, and no script but this one runs, whatever the names and values of a table are.
+    # The policy allows no requests and no other script, whatever the table's names and values contain.
     policy = f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'"
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
@@ -186,7 +186,7 @@ def _versions(lookup: Table, note: str | None) -> Markup:
 
 
 def _history(lookup: Table) -> tuple[list[dict[str, Any]], str | None]:
-    """Its rows, of the last versions, or why there are none."""
+    """Return the history's rows of the latest versions, or the reason why there are none."""
     wanted = ["version", "field_id", "null_count", "value_count", "distinct_count", "mean"]
     try:
         return read_history(lookup.versions, lookup.version.number).select(wanted).to_pylist(), None
@@ -195,7 +195,7 @@ def _history(lookup: Table) -> tuple[list[dict[str, Any]], str | None]:
 
 
 def _fewer(sizes: Sequence[int]) -> list[int]:
-    """Neighbours added up, so that there are no more than `_BARS`."""
+    """Add up neighbours until there are at most `_BARS`."""
     step = max(1, -(-len(sizes) // _BARS))
     return [sum(sizes[at : at + step]) for at in range(0, len(sizes), step)]
 
