@@ -27,7 +27,7 @@ PATIENCE = 2.0
 
 
 def table_names(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Complete tables of the configuration that the line does not name yet, with tables of databases as last recorded."""
+    """Complete configured tables that the line does not name yet, with recorded tables of databases."""
 
     def names() -> list[str]:
         from metastore_assets.config.file import config_path, read_mapping, table_name_for

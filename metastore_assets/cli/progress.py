@@ -222,7 +222,7 @@ def _of(done: int, total: int, noun: str) -> str:
 
 
 def _share(event: Event | None, done: int, total: int) -> float:
-    """Return the finished share of a stage between 0 and 1; 0 if unknown. Running jobs count by their finished tasks."""
+    """Return the finished share of a stage from 0 to 1; 0 if unknown. Running jobs count by finished tasks."""
     if event is not None and event.part and event.total_bytes:
         return event.bytes / event.total_bytes
     if event is None or not event.total or event.stage == "reduce":
