@@ -92,7 +92,7 @@ SLOW_FILES = {
     "test_imports.py",
     "test_profiling.py",
 }
-"""Files whose tests without Spark and servers take more than 4 s of processor time together; `make test-fast` skips them."""
+"""Files whose tests without Spark and servers take more than 4 s of processor time; `make test-fast` skips them."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -1,4 +1,4 @@
-"""The tables of a configuration as a component of a Dagster project, for `dg scaffold defs` and `dg check`."""
+"""The tables of a configuration as a Dagster component, for `dg scaffold defs` and `dg check`."""
 
 import os
 from collections.abc import Callable, Mapping
@@ -45,7 +45,7 @@ Translation = Annotated[
 
 
 class ScaffoldOptions(BaseModel):
-    """What `dg scaffold defs` takes besides the name."""
+    """The options of `dg scaffold defs` besides the name."""
 
     table: str = Field(default="sales", description="Name of the first table")
     uri: str = Field(default="lake/sales", description="Where it lies: a URI, or a path relative to the project")
@@ -62,11 +62,11 @@ class ScaffoldOptions(BaseModel):
 
 
 class MetastoreScaffolder(Scaffolder[ScaffoldOptions]):
-    """Writes a configuration with one table beside the component."""
+    """Writes a configuration with one table next to the component."""
 
     @classmethod
     def get_scaffold_params(cls) -> type[ScaffoldOptions]:
-        """The options of the command."""
+        """Return the options of the command."""
         return ScaffoldOptions
 
     def scaffold(self, request: ScaffoldRequest[ScaffoldOptions]) -> None:
@@ -98,8 +98,8 @@ class MetastoreScaffolder(Scaffolder[ScaffoldOptions]):
 class MetastoreComponent(Component, Resolvable):
     """Assets, checks, jobs and sensors of the tables of a `metastore.yaml`.
 
-    What YAML cannot say, such as the partitions of a table, a class says: name it under `translator`, or override
-    `get_translator` in a component of your own.
+    Settings that YAML cannot express, such as the partitions of a table, need a class: name it under `translator`, or
+    override `get_translator` in a component of your own.
     """
 
     config: Annotated[str, Field(description="The configuration: a path, relative to the folder of the component")] = (
@@ -127,7 +127,9 @@ class MetastoreComponent(Component, Resolvable):
     ] = None
 
     def get_translator(self) -> MetastoreTranslator:
-        """The translator that `translator` names, or the built-in one; under what the component itself says."""
+        """Return the translator that `translator` names, or the built-in one, with the component's own settings
+        applied.
+        """
         base = MetastoreTranslator if self.translator is None else _translator_class(self.translator)
         upstream, translation = self.upstream, self.translation
 
@@ -143,11 +145,11 @@ class MetastoreComponent(Component, Resolvable):
         return Translator(self.prefix)
 
     def build_defs(self, context: ComponentLoadContext) -> Definitions:
-        """The definitions. Raises ConfigError."""
+        """Return the definitions. Raises ConfigError."""
         path = (context.path if context.path.is_dir() else context.path.parent) / self.config
         configuration = Configuration.of(path).looked_up()
         for name in self.upstream:
-            configuration.shown().table(name)  # Or else: no table of that name.
+            configuration.shown().table(name)  # Raises if there is no such table.
         return build_metastore_definitions(
             configuration, tables=self.tables, translator=self.get_translator(), sensors=self.sensors
         )

@@ -1,4 +1,4 @@
-"""The newest statistics of a table in the materialization of the asset that writes it."""
+"""Attach the newest statistics of a table to the materialization of the asset that writes it."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 Event = TypeVar("Event", MaterializeResult[Any], ObserveResult, AssetMaterialization, AssetObservation, Output[Any])
 
 NOTE = "metastore/statistics"
-"""What is told where there are no statistics to attach: why."""
+"""Metadata key for the reason why no statistics are attached."""
 
 
 def fetch_column_statistics(
@@ -35,14 +35,19 @@ def fetch_column_statistics(
     s3: "S3Resource | None" = None,
     spark: SparkLike | None = None,
 ) -> Event:
-    """The result with what the Metastore knows of the table: its columns, each with its main numbers, and its rows.
+    """Return the result with the Metastore's statistics: the columns with their main numbers, and the row count.
 
-    For the asset that writes the table, at its end. With `refresh` the statistics are brought up to the snapshot that
-    was just written, as the command `refresh` would; without, they are attached where they are of that snapshot, and
-    else a note says that they are not. A table that cannot be read does not fail the asset that wrote it: the note says
-    why. Of a `partition` (`day=2024-01-01`) the rows are attached instead of the table's.
+    Call it at the end of the asset that writes the table. If the table cannot be read, the asset does not fail: a note
+    in the metadata gives the reason. Metadata of the result itself stays. Other arguments are those of
+    `build_metastore_assets`.
 
-    Metadata of the result itself stays. The other arguments are those of `build_metastore_assets`. Raises ConfigError.
+    Args:
+        refresh: Refresh the statistics to the current snapshot first. Otherwise they are attached only if they describe
+            that snapshot.
+        partition: A partition key such as `day=2024-01-01`, whose row count is attached instead of the table's.
+
+    Raises:
+        ConfigError
     """
     found: dict[str, Any] = {}
     with hide_secrets():
@@ -84,9 +89,9 @@ def _metadata(config: MetastoreConfig, table: TableConfig, partition: str | None
                 rows[resolve_partition(table.name, partition, list(rows))]
             )
         except PartitionNotFoundError as error:
-            # It may have no rows, and it may be misspelt.
+            # The partition may be empty, or its name misspelt.
             found[NOTE] = MetadataValue.text(str(error))
-    # Of the whole table, also beside a partition: an asset's page shows them as those of the asset.
+    # Always use the whole table's columns, because an asset's page shows them as those of the asset.
     columns = fitting_schema(version.schema, lookup.statistics())
     if columns is not None:
         found["dagster/column_schema"] = MetadataValue.table_schema(columns)

@@ -1,4 +1,4 @@
-"""What Dagster shows of one materialization, small enough for its event log."""
+"""Metadata of materializations, small enough for Dagster's event log."""
 
 import json
 import math
@@ -39,16 +39,16 @@ PICTURE = "picture"
 _FIRST = (GLANCE, PICTURE)
 _LAST = ("dagster/uri", "files")
 _DIGITS = 6
-"""Significant digits of a number that is shown."""
+"""Significant digits of a displayed number."""
 
-# Bytes of the parts of an event that grow with the table; the whole event stays below 50,000.
+# Bytes of the parts of an event that grow with the table; the complete event stays below 50,000.
 _SCHEMA = 13_000
 _STATISTICS = 7_000
 _PICTURE = 18_000
 _USER_DEFINED = 3_000
 _MEASURES = 2_500
 _MEASURE = 90
-"""Of one number, without its name."""
+"""Bytes of one number, without its name."""
 _LINEAGE = 4_000
 _CELL = 36
 """Characters of a cell: a UUID, or a time to the nanosecond."""
@@ -58,9 +58,9 @@ _DESCRIPTION = 120
 
 
 def partition_metadata(glance: Glance, title: str) -> Metadata:
-    """Of a partition: what its numbers are worth, and a look at it.
+    """Return the metadata of a partition: guarantees and a picture.
 
-    Not its columns: an asset's page shows those of its newest event as if they were the table's.
+    Columns are left out, because an asset's page would show them as the table's columns.
     """
     return {
         "guarantee": MetadataValue.text(guarantee("statistics", glance.rows)),
@@ -69,14 +69,14 @@ def partition_metadata(glance: Glance, title: str) -> Metadata:
 
 
 def files_metadata(uri: str) -> Metadata:
-    """Return one path: that of a partition's statistics. Its other files lie beside it."""
+    """Return the path of a partition's statistics. Its other files are in the same folder."""
     return {"files": MetadataValue.path(uri)}
 
 
 def profile_metadata(
     kind: Kind, glance: Glance, title: str, uris: Sequence[str], schema: pa.Schema, ranked: Collection[str] = ()
 ) -> Metadata:
-    """Of one kind of file: where it is, what it is worth, and a look at it. `ranked` are the columns with ranks."""
+    """Return the metadata of one kind of file: path, guarantees and a picture. `ranked` are the columns with ranks."""
     metadata: dict[str, MetadataValue] = {}  # type: ignore[type-arg]
     if kind == "ranks":
         metadata["guarantee"] = MetadataValue.text(_ranks_guarantee(glance.rows, ranked))
@@ -92,7 +92,7 @@ def profile_metadata(
 
 
 def other_kinds_metadata(glance: Glance, ranked: Collection[str]) -> Metadata:
-    """Return what the assets of the other kinds of files would say, for the single asset of a table."""
+    """Return the metadata of the other kinds of files, for the single asset of a table."""
     metadata = {"frequencies": MetadataValue.text(guarantee("frequencies", glance.rows))}
     if ranked:
         metadata["ranks"] = MetadataValue.text(_ranks_guarantee(glance.rows, ranked))
@@ -100,20 +100,20 @@ def other_kinds_metadata(glance: Glance, ranked: Collection[str]) -> Metadata:
 
 
 def in_order(metadata: Metadata) -> Metadata:
-    """Return the metadata in the order in which Dagster shows them: pictures first, paths of files last."""
+    """Return the metadata in display order: pictures first, paths last."""
     names = [name for name in metadata if name not in (*_FIRST, *_LAST)]
     return {name: metadata[name] for name in (*_FIRST, *names, *_LAST) if name in metadata}
 
 
 def rounded(value: int | float) -> MetadataValue:  # type: ignore[type-arg]
-    """Return a number as Dagster shows and plots it: floats to six significant digits."""
+    """Round a float to the six significant digits that Dagster shows and plots."""
     return MetadataValue.int(value) if isinstance(value, int) else MetadataValue.float(float(f"{value:.{_DIGITS}g}"))
 
 
 def fitting_schema(schema: pa.Schema, rows: Sequence[ColumnStatistics]) -> TableSchema | None:
-    """`column_schema` where it is small enough for an event: all of it, if need be without facts, or none.
+    """Return `column_schema` if it is small enough for an event, if necessary without facts; otherwise nothing.
 
-    Part of a schema would be shown as if columns had been dropped.
+    A partial schema would look as if columns had been dropped.
     """
     for described in (rows, ()):
         columns = column_schema(schema, described)
@@ -123,8 +123,7 @@ def fitting_schema(schema: pa.Schema, rows: Sequence[ColumnStatistics]) -> Table
 
 
 def measured_metadata(rows: Sequence[ColumnStatistics]) -> Metadata:
-    """Numbers of these columns under a name of their own each, so that Dagster plots them, and checks by bounds go by
-    them: `amount/null_share`. Of the first columns where they are too many."""
+    """Return numbers of the first columns, named like `amount/null_share`, so that Dagster plots and checks them."""
     told: dict[str, MetadataValue] = {}  # type: ignore[type-arg]
     room = _MEASURES
     for row in rows:
@@ -153,7 +152,7 @@ def _measures(row: ColumnStatistics) -> dict[str, MetadataValue]:  # type: ignor
 
 
 def lineage_metadata(schema: pa.Schema, source: AssetKey) -> Metadata:
-    """That each column is told of the source's column of that name; of a table with very many columns nothing."""
+    """Return the lineage of each column from the source's column of the same name; nothing for very many columns."""
     deps = {field.name: [TableColumnDep(source, field.name)] for field in schema}
     lineage = TableColumnLineage(deps)
     if len(serialize_value(lineage)) > _LINEAGE:
@@ -162,9 +161,9 @@ def lineage_metadata(schema: pa.Schema, source: AssetKey) -> Metadata:
 
 
 def column_schema(schema: pa.Schema, rows: Sequence[ColumnStatistics] = ()) -> TableSchema:
-    """The table's columns with their Arrow types, described by the main facts of `rows`.
+    """Return the table's columns with their Arrow types, described by the main facts of `rows`.
 
-    Dagster renders descriptions as Markdown, and shows names and types as they are.
+    Dagster renders descriptions as Markdown, and shows names and types literally.
     """
     described = {row.column: _described(row) for row in rows}
     return TableSchema(
@@ -181,7 +180,7 @@ def column_schema(schema: pa.Schema, rows: Sequence[ColumnStatistics] = ()) -> T
 
 
 def picture(kind: Kind, glance: Glance, title: str) -> str:
-    """Markdown of the picture: what is in the kind of file; of statistics everything, and a table of all columns."""
+    """Return the picture of a kind of file as Markdown; for statistics with a table of all columns."""
     columns = [own for column in glance.columns if (own := _of_kind(kind, column)) is not None]
     drawn = fitting_picture(title, columns, f"{kind} at a glance", _PICTURE)
     if kind != "statistics":
@@ -191,7 +190,7 @@ def picture(kind: Kind, glance: Glance, title: str) -> str:
 
 
 def statistics_markdown(rows: Sequence[ColumnStatistics]) -> str:
-    """The main numbers of all columns as a Markdown table; of the first columns when there are too many."""
+    """Return the main numbers of the columns as a Markdown table; of the first columns if there are too many."""
     head = f"| {' | '.join(STATISTICS[name].label for name in _CELLS)} |\n|---|---|--:|--:|--:|--:|--:|"
     lines = [_markdown_row(row) for row in rows]
 
@@ -203,7 +202,7 @@ def statistics_markdown(rows: Sequence[ColumnStatistics]) -> str:
 
 
 def user_defined_markdown(rows: Sequence[ColumnStatistics]) -> str:
-    """The user-defined statistics of all columns as a Markdown table, or of the first; empty where there are none."""
+    """Return the user-defined statistics of the columns as a Markdown table; empty if there are none."""
     lines = [
         f"| {literal_markdown(row['column'], _CELL)} | {literal_markdown(name, _CELL)} "
         f"| {literal_markdown(result(told), _LONG_CELL)} |"
@@ -225,7 +224,7 @@ def user_defined_markdown(rows: Sequence[ColumnStatistics]) -> str:
 
 
 def guarantee(kind: Kind, rows: Sequence[ColumnStatistics]) -> str:
-    """What the numbers in one kind of file are worth, exceptions by name."""
+    """Return the guarantee of the numbers in one kind of file, with exceptions by name."""
     if kind == "frequencies":
         named = {
             "repeated values are listed": _where(rows, lambda row: row.frequencies == "repeated"),
@@ -284,7 +283,7 @@ def _ranks_guarantee(rows: Sequence[ColumnStatistics], ranked: Collection[str]) 
 
 
 def _pictures(kind: Kind, glance: Glance, title: str) -> Metadata:
-    """Return the picture, and before it a small one, which Dagster shows without a click."""
+    """Return the picture, preceded by a small one that Dagster shows without a click."""
     columns = [own for column in glance.columns if (own := _of_kind(kind, column)) is not None]
     best = {row.column for row in interesting_columns(glance.rows, SMALL_COLUMNS)}
     small = small_picture(sorted(columns, key=lambda column: column.name not in best), kind)
@@ -293,7 +292,7 @@ def _pictures(kind: Kind, glance: Glance, title: str) -> Metadata:
 
 
 def _schema_of_kind(kind: Kind, schema: pa.Schema, glance: Glance, ranked: Collection[str]) -> pa.Schema:
-    """Return the columns of the table that a kind of file has something of, in the table's order."""
+    """Return the columns that a kind of file contains, in the table's order."""
     if kind == "statistics":
         return schema
     if kind == "histograms":
@@ -326,4 +325,4 @@ _CELLS: Mapping[str, Callable[[ColumnStatistics], str]] = {
     "maximum": maximum_text,
     "mean": lambda row: "" if row.mean is None else number(row.mean),
 }
-"""What the Markdown table tells of a column, by statistic."""
+"""The cells of the Markdown table, by statistic."""

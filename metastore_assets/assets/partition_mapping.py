@@ -1,7 +1,7 @@
-"""The partitions of a table as those of a definition of the project: `day=2024-01-01` as 2024-01-01 of a daily one.
+"""Map the partitions of a table to those of a project's definition: `day=2024-01-01` to 2024-01-01 of a daily one.
 
-Dagster takes its own partition mappings only: others are not known to its daemon and pages. So the profiles of the
-partitions have the definition of the asset above them, and it is the keys that are mapped, one to one.
+Dagster's daemon and pages support only Dagster's own partition mappings. So the profiles of partitions use the
+definition of the asset above them, and the keys are mapped one to one.
 """
 
 import string
@@ -23,29 +23,29 @@ from metastore_assets.errors import ConfigError
 from metastore_assets.expressions.partition_keys import decode_partition_key
 
 _FORMATS = ("%Y-%m-%d", "%Y-%m", "%Y-%m-%d-%H", "%Y-%m-%d %H:%M:%S", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%d %H:%M", "%Y")
-"""How formats write the start of an hour, a day, a month or a year: Iceberg's transforms, and columns of dates."""
+"""How formats write the start of an hour, a day, a month or a year: Iceberg's transforms, and date columns."""
 _DIMENSION_TAG_PREFIX = "dagster/partition/"
-"""Of the tag that names a partition's key in one dimension; documented by Dagster."""
+"""Prefix of the tag with a partition's key in one dimension, as Dagster documents it."""
 _SHOWN = 3
 
 
 @dataclass(frozen=True)
 class TablePartitions:
-    """That the partitions of a table are those of `partitions_def`, one to one.
+    """A declaration that the partitions of a table match those of `partitions_def` one to one.
 
-    `key` is how the partition keys of the table look, with fields for what Dagster's keys hold: `country={}` of a
-    static or dynamic definition, `day={:%Y-%m-%d}` or `year={:%Y}/month={:%m}` of time windows, of which it is the
-    start, and of a multi-dimensional one the dimensions by name, `day={date:%Y-%m-%d}/country={country}`. Without it,
-    the table has one partition column, or a column for each dimension, of the same name; and times are written as the
-    definition or ISO 8601 write them.
+    `key` is a pattern of the table's partition keys, with fields for the parts of Dagster's keys: `country={}` for a
+    static or dynamic definition, `day={:%Y-%m-%d}` or `year={:%Y}/month={:%m}` for the start of time windows, and
+    dimensions by name for a multi-dimensional definition: `day={date:%Y-%m-%d}/country={country}`. Without `key`, the
+    table has one partition column, or one for each dimension with the same name, and writes times as the definition or
+    ISO 8601 do.
 
-    Raises ConfigError where `key` and the definition do not fit.
+    Raises ConfigError if `key` does not fit the definition.
     """
 
     partitions_def: PartitionsDefinition
     key: str | None = None
     _columns: Mapping[str, tuple[str, str]] | None = field(init=False, repr=False, default=None)
-    """By partition column, the dimension (empty where there is but one) and the format of times."""
+    """Dimension (empty if there is only one) and time format, by partition column."""
 
     def __post_init__(self) -> None:
         if self.key is not None:
@@ -198,7 +198,7 @@ def _window(definition: TimeWindowPartitionsDefinition, parts: list[tuple[str, s
         if time is None:
             continue
         key = time.strftime(definition.fmt)
-        # A time within a window is not the window.
+        # A time inside a window is not the window's key.
         if definition.has_partition_key(key) and _time(key, definition.fmt) == time:
             return key
         first, last = definition.get_first_partition_window(), definition.get_last_partition_window()

@@ -1,4 +1,4 @@
-"""How the tables of a Metastore become assets of a project: a class whose methods a project overrides."""
+"""A translator from tables to assets of a project: a class whose methods a project overrides."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -42,32 +42,33 @@ _PARTITIONS = (
 _SOURCE = "The table at {uri}. Each observation is a snapshot that the Metastore describes."
 _PREFIX = re.compile(r"[A-Za-z0-9_-]+")
 _KINDS_OF_FORMATS = {"files": "file"}
-"""What Dagster calls a format, where it is not the same."""
+"""Dagster's names of formats that differ from ours."""
 _LEAST_WINDOW = timedelta(minutes=2)
 
 
 @dataclass(frozen=True)
 class MetastoreAsset:
-    """An asset that a table has, as a translator is asked about it."""
+    """An asset of a table, as passed to the translator's methods."""
 
     table: TableConfig
-    """What the configuration says of the table, as written."""
+    """The table's configuration, as written."""
     kind: AssetKind
-    """`source`: the table itself; `partitions`: the profiles of its partitions; else one kind of file of the whole."""
+    """`source` is the table itself, `partitions` the profiles of its partitions; the other kinds are files of the whole
+    table."""
     format: str | None = None
-    """The table's format, where it is known: by the configuration, or by the newest version."""
+    """The table's format, if the configuration or the newest version records it."""
     engine: str | None = None
-    """What reads the table, as the configuration says: `spark`, `auto` or `emr-serverless`; None of a source."""
+    """The configured engine that reads the table: `spark`, `auto` or `emr-serverless`; None for a source."""
     partitioned: bool | None = None
-    """Whether the table has partition columns, where that is known."""
+    """Whether the table has partition columns; None if unknown."""
 
 
 class MetastoreTranslator:
-    """What the assets of a Metastore are called, belong to, and depend on.
+    """Names, groups and dependencies of the assets of a Metastore.
 
-    Override what a project has otherwise; each method is asked about one asset, or about one table, and what it leaves
-    to `super()` is as without. With `prefix`, all keys, groups, jobs, sensors, pools and tags begin with it: so two
-    Metastores may have tables of one name in one instance of Dagster.
+    Override the methods whose result should differ; `super()` returns the default. Each method receives one asset or
+    one table. With `prefix`, all keys, groups, jobs, sensors, pools and tags start with it, so that two Metastores may
+    have tables of the same name in one Dagster instance.
     """
 
     prefix: tuple[str, ...] = ()
@@ -81,14 +82,14 @@ class MetastoreTranslator:
                 )
 
     def get_asset_key(self, asset: MetastoreAsset) -> AssetKey:
-        """The key of an asset; `prefix/table/table_kind`. Distinct for all assets of all tables.
+        """Return the key of an asset: `prefix/table/table_kind`. Keys must be distinct over all tables.
 
-        Its last part names the table, for that is all that Dagster shows in a graph.
+        The last part names the table, because Dagster's graph shows only the last part.
         """
         return AssetKey([*self.prefix, asset.table.name, f"{asset.table.name}_{asset.kind}"])
 
     def get_description(self, asset: MetastoreAsset) -> str:
-        """What the asset's page says it is, in Markdown."""
+        """Return the description on the asset's page, as Markdown."""
         if asset.kind == "source":
             return _SOURCE.format(uri=code_markdown(redact(asset.table.uri)))
         table = code_markdown(asset.table.name)
@@ -103,48 +104,48 @@ class MetastoreTranslator:
         return f"{_CONTENTS[asset.kind]}\n\n{whole}"
 
     def get_group_name(self, asset: MetastoreAsset) -> str:
-        """The asset's group; one for each table."""
+        """Return the asset's group, by default one for each table."""
         return identifier(asset.table.name, self.prefix)
 
     def get_kinds(self, asset: MetastoreAsset) -> set[str]:
-        """Up to three kinds, which Dagster shows on the asset."""
+        """Return up to three kinds, which Dagster shows on the asset."""
         if asset.kind != "source":
             return {"parquet"} if asset.engine == "auto" else {"spark", "parquet"}
         return {_KINDS_OF_FORMATS.get(asset.format, asset.format) if asset.format else "table"}
 
     def get_owners(self, asset: MetastoreAsset) -> Sequence[str]:
-        """Who is asked about it: e-mail addresses, or `team:name`. Nobody."""
+        """Return the owners: e-mail addresses, or `team:name`. By default none."""
         return ()
 
     def get_tags(self, asset: MetastoreAsset) -> Mapping[str, str]:
-        """Tags beside those that the Metastore itself goes by."""
+        """Return tags in addition to those of the Metastore."""
         return {}
 
     def get_metadata(self, asset: MetastoreAsset) -> Mapping[str, Any]:
-        """Metadata of the definition; of events there are others."""
+        """Return metadata of the definition; events have metadata of their own."""
         if asset.kind != "source":
             return {}
-        # As people would name it in SQL; a folder has no name but the configuration's.
+        # The name that people use in SQL. A folder has only the configured name.
         name = asset.table.identifier or asset.table.name
         return {"dagster/uri": redact(asset.table.uri), "dagster/table_name": name}
 
     def get_freshness_policy(self, asset: MetastoreAsset) -> FreshnessPolicy | None:
-        """How old the asset may be; what the table's check `fresh` says, where its severity is `error`."""
+        """Return how old the asset may be: the limit of the table's check `fresh`, if its severity is `error`."""
         if asset.kind != "statistics":
             return None
         checks = [named.check for named in named_checks(asset.table)]
         limits = [check.within for check in checks if isinstance(check, Fresh) and check.severity == "error"]
-        # Dagster looks no more often than once a minute.
+        # Dagster evaluates the policy at most once a minute.
         return FreshnessPolicy.time_window(max(min(limits), _LEAST_WINDOW)) if limits else None
 
     def get_automation_condition(self, asset: MetastoreAsset) -> AutomationCondition | None:  # type: ignore[type-arg]
-        """When Dagster materializes the asset by itself: never, since a sensor sees to each commit."""
+        """Return when Dagster materializes the asset by itself: never, because a sensor handles each commit."""
         return None
 
     def get_asset_spec(self, asset: MetastoreAsset) -> AssetSpec:
-        """All that is said of an asset. Dependencies that are added here come beside those of the Metastore.
+        """Return the complete spec of an asset, without partitions, which `get_partitions` provides.
 
-        Its partitions are left to `get_partitions`.
+        Dependencies that an override adds are added to those of the Metastore.
         """
         own = {} if asset.kind == "source" else {"metastore/kind": asset.kind}
         return AssetSpec(
@@ -161,22 +162,26 @@ class MetastoreTranslator:
         )
 
     def get_upstream(self, table: TableConfig) -> AssetKey | None:
-        """The asset of the project that writes the table, which then is what the others depend on; None: the table is
-        an external asset of its own, `prefix/table/table_source`."""
+        """Return the project's asset that writes the table; the table's assets then depend on it.
+
+        None (the default) makes the table an external asset of its own, `prefix/table/table_source`.
+        """
         return None
 
     def get_partitions(self, table: TableConfig) -> TablePartitions | None:
-        """The partitions of the project that the table's are, one to one; None: a set of keys of its own."""
+        """Return the project's partitions that match the table's one to one; None for separate dynamic partitions."""
         return None
 
     def get_partition_mapping(self, table: TableConfig) -> PartitionMapping | None:
-        """How the table's partitions follow from those of the asset that writes it, where that is not by their names or
-        times: one of Dagster's own mappings."""
+        """Return one of Dagster's partition mappings from the asset that writes the table.
+
+        Needed only if partitions do not match by name or time.
+        """
         return None
 
 
 def names_of(table: TableConfig, translator: MetastoreTranslator) -> TableNames:
-    """What Dagster calls everything of a table. Raises ConfigError where two of its assets have the same key."""
+    """Return Dagster's names for everything of a table. Raises ConfigError if two of its assets have the same key."""
     kinds: tuple[AssetKind, ...] = (*(("partitions",) if table.outputs == "kinds" else ()), *kinds_of(table))
     keys = {kind: translator.get_asset_spec(MetastoreAsset(table, kind)).key for kind in kinds}
     upstream = translator.get_upstream(table)

@@ -1,6 +1,6 @@
-"""Values that are asked about: from Python, and from the text of a command, as scalars of a column's class.
+"""Convert literals from Python and from text to scalars of a column's type class.
 
-Text has the forms that JSON answers have (`lookup.json`), so that what was printed can be asked about.
+Texts have the form of JSON answers (`lookup.json`), so that printed values can be used in queries.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ _FORMS = {
 
 
 def to_literal(value: object, cls: TypeClass, subject: str) -> pa.Scalar:
-    """A value of Python or numpy, or an Arrow scalar, as a scalar of a class. `subject` is named in messages.
+    """Convert a Python or numpy value, or an Arrow scalar, to a scalar of a type class.
 
-    Integers, floats, `Decimal`, `str`, `bytes`, `bool`, `uuid.UUID`, and `date`, `time` and `datetime` (those of pandas
-    too, to the nanosecond), with a zone where the column has one. Integers, floats and decimals go for each other where
-    they fit. Raises LiteralError.
+    Supported are integers, floats, `Decimal`, `str`, `bytes`, `bool`, `uuid.UUID`, and `date`, `time` and `datetime`
+    (also of pandas, to the nanosecond), with a zone if the column has one. Integers, floats and decimals replace each
+    other if the value fits. `subject` names the column in messages. Raises LiteralError.
     """
     try:
         return _scalar(_physical(value, cls), cls)
@@ -54,7 +54,7 @@ def to_literal(value: object, cls: TypeClass, subject: str) -> pa.Scalar:
 
 
 def parse_literal(text: str, cls: TypeClass, subject: str) -> pa.Scalar:
-    """The value that a text stands for, as a scalar of a class. Raises LiteralError."""
+    """Parse a text as a scalar of a type class. Raises LiteralError."""
     try:
         return _scalar(_parsed(text, cls), cls)
     except (ValueError, OverflowError, InvalidOperation) as error:
@@ -62,7 +62,7 @@ def parse_literal(text: str, cls: TypeClass, subject: str) -> pa.Scalar:
 
 
 def expected_form(cls: TypeClass) -> str:
-    """How values of a class are written, for people."""
+    """Describe how values of a type class are written, for messages."""
     return _FORMS[cls.name if cls.name in _FORMS else cls.name.partition("_")[0]]
 
 
@@ -72,11 +72,11 @@ def _why(error: Exception, cls: TypeClass) -> str:
 
 
 class _UnfitError(ValueError):
-    """Raised when a value is of the right kind, and still none of the class: says why, for people."""
+    """Raised when a value of the right kind does not fit the type class. Its message gives the reason."""
 
 
 def _scalar(physical: Any, cls: TypeClass) -> pa.Scalar:
-    """The scalar of an integer (for all classes that are stored as one), a float, a boolean or bytes."""
+    """Return the scalar of an integer (for all classes stored as one), a float, a boolean or bytes."""
     if cls.kind == "integer":
         least, greatest = cls.physical_range
         if not least <= physical <= greatest:
@@ -115,7 +115,7 @@ def _physical_of_arrow(value: pa.Scalar, cls: TypeClass) -> Any:
     if cls.name.partition("_")[0] != own.name.partition("_")[0] and not (cls.is_numeric and own.is_numeric):
         raise ValueError(f"a value of {own.name}")
     if t.is_temporal(cls.arrow):
-        # A cast to a coarser unit raises where it would lose something.
+        # A cast to a coarser unit raises if it would lose something.
         ticks = value.cast(cls.arrow)
         return ticks.value
     if cls.name == "string":
@@ -124,7 +124,7 @@ def _physical_of_arrow(value: pa.Scalar, cls: TypeClass) -> Any:
 
 
 def _integer(value: Any, cls: TypeClass) -> int:
-    """The unscaled value of an integer, decimal or whole float."""
+    """Return the unscaled value of an integer, a decimal or an integral float."""
     try:
         scaled = Decimal(value).scaleb(cls.scale, _EXACT)
         is_whole = scaled.is_finite() and scaled == scaled.to_integral_value(context=_EXACT)
@@ -156,7 +156,7 @@ def _timestamp(value: Any, cls: TypeClass) -> int:
         raise _UnfitError("null is no value")
     _check_zone(value.tzinfo is not None, cls)
     moment = value if value.tzinfo is not None else value.replace(tzinfo=UTC)
-    # A timestamp of pandas is a datetime that has nanoseconds besides.
+    # A pandas timestamp is a datetime with additional nanoseconds.
     nanoseconds = (moment - _EPOCH) // timedelta(microseconds=1) * 1000 + getattr(value, "nanosecond", 0)
     return _in_unit(nanoseconds, cls)
 
@@ -189,7 +189,7 @@ _CONVERSIONS: Mapping[str, Mapping[type, Callable[[Any, TypeClass], Any]]] = {
     "timestamptz": {datetime: _timestamp},
     "null": {},
 }
-"""By class, or what its name begins with: how the Python types that may stand for it are made physical."""
+"""Conversions of Python types to physical values, by type class or its prefix."""
 
 
 def _parsed(text: str, cls: TypeClass) -> Any:
@@ -212,7 +212,7 @@ def _parsed(text: str, cls: TypeClass) -> Any:
         return parse_time(text, "ns")
     if t.is_timestamp(cls.arrow):
         ticks, offset = parse_timestamp(text, "ns")
-        # The answers' timestamps are in UTC; so is one that is asked about without a zone.
+        # Timestamps in answers are in UTC; a literal without a zone is in UTC as well.
         if offset is not None:
             _check_zone(True, cls)
         return _in_unit(ticks, cls)

@@ -1,5 +1,4 @@
-"""Which partitions of a table are meant: patterns by partition column, or a condition on partition columns, asked as
-early as a column's value is known."""
+"""Filters of a table's partitions: patterns by column, or a condition, evaluated as soon as values are known."""
 
 from __future__ import annotations
 
@@ -19,30 +18,30 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PartitionFilter:
-    """What the values of partition columns have to be. Without patterns and a condition, all partitions are meant."""
+    """A filter by partition values. Without patterns and condition it selects all partitions."""
 
     patterns: tuple[tuple[str, tuple[str, ...]], ...] = ()
-    """By column, patterns of which its value must fit one."""
+    """By column, patterns of which the value must match one."""
     condition: UnboundPredicate | None = None
-    """What has to be true of the values. What day it is was asked when it was parsed."""
+    """A condition on the values. `current_date` was resolved when it was parsed."""
 
     @classmethod
     def of(cls, partitions: Mapping[str, tuple[str, ...]] | str) -> PartitionFilter:
-        """From a configuration's `partitions`. Raises PredicateError for a condition that does not parse."""
+        """Parse a configuration's `partitions`. Raises PredicateError for an invalid condition."""
         if not isinstance(partitions, str):
             return cls(tuple(sorted(partitions.items())))
-        from metastore_assets.expressions.sql_parser import parse_sql  # the parser takes 90 ms to be imported
+        from metastore_assets.expressions.sql_parser import parse_sql  # importing the parser takes 90 ms
 
         return cls(condition=parse_sql(partitions))
 
     @property
     def excludes_partitions(self) -> bool:
-        """Whether there may be partitions that are not meant."""
+        """Whether the filter may exclude partitions."""
         return bool(self.patterns) or self.condition is not None
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The columns that it names, as it spells them."""
+        """The columns in the filter, as it spells them."""
         named = [column for column, _ in self.patterns]
         if self.condition is not None:
             named += self.condition.column_names()
@@ -67,23 +66,23 @@ class PartitionFilter:
         patterns = tuple((_resolved(column, types) or column, fitting) for column, fitting in self.patterns)
         if self.condition is None:
             return BoundPartitionFilter(patterns)
-        from metastore_assets.expressions.partition_condition import PartitionCondition  # most tables are without
+        from metastore_assets.expressions.partition_condition import PartitionCondition  # most tables have no condition
 
         return BoundPartitionFilter(patterns, PartitionCondition(self.condition, table, types))
 
 
 @dataclass(frozen=True)
 class BoundPartitionFilter:
-    """The filter for one table."""
+    """A filter that is bound to one table."""
 
     patterns: tuple[tuple[str, tuple[str, ...]], ...] = ()
     condition: PartitionCondition | None = None
 
     def may_match(self, items: Iterable[tuple[str, str | None]]) -> bool:
-        """Whether a partition with these (column, value) pairs may be meant; columns not yet known do not decide.
+        """Return whether a partition with these (column, value) pairs may match. Missing columns are unknown.
 
-        Values are texts as in partition keys. In patterns `*`, `?` and `[…]` are wildcards; null is
-        `__HIVE_DEFAULT_PARTITION__`, which no wildcard fits.
+        Values are texts as in partition keys. Patterns have the wildcards `*`, `?` and `[…]`. Null is
+        `__HIVE_DEFAULT_PARTITION__`, which no wildcard matches.
         """
         values = dict(items)
         if self.condition is not None and not self.condition.may_match(values):
@@ -94,14 +93,14 @@ class BoundPartitionFilter:
 
 
 def matches_value_patterns(value: str | None, patterns: Iterable[str]) -> bool:
-    """Return whether a value fits one of the patterns. Null fits `__HIVE_DEFAULT_PARTITION__` alone."""
+    """Return whether a value matches one of the patterns. Null matches only `__HIVE_DEFAULT_PARTITION__`."""
     if value is None:
         return NULL_VALUE in patterns
     return matches_any_pattern(value, patterns)
 
 
 def _resolved(name: str, columns: Collection[str]) -> str | None:
-    """The column of that name, or the only one that differs from it in case alone."""
+    """Return the column of that name, or the only one that differs from it in case alone."""
     if name in columns:
         return name
     alike = [column for column in columns if column.lower() == name.lower()]

@@ -1,7 +1,7 @@
-"""One string per table partition: `day=2024-01-01/country=FR`, percent-encoded so that it is bijective and safe.
+"""Partition keys: one string per partition, such as `day=2024-01-01/country=FR`, percent-encoded and reversible.
 
-Safe means: usable as a Dagster partition key and in its range syntax (`a...b`, `a,b`, `[`, `]`, `*`, quotes), on a
-command line, and in a URL. Letters and digits of every script stay as they are, so keys stay readable.
+A key is safe as a Dagster partition key and in its range syntax (`a...b`, `a,b`, `[`, `]`, `*`, quotes), on a command
+line, and in a URL. Letters and digits of all scripts stay readable.
 """
 
 from __future__ import annotations
@@ -13,21 +13,22 @@ from collections.abc import Sequence
 from metastore_assets.errors import PartitionKeyError
 
 UNPARTITIONED = "all"
-"""The single key of a table without partition columns. No partition encodes to it: those contain `=`."""
+"""The single key of a table without partition columns. Other keys contain `=`."""
 NULL_VALUE = "__HIVE_DEFAULT_PARTITION__"
-"""Stands for null after `=`, as in Hive's folders. The text itself is encoded as `%5F_HIVE_DEFAULT_PARTITION__`."""
+"""The text for null after `=`, as in Hive's folders. The same text as a value is encoded as
+`%5F_HIVE_DEFAULT_PARTITION__`."""
 
 _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_~:+@() ")
 _SIMPLE = re.compile(r"[a-zA-Z0-9_:-]*")
-"""Most texts: they stay as they are."""
+"""Texts that need no encoding, which is most of them."""
 _ESCAPE = re.compile(r"%[0-9A-F]{2}")
 
 
 def encode_partition_key(items: Sequence[tuple[str, str | None]]) -> str:
-    """The key of the partition with these (column, value) pairs, in the table's order of partition columns.
+    """Return the key of the partition with these (column, value) pairs, in the table's column order.
 
-    No pairs give `all`. Any text may be a name or a value; null, the empty text, and the text that Hive writes for
-    null are three different values. The inverse is `decode_partition_key`.
+    No pairs give `all`. Names and values may be any text; null, the empty text, and Hive's text for null are three
+    different values. `decode_partition_key` is the inverse.
     """
     if not items:
         return UNPARTITIONED
@@ -35,7 +36,7 @@ def encode_partition_key(items: Sequence[tuple[str, str | None]]) -> str:
 
 
 def decode_partition_key(key: str) -> tuple[tuple[str, str | None], ...]:
-    """The (column, value) pairs of a key; none for `all`. Raises PartitionKeyError unless they encode to `key`."""
+    """Return the (column, value) pairs of a key; none for `all`. Raises PartitionKeyError unless they encode to `key`."""
     items = [] if key == UNPARTITIONED else [_decode_item(key, item) for item in key.split("/")]
     if encode_partition_key(items) != key:
         raise PartitionKeyError(f"{key!r} is not a partition key as the Metastore writes them")
@@ -59,14 +60,14 @@ def _encode(text: str) -> str:
 
 def _stays(char: str, previous: str, last: bool) -> bool:
     if char == ".":
-        # Two dots in a row are a parent folder, three are Dagster's range.
+        # Two dots mean a parent folder, three dots a Dagster range.
         return previous != "."
     if char == " ":
-        # What is at an edge or doubled gets lost when somebody types or copies the key.
+        # Blanks at an edge, or repeated ones, get lost when somebody types or copies the key.
         return not last and previous not in ("", " ")
     if char < "\x80":
         return char in _PLAIN
-    # The Unicode data of 2002 never changes, so a key does not depend on the version of Python that wrote it.
+    # The Unicode data of 2002 never changes, so a key does not depend on the Python version that wrote it.
     return unicodedata.ucd_3_2_0.category(char)[0] in "LMN"
 
 

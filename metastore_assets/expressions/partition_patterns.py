@@ -1,4 +1,4 @@
-"""Which of a table's partitions a person means: by key, by its readable form, or by patterns of column values."""
+"""Select partitions by key, by readable key, or by patterns of column values."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ Items = tuple[tuple[str, str | None], ...]
 
 
 def match_partitions(table: str, texts: Iterable[str], keys: Collection[str]) -> set[str]:
-    """The keys that the texts mean together.
+    """Return the keys that the texts select together.
 
-    A text is a key; or its readable form, with or without percent-encoding; or `column=pattern`, several of them
-    joined by `/`, which means all partitions whose values fit them all (`*`, `?` and `[…]` are wildcards, and null is
-    `__HIVE_DEFAULT_PARTITION__`). Raises PartitionNotFoundError when a text means none, and says what is near.
+    A text is a key, a readable key (with or without percent-encoding), or `column=pattern`, several of them joined by
+    `/`, which selects all partitions whose values match all patterns. `*`, `?` and `[…]` are wildcards; null is
+    `__HIVE_DEFAULT_PARTITION__`. Raises PartitionNotFoundError with similar keys if a text selects none.
     """
     there = set(keys)
     chosen: set[str] = set()
@@ -37,9 +37,9 @@ def match_partitions(table: str, texts: Iterable[str], keys: Collection[str]) ->
 
 
 def resolve_partition_keys(table: str, texts: Iterable[str], keys: Collection[str]) -> set[str]:
-    """The keys that the texts name, one each: a key, or its readable form. Patterns are none.
+    """Return the keys that the texts name, one each, as keys or readable keys without patterns.
 
-    Raises PartitionNotFoundError when texts name none: says how many, and what is near the first.
+    Raises PartitionNotFoundError with the number of unknown texts, and keys similar to the first.
     """
     there = set(keys)
     chosen: set[str] = set()
@@ -62,7 +62,7 @@ def resolve_partition_keys(table: str, texts: Iterable[str], keys: Collection[st
 
 
 def resolve_partition(table: str, text: str, keys: Collection[str]) -> str:
-    """The one key that a text means, in the sense of `match_partitions`. Raises PartitionNotFoundError."""
+    """Return the only key that a text selects, as in `match_partitions`. Raises PartitionNotFoundError."""
     chosen = sorted(match_partitions(table, [text], keys))
     if len(chosen) > 1:
         raise PartitionNotFoundError(
@@ -90,9 +90,9 @@ def _readable(items: Items) -> str:
 
 
 def split_column_patterns(text: str, columns: Sequence[str]) -> list[tuple[str, str]]:
-    """The (column, text) pairs of `column=text/column=text`; none unless it begins with a column.
+    """Return the (column, text) pairs of `column=text/column=text`; none unless it starts with a column.
 
-    A `/` that no column follows is part of a text, which is left as it is written.
+    A `/` that is not followed by a column belongs to the text.
     """
     names = {form: name for name in columns for form in (encode_partition_key([(name, "")])[:-1], name)}
     known = "|".join(re.escape(form) for form in sorted(names, key=len, reverse=True))
@@ -103,7 +103,7 @@ def split_column_patterns(text: str, columns: Sequence[str]) -> list[tuple[str, 
 
 
 def _unescaped(pattern: str) -> str:
-    """A pattern without percent-encoding; what was encoded is no wildcard."""
+    """Decode the percent-encoding of a pattern; encoded characters are not wildcards."""
     return _ESCAPES.sub(lambda found: escape_wildcards(unquote(found[0])), pattern)
 
 

@@ -1,8 +1,8 @@
-"""Partitions from one value to another, and their order: by what the values are, not by how they are written.
+"""Ranges of partitions, ordered by the values rather than by their texts.
 
-Of `hour=9` and `hour=10` the second is later, though its text is the lesser one. A column has the type that the table's
-schema gives it. Where that is none (folders of plain files, transforms of Iceberg), whole numbers are ordered as such,
-and everything else as text, as which dates and periods are in order too.
+`hour=10` is later than `hour=9`, although its text is less. A column has the type of the table's schema. Without a type
+(folders of plain files, some transforms of Iceberg), integers are compared as numbers and everything else as text,
+which also orders dates and periods correctly.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ _TRUTH = {"false": 0, "true": 1}
 
 @dataclass(frozen=True)
 class _Order:
-    """How the values of one partition column are ordered."""
+    """The order of the values of one partition column."""
 
     kind: str
-    """What its values are, for people."""
+    """The kind of the values, for messages."""
     parse: Callable[[str], Any]
-    """The text of a value as something to compare. Raises ValueError, InvalidOperation or OverflowError."""
+    """Convert a text to a comparable value. Raises ValueError, InvalidOperation or OverflowError."""
 
 
 _TEXT = _Order("text", lambda text: text.encode("utf-8", "surrogatepass"))
 
 
 class PartitionRanges:
-    """The partitions of a snapshot in the order of their values: those of the first column, then of the next."""
+    """The partitions of a snapshot in the order of their values: by the first column, then by the next."""
 
     def __init__(self, table: str, snapshot: Snapshot) -> None:
         self._table = table
@@ -52,14 +52,17 @@ class PartitionRanges:
         self._columns = list(dict.fromkeys(name for items in self._items.values() for name in items))
         self._orders = {name: self._order(snapshot, name) for name in self._columns}
         self.keys: tuple[str, ...] = tuple(sorted(keys, key=self._place))
-        """All partition keys, the least first; null comes last."""
+        """All partition keys in order; null comes last."""
 
     def between(self, first: str | None, last: str | None) -> tuple[str, ...]:
-        """The keys from one value to another, both included, in order; without one of them, as far as they go.
+        """Return the keys between two values, both inclusive, in order; a missing bound is open.
 
-        A bound is a value, or `column=value`, several of them joined by `/`: then the values of these columns are
-        compared one after the other. Null is in no range. Raises LiteralError for a bound that is no value of its
-        column and for a `first` after `last`, and PartitionNotFoundError where there is nothing in between.
+        A bound is a value, or `column=value`, several of them joined by `/`; then these columns are compared one after
+        the other. No range contains null.
+
+        Raises:
+            LiteralError: If a bound is not a value of its column, or `first` is after `last`.
+            PartitionNotFoundError: If the range is empty.
         """
         lower, upper = self._bound(first, "--from"), self._bound(last, "--to")
         if first is not None and last is not None and lower.keys() == upper.keys() and _after(lower, upper):
@@ -80,7 +83,7 @@ class PartitionRanges:
         texts = [items[name] for items in self._items.values() if items.get(name) is not None]
         index = snapshot.schema.get_field_index(name)
         type_ = snapshot.schema.field(index).type if index >= 0 else None
-        # Folders of plain files say no types: what all of them can be read as is what they are.
+        # Folders of plain files have no types. Use the first type that all of them can be read as.
         typed = type_ is not None and not (snapshot.format == "files" and t.is_string(type_))
         orders = [order_of(type_)] if typed else []
         orders.append(_Order("a whole number", _integer))
@@ -138,7 +141,7 @@ class PartitionRanges:
 
 
 def order_of(type_: pa.DataType) -> _Order:
-    """How values of a type are ordered, from their texts in partition keys (see `values.value_text`)."""
+    """Return the order of values of a type, from their texts in partition keys (see `values.value_text`)."""
     if t.is_integer(type_):
         return _Order("a whole number", _integer)
     if t.is_date(type_):
@@ -168,7 +171,7 @@ def _parses(order: _Order, texts: Iterable[str | None]) -> bool:
 
 
 def _after(lower: Mapping[str, Any], upper: Mapping[str, Any]) -> bool:
-    """Whether bounds of the same columns are in the wrong order; that of the first one's columns counts."""
+    """Return whether two bounds are in the wrong order, by the columns of the first one."""
     pairs: Sequence[tuple[Any, Any]] = [(lower[name], upper[name]) for name in lower]
     return next((bool(own > other) for own, other in pairs if own != other), False)
 

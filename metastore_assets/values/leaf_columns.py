@@ -1,4 +1,4 @@
-"""The leaf columns of a field, at every depth, and the arrays that belong to them."""
+"""The leaf columns of nested fields, and their arrays."""
 
 from __future__ import annotations
 
@@ -13,32 +13,35 @@ from pyarrow import types as t
 from metastore_assets.startup import pc
 
 FIELD_ID = b"metastore.field_id"
-"""Metadata key of a field's stable identity; the same literal as `formats.base.FIELD_ID`, which rooms do not share."""
+"""Metadata key of a field's stable identity; the same literal as `formats.base.FIELD_ID`."""
 
 
 @dataclass(frozen=True)
 class LeafColumn:
-    """One row of `statistics.parquet`: a column, or a struct, list or map, or something inside one."""
+    """A row of `statistics.parquet`: a column, a struct, list or map, or a field inside one."""
 
     path: str
-    """Dotted names: struct `a.b`, list `a.element`, map `a.key` and `a.value`."""
+    """Dotted path: struct `a.b`, list `a.element`, map `a.key` and `a.value`."""
     field_id: str
-    """Dotted identities (metadata FIELD_ID, else the name). Distinct for distinct fields: a part that holds a dot or
-    a backtick is put in backticks, with backticks in it doubled."""
+    """Dotted identities (metadata FIELD_ID, or else the name), distinct for distinct fields. A part with a dot or a
+    backtick is put in backticks, and its backticks are doubled."""
     type: pa.DataType
     repeated: bool = False
-    """Below a list or a map: its rows are elements, and a table row may have none or many of them."""
+    """Whether it lies below a list or a map: its rows are elements, of which a table row has any number."""
     aliases: tuple[tuple[str, ...], ...] = field(default=(), compare=False, repr=False)
-    """Of each struct, list and map that it is inside of, outermost first, and at last of itself: the path, and what
-    that is or may become when other columns come or go (the dotted names, and those in backticks).
+    """For each enclosing struct, list and map, outermost first, and for the column itself: its path, and the paths that
+    it has or may get when other columns are added or dropped (dotted names, and those in backticks).
 
-    Which columns it is inside of cannot be read off its own path: of two columns with the same dotted path only one is
-    put in backticks, and what is inside of that may not be.
+    The path alone does not reveal the enclosing columns: of two columns with the same dotted path only one is put in
+    backticks.
     """
 
 
 def plain_type(type: pa.DataType) -> pa.DataType:
-    """What a dictionary, run-end-encoded or extension type encodes. `arrow.uuid` stays; `arrow.bool8` is boolean."""
+    """Return the type that a dictionary, run-end-encoded or extension type encodes.
+
+    `arrow.uuid` stays; `arrow.bool8` becomes boolean.
+    """
     while True:
         if t.is_dictionary(type) or t.is_run_end_encoded(type):
             type = type.value_type
@@ -49,7 +52,7 @@ def plain_type(type: pa.DataType) -> pa.DataType:
 
 
 def plain_array(array: pa.Array) -> pa.Array:
-    """The array with dictionary, run-end and extension encodings undone: its type is `plain_type(array.type)`."""
+    """Decode dictionary, run-end and extension encodings: the result has the type `plain_type(array.type)`."""
     while True:
         if t.is_dictionary(array.type):
             array = _gather(array.dictionary, array.indices)
@@ -62,21 +65,21 @@ def plain_array(array: pa.Array) -> pa.Array:
 
 
 def logical_nulls(array: pa.Array) -> pa.BooleanArray:
-    """Return where values are null, also where the null is in a dictionary or in a child of a union.
+    """Return where values are null, including nulls in a dictionary or in a child of a union.
 
-    `Array.is_null` says so from pyarrow 26 on; before, it takes these for values.
+    `Array.is_null` does this from pyarrow 26 on; earlier versions count them as values.
     """
     if t.is_dictionary(array.type):
         return logical_nulls(array.dictionary).take(array.indices).fill_null(True)
     if not t.is_union(array.type):
         return array.is_null()
-    # The buffers, because `type_codes` and `offsets` of a slice are those of the whole array.
+    # Use the buffers, because `type_codes` and `offsets` of a slice are those of the whole array.
     rows = slice(array.offset, array.offset + len(array))
     codes = np.frombuffer(array.buffers()[1], np.int8)[rows]
     nulls = np.zeros(len(array), np.bool_)
     for index, code in enumerate(array.type.type_codes):
         positions = np.flatnonzero(codes == code)
-        # Children of a sparse union are as long as the union, those of a dense one have an offset for each row.
+        # Children of a sparse union are as long as the union; those of a dense one have an offset for each row.
         dense = array.type.mode == "dense"
         at = np.frombuffer(array.buffers()[2], np.int32)[rows][positions] if dense else positions
         nulls[positions] = logical_nulls(array.field(index)).take(pa.array(at)).to_numpy(zero_copy_only=False)
@@ -84,19 +87,19 @@ def logical_nulls(array: pa.Array) -> pa.BooleanArray:
 
 
 def leaf_columns(field: pa.Field) -> list[LeafColumn]:
-    """The leaf columns of one top-level field, depth first, in table order.
+    """Return the leaf columns of one top-level field, depth first, in table order.
 
-    A struct, list or map comes first, as a row of its own, then its children. Paths are distinct within the field;
-    across the fields of a table only when no name holds a dot: see `schema_leaves`.
+    A struct, list or map is a row of its own, followed by its children. Paths are distinct within the field. They are
+    distinct within the table only if no name contains a dot; see `schema_leaves`.
     """
     return schema_leaves([field])[0]
 
 
 def schema_leaves(fields: Iterable[pa.Field]) -> list[list[LeafColumn]]:
-    """`leaf_columns` of every field of a table, with paths that are distinct in the whole table.
+    """Return `leaf_columns` of every field of a table, with paths that are distinct in the table.
 
-    Where a plain dotted path is that of two columns (a field named `a.b` beside a struct `a` with a field `b`), the
-    names that hold a dot are put in backticks, as in `field_id`; twins of one name are numbered: `a`, `` `a`[2] ``.
+    If two columns have the same dotted path (a field named `a.b` beside a struct `a` with a field `b`), names with a
+    dot are put in backticks, as in `field_id`. Columns of the same name are numbered: `a`, `` `a`[2] ``.
     """
     found = [list(_walk(field, (), False)) for field in fields]
     plain = Counter(".".join(names) for leaves in found for names, _ in leaves)
@@ -110,7 +113,7 @@ def schema_leaves(fields: Iterable[pa.Field]) -> list[list[LeafColumn]]:
             path = ".".join(names)
             dotted, quoted = path, ".".join(map(quoted_name, names))
             path = _numbered(dotted if plain[dotted] == 1 else quoted, taken)
-            # Depth first: what came before at this depth or below is none that this one is inside of.
+            # Depth first: earlier columns at this depth or below do not enclose this one.
             aliases = [*aliases[: len(names) - 1], (path, dotted, quoted)]
             row.append(replace(leaf, path=path, field_id=_numbered(leaf.field_id, taken_ids), aliases=tuple(aliases)))
         result.append(row)
@@ -118,17 +121,16 @@ def schema_leaves(fields: Iterable[pa.Field]) -> list[list[LeafColumn]]:
 
 
 def split_leaves(field: pa.Field, array: pa.Array) -> list[pa.Array]:
-    """The arrays of the leaf columns of `field`, aligned with `leaf_columns(field)`; dictionaries stay encoded.
+    """Return the arrays of the leaf columns of `field`, aligned with `leaf_columns(field)`; dictionaries stay encoded.
 
-    A field below a null struct is null. Elements of null lists and maps do not exist. A container's own array is
-    there for its validity and lengths. Of a union inside a struct, which has no values for us, booleans stand for its
-    validity.
+    A field below a null struct is null. Null lists and maps have no elements. A container's array provides its validity
+    and lengths. A union inside a struct is represented by booleans with its validity.
     """
     return list(_split(array))
 
 
 def children(type: pa.DataType) -> Sequence[tuple[str, pa.Field]]:
-    """Path part and field of each child of a struct, list or map; empty for all other types."""
+    """Return path part and field of each child of a struct, list or map; empty for other types."""
     if t.is_struct(type):
         return [(type.field(i).name, type.field(i)) for i in range(type.num_fields)]
     if t.is_map(type):
@@ -137,7 +139,7 @@ def children(type: pa.DataType) -> Sequence[tuple[str, pa.Field]]:
 
 
 def is_list(type: pa.DataType) -> bool:
-    """Whether the type is a list of any layout (maps excluded)."""
+    """Return whether the type is a list of any layout, without maps."""
     return (
         t.is_list(type)
         or t.is_large_list(type)
@@ -150,7 +152,7 @@ def is_list(type: pa.DataType) -> bool:
 def _walk(
     field: pa.Field, parents: tuple[tuple[str, str], ...], repeated: bool, name: str | None = None
 ) -> Iterator[tuple[tuple[str, ...], LeafColumn]]:
-    # Parquet writers name a list's element as they like; its path and its default identity are fixed here.
+    # Parquet writers choose the name of a list's element, so its path and default identity are fixed here.
     label = field.name if name is None else name
     identity = (field.metadata or {}).get(FIELD_ID)
     parts = (*parents, (label, label if identity is None else identity.decode()))
@@ -171,7 +173,7 @@ def _numbered(path: str, taken: set[str]) -> str:
 
 
 def quoted_name(name: str) -> str:
-    """A part of a path, in backticks where it could be taken for several parts, or for none."""
+    """Return a part of a path, in backticks if it could be misread as several parts or none."""
     return "`" + name.replace("`", "``") + "`" if "." in name or "`" in name or not name else name
 
 
@@ -189,15 +191,15 @@ def _split(array: pa.Array) -> Iterator[pa.Array]:
 
 
 def _elements(array: pa.Array) -> pa.Array:
-    """Return the elements of all lists that are not null, whatever null lists hold."""
-    # Where all lists are null, Arrow's flatten() builds an empty array, and fails to for structs with extension types.
+    """Return the elements of all lists that are not null, whatever null lists contain."""
+    # If all lists are null, Arrow's flatten() builds an empty array, and fails for structs with extension types.
     return array.values.slice(0, 0) if array.null_count == len(array) else array.flatten()
 
 
 def _split_struct(array: pa.StructArray) -> Iterator[pa.Array]:
     fields = [array.field(i) for i in range(array.type.num_fields)]
     if any(_lacks_validity(child.type) for child in fields):
-        # Arrow's flatten() passes a null struct over for runs, and aborts the process for unions.
+        # Arrow's flatten() skips null structs for run-end encodings, and aborts the process for unions.
         fields = [_with_validity(child) if _lacks_validity(child.type) else child for child in fields]
         array = pa.StructArray.from_arrays(fields, names=[str(i) for i in range(len(fields))], mask=array.is_null())
     for child in array.flatten():
@@ -219,7 +221,7 @@ def _gather(values: pa.Array, indices: pa.Array) -> pa.Array:
     if len(values) == 0:
         return pa.nulls(len(indices), values.type)
     if t.is_string_view(values.type) or t.is_binary_view(values.type):
-        # No kernel of Arrow's takes from views.
+        # No Arrow kernel takes from views.
         values = values.cast(pa.large_string() if t.is_string_view(values.type) else pa.large_binary())
     try:
         return values.take(indices)
