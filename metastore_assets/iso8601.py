@@ -47,7 +47,11 @@ def date_text(days: int) -> str:
 
 
 def time_text(ticks: int, unit: str, places: Sequence[int] = (3, 6, 9)) -> str:
-    """Return the time of day that is `ticks` after midnight, with the fewest of the allowed `places` that are exact."""
+    """Return the time of day `ticks` after midnight.
+
+    A fraction of a second has the smallest allowed number of decimal places (`places`) that loses nothing. Whole
+    seconds have none.
+    """
     seconds, rest = divmod(ticks, TICKS[unit])
     text = f"{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}"
     if not rest:

@@ -39,7 +39,7 @@ def _terminate(number: int, frame: FrameType | None) -> NoReturn:
 
 
 def _raise_again(unraisable: sys.UnraisableHookArgs) -> None:
-    """Raise an interrupt again later if it arrived where Python ignores errors, as in callbacks around a fork."""
+    """Raise an interrupt again after a moment, if Python ignored it, as in callbacks around a fork."""
     error = unraisable.exc_value
     if isinstance(error, KeyboardInterrupt):
         number = signal.Signals.SIGINT

@@ -36,7 +36,7 @@ def encode_partition_key(items: Sequence[tuple[str, str | None]]) -> str:
 
 
 def decode_partition_key(key: str) -> tuple[tuple[str, str | None], ...]:
-    """Return the (column, value) pairs of a key; none for `all`. Raises PartitionKeyError unless they encode to `key`."""
+    """Return the (column, value) pairs of a key; none for `all`. Raises PartitionKeyError for an invalid key."""
     items = [] if key == UNPARTITIONED else [_decode_item(key, item) for item in key.split("/")]
     if encode_partition_key(items) != key:
         raise PartitionKeyError(f"{key!r} is not a partition key as the Metastore writes them")

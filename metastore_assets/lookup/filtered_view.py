@@ -121,7 +121,10 @@ class MatchReader(Protocol):
     """What merges stored profiles and, where it may, reads the fragments that match partly."""
 
     def profile(self, match: FilterMatch, partition: str | None) -> Profile:
-        """Return the profile of the matching rows; with `partition` the match is within it. Raises NotStoredError."""
+        """Return the profile of the matching rows. Raises NotStoredError.
+
+        If `partition` is given, the caller has already restricted `match` to it.
+        """
 
     def count_partial_rows(self, match: FilterMatch, partition: str | None) -> int:
         """Return the number of matching rows in `match.partial_fragments`. Raises NotStoredError."""

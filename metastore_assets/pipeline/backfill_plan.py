@@ -121,7 +121,7 @@ class Chunk:
 
 @dataclass(frozen=True)
 class Group:
-    """A number of partitions, and the fragments to read of them."""
+    """Totals of a group of partitions."""
 
     partitions: int = 0
     fragments: int = 0

@@ -1,4 +1,4 @@
-"""The filters of a table's fragments, from the published version to the next: what profiles have of those that came."""
+"""Update the value filters of a table's fragments from the published version to the next."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ def update_table_value_filters(
     base: Version | None,
     fragments: Sequence[FragmentEntry],
 ) -> ValueFilterFiles | None:
-    """The filters of some columns of a version with those fragments; None without such a column. Reads the profiles of
-    fragments that `base` has none of.
+    """Return the value filters of `columns` for the version that will have `fragments`; None if `columns` is empty.
 
-    Raises CorruptionError when a stored profile, or a filter of `base`, is damaged.
+    Filters in `base` are retained. The others are read from the profiles of the new fragments. Raises CorruptionError
+    if a stored profile or a filter of `base` is corrupt.
     """
     if not columns:
         return None

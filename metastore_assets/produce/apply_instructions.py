@@ -52,7 +52,7 @@ def apply(task: ApplyTask) -> Applied:
 
 
 def count_novel(task: ApplyTask) -> int:
-    """Count the numbers that a key range will assign to new keys."""
+    """Count the new target keys of a key range; each of them will be assigned a number."""
     assert task.rows is not None
     novel = 0
     hot_key: pl.DataFrame | None = None
@@ -69,7 +69,7 @@ class _Tally:
     """Totals over the steps of a range: the number of new keys, and the previous rows while they are few."""
 
     def __init__(self, limit: int | None) -> None:
-        """Collect at most `limit` previous rows; None collects none."""
+        """Collect the previous rows; drop all of them once there are more than `limit`. With None, collect none."""
         self.novel = 0
         self._limit = limit
         self._previous: list[pl.DataFrame] = []

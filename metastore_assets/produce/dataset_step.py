@@ -140,7 +140,10 @@ class DatasetStep:
         return even_ranges(sample, run_schema.group, count)
 
     def _written(self, done: Sequence[Applied]) -> tuple[Run, ...]:
-        """Return the update's files: as tasks wrote them, or one file for an update in memory."""
+        """Return the files of the update; empty if no stage needs it.
+
+        An update in memory is written to one file, and also put into `env.updates`.
+        """
         if self.rows is None or not self.is_followed:
             return ()
         parts = flat([one.update for one in done])

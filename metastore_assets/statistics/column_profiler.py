@@ -66,10 +66,7 @@ class ColumnProfiler:
         self._update(sorted_block(frequencies))
 
     def add_unsorted(self, run: SortedValues) -> None:
-        """Add some values in any order, or counted ones. Raises UnsupportedTypeError for text that is not UTF-8.
-
-        Only numbers are sorted, a block at a time, because moments and digests are built from sorted numbers.
-        """
+        """Add some of the values in any order: one per row, or distinct values with their counts."""
         if self._fingerprints is None and self._policy.frequencies == "repeated":
             self._fingerprints = FingerprintCounter()
         for start in range(0, len(run), BLOCK):

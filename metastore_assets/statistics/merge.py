@@ -143,7 +143,11 @@ def _class_codes(tables: Sequence[pa.Table]) -> tuple[Integers, list[str]]:
 def _choose_representatives(
     tables: Sequence[pa.Table], non_empty: Flags, codes: Integers, class_names: Sequence[str]
 ) -> npt.NDArray[np.intp]:
-    """Return by column the only table with values, or the table with the most specific row if none has values."""
+    """Return for each column the index of a table: the one with values, or else the one with the most specific row.
+
+    The most specific row is the first by type class, then by frequency state. Columns with values in several tables are
+    merged elsewhere.
+    """
     rank = {name: at for at, name in enumerate(class_names)} | {"null": len(class_names)}
     ranks = np.array([*(rank[name] for name in class_names), len(class_names) + 1])  # the last is that of _NO_CLASS
     states = _to_codes(tables, "frequencies", sorted(_FREQUENCY_STATES))

@@ -124,7 +124,7 @@ def _uuids(texts: pa.StringArray) -> pa.Array:
 
 
 def _unsigned(texts: pa.StringArray) -> pa.StringArray:
-    """Remove a leading plus, which Arrow accepts before fractions only."""
+    """Remove a leading plus before a digit."""
     if not pc.any(pc.starts_with(texts, "+")).as_py():
         return texts
     return pc.replace_substring_regex(texts, r"^\+([0-9])", r"\1")

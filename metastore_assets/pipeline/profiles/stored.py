@@ -85,7 +85,7 @@ def read_profile_value_counts(
 
 
 def read_statistics(store: ObjectStore, files: ProfileFiles) -> tuple[int, dict[str, ColumnStatistics]]:
-    """Return the row count of a profile and its statistics by field id. Raise CorruptionError."""
+    """Read the statistics of a stored profile. Raises CorruptionError if the file is corrupt."""
     with corruption_guard(store, files.statistics):
         table = store.read_parquet(files.statistics)
         row_count = int((table.schema.metadata or {})[ROW_COUNT.encode()])

@@ -56,7 +56,10 @@ class PublishedCounts(Protocol):
         """Return how many rows have each of some ascending fingerprints."""
 
     def values(self, fingerprints: Numbers) -> Frequencies:
-        """Return the stored values of some ascending fingerprints that occur at least twice."""
+        """Return the stored values with one of these fingerprints, with their frequencies.
+
+        The fingerprints ascend, and each occurs at least twice.
+        """
 
 
 def compute_change(
