@@ -87,7 +87,7 @@ def distances(
 
 
 def has_equal_values(old: ColumnStatistics, new: ColumnStatistics) -> bool:
-    """Return whether the stored numbers prove that two columns have the same values. False means unknown or different."""
+    """Return whether two columns certainly have the same values. False means unknown or different."""
     counts = (old.type_class, old.value_count, old.null_count) == (new.type_class, new.value_count, new.null_count)
     return counts and old.multiset_hash is not None and old.multiset_hash == new.multiset_hash
 

@@ -95,7 +95,7 @@ def root_schema(rows: Rows) -> RunSchema:
 
 
 def content_schema(rows: Rows, source: pa.Schema) -> RunSchema:
-    """Return the schema of a stage's content: (target key, source key, value), sorted by target key, then source key."""
+    """Return the schema of a stage's content (target key, source key, value), sorted by the two keys."""
     fields = source_fields(source)
     order = rows.order + Order.of([field.name for field in fields])
     schema = pa.schema([*rows.key, *fields, *rows.value])

@@ -127,12 +127,12 @@ class RemoteObjects:
             return size, self.range(path, max(0, size - _TAIL), size) if size else b""
 
     def tail_again(self, path: str) -> tuple[int, bytes] | None:
-        """The same of an object that did not change, where it was among the last that were asked for."""
+        """Return the size and the last bytes of an immutable object from the cache, or None if they are not cached."""
         with self._lock:
             return self._tails.get(path)
 
     def keep_tail(self, path: str, size: int, tail: bytes) -> None:
-        """Keep it for who opens the object again."""
+        """Cache the size and the last bytes of an object for the next time that it is opened."""
         with self._lock:
             self._tails[path] = size, tail
             self._tails.move_to_end(path)

@@ -184,7 +184,7 @@ class ValueCountReader:
         ]
 
     def counts_of_class(self, type_class: str) -> dict[str, list[tuple[int, int]]]:
-        """Return what `counts` returns for each column of a type class that has values. All columns are read together."""
+        """Return the result of `counts` for all columns of a type class with values, read together."""
         fingerprinted = [column for column, name in self._fingerprinted.columns.items() if name == type_class]
         found = {column: self.counts(column, type_class) for column in fingerprinted}
         if type_class not in self._classes:

@@ -125,7 +125,7 @@ class StatesWriter:
         self._columns: list[_Column] = []
         self._tables: list[pa.Table] = []
         self._waiting = 0
-        """Rows of tables."""
+        """Number of rows in `_tables`, which are not written yet."""
         self._values = 0
 
     def begin(self, row_count: int, name: str = "") -> str:
