@@ -65,9 +65,10 @@ def _end(arrived: int) -> NoReturn:
         if number in _SIGNALS:
             time.sleep(PATIENCE)
             # If the module is not imported there are no such folders; importing it at the start would take time.
-            folders = sys.modules.get("metastore_assets.storage.temporary_folders")
-            if folders is not None:
-                folders.remove_own_folders()
+            if "metastore_assets.storage.temporary_folders" in sys.modules:
+                from metastore_assets.storage.temporary_folders import remove_process_folders
+
+                remove_process_folders()
             if number == signal.SIGINT:
                 os.write(2, b"interrupted\n")
             os._exit(128 + number)

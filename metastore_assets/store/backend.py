@@ -1,4 +1,4 @@
-"""What a place that holds objects must do: local disk and remote object stores answer the same protocol."""
+"""The interface of object storage, implemented for local disk and for remote object stores."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ import pyarrow as pa
 
 @dataclass(frozen=True)
 class ObjectInfo:
-    """One stored object."""
+    """A stored object."""
 
     path: str
     """Path below the root of the store, with `/` between segments."""
     size: int
-    """Bytes."""
+    """Size in bytes."""
     modified: datetime
-    """UTC, by the clock of the store."""
+    """Modification time in UTC, by the clock of the store."""
 
 
 class Output(Protocol):
-    """What pyarrow needs of a file it writes to."""
+    """A writable file, as pyarrow needs it."""
 
     @property
     def closed(self) -> bool: ...
@@ -40,52 +40,56 @@ class Output(Protocol):
 
 @dataclass(frozen=True)
 class Input:
-    """An object to be read."""
+    """An object that is open for reading."""
 
     file: pa.NativeFile
     fetch: Callable[[Sequence[tuple[int, int]]], None] | None = None
-    """Fetches ranges, each from a byte up to but without another, in which the next reads are: in few requests, where
-    one costs more than to read. None where a read is no request."""
+    """Prefetches ranges (start inclusive, end exclusive) that the next reads need, in few requests. None if reads are
+    no requests."""
 
 
 class Backend(Protocol):
-    """Paths are relative to the root, checked by the caller. Every failure is a StoreError that names the URI."""
+    """A storage backend. The caller validates paths, which are relative to the root. Failures are StoreErrors with the
+    URI.
+    """
 
     def read(self, path: str) -> bytes:
-        """The whole object. Raises ObjectNotFoundError."""
+        """Return the bytes of an object. Raises ObjectNotFoundError."""
 
     def write(self, path: str, data: bytes, *, create: bool, private: bool) -> None:
-        """Write the object, all or nothing. With `create`, raises ObjectExistsError when there is one.
+        """Write an object, all or nothing.
 
-        `private`: for this user alone, where there are users.
+        Args:
+            create: Raise ObjectExistsError if the object exists.
+            private: Make the object readable for this user only, if the store has users.
         """
 
     def list(self, prefix: str) -> list[ObjectInfo]:
-        """All finished objects below the folder `prefix` (empty: the root), at any depth, in no order."""
+        """Yield all finished objects below the folder `prefix` (empty: the root), at any depth, in no order."""
 
     def info(self, path: str) -> ObjectInfo | None:
-        """Size and time of the object; None where there is none."""
+        """Return size and time of an object, or None if it does not exist."""
 
     def folders(self) -> tuple[str, ...]:
-        """Names of the folders directly below the root, in no order."""
+        """Return the names of the folders directly below the root, in no order."""
 
     def delete(self, paths: Sequence[str]) -> None:
-        """Remove objects; one that is not there is no error."""
+        """Delete objects. Missing objects are ignored."""
 
     def delete_folder(self, prefix: str) -> None:
-        """Remove all that is below the folder `prefix`, into which nobody writes any more."""
+        """Delete everything below the folder `prefix`. Nobody may write into it any more."""
 
     def refuse_links(self, prefix: str) -> None:
-        """Raise StoreError where the folder `prefix`, a folder on the way to it or what is in it is a symbolic link."""
+        """Raise StoreError if the folder `prefix`, a parent of it or anything in it is a symbolic link."""
 
     def open_input(self, path: str, *, again: bool = False) -> Input:
-        """The object for ranged reads. Raises ObjectNotFoundError.
+        """Open an object for ranged reads. Raises ObjectNotFoundError.
 
-        `again`: it was opened before, and is as it was then, so that how it ends need not be asked for once more.
+        `again` says that the object was opened before and is immutable, so that its end may come from a cache.
         """
 
     def create_output(self, path: str) -> AbstractContextManager[Output]:
-        """A file to write to, visible under `path` when the block ends well, and never when it raises."""
+        """Open a file for writing. It appears under `path` if the block ends normally, and only then."""
 
     def remove_unfinished(self, before: datetime) -> int:
-        """Remove what killed writers left behind before that time; the number of files removed."""
+        """Delete what killed writers left before that time. Return the number of files."""

@@ -1,8 +1,8 @@
-"""What an unfinished backfill has done, so that the same one goes on with the rest.
+"""The progress of an unfinished backfill, so that the same backfill can continue.
 
     <root>/<table>/backfills/<digest of the request>.json
 
-No version names it: one that nobody goes on with is removed by `expire`, as other files are that crashes leave.
+No version references these files. `expire` deletes abandoned ones, like other files that crashes leave.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ FOLDER = "backfills"
 
 @dataclass
 class BackfillRecord:
-    """The partitions that a backfill has done, under the name of its request."""
+    """The partitions that a backfill has finished, stored under the name of its request."""
 
     objects: ObjectStore
     """The table's folder."""
@@ -36,7 +36,7 @@ class BackfillRecord:
 
     @classmethod
     def of(cls, objects: ObjectStore, request: str, newest: Version | None) -> BackfillRecord:
-        """The record of a request; a new one where there is none, or where it is none of the versions there are."""
+        """Return the record of a request, or a new one if there is none, or if its version no longer exists."""
         fresh = cls(objects, request, since=newest.number if newest else 0)
         try:
             fields = parse_json(objects.read(fresh.path))
@@ -48,16 +48,16 @@ class BackfillRecord:
 
     @property
     def path(self) -> str:
-        """Where it is, below the table's folder."""
+        """Path below the table's folder."""
         return f"{FOLDER}/{self.request}.json"
 
     def still_done(self, newest: Version | None) -> frozenset[str]:
-        """The partitions that the newest version still has as they were done, or newer."""
+        """Return the partitions that the newest version still has in the finished state, or a newer one."""
         made: Mapping[str, int] = {entry.key: entry.version for entry in newest.partitions} if newest else {}
         return frozenset(key for key, number in self.done.items() if self.since < number <= made.get(key, 0))
 
     def add(self, keys: Iterable[str], version: int) -> None:
-        """Keep that these were done for a version."""
+        """Record that partitions are finished as of a version."""
         self.done.update(dict.fromkeys(keys, version))
         self.save()
 

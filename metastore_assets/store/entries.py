@@ -39,11 +39,11 @@ from metastore_assets.store.segments import (
 
 Entry = TypeVar("Entry")
 Key: TypeAlias = Any
-"""Text, or bytes, as the first column of a kind of entry has."""
+"""A key: text or bytes, as the first column of the kind of entry."""
 
 FOLDER = "entries"
 _ROW_GROUP_ROWS = 2048
-"""Rows that are read to find one."""
+"""Number of rows that are read to find one entry."""
 _REWRITE_BELOW = 500
 _MAX_DELTAS = 8
 _STRINGS = pa.list_(pa.string())
@@ -59,21 +59,21 @@ _FILES = [
 
 @dataclass(frozen=True)
 class EntryKind(Generic[Entry]):
-    """One kind of entry. The first column is the key: each entry of a version has another one."""
+    """A kind of entry. Its first column is the key, which is unique within a version."""
 
     name: str
-    """Of the attribute of a version, in its document, and in the names of the files."""
+    """Name of the kind: the attribute of a version, the key in its document, and a part of file names."""
     type: type[Entry]
     schema: pa.Schema
 
     @property
     def names_files(self) -> bool:
-        """Whether its entries have profiles."""
+        """Whether entries of this kind have profiles."""
         return set(FILES) <= set(self.schema.names)
 
     @property
     def segments(self) -> SegmentKind:
-        """How the entries are stored."""
+        """The segment kind that stores the entries."""
         return SegmentKind(
             self.name,
             FOLDER,
@@ -87,11 +87,11 @@ class EntryKind(Generic[Entry]):
 
     @property
     def key(self) -> Callable[[Entry], Key]:
-        """What tells an entry from the others of its kind."""
+        """Return the key of an entry."""
         return attrgetter(self.schema[0].name)
 
     def by_key(self, entries: Iterable[Entry]) -> dict[Key, Entry]:
-        """Entries by their keys."""
+        """Return entries by their keys."""
         key = self.key
         return {key(entry): entry for entry in entries}
 
@@ -144,7 +144,7 @@ KINDS: tuple[EntryKind[Any], ...] = (FRAGMENTS, PARTITIONS, NODES, PROFILE_SPECS
 
 
 def entries_table(kind: EntryKind[Entry], entries: Sequence[Entry]) -> pa.Table:
-    """One row per entry, in the given order; the profile's files are four columns."""
+    """Return a table with one row per entry, in the given order. The profile's files are four columns."""
     columns = []
     for field in kind.schema:
         is_file = kind.names_files and field in _FILES
@@ -154,7 +154,7 @@ def entries_table(kind: EntryKind[Entry], entries: Sequence[Entry]) -> pa.Table:
 
 
 def entries_of(kind: EntryKind[Entry], table: pa.Table) -> list[Entry]:
-    """The entries of a table made by `entries_table`."""
+    """Decode the entries of a table made by `entries_table`."""
     columns = {name: _values(table.column(name)) for name in kind.schema.names}
     if kind.names_files:
         columns["files"] = list(map(ProfileFiles, *(columns[field.name] for field in _FILES)))
@@ -162,7 +162,7 @@ def entries_of(kind: EntryKind[Entry], table: pa.Table) -> list[Entry]:
 
 
 def version_entries(version: Version, kind: EntryKind[Any]) -> Sequence[Any]:
-    """What a version has of one kind."""
+    """Return a version's entries of one kind."""
     if kind is METADATA_CACHE:
         return [MetadataCacheEntry(key, value) for key, value in version.metadata_cache.items()]
     if kind is PROFILE_SPECS:
@@ -173,7 +173,7 @@ def version_entries(version: Version, kind: EntryKind[Any]) -> Sequence[Any]:
 
 
 class StoredEntries(Sequence[Entry]):
-    """The entries of one kind in a published version, by increasing key, read on first use. Picklable unread."""
+    """The entries of one kind in a published version, by ascending key, read on first use. Picklable before that."""
 
     def __init__(self, kind: EntryKind[Entry], objects: ObjectStore, files: SegmentFiles) -> None:
         self.kind = kind
@@ -181,13 +181,13 @@ class StoredEntries(Sequence[Entry]):
         self._objects = objects
 
     def find(self, key: Key) -> Entry | None:
-        """The entry with that key, if there is one. Reads a small part of the files, unless all are read already."""
+        """Return the entry with a key, or None. Reads a small part of the files, unless all were read already."""
         if not self.files.files or "_entries" in self.__dict__:
             return self.by_key.get(key)
         try:
             pa.scalar(key, self.kind.schema[0].type)
         except UnicodeEncodeError:
-            return None  # a text that is none, such as an argument of a command, is no key
+            return None  # invalid text, such as an argument of a command, cannot be a key
         return next(iter(self._decode(self._reader.find([key]))), None)
 
     @lock_free_cached_property
@@ -275,7 +275,7 @@ class StoredProfileSpecs(Mapping[str, Mapping[str, str]]):
 
 
 class StoredMetadataCache(Mapping[bytes, bytes]):
-    """What planning learnt up to a published version, read on first use; nothing where that is gone or damaged."""
+    """The metadata cache of a published version, read on first use; empty if its file is missing or corrupt."""
 
     def __init__(self, entries: StoredEntries[MetadataCacheEntry]) -> None:
         self.entries = entries
@@ -286,7 +286,7 @@ class StoredMetadataCache(Mapping[bytes, bytes]):
 
     @cached_property
     def is_sound(self) -> bool:
-        """Whether it can be read. It only saves work, so it is no error when it cannot."""
+        """Whether the cache can be read. It only saves work, so an unreadable cache is not an error."""
         try:
             iter(self.entries)
         except (ObjectNotFoundError, CorruptionError, KeyError, pa.ArrowException):
@@ -308,19 +308,19 @@ class StoredMetadataCache(Mapping[bytes, bytes]):
 
 @dataclass(frozen=True)
 class WrittenEntries(Generic[Entry]):
-    """The files of the entries of one kind, and what is in them no more."""
+    """The files of the entries of one kind, and the entries that they no longer contain."""
 
     files: SegmentFiles
     dropped: Sequence[Entry] = ()
-    """Entries of the version before that were removed or replaced."""
+    """Entries of the previous version that were removed or replaced."""
 
 
 def write_entries(
     objects: ObjectStore, kind: EntryKind[Entry], entries: Sequence[Entry], base: StoredEntries[Entry] | None
 ) -> WrittenEntries[Entry]:
-    """Write the entries of a version, or only those that differ from `base`, which is in the same store.
+    """Write the entries of a version, or only the differences from `base`, which is in the same store.
 
-    Raises ValueError when two entries have the same key.
+    Raises ValueError if two entries have the same key.
     """
     now = kind.by_key(entries)
     if len(now) < len(entries):
@@ -330,7 +330,7 @@ def write_entries(
     changes = KeyChanges.between(before, now)
 
     def write(output: SegmentOutput, segments: Sequence[Segment], _: None) -> None:
-        # The entries are in memory; of older segments only the keys are read.
+        # The entries are in memory. Only the keys of older segments are read.
         keys = set(now if output.is_base else changes.added)
         for segment in segments if not output.is_base else ():
             keys.update(segment.filter_live(segment.keys).to_pylist())
@@ -343,7 +343,7 @@ def write_entries(
 
 
 def find_partition(version: Version, key: str) -> PartitionEntry | None:
-    """The partition of a version that has a key. Of a version that was read from a store little is read."""
+    """Return the partition of a version with a key, or None. Reads a small part of the files of a stored version."""
     if isinstance(version.partitions, StoredEntries):
         return version.partitions.find(key)
     return next((entry for entry in version.partitions if entry.key == key), None)
@@ -358,7 +358,9 @@ def _strings(values: Sequence[Sequence[str]]) -> pa.Array:
 
 
 def _values(column: pa.ChunkedArray) -> list[Any]:
-    """The values of a column; lists as tuples, made from one flat list (several times faster than `to_pylist`)."""
+    """Return the values of a column, with lists as tuples. Cutting one flat list is several times faster than
+    `to_pylist`.
+    """
     if column.type != _STRINGS:
         return list(column.to_pylist())
     values: list[Any] = []

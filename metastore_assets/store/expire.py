@@ -1,8 +1,8 @@
-"""Removing old documents and what no kept one names. Safe beside readers and running publishers.
+"""Expire old documents, and files that no retained document references, safely beside readers and publishers.
 
-First old documents go, then files that nothing names. What is younger than the grace is never touched: a running
-publisher may be about to name it. So the grace must be longer than the longest run, and a reader of a version that is
-being replaced has as long to finish.
+Old documents are deleted first, then unreferenced files. Nothing younger than the grace period is deleted, because a
+running publisher may be about to reference it. So the grace period must be longer than the longest run. A reader of a
+replaced version has the same time to finish.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from metastore_assets.store.documents import Documents
 
 @dataclass(frozen=True)
 class Expired:
-    """What was removed."""
+    """The result of an expiry."""
 
     versions: int
     files: int
-    """Files of all kinds but version documents."""
+    """Number of deleted files, without version documents."""
     bytes: int
-    """Of those files."""
+    """Total size of these files in bytes."""
 
 
 def expire(
@@ -37,15 +37,22 @@ def expire(
     grace: timedelta,
     now: datetime | None = None,
 ) -> Expired:
-    """Remove documents before the first one to be kept, and files of their store that none that is left names.
+    """Delete documents before the first retained one, and files that no remaining document references.
 
-    `first` chooses that one, given the numbers there are, of which there is one at least. `unnamed` is given paths and
-    the numbers of all documents that are left, and gives back the paths that may go. A document stays, and with it all
-    after it, while the one that follows it is younger than `grace`; a file, while itself is.
+    A document stays, with all later ones, while the document after it is younger than `grace`. A file stays while it is
+    younger itself.
+
+    Args:
+        documents: The documents.
+        first: Returns the first document to retain, given the existing numbers (at least one).
+        unnamed: Returns the paths that may be deleted, given all paths and the numbers of the remaining documents.
+        grace: The grace period.
     """
     objects = documents.objects
     before = (now or datetime.now(UTC)) - grace
-    listed = objects.list()  # before the documents are read: what is published meanwhile only names more
+    listed = (
+        objects.list()
+    )  # list before reading the documents: a version published meanwhile only references more files
     outdated = _outdated(documents, listed, first, before)
     objects.delete([documents.path(number) for number in outdated])
     old = {info.path: info for info in listed if info.modified < before and not documents.contains(info.path)}
@@ -57,14 +64,14 @@ def expire(
 
 
 def exclude(paths: pa.Array, named: pa.Array) -> pa.Array:
-    """Those of the paths that are not named."""
+    """Return the paths that are not named."""
     return paths.filter(pc.invert(pc.is_in(paths, value_set=named.cast(pa.string())))) if len(paths) else paths
 
 
 def _outdated(
     documents: Documents, listed: Sequence[ObjectInfo], first: Callable[[Sequence[int]], int], before: datetime
 ) -> set[int]:
-    """The numbers before all that stay: above the oldest document that is kept there is to be no gap."""
+    """Return the numbers before all that stay: there is no gap above the oldest retained document."""
     published = {number: info.modified for info in listed if (number := documents.number(info.path)) is not None}
     numbers = sorted(published)
     kept = first(numbers) if numbers else 0

@@ -1,13 +1,13 @@
-"""What a version no longer names of what the version before it did: written with it, removed when that one is dropped.
+"""Garbage manifests: the files that a version no longer references and its predecessor did.
 
-    entries/<unique>.garbage.parquet    paths, in row groups of as many as are removed at a time
-    versions/oldest                      {"oldest": 7, "portion": 2}: the version to be dropped next, and the portions
-                                         of its files that are removed already
+    entries/<unique>.garbage.parquet     paths, in row groups of as many as are deleted at a time
+    versions/oldest                      {"oldest": 7, "portion": 2}: the version to drop next, and the portions of its
+        files that are deleted already
 
-What a version names was named by the one before or is new. So a file that one version names and the next one does not
-is named by none after that, and may go with the last version that has it. Nothing has to be listed or compared for
-that, and as removing is repeatable, a process may die, or two may work at it, at any point. Where `oldest` is missing
-or wrong, the versions are listed.
+Every file of a version was referenced by its predecessor or is new. So a file that one version references and the next
+one does not is referenced by no later version, and can be deleted with the last version that has it. Nothing needs to
+be listed or compared. Deletion can be repeated, so a process may die, or two may work on it, at any point. If `oldest`
+is missing or wrong, the versions are listed.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from metastore_assets.store.segments import SegmentFiles
 from metastore_assets.store.version_document import load_version, stored_entries
 
 GARBAGE_BATCH = 1000
-"""Files that are removed at a time: as many as one request can name."""
+"""Number of files that are deleted at a time: as many as one request can name."""
 _VERSIONS = 2
-"""Versions that are dropped at a time: more than one, so that it gets done when `keep` is lowered."""
+"""Number of versions that are dropped at a time: more than one, to catch up after `keep` was lowered."""
 
 
 @dataclass(frozen=True)
@@ -45,9 +45,9 @@ class _State:
 def write_garbage_manifest(
     objects: ObjectStore, version: Version, entries: Mapping[str, SegmentFiles], base: Version, dropped: Iterable[Any]
 ) -> str | None:
-    """Write the paths that `base` names and the version, whose entries lie in those files, does not; the file's path.
+    """Write the paths that `base` references and the new version does not; return the manifest's path, or None.
 
-    `dropped` are the entries of `base` that the version does not have, or has otherwise. None where there is no path.
+    `dropped` are the entries of `base` that the version removed or replaced.
     """
     paths = {path for entry in dropped if hasattr(entry, "files") for path in entry.files.paths()}
     paths |= {*base.files.paths(), *base.auxiliary_files()}
@@ -64,9 +64,9 @@ def write_garbage_manifest(
 
 
 def drop_outdated(documents: Documents, last: int, grace: timedelta, spared: Collection[str]) -> None:
-    """Remove some of the versions up to the number `last`, and files that only they name, but for those spared.
+    """Drop some of the versions up to the number `last`, and files that only they reference, except spared ones.
 
-    A version stays, and all after it, while the one that follows it is younger than `grace`.
+    A version stays, with all later ones, while the version after it is younger than `grace`.
     """
     if last < 1:
         return
@@ -74,10 +74,10 @@ def drop_outdated(documents: Documents, last: int, grace: timedelta, spared: Col
     begun = state = _read_state(documents)
     for _ in range(_VERSIONS):
         if state.oldest > last and not (state.portion and not documents.exists(state.oldest)):
-            break  # unless it is gone already, and more versions are to be kept now than when that was begun
+            break  # unless it is deleted already, and `keep` was raised since that began
         following = documents.objects.info(documents.path(state.oldest + 1))
         if following is None:
-            # It was expired, or somebody has moved the one behind it away.
+            # It has expired, or somebody has moved the version after it away.
             state = _skipped(documents, state, before)
         elif following.modified >= before:
             break
@@ -93,16 +93,16 @@ def _drop_portion(documents: Documents, state: _State, spared: Collection[str]) 
     try:
         garbage = load_version(documents, following).garbage_manifest
     except CorruptionError:
-        garbage = None  # then `expire` finds what went
+        garbage = None  # `expire` finds the files
     paths, more = _portion(objects, garbage, state.portion)
-    # A version is gone before its first file is.
+    # The version is deleted before its first file.
     objects.delete([documents.path(state.oldest)])
     objects.delete([path for path in paths if path not in spared])
     return replace(state, portion=state.portion + 1) if more else _State(following)
 
 
 def _portion(objects: ObjectStore, path: str | None, number: int) -> tuple[list[str], bool]:
-    """Some of the paths in a file, and whether there are more after them."""
+    """Return some of the paths in a manifest, and whether more follow."""
     try:
         if path is None:
             return [], False
@@ -111,18 +111,18 @@ def _portion(objects: ObjectStore, path: str | None, number: int) -> tuple[list[
                 return [], False
             return file.read_row_group(number).column(0).to_pylist(), number + 1 < file.num_row_groups
     except ObjectNotFoundError:
-        return [], False  # somebody has removed it; `expire` finds what it named
+        return [], False  # somebody has deleted it; `expire` finds its files
 
 
 def _skipped(documents: Documents, state: _State, before: datetime) -> _State:
-    """The state where the version behind the oldest is not there."""
+    """Return the state after skipping the version that follows the oldest and is missing."""
     numbers = documents.numbers()
     if numbers[0] != state.oldest or len(numbers) == 1:
         return _State(numbers[0])
     following = documents.objects.info(documents.path(numbers[1]))
     if following is None or following.modified >= before:
         return state
-    # What only the one between named is not known; `expire` finds it.
+    # The files that only the missing version referenced are unknown; `expire` finds them.
     documents.objects.delete([documents.path(state.oldest)])
     return _State(numbers[1])
 

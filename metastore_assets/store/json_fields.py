@@ -1,4 +1,4 @@
-"""Fields of JSON documents that anybody may have damaged or forged: each has its type, or it is a ValueError."""
+"""Decode fields of JSON documents that may be corrupt or forged: a field of the wrong type raises ValueError."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _MOST = 2**63 - 1
 
 
 def parse_json(data: bytes | str) -> Any:
-    """Return what a JSON document says.
+    """Parse a JSON document.
 
     Raises:
-        ValueError: It is not JSON, or is nested deeper than Python reads.
+        ValueError: If it is not JSON, or is nested too deeply.
     """
     try:
         return json.loads(data)

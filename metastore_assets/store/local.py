@@ -1,8 +1,8 @@
-"""Objects as files of a local (or mounted) file system.
+"""Objects as files of a local or mounted file system.
 
-Written with plain system calls rather than obstore's local store, which does not sync files to disk before it makes
-them visible: after a power cut a published version could be a file of zeros. Here the order is always write, sync,
-then one atomic rename (or, to create, one exclusive hard link), then sync the folder.
+Plain system calls are used, because obstore's local store does not sync files before it makes them visible: after a
+power cut a published version could be a file of zeros. Here a file is written, synced, then renamed atomically (or
+linked exclusively to create it), and then its folder is synced.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from metastore_assets.storage.io_counters import counting_input, record_read, re
 from metastore_assets.store.backend import Input, ObjectInfo, Output
 
 _SMALL = 128 << 10
-"""Files of so many bytes at most are read at once: so much the kernel reads ahead anyway."""
+"""Files up to this size are read completely; the kernel reads that much ahead anyway."""
 _UNFINISHED = re.compile(r"\.[0-9a-f]{32}\.tmp")
 
 _SHARED, _PRIVATE = 0o666, 0o600
-"""Permissions of new files, of which the user's mask takes some away."""
+"""Permissions of new files, restricted further by the user's mask."""
 _ADVICE = {
     errno.ENOENT: "the folder cannot be created there; set another root",
     errno.EACCES: "no permission; give this user access, or set another root",
@@ -46,10 +46,10 @@ _ADVICE = {
 
 
 class LocalFiles:
-    """The folder `root` (an absolute path); it and the folders below are created when first written to."""
+    """The folder `root`, an absolute path. It and the folders below it are created by the first write."""
 
     def __init__(self, root: str, depth: int = 0) -> None:
-        """`depth`: how many of the last folders of `root` are below the one that a person named."""
+        """Create the backend. `depth` is the number of last folders of `root` that the user did not name."""
         self._root = root
         names = root.split(os.sep)
         self._named = os.sep.join(names[: len(names) - depth]) or os.sep
@@ -75,7 +75,7 @@ class LocalFiles:
             except FileExistsError:
                 raise ObjectExistsError(f"{full} exists already") from None
             except PermissionError as error:
-                # What Linux says of file systems without hard links; permission to write here was just shown.
+                # Linux reports file systems without hard links this way; write permission was shown before.
                 raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP)) from error
             os.unlink(temporary)
             record_write(full, len(data))
@@ -83,10 +83,10 @@ class LocalFiles:
     def list(self, prefix: str) -> list[ObjectInfo]:
         found: list[ObjectInfo] = []
         for entry in self._walk(self._full(prefix)):
-            # A link to a folder is no object, or `expire` would remove it.
+            # A link to a folder is not an object; otherwise `expire` would delete it.
             if _UNFINISHED.fullmatch(entry.name) or entry.is_dir():
                 continue
-            with suppress(FileNotFoundError):  # removed since the folder was read
+            with suppress(FileNotFoundError):  # deleted since the folder was read
                 status = entry.stat(follow_symlinks=False)
                 modified = datetime.fromtimestamp(status.st_mtime, UTC)
                 found.append(ObjectInfo(entry.path[len(self._root) :].lstrip("/"), status.st_size, modified))
@@ -205,7 +205,7 @@ class LocalFiles:
 
     @contextmanager
     def _temporary(self, path: str, mode: int = _SHARED) -> Iterator[tuple[str, _Output, str]]:
-        """A new file beside `path`, under a name that `list` hides, gone when the block ends unless renamed."""
+        """Yield a new file beside `path` under a name that `list` hides. It is deleted at the end unless renamed."""
         full = self._full(path)
         folder = os.path.dirname(full)
         temporary = os.path.join(folder, f".{uuid.uuid4().hex}.tmp")
@@ -236,7 +236,7 @@ class LocalFiles:
 
 
 class _Output(io.RawIOBase):
-    """A file being written whose failures are StoreErrors, also when pyarrow is the one that writes."""
+    """A file that is being written. Its failures are StoreErrors, also when pyarrow writes."""
 
     def __init__(self, temporary: str, full: str, mode: int) -> None:
         self._full = full
@@ -256,7 +256,7 @@ class _Output(io.RawIOBase):
         return self._file.tell()
 
     def flush(self) -> None:
-        """Nothing: `sync` is what makes the bytes safe, once."""
+        """Do nothing; `sync` makes the bytes safe once."""
 
     def sync(self) -> None:
         self._file.flush()
@@ -265,14 +265,14 @@ class _Output(io.RawIOBase):
 
     def close(self) -> None:
         if not self._file.closed:
-            # Unbuffered close: after a failed write, closing the buffer would try the same write again.
+            # Close without a buffer: after a failed write, closing a buffer would write again.
             with suppress(OSError):
                 self._file.close()
         super().close()
 
 
 def explain(verb: str, full: str, error: OSError) -> StoreError:
-    """The StoreError that says what could not be done to which file, why, and what to do."""
+    """Return the StoreError with the failed action, the file, the reason, and what to do."""
     if error.errno == errno.ENOENT and verb == "read":
         return ObjectNotFoundError(f"{full} does not exist")
     cause = _ADVICE.get(error.errno or 0, error.strerror or str(error))
@@ -280,7 +280,7 @@ def explain(verb: str, full: str, error: OSError) -> StoreError:
 
 
 def _make_folders(folder: str) -> None:
-    """Create the folder and its parents, each synced into its parent: a file is only as safe as its folder."""
+    """Create the folder and its parents, and sync each into its parent: a file is only as safe as its folder."""
     if os.path.isdir(folder):
         return
     parent = os.path.dirname(folder)

@@ -373,7 +373,7 @@ def test_the_tables_of_a_root(store: ObjectStore, request: pytest.FixtureRequest
     assert metastore.table("orders").version.table == "orders"
     with pytest.raises(VersionNotFoundError, match=r"table 'order' has no .*; did you mean 'orders'"):
         metastore.table("order")
-    with pytest.raises(VersionNotFoundError, match="no version 7; there is version 1"):
+    with pytest.raises(VersionNotFoundError, match=r"no version 7; .*1"):
         metastore.table("orders", 7)
     for name in ("", "..", "a/b", "nul\0"):
         with pytest.raises(VersionNotFoundError, match="published are: lineitem, orders"):

@@ -114,7 +114,10 @@ def test_a_command_that_does_not_end_by_itself_removes_them(folder: Path) -> Non
         process.stdout.readline()
         assert len(list(folder.iterdir())) == 1
         process.terminate()
-        assert process.wait(30) == 128 + signal.SIGTERM
+        try:
+            assert process.wait(30) == 128 + signal.SIGTERM
+        finally:
+            process.kill()
     assert list(folder.iterdir()) == []
 
 
