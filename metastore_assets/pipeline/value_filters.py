@@ -24,7 +24,7 @@ _LOT = 512
 
 
 def filtered_columns(spec: ProfileSpec) -> tuple[str, ...]:
-    """Field ids of the columns of which it is kept which values a fragment may hold, in table order."""
+    """Return the field ids of the columns that have value filters, in table order."""
     valued = spec.typed_leaves
     return tuple(leaf.field_id for leaf, policy in spec.leaves if policy.has_value_filter and leaf.field_id in valued)
 

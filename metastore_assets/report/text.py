@@ -144,7 +144,7 @@ def share(part: int, whole: int) -> str:
     percent = 100 * part / whole
     if part > 0 and percent < 0.05:
         return "<0.1%"
-    if part < whole and percent > 99.95:
+    if part < whole and percent >= 99.95:
         return ">99.9%"
     return f"{percent:.1f}%"
 

@@ -1,4 +1,4 @@
-"""The one way to files: a root on local disk or in an object store, with atomic writes and ranged reads."""
+"""Access to all stored files: a root on local disk or in an object store, with atomic writes and ranged reads."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class ObjectStore:
         return f"ObjectStore({self._uri!r})"  # options may hold secrets
 
     def uri(self, path: str = "") -> str:
-        """The object as a person would name it: an absolute local path, or a URI."""
+        """Return the absolute local path or the URI of an object."""
         return f"{self._uri.rstrip('/')}/{_checked(path)}" if path else self._uri
 
     @property
@@ -67,12 +67,12 @@ class ObjectStore:
         return dict(self._options)
 
     def child(self, prefix: str) -> ObjectStore:
-        """The store of the objects below a folder of this one."""
+        """Return the store of the objects below a folder of this one."""
         depth = self._depth + prefix.count("/") + 1
         return ObjectStore(self.uri(prefix), dict(self._options), depth=depth)
 
     def read(self, path: str) -> bytes:
-        """The whole object. Raises ObjectNotFoundError."""
+        """Return the bytes of an object. Raises ObjectNotFoundError."""
         return self._backend.read(_checked(path))
 
     def write(self, path: str, data: bytes, *, create: bool = False, private: bool = False) -> None:
@@ -83,20 +83,20 @@ class ObjectStore:
         self._backend.write(_checked(path), data, create=create, private=private)
 
     def list(self, prefix: str = "") -> list[ObjectInfo]:
-        """The objects below a folder at any depth, sorted by path; empty when the folder does not exist."""
+        """Return the objects below a folder at any depth, sorted by path; empty if the folder does not exist."""
         found = self._backend.list(_checked(prefix) if prefix else "")
         return sorted(found, key=lambda info: info.path)
 
     def info(self, path: str) -> ObjectInfo | None:
-        """Size and time of one object, without reading it; None where there is none."""
+        """Return size and time of an object without reading it, or None if it does not exist."""
         return self._backend.info(_checked(path))
 
     def folders(self) -> tuple[str, ...]:
-        """Names of the folders directly below the root, sorted; costs one request however much they hold."""
+        """Return the names of the folders directly below the root, sorted, by one request."""
         return tuple(sorted(self._backend.folders()))
 
     def delete(self, paths: Sequence[str]) -> None:
-        """Remove objects; those already gone are no error. On disk, a path through a symbolic link is refused."""
+        """Delete objects; missing ones are ignored. On disk, a path through a symbolic link is refused."""
         self._backend.delete([_checked(path) for path in paths])
 
     def delete_folder(self, prefix: str) -> None:
@@ -108,7 +108,7 @@ class ObjectStore:
         self._backend.refuse_links(_checked(prefix))
 
     def remove_unfinished(self, before: datetime) -> int:
-        """Remove what killed writers left behind before that time; the number of files removed."""
+        """Delete what killed writers left before that time. Return the number of files."""
         return self._backend.remove_unfinished(before)
 
     def open_parquet(self, path: str, metadata: pq.FileMetaData | None = None) -> ParquetObject:
@@ -120,7 +120,7 @@ class ObjectStore:
         return open_parquet(source, self.uri(path), metadata)
 
     def read_parquet(self, path: str, columns: Sequence[str] | None = None) -> pa.Table:
-        """A whole Parquet object, or some of its columns, as a table."""
+        """Return a Parquet object, or some of its columns, as a table."""
         with self.open_parquet(path) as file, parquet_errors(self.uri(path)):
             return file.read(columns=None if columns is None else list(columns))
 

@@ -78,7 +78,10 @@ def list_pending(objects: ObjectStore) -> PendingFiles:
 
 
 def read_pending(objects: ObjectStore, path: str) -> list[FragmentEntry]:
-    """The entries of one pending file; none when it was removed meanwhile, or is damaged: they only save work."""
+    """Return the entries of one pending file.
+
+    They are empty if the file has been removed or is corrupt: then the work is only repeated.
+    """
     try:
         return entries_of(FRAGMENTS, objects.read_parquet(path))
     except (ObjectNotFoundError, CorruptionError):

@@ -1,7 +1,7 @@
-"""What is to be read of a remote Parquet object, fetched at once, and not one column chunk after the other.
+"""Prefetch the ranges of a remote Parquet object in few requests, instead of one request per column chunk.
 
-Arrow can do so itself, in threads of its own. These may let go of a Python object, as each file here is one, when all
-others have done with it; where the interpreter is about to end by then, that aborts the process.
+Arrow's own prefetching runs in threads that may release a Python object after the interpreter has started to shut down,
+which aborts the process.
 """
 
 from __future__ import annotations

@@ -115,7 +115,7 @@ class RemoteObjects:
         return 0
 
     def tail(self, path: str) -> tuple[int, bytes]:
-        """The object's size and its last bytes, where a Parquet footer is, in one request where the store can."""
+        """Return the size of an object and its last bytes, which contain a Parquet footer."""
         with self._explained("read", path):
             try:
                 result = obstore.get(self._store, path, options={"range": {"suffix": _TAIL}})
@@ -140,7 +140,7 @@ class RemoteObjects:
                 self._tails.popitem(last=False)
 
     def range(self, path: str, start: int, end: int) -> bytes:
-        """The bytes from `start` up to but without `end`."""
+        """Return the bytes from `start` (inclusive) to `end` (exclusive)."""
         with self._explained("read", path):
             return bytes(obstore.get_range(self._store, path, start=start, end=end))
 
@@ -160,7 +160,7 @@ class RemoteObjects:
             raise _explain(verb, self.place(path), error) from error
 
     def place(self, path: str) -> str:
-        """The object as a person would name it."""
+        """Return the URI of an object for messages."""
         return f"{self._uri}/{path}" if path else self._uri
 
 

@@ -211,13 +211,13 @@ class SectionReader:
 
     @property
     def schema(self) -> pa.Schema:
-        """Of the rows of all sections, as they were written."""
+        """The schema of the rows of all sections, as written."""
         with self._file.lent() as file:
             return file.schema_arrow.remove_metadata()
 
     @property
     def byte_count(self) -> int:
-        """Bytes of all rows, decompressed."""
+        """Size of all rows after decompression, in bytes."""
         metadata = self._file.metadata
         return sum(metadata.row_group(at).total_byte_size for at in range(metadata.num_row_groups))
 

@@ -17,8 +17,10 @@ _IDLE = 2
 
 
 class SharedParquet:
-    """Opened once, which reads the footer. Arrow's files are not to be shared by threads: each that reads is lent one
-    of its own, opened with the footer that is known, so that none waits for another. Safe to share."""
+    """A Parquet object whose footer is read once, and which many threads can read.
+
+    Arrow's files are not thread-safe, so each reading thread gets a file of its own, opened with the known footer.
+    """
 
     def __init__(self, store: ObjectStore, path: str) -> None:
         self._store = store

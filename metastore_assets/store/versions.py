@@ -1,12 +1,12 @@
-"""The versions of one table: published by one put-if-absent, read whole or not at all.
+"""The versions of one table. A version is published by one put-if-absent, so that readers see all of it or none of it.
 
     <root>/<table>/versions/<n>.json                     names everything the version consists of
     <root>/<table>/entries/<unique>.fragments.parquet    and .partitions, .nodes, .specs, .metadata_cache
-    <root>/<table>/entries/<unique>.garbage.parquet      files of the version before that this one does not use
+    <root>/<table>/entries/<unique>.garbage.parquet      files of the previous version that this one does not use
     <root>/<table>/pending/<unique>.parquet              profiles finished by attempts that did not publish
-    <root>/<table>/history/                              a Delta table: no version names it, and it outlives them
+    <root>/<table>/history/                              a Delta table that outlives the versions
 
-The JSON is the last thing written. A crash before it leaves files that no version names, which `expire` removes.
+The JSON is written last. A crash before that leaves unreferenced files, which `expire` deletes.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from metastore_assets.config import MetastoreConfig
 
 HISTORY = "history"
-"""The folder of a table's history, whose files are its own affair."""
+"""The folder of a table's history, which manages its own files."""
 
 
 class VersionStore:
@@ -63,7 +63,7 @@ class VersionStore:
 
     @classmethod
     def of_folder(cls, table: str, objects: ObjectStore) -> VersionStore:
-        """The versions of a table, given the store of its own folder."""
+        """Return the version store of a table, given the object store of its folder."""
         versions = cls.__new__(cls)
         versions._initialize(table, objects)
         return versions
@@ -80,25 +80,25 @@ class VersionStore:
         """`purged()` when the newest version was read last; None before."""
 
     def numbers(self) -> list[int]:
-        """The numbers of the versions there are, ascending. Lists them all; `newest` does not."""
+        """Return the numbers of all versions, ascending. Lists all of them; `newest` does not."""
         return self.documents.numbers()
 
     def newest(self) -> int:
-        """The number of the newest version, 0 before the first: a few requests, however many versions there are."""
+        """Return the number of the newest version, or 0 before the first, by a few requests."""
         return self.documents.newest()
 
     def latest(self) -> Version | None:
-        """The newest version, or None before the first."""
+        """Return the newest version, or None before the first."""
         number = self.newest()
         latest = self.read(number) if number else None
         self.last_purge = latest.purged if latest is not None else 0
         return latest
 
     def purged(self) -> int:
-        """Return the version that the last purge published, 0 before the first one.
+        """Return the version that the last purge published, or 0 before the first purge.
 
-        Profiles that were saved before that are gone. A newest version that is damaged counts as one of a purge, for it
-        is not known what it was.
+        Profiles that were saved before that no longer exist. A corrupt newest version counts as published by a purge,
+        because it is unknown.
         """
         try:
             self.latest()
@@ -107,7 +107,7 @@ class VersionStore:
         return self.last_purge or 0
 
     def read(self, number: int) -> Version:
-        """One version. Raises VersionNotFoundError naming those there are."""
+        """Return one version. Raises VersionNotFoundError with the numbers of the existing ones."""
         try:
             return load_version(self.documents, number)
         except VersionNotFoundError:
@@ -116,7 +116,7 @@ class VersionStore:
             raise VersionNotFoundError(f"table {self.table!r} has no version {number}; {existing}") from None
 
     def metadata_cache(self) -> Mapping[bytes, bytes]:
-        """What planning learnt up to the newest version; nothing before the first, or when that is damaged."""
+        """Return the metadata cache of the newest version; empty before the first, or if it is corrupt."""
         try:
             latest = self.latest()
         except CorruptionError:
@@ -124,13 +124,14 @@ class VersionStore:
         return latest.metadata_cache if latest is not None else {}
 
     def publish(self, version: Version, base: Version | None = None) -> None:
-        """Make the version the newest. Its number must follow the newest there is.
+        """Publish the version as the newest. Its number must follow the newest one.
 
-        Of its entries what differs from those of `base` is written, which is the version before, as read from here;
-        without it they are written whole.
+        Only the differences of its entries from `base`, the version before as read from here, are written; without
+        `base` all entries are.
 
-        Raises VersionConflictError when another publisher was first: plan again from `latest()`. After any other
-        StoreError the version may or may not have been published; `latest()` tells.
+        Raises:
+            VersionConflictError: Another publisher was first: plan again from `latest()`.
+            StoreError: The version may or may not have been published; `latest()` tells.
         """
         newest = self.newest()
         if version.number != newest + 1:
@@ -160,38 +161,41 @@ class VersionStore:
             raise self._conflict(version.number, version.number) from None
 
     def discard(self, version: Version, base: Version | None) -> None:
-        """Remove the lists and indexes of a version that lost the race, but for what it took over from `base`.
+        """Delete the value counts and indexes of a version that lost the race, except those shared with `base`.
 
-        Its profiles stay, for the next attempt may need them.
+        Its profiles stay, because the next attempt may need them.
         """
         self.objects.delete(sorted(set(version.auxiliary_files()) - set(base.auxiliary_files() if base else ())))
 
     def abandon(self, paths: Iterable[str]) -> None:
-        """Remove those of some files that no version names: what was written for one that a purge has outrun."""
+        """Delete some files, except those that a version references. They were written before a purge that makes them
+        useless.
+        """
         candidates = pa.array(sorted(set(paths)), pa.string())
         self.objects.delete(_exclude_referenced(self.documents, candidates, self.numbers()).to_pylist())
 
     def drop_outdated(self, newest: int, keep: int, grace: timedelta) -> None:
-        """Remove a few of the versions before the last `keep` up to `newest`, and files that only they name.
+        """Drop a few of the versions before the last `keep` up to `newest`, and files that only they reference.
 
-        Bounded work; what is left over waits for the next call. A version stays while the one after it is younger
-        than `grace`. Files of pending profiles that this object has read stay too; what it saw then that was cleared
-        longer ago than that goes.
+        The work is bounded; the rest waits for the next call. A version stays while the version after it is younger
+        than `grace`. Files of pending profiles that this object has read stay too, unless they were cleared before that
+        time.
         """
         drop_outdated(self.documents, newest - keep, grace, self._pending_profile_files)
         cleared = self._pending_listing.cleared_before(datetime.now(UTC) - grace)[:GARBAGE_BATCH]
         remove_cleared(self.objects, self._pending_listing, cleared)
 
     def save_pending(self, entries: Sequence[FragmentEntry], attempt: str = "") -> None:
-        """Keep profiles that were finished by an attempt that may not publish. It may have a name to be known by."""
+        """Save profiles of an attempt that may not publish, optionally under the attempt's name."""
         if entries:
             purged = self.purged() if self.last_purge is None else self.last_purge
             self._pending_paths.add(save_pending(self.objects, entries, attempt, purged))
 
     def pending(self, attempt: str = "") -> list[FragmentEntry]:
-        """Profiles kept by `save_pending` and not cleared since; of several with one id and profile spec, the newest.
+        """Return the profiles of `save_pending` that are not cleared; of several with the same id and profile spec, the
+        newest.
 
-        With the name of an attempt, those that were kept under it. What was kept before the last purge is gone.
+        With an attempt's name, only its profiles are returned. Profiles saved before the last purge no longer exist.
         """
         entries: dict[tuple[str, str], FragmentEntry] = {}
         self._pending_listing = list_pending(self.objects)
@@ -205,18 +209,18 @@ class VersionStore:
         return list(entries.values())
 
     def clear_pending(self) -> None:
-        """Clear what this object saved and what `pending` read: those profiles are in a version now, or of no use.
+        """Clear the profiles that this object saved or read, because a version contains them or they are useless.
 
-        The files they name stay safe from `expire` for its grace, because another attempt may have read them too.
+        Their files stay safe from `expire` for its grace period, because another attempt may have read them.
         """
         clear_pending(self.objects, sorted(self._pending_paths))
         self._pending_paths.clear()
 
     def expire(self, keep: int, grace: timedelta, now: datetime | None = None) -> Expired:
-        """Remove all but the newest `keep` versions, and files that nothing kept names and older than `grace`.
+        """Delete all but the newest `keep` versions, and unreferenced files older than `grace`.
 
-        The grace must be longer than the longest refresh; versions replaced more recently than that stay too. Raises
-        StoreError, and removes nothing more, when a kept version cannot be read.
+        The grace period must be longer than the longest refresh. Versions replaced within it stay too. Raises
+        StoreError, and stops, if a retained version cannot be read.
         """
         if keep < 1:
             raise ValueError("keep must be at least 1: the newest version always stays")

@@ -1,4 +1,6 @@
-"""The table's columns in Hudi's files, with the types of the table's creation, and columns that no file holds."""
+"""Columns of Hudi's data files: parse those stored as text to the declared types, and supply partition values that the
+files omit.
+"""
 
 from __future__ import annotations
 
