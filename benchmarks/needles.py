@@ -47,7 +47,7 @@ def run() -> list[Row]:
         known = _anywhere(store)
         names = [f"{at:016x}" for at in range(FRAGMENTS)]
         files = update_value_filters(store, None, KeyChanges(names, (), FRAGMENTS), _lots(names))
-        size = sum(info.size for info in store.list("index") if "membership" in info.path)
+        size = sum(info.size for info in store.list("index") if "value_filters" in info.path)
         own = replace(version(known), value_filters=ValueFilterFiles(files, (_COLUMN,)))
         there = iter([int(_ids(at)[at % VALUES]) for at in range(7, FRAGMENTS, max(1, FRAGMENTS // 40))] * RUNS)
         absent = iter(range(1, 40 * RUNS))

@@ -85,7 +85,7 @@ def test_what_only_looks_like_a_leftover_is_data(tmp_path: Path) -> None:
 def test_the_rule_is_the_one_that_is_documented() -> None:
     """Each name and ending in the table of the page."""
     page = (Path(__file__).parents[3] / "docs" / "reference" / "plain-files.md").read_text(encoding="utf-8")
-    section = page.partition("## What is no data")[2].partition("\n## ")[0]
+    section = page.partition("## Ignored files")[2].partition("\n## ")[0]
     rows = [line.split("|")[1:3] for line in section.splitlines() if line.startswith("| ")][1:]
     endings = [name for _, said in rows for name in re.findall("`([^`]+)`", said) if said.startswith(" end in")]
     names = [name for _, said in rows for name in re.findall("`([^`]+)`", said) if not said.startswith(" end in")]
