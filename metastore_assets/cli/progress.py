@@ -142,7 +142,8 @@ class ProgressLine:
         return grid
 
     def _show(self, doing: str, event: Event | None) -> None:
-        if doing != self._doing:
+        is_new_stage = doing != self._doing
+        if is_new_stage:
             self._widest = 0
         self._doing, self._event = doing, event
         if event is not None and event.total_bytes:
@@ -150,6 +151,9 @@ class ProgressLine:
         if self._tasks is not None:
             self._tasks.forget()
         self._live.start()
+        if is_new_stage:
+            # Show a stage at least once, even if it ends before the next periodic refresh.
+            self._live.refresh()
 
     def _expect(self, read: int, left: int) -> None:
         """Estimate the remaining time from the bytes read so far and the bytes that remain."""
