@@ -185,7 +185,8 @@ def test_what_duckdb_and_polars_write_of_one_column_comes_back(tmp_path: Path) -
     for rows in (values, [None], [None] * 3):
         frame = polars.DataFrame({"a": pa.array(rows, pa.int64())})
         frame.write_csv(tmp_path / "polars.csv", include_header=False)
-        duckdb.sql(f"copy (from frame) to '{tmp_path / '0.csv'}' (header false)")
+        with duckdb.connect() as connection:  # not the one that all tests share
+            connection.sql(f"copy (from frame) to '{tmp_path / '0.csv'}' (header false)")
         for content in ((tmp_path / "polars.csv").read_bytes(), (tmp_path / "0.csv").read_bytes()):
             (tmp_path / "polars.csv").unlink(missing_ok=True)
             assert _table(tmp_path, content, **options) == {"f0": rows}
