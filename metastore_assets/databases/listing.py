@@ -20,8 +20,8 @@ from metastore_assets.errors import (
     StoreError,
     TableNotFoundError,
 )
-from metastore_assets.formats.catalogs.base import Format, Listed
-from metastore_assets.formats.catalogs.client import list_tables, where_of
+from metastore_assets.formats.catalogs.base import Format, ListedTable
+from metastore_assets.formats.catalogs.client import list_tables, catalog_label
 from metastore_assets.store.json_fields import parse_json
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.versions import VersionStore
@@ -132,7 +132,7 @@ def _list_database(config: MetastoreConfig, database: DatabaseConfig) -> Databas
 
 
 def _compare_with_record(
-    config: MetastoreConfig, database: DatabaseConfig, listed: Sequence[Listed], database_dropped: str
+    config: MetastoreConfig, database: DatabaseConfig, listed: Sequence[ListedTable], database_dropped: str
 ) -> DatabaseListing:
     """Return the listing with the recorded tables that it lacks as `dropped`, and update the record.
 
@@ -203,4 +203,4 @@ def _root(config: MetastoreConfig) -> ObjectStore:
 
 def _catalog_label(database: DatabaseConfig) -> str:
     assert isinstance(database.catalog, CatalogConfig)
-    return where_of(database.catalog)
+    return catalog_label(database.catalog)

@@ -131,11 +131,11 @@ history. `metadata changed`: the rows are the same; properties, schema or the li
 """
 
 
-def history_change_by_time(former: SnapshotReference, now: SnapshotReference) -> HistoryChange:
+def history_change_by_time(previous: SnapshotReference, current: SnapshotReference) -> HistoryChange:
     """Return the history change that the times of two commits show: an earlier commit is a rollback."""
-    if former.committed_at is None or now.committed_at is None:
+    if previous.committed_at is None or current.committed_at is None:
         return None
-    return "rolled back" if now.committed_at < former.committed_at else None
+    return "rolled back" if current.committed_at < previous.committed_at else None
 
 
 @dataclass(frozen=True)
@@ -145,7 +145,7 @@ class TypeReason:
     column: str
     type: pa.DataType
     """The type that the values do not fit."""
-    evidence: str
+    counterexample: str
     """What does not fit: a value, its file and line; or another type and its file."""
 
 
@@ -214,12 +214,12 @@ class TableFormat(Protocol):
         """Return the reference of the snapshot that `snapshot()` would return now. It reads little."""
 
     @abstractmethod
-    def history_change(self, former: SnapshotReference, now: SnapshotReference) -> HistoryChange:
+    def history_change(self, previous: SnapshotReference, current: SnapshotReference) -> HistoryChange:
         """Return how the table got from one snapshot to another; None for further commits, or when that is unknown.
 
         Args:
-            former: a snapshot that was current before.
-            now: another snapshot of the table.
+            previous: a snapshot that was current before.
+            current: another snapshot of the table.
         """
 
     @abstractmethod
@@ -233,7 +233,7 @@ class TableFormat(Protocol):
         """
 
     def changes(self, since: SnapshotReference) -> SnapshotDiff | None:
-        """Return the difference between a former snapshot and the current one; None when only `snapshot()` can tell.
+        """Return the difference between an earlier snapshot and the current one; None when only `snapshot()` can tell.
 
         A format returns a difference only when that reads less than a snapshot, and when the metadata show every commit
         in between. The default is None.

@@ -38,9 +38,9 @@ class RedactedFormat(TableFormat):
         with redact_errors(self._uri):
             return self._table_format.current()
 
-    def history_change(self, former: SnapshotReference, now: SnapshotReference) -> HistoryChange:
+    def history_change(self, previous: SnapshotReference, current: SnapshotReference) -> HistoryChange:
         with redact_errors(self._uri):
-            return self._table_format.history_change(former, now)
+            return self._table_format.history_change(previous, current)
 
     def snapshot(self) -> Snapshot:
         with redact_errors(self._uri):

@@ -13,7 +13,7 @@ from metastore_assets.plugins import TABLE_FORMATS
 if TYPE_CHECKING:
     from metastore_assets.config import TableConfig
     from metastore_assets.formats.base import TableFormat
-    from metastore_assets.formats.catalogs.base import Folders
+    from metastore_assets.formats.catalogs.base import RegisteredFolders
     from metastore_assets.formats.metadata_cache import MetadataCache
     from metastore_assets.storage.location import Location
     from metastore_assets.tasks.runner import TaskRunner
@@ -48,7 +48,7 @@ class OpenContext:
     """What was read of the table's files before."""
     runner: TaskRunner | None = None
     """Runs the tasks that read whole data files; None: a child process, started when it is needed."""
-    partitions: Folders | None = None
+    partitions: RegisteredFolders | None = None
     """The partitions that a catalog registers for plain files."""
 
 

@@ -380,7 +380,7 @@ def rewritten_partitions(target: Target, profiled: Collection[str]) -> tuple[str
 
 def _type_changes(before: pa.Schema, snapshot: Snapshot) -> tuple[TypeChange, ...]:
     types = {field_identity(field): field.type for field in before}
-    reasons = {(reason.column, reason.type): reason.evidence for reason in snapshot.type_reasons}
+    reasons = {(reason.column, reason.type): reason.counterexample for reason in snapshot.type_reasons}
     return tuple(
         TypeChange(field.name, old, field.type, reasons.get((field.name, old)))
         for field in snapshot.schema

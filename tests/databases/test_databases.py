@@ -15,7 +15,7 @@ from metastore_assets.databases import DatabaseListing, expand_databases, list_d
 from metastore_assets.databases.listing import read_record, write_record
 from metastore_assets.errors import ConfigError
 from metastore_assets.formats.catalogs import client
-from metastore_assets.formats.catalogs.base import Listed
+from metastore_assets.formats.catalogs.base import ListedTable
 from metastore_assets.store.objects import ObjectStore
 from tests.databases.lake import Lake
 
@@ -206,7 +206,7 @@ def test_a_catalog_that_does_not_answer_times_out(lake: Lake, monkeypatch: pytes
     lake.add("orders")
     config = lake.config(databases=("sales", "slow"))
 
-    def list_tables(catalog: CatalogConfig, database: str) -> list[Listed]:
+    def list_tables(catalog: CatalogConfig, database: str) -> list[ListedTable]:
         if database == "slow":
             never.wait()
             return []

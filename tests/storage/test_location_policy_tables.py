@@ -16,7 +16,7 @@ import pytest
 from metastore_assets.config import CatalogConfig, TableConfig
 from metastore_assets.errors import FragmentError, MetastoreError, TableFormatError
 from metastore_assets.formats import open_table_format
-from metastore_assets.formats.catalogs.base import Entry
+from metastore_assets.formats.catalogs.base import CatalogEntry
 from tests.formats.delta.log_writer import add_file, commit, field, metadata, protocol, write_vector
 from tests.formats.hudi.tables import HudiCopyOnWrite, HudiMergeOnRead
 from tests.formats.iceberg.writer import IcebergWriter, column
@@ -230,8 +230,8 @@ def test_a_catalog_says_where_the_table_is(tmp_path: Path, monkeypatch: pytest.M
     table = TableConfig(name="t", uri="catalog://c/db.t", catalog=catalog, table="db.t", format="iceberg")
     confined = table.model_copy(update={"restrict_to_table_root": True})
     recorded = [str(newest)]
-    found = "metastore_assets.formats.catalogs.table.find_table"
-    monkeypatch.setattr(found, lambda table: Entry("iceberg", recorded[0]))
+    found = "metastore_assets.formats.catalogs.table.load_catalog_entry"
+    monkeypatch.setattr(found, lambda table: CatalogEntry("iceberg", recorded[0]))
     for asked in (table, confined):
         assert read_rows(open_table_format(asked).snapshot()) == [(1,)]
     recorded[0] = f"FILE://{far}"

@@ -20,7 +20,7 @@ class PartitionFolder:
 
 
 @dataclass(frozen=True)
-class Folders:
+class RegisteredFolders:
     """The registered folders of a table of plain files; only these contain its rows."""
 
     columns: tuple[tuple[str, str], ...]
@@ -30,7 +30,7 @@ class Folders:
 
 
 @dataclass(frozen=True)
-class Entry:
+class CatalogEntry:
     """The catalog entry of a table."""
 
     format: Format
@@ -43,12 +43,12 @@ class Entry:
     """Reader options of plain files that follow from the table's declaration."""
     types: Mapping[str, str] = field(default_factory=dict)
     """Types by column, for files that store no types."""
-    folders: Folders | None = None
+    folders: RegisteredFolders | None = None
     """Registered folders of plain files; None if folder names contain the values (`column=value`)."""
 
 
 @dataclass(frozen=True)
-class Listed:
+class ListedTable:
     """A table in the listing of a database."""
 
     name: str
@@ -62,10 +62,10 @@ class Listed:
 class Catalog(Protocol):
     """A catalog behind its client library. Its errors are those of the library; `asking` converts them."""
 
-    def tables(self, database: str) -> Sequence[Listed]:
+    def tables(self, database: str) -> Sequence[ListedTable]:
         """Return all tables and views of a database, in no order. Raises TableNotFoundError if there is no such
         database.
         """
 
-    def table(self, database: str, name: str) -> Entry:
+    def table(self, database: str, name: str) -> CatalogEntry:
         """Return one table. Raises TableNotFoundError, or TableFormatError if it is not supported."""

@@ -12,7 +12,7 @@ from urllib.parse import unquote
 from metastore_assets.config import CatalogConfig, TableConfig
 from metastore_assets.errors import ConfigError, MetastoreError, TableFormatError, TableNotFoundError
 from metastore_assets.extras import extra
-from metastore_assets.formats.catalogs.base import Catalog, Entry, Listed
+from metastore_assets.formats.catalogs.base import Catalog, CatalogEntry, ListedTable
 from metastore_assets.messages import remember_secret, remove_secrets
 
 _SQLITE = "sqlite:///"
@@ -24,7 +24,7 @@ _CREDENTIALS = ("NoCredentials", "CredentialRetrieval", "PartialCredentials", "P
 _REFUSED = ("AccessDenied", "UnrecognizedClient", "ExpiredToken", "InvalidSignature", "Unauthorized", "Forbidden")
 
 
-def find_table(table: TableConfig) -> Entry:
+def load_catalog_entry(table: TableConfig) -> CatalogEntry:
     """Return the catalog entry of a configured table.
 
     Raises TableNotFoundError if the catalog has no such table, TableFormatError if it cannot be queried or the table is
@@ -42,13 +42,13 @@ def find_table(table: TableConfig) -> Entry:
         return _opened(table.catalog, what).table(database, name)
 
 
-def list_tables(config: CatalogConfig, database: str) -> list[Listed]:
+def list_tables(config: CatalogConfig, database: str) -> list[ListedTable]:
     """Return the tables and views of a database, by name. Raises TableNotFoundError, TableFormatError."""
     with _explain_errors(config, f"the tables of the database {database!r}"):
         return sorted(_opened(config, f"database {database!r}").tables(database), key=lambda listed: listed.name)
 
 
-def where_of(config: CatalogConfig) -> str:
+def catalog_label(config: CatalogConfig) -> str:
     """Return a catalog's name for messages."""
     return f"catalog {config.name!r}"
 
@@ -60,7 +60,7 @@ def _opened(config: CatalogConfig, what: str) -> Catalog:
         if not path.exists():
             # Opening a missing SQLite file would create an empty catalog.
             raise TableNotFoundError(f"has no {what}: there is no {path}")
-    with extra("hive" if config.type == "hive" else "iceberg", where_of(config)):
+    with extra("hive" if config.type == "hive" else "iceberg", catalog_label(config)):
         return _open(config.type, config.name, tuple(sorted(config.properties.items())))
 
 
@@ -83,7 +83,7 @@ def _open(kind: str, name: str, properties: tuple[tuple[str, str], ...]) -> Cata
 
 @contextmanager
 def _explain_errors(config: CatalogConfig, what: str) -> Iterator[None]:
-    where = where_of(config)
+    where = catalog_label(config)
     _remember_secrets(config)
     try:
         yield

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from metastore_assets.errors import TableFormatError
-from metastore_assets.formats.catalogs.base import Entry, Folders, Listed, PartitionFolder
+from metastore_assets.formats.catalogs.base import CatalogEntry, RegisteredFolders, ListedTable, PartitionFolder
 from metastore_assets.formats.catalogs.text_files import hive_json, hive_text, open_csv, spark_csv, spark_json
 
 Columns = tuple[tuple[str, str], ...]
@@ -63,16 +63,16 @@ Partitions = Callable[[], Iterable[DeclaredPartition]]
 """A function that requests the partitions of a table."""
 
 
-def listed(table: DeclaredTable) -> Listed:
+def resolve_listed_table(table: DeclaredTable) -> ListedTable:
     """Return the listing of a table, without requesting its partitions."""
     try:
-        entry = describe(table, lambda: ())
+        entry = resolve_entry(table, lambda: ())
     except TableFormatError as error:
-        return Listed(table.name, None, str(error))
-    return Listed(table.name, entry.format)
+        return ListedTable(table.name, None, str(error))
+    return ListedTable(table.name, entry.format)
 
 
-def describe(table: DeclaredTable, partitions: Partitions) -> Entry:
+def resolve_entry(table: DeclaredTable, partitions: Partitions) -> CatalogEntry:
     """Return the entry of a declared table of any format. Raises TableFormatError if it is not supported."""
     if "view" in table.kind.lower():
         raise TableFormatError(f"{table.name!r} is a view: name the tables that it reads")
@@ -82,15 +82,15 @@ def describe(table: DeclaredTable, partitions: Partitions) -> Entry:
         location = table.parameters.get("metadata_location")
         if not location:
             raise TableFormatError(f"{table.name!r} is an Iceberg table without metadata_location; {_BY_PATH}")
-        return Entry("iceberg", location)
+        return CatalogEntry("iceberg", location)
     if "storage_handler" in table.parameters:
         handler = table.parameters["storage_handler"]
         raise TableFormatError(f"{table.name!r} is kept by {handler}, which has no reader")
     if "delta" in (kind, table.provider):
-        return Entry("delta", _location(table, named))
+        return CatalogEntry("delta", _location(table, named))
     if table.provider in ("hudi", "org.apache.hudi") or table.input_format.startswith("org.apache.hudi."):
         _check_hudi(table)
-        return Entry("hudi", _location(table, named))
+        return CatalogEntry("hudi", _location(table, named))
     return _files(table, named, partitions)
 
 
@@ -103,7 +103,7 @@ def _check_hudi(table: DeclaredTable) -> None:
         )
 
 
-def _files(table: DeclaredTable, named: str, partitions: Partitions) -> Entry:
+def _files(table: DeclaredTable, named: str, partitions: Partitions) -> CatalogEntry:
     if table.is_true("transactional"):
         raise TableFormatError(f"{table.name!r} is a transactional Hive table, which has no reader")
     if table.is_true("projection.enabled"):
@@ -115,9 +115,11 @@ def _files(table: DeclaredTable, named: str, partitions: Partitions) -> Entry:
     options, types = _reader(table)
     location = _location(table, named)
     if table.provider and not _tracks_partitions(table):
-        return Entry("files", location, options=options, types=types)
+        return CatalogEntry("files", location, options=options, types=types)
     folders = tuple(_folder(table, partition) for partition in partitions()) if table.partition_columns else ()
-    return Entry("files", location, options=options, types=types, folders=Folders(table.partition_columns, folders))
+    return CatalogEntry(
+        "files", location, options=options, types=types, folders=RegisteredFolders(table.partition_columns, folders)
+    )
 
 
 def _reader(table: DeclaredTable) -> tuple[dict[str, Any], dict[str, str]]:

@@ -9,8 +9,13 @@ from typing import Any
 from pyiceberg.catalog.glue import GlueCatalog
 
 from metastore_assets.errors import TableFormatError, TableNotFoundError
-from metastore_assets.formats.catalogs.base import Entry, Listed
-from metastore_assets.formats.catalogs.declarations import DeclaredPartition, DeclaredTable, describe, listed
+from metastore_assets.formats.catalogs.base import CatalogEntry, ListedTable
+from metastore_assets.formats.catalogs.declarations import (
+    DeclaredPartition,
+    DeclaredTable,
+    resolve_entry,
+    resolve_listed_table,
+)
 from metastore_assets.formats.catalogs.storage import storage_options
 from metastore_assets.messages import close_names
 
@@ -28,7 +33,7 @@ class GlueTables:
             options[_RETRIES] = int(retries)  # boto3 compares the value with a number.
         self._glue = GlueCatalog(name, **options).glue
 
-    def tables(self, database: str) -> Sequence[Listed]:
+    def tables(self, database: str) -> Sequence[ListedTable]:
         pages = self._glue.get_paginator("get_tables").paginate(DatabaseName=database)
         try:
             tables = [table for page in pages for table in page["TableList"]]
@@ -36,19 +41,19 @@ class GlueTables:
             raise self._no_database(database) from error
         return [self._listed(table) for table in tables]
 
-    def table(self, database: str, name: str) -> Entry:
+    def table(self, database: str, name: str) -> CatalogEntry:
         try:
             table = self._glue.get_table(DatabaseName=database, Name=name)["Table"]
         except self._glue.exceptions.EntityNotFoundException as error:
             raise TableNotFoundError(f"has no table {f'{database}.{name}'!r}") from error
         if link := _link(table):
             raise TableFormatError(link)
-        entry = describe(_declared(table), lambda: self._partitions(database, name))
+        entry = resolve_entry(_declared(table), lambda: self._partitions(database, name))
         return replace(entry, storage_options=storage_options(self._properties))
 
-    def _listed(self, table: Mapping[str, Any]) -> Listed:
+    def _listed(self, table: Mapping[str, Any]) -> ListedTable:
         link = _link(table)
-        return Listed(table["Name"], None, link) if link else listed(_declared(table))
+        return ListedTable(table["Name"], None, link) if link else resolve_listed_table(_declared(table))
 
     def _partitions(self, database: str, name: str) -> Iterator[DeclaredPartition]:
         pages = self._glue.get_paginator("get_partitions").paginate(

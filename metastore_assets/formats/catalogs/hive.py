@@ -10,8 +10,13 @@ from typing import Any
 from pyiceberg.catalog.hive import HiveCatalog
 
 from metastore_assets.errors import TableNotFoundError
-from metastore_assets.formats.catalogs.base import Entry, Listed
-from metastore_assets.formats.catalogs.declarations import DeclaredPartition, DeclaredTable, describe, listed
+from metastore_assets.formats.catalogs.base import CatalogEntry, ListedTable
+from metastore_assets.formats.catalogs.declarations import (
+    DeclaredPartition,
+    DeclaredTable,
+    resolve_entry,
+    resolve_listed_table,
+)
 from metastore_assets.formats.catalogs.storage import storage_options
 from metastore_assets.messages import close_names
 
@@ -27,7 +32,7 @@ class HiveTables:
         self._name = name
         self._properties = dict(properties)
 
-    def tables(self, database: str) -> Sequence[Listed]:
+    def tables(self, database: str) -> Sequence[ListedTable]:
         with self._client() as client:
             there = client.get_all_databases()
             # Names in the metastore are lower case, whatever the request says.
@@ -41,9 +46,9 @@ class HiveTables:
                 for some in _batches(names)
                 for table in client.get_table_objects_by_name(dbname=database, tbl_names=some)
             ]
-        return [listed(_declared(table)) for table in tables]
+        return [resolve_listed_table(_declared(table)) for table in tables]
 
-    def table(self, database: str, name: str) -> Entry:
+    def table(self, database: str, name: str) -> CatalogEntry:
         with self._client() as client:
             try:
                 table = client.get_table(dbname=database, tbl_name=name)
@@ -51,7 +56,7 @@ class HiveTables:
                 if type(error).__name__ == "NoSuchObjectException":
                     raise TableNotFoundError(f"has no table {f'{database}.{name}'!r}") from error
                 raise
-            entry = describe(_declared(table), lambda: _partitions(client, database, name))
+            entry = resolve_entry(_declared(table), lambda: _partitions(client, database, name))
         return replace(entry, storage_options=storage_options(self._properties))
 
     def _client(self) -> AbstractContextManager[Any]:

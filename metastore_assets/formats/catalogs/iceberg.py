@@ -12,7 +12,7 @@ from pyiceberg.typedef import Properties
 from pyiceberg.utils.config import PYICEBERG_HOME, PYICEBERG_YML
 
 from metastore_assets.errors import ConfigError, TableFormatError, TableNotFoundError
-from metastore_assets.formats.catalogs.base import Entry, Listed
+from metastore_assets.formats.catalogs.base import CatalogEntry, ListedTable
 from metastore_assets.formats.catalogs.storage import storage_options
 from metastore_assets.messages import close_names
 
@@ -54,7 +54,7 @@ class IcebergTables:
         self._name = name
         self._properties = dict(properties)
 
-    def tables(self, database: str) -> Sequence[Listed]:
+    def tables(self, database: str) -> Sequence[ListedTable]:
         with self._catalog() as catalog:
             try:
                 identifiers = catalog.list_tables(tuple(database.split(".")))
@@ -63,21 +63,23 @@ class IcebergTables:
                 raise TableNotFoundError(
                     f"has no database {database!r}" + close_names(database, there, "; there are: {}")
                 ) from error
-        return [Listed(identifier[-1], "iceberg") for identifier in identifiers]
+        return [ListedTable(identifier[-1], "iceberg") for identifier in identifiers]
 
-    def table(self, database: str, name: str) -> Entry:
+    def table(self, database: str, name: str) -> CatalogEntry:
         identifier = f"{database}.{name}"
         try:
             with self._catalog() as catalog:
                 table = catalog.load_table((*database.split("."), name))
         except _Located as identifiers:
-            return Entry("iceberg", identifiers.location, storage_options(self._properties))
+            return CatalogEntry("iceberg", identifiers.location, storage_options(self._properties))
         except _MISSING as error:
             raise TableNotFoundError(f"has no table {identifier!r}: {error}") from error
         if not table.metadata_location:
             raise TableFormatError(f"it does not say where the metadata file of {identifier!r} is")
         # A REST catalog returns the metadata, with credentials for this table.
-        return Entry("iceberg", table.metadata_location, storage_options(self._properties | dict(table.io.properties)))
+        return CatalogEntry(
+            "iceberg", table.metadata_location, storage_options(self._properties | dict(table.io.properties))
+        )
 
     def _catalog(self) -> Catalog:
         _check_no_settings_of_working_folder(self._name)

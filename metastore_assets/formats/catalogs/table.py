@@ -10,11 +10,11 @@ import pyarrow as pa
 from metastore_assets.config import TableConfig
 from metastore_assets.errors import ConfigError, SnapshotNotFoundError, TableFormatError, TableNotFoundError
 from metastore_assets.formats.base import HistoryChange, Snapshot, SnapshotDiff, SnapshotReference, TableFormat
-from metastore_assets.formats.catalogs.base import Entry, Folders
-from metastore_assets.formats.catalogs.client import find_table
+from metastore_assets.formats.catalogs.base import CatalogEntry, RegisteredFolders
+from metastore_assets.formats.catalogs.client import load_catalog_entry
 from metastore_assets.storage.location_policy import catalog_location
 
-Open = Callable[[TableConfig, Folders | None], TableFormat]
+Open = Callable[[TableConfig, RegisteredFolders | None], TableFormat]
 """A function that opens the table at the configured location, with the registered folders of plain files."""
 
 
@@ -25,7 +25,7 @@ class CatalogTable(TableFormat):
         """Create the table without sending a request."""
         self._table = table
         self._open = open_located
-        self._known: tuple[Entry, TableFormat] | None = None
+        self._known: tuple[CatalogEntry, TableFormat] | None = None
 
     def snapshot_id(self) -> str:
         with self._located() as located:
@@ -35,9 +35,9 @@ class CatalogTable(TableFormat):
         with self._located() as located:
             return located.current()
 
-    def history_change(self, previous: SnapshotReference, now: SnapshotReference) -> HistoryChange:
+    def history_change(self, previous: SnapshotReference, current: SnapshotReference) -> HistoryChange:
         with self._located() as located:
-            return located.history_change(previous, now)
+            return located.history_change(previous, current)
 
     def snapshot(self) -> Snapshot:
         with self._located() as located:
@@ -58,7 +58,7 @@ class CatalogTable(TableFormat):
     @contextmanager
     def _located(self) -> Iterator[TableFormat]:
         """Yield the table at its current location. Errors inside also name it as the configuration does."""
-        entry = find_table(self._table)
+        entry = load_catalog_entry(self._table)
         uri = self._table.uri
         try:
             if self._known is None or self._known[0] != entry:
@@ -69,7 +69,7 @@ class CatalogTable(TableFormat):
             raise type(error)(message if message.startswith(uri) else f"{uri}: {message}") from error
 
 
-def located_table(table: TableConfig, entry: Entry) -> TableConfig:
+def located_table(table: TableConfig, entry: CatalogEntry) -> TableConfig:
     """Return the configuration of the table by its location. Its own settings take precedence over the catalog's."""
     if table.format not in (None, entry.format):
         raise ConfigError(

@@ -77,16 +77,16 @@ class DeltaFormat(TableFormat):
             version = self._version()[1]
             return SnapshotReference(str(version), self._times.of(version, is_newest=self._at is None))
 
-    def history_change(self, former: SnapshotReference, now: SnapshotReference) -> HistoryChange:
+    def history_change(self, previous: SnapshotReference, current: SnapshotReference) -> HistoryChange:
         """Return the history change that version numbers show: they only grow, and start again with a new log.
 
         Times decide only between a recreated table and a rollback, because writers' clocks differ.
         """
-        if not former.id.isdecimal() or int(now.id) > int(former.id):
+        if not previous.id.isdecimal() or int(current.id) > int(previous.id):
             return None
-        if former.committed_at is None or now.committed_at is None:
-            return "rolled back" if int(now.id) < int(former.id) else None
-        return "recreated" if now.committed_at > former.committed_at else "rolled back"
+        if previous.committed_at is None or current.committed_at is None:
+            return "rolled back" if int(current.id) < int(previous.id) else None
+        return "recreated" if current.committed_at > previous.committed_at else "rolled back"
 
     def snapshot(self) -> Snapshot:
         """Return the version, from the cached replay and the commits since."""

@@ -109,8 +109,8 @@ def check_integers(
         reasons: why columns are not of narrower types.
         cache: results for files that were read before.
     """
-    evidence = {reason.column: reason.evidence for reason in reasons if reason.type in _WIDE}
-    columns = [name for name in evidence if pa.types.is_floating(schema.field(name).type)]
+    counterexamples = {reason.column: reason.counterexample for reason in reasons if reason.type in _WIDE}
+    columns = [name for name in counterexamples if pa.types.is_floating(schema.field(name).type)]
     if not columns or files[0].kind not in _READERS:
         return
     wanted = [
@@ -140,7 +140,7 @@ def check_integers(
         if is_beyond:
             raise TableFormatError(
                 f"{location.uri}: column {field.name!r} has integers beyond 2^53 in "
-                f"{location.full_path(file.stored.path)} and is {evidence[field.name]}; "
+                f"{location.full_path(file.stored.path)} and is {counterexamples[field.name]}; "
                 "no type holds both without loss: say in the table's `schema` what type the column is to have"
             )
 

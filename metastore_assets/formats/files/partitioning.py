@@ -18,7 +18,7 @@ from metastore_assets.storage.location_policy import LocationPolicy, table_locat
 
 if TYPE_CHECKING:
     from metastore_assets.config import TableConfig
-    from metastore_assets.formats.catalogs.base import Folders
+    from metastore_assets.formats.catalogs.base import RegisteredFolders
 
 Value = str | int | date | None
 Items = tuple[tuple[str, Value], ...]
@@ -244,7 +244,7 @@ def _catalog_value(table: str, path: str, name: str, type_: pa.DataType, value: 
         ) from None
 
 
-def catalog_partitioning(table: TableConfig, registered: Folders) -> CatalogPartitioning:
+def catalog_partitioning(table: TableConfig, registered: RegisteredFolders) -> CatalogPartitioning:
     """Return the partitioning by the folders that a catalog registers.
 
     Raises TableFormatError for a partition outside of the table's folder, because its rows would be missing.

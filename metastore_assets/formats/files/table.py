@@ -92,7 +92,7 @@ class FilesFormat(TableFormat):
         """Return the digest without a time. The next `snapshot()` uses the same listing."""
         return SnapshotReference(self.snapshot_id(), None)
 
-    def history_change(self, former: SnapshotReference, now: SnapshotReference) -> HistoryChange:
+    def history_change(self, previous: SnapshotReference, current: SnapshotReference) -> HistoryChange:
         """Return None, because files have no history."""
         return None
 

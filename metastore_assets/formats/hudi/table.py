@@ -79,9 +79,9 @@ class HudiFormat(TableFormat):
             state = load_timeline(self._location).state(self._at)
         return SnapshotReference(state.id, state.committed_at)
 
-    def history_change(self, previous: SnapshotReference, now: SnapshotReference) -> HistoryChange:
+    def history_change(self, previous: SnapshotReference, current: SnapshotReference) -> HistoryChange:
         """Compare the completion times of the instants."""
-        return history_change_by_time(previous, now)
+        return history_change_by_time(previous, current)
 
     def snapshot(self) -> Snapshot:
         """Return the state, from the timeline, the metadata of new commits, and one listing of the table."""

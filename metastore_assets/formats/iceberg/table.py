@@ -58,14 +58,14 @@ class IcebergFormat(TableFormat):
                 self._cache.put(key, json.dumps([reference.id, state.committed_at.isoformat()]).encode())
         return reference
 
-    def history_change(self, previous: SnapshotReference, now: SnapshotReference) -> HistoryChange:
+    def history_change(self, previous: SnapshotReference, current: SnapshotReference) -> HistoryChange:
         """Compare the table's UUID and the snapshot's ancestors, from the metadata file."""
         with self._explained():
             metadata, state = self._load()[2:]
         reference = self._cache.get(self._uuid_key, bytes.decode)
         if reference and metadata.uuid and reference != metadata.uuid:
             return "recreated"
-        return history_change_since(metadata, state, previous) if state.id == now.id else None
+        return history_change_since(metadata, state, previous) if state.id == current.id else None
 
     def snapshot(self) -> Snapshot:
         """Return the requested state, from the metadata file, the manifest list, and all new manifests."""

@@ -100,8 +100,8 @@ class LedgerFormat(TableFormat):
         commit = self._commit()
         return SnapshotReference(str(commit["number"]), datetime.fromtimestamp(commit["time"], UTC))
 
-    def history_change(self, former: SnapshotReference, now: SnapshotReference) -> HistoryChange:
-        return "rolled back" if int(now.id) < int(former.id) else None
+    def history_change(self, previous: SnapshotReference, current: SnapshotReference) -> HistoryChange:
+        return "rolled back" if int(current.id) < int(previous.id) else None
 
     def snapshot(self) -> Snapshot:
         commit = self._commit()

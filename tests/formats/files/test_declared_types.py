@@ -330,7 +330,7 @@ def test_integers_and_floats_are_one_column(tmp_path: Path, write: str) -> None:
     assert snapshot.schema == pa.schema([("a", pa.float64())])
     assert sorted(read_columns(snapshot)["a"], key=str) == sorted([1.0, 2.0**53, -(2.0**53), 1.0, None, 3.0], key=str)
     (reason,) = snapshot.type_reasons
-    assert (reason.column, reason.type, reason.evidence) == ("a", pa.int64(), f"double in {tmp_path}/1.parquet")
+    assert (reason.column, reason.type, reason.counterexample) == ("a", pa.int64(), f"double in {tmp_path}/1.parquet")
 
 
 def test_an_integer_that_no_float_is_is_told(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 from metastore_assets.config import CatalogConfig, TableConfig, load_config
 from metastore_assets.errors import ConfigError, TableFormatError, TableNotFoundError
 from metastore_assets.formats import open_table_format
-from metastore_assets.formats.catalogs.base import Listed
+from metastore_assets.formats.catalogs.base import ListedTable
 from metastore_assets.formats.catalogs.client import list_tables
 from metastore_assets.messages import remove_secrets
 from tests.formats.iceberg.writer import IcebergWriter, column
@@ -179,7 +179,7 @@ def test_a_rest_catalog(tmp_path: Path, rest: str) -> None:
     with pytest.raises(TableNotFoundError, match=r"'lake' has no table 'db\.other'.*no such table"):
         open_table_format(_configured(tmp_path, text.replace("NAME", "other"))).snapshot()
     catalog = load_config(tmp_path / "metastore.yaml").catalogs["lake"]
-    assert list_tables(catalog, "db") == [Listed("sales", "iceberg")]
+    assert list_tables(catalog, "db") == [ListedTable("sales", "iceberg")]
 
 
 @pytest.mark.parametrize("properties", ["type: rest, uri: 'http://127.0.0.1:1'", "type: sql, uri: 'nonsense://x'"])
