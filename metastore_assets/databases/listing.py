@@ -21,7 +21,7 @@ from metastore_assets.errors import (
     TableNotFoundError,
 )
 from metastore_assets.formats.catalogs.base import Format, ListedTable
-from metastore_assets.formats.catalogs.client import list_tables, catalog_label
+from metastore_assets.formats.catalogs.client import catalog_label, list_tables
 from metastore_assets.store.json_fields import parse_json
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.versions import VersionStore

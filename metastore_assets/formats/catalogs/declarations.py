@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from metastore_assets.errors import TableFormatError
-from metastore_assets.formats.catalogs.base import CatalogEntry, RegisteredFolders, ListedTable, PartitionFolder
+from metastore_assets.formats.catalogs.base import CatalogEntry, ListedTable, PartitionFolder, RegisteredFolders
 from metastore_assets.formats.catalogs.text_files import hive_json, hive_text, open_csv, spark_csv, spark_json
 
 Columns = tuple[tuple[str, str], ...]
