@@ -16,7 +16,7 @@ from metastore_assets.pipeline.profile_spec import ProfileSpec, table_profile_sp
 from metastore_assets.pipeline.profiles.files import FrequencyWriter
 from metastore_assets.pipeline.profiles.states_reader import StatesReader
 from metastore_assets.pipeline.profiles.stored import FrequencyReader
-from metastore_assets.pipeline.value_counts import frequency_exchange
+from metastore_assets.pipeline.value_counts import frequency_sums
 from metastore_assets.pipeline.value_counts.frequencies import SummedColumns, sum_columns
 from metastore_assets.pipeline.value_counts.frequency_sums import FrequencySum
 from metastore_assets.statistics.frequencies import Frequencies
@@ -88,7 +88,7 @@ def test_a_large_sum_is_spread_over_files_in_column_order(
     engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where it is summed on Spark: what is summed here is small, and lies in one file."""
-    monkeypatch.setattr(frequency_exchange, "_ROWS_PER_BUCKET", 10)
+    monkeypatch.setattr(frequency_sums, "_ROWS_PER_PARTITION", 10)
     store = ObjectStore(str(tmp_path))
     lists = [write(store, a={1: 1}, b={"x": 1}, c={5: 1}) for _ in range(3)]
     summed = sum_columns(

@@ -24,9 +24,8 @@ from metastore_assets.lookup import Table
 from metastore_assets.lookup.json import histogram_json, scalar_json, show_json, top_json
 from metastore_assets.metastore import Metastore
 from metastore_assets.pipeline.refresh import refresh
-from metastore_assets.pipeline.value_counts import frequency_exchange
 from metastore_assets.report.glance import glance_at
-from metastore_assets.spark import runner
+from metastore_assets.spark import runner, shuffle
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.frequencies import summarize_frequencies
 from tests.pipeline.support import everything_on_spark
@@ -160,7 +159,7 @@ def watch_what_travels(patch: pytest.MonkeyPatch) -> set[str]:
         else:
             yield value
 
-    for module in (runner, frequency_exchange):
+    for module in (runner, shuffle):
         for name in ("pack", "unpack_results"):
             patch.setattr(module, name, watched(getattr(module, name)))
     return seen

@@ -16,8 +16,7 @@ from metastore_assets.pipeline.profile_spec import ProfileSpec
 from metastore_assets.pipeline.profiles.files import FrequencyWriter
 from metastore_assets.pipeline.profiles.states_reader import StatesReader
 from metastore_assets.pipeline.profiles.stored import FrequencyReader
-from metastore_assets.pipeline.value_counts.frequency_exchange import sum_on_spark
-from metastore_assets.pipeline.value_counts.frequency_sums import FrequencySum, R, WriteSums, full_sums
+from metastore_assets.pipeline.value_counts.frequency_sums import FrequencySum, R, WriteSums, full_sums, sum_on_spark
 from metastore_assets.statistics.frequencies import Frequencies, FrequencySummary, summarize_frequencies
 from metastore_assets.statistics.user_defined.finalize import add_frequency_results
 from metastore_assets.store.manifest import ProfileFiles

@@ -1,17 +1,37 @@
-"""The sums of frequencies to compute, with their signed terms."""
+"""Sums of frequencies on Spark: partial sums where the files are read, one shuffle, full sums.
+
+The shuffle carries blobs, each with values of one column. A reducer holds one column, or one range of it, at a time.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from itertools import groupby
+from operator import attrgetter
 from typing import TypeAlias, TypeVar
 
 import pyarrow as pa
 
 from metastore_assets.errors import CorruptionError
+from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.profile_spec import ProfileSpec
-from metastore_assets.statistics.frequencies import Frequencies, sum_frequencies
+from metastore_assets.pipeline.profiles.states_reader import StatesReader
+from metastore_assets.pipeline.profiles.stored import FrequencyReader
+from metastore_assets.spark.runner import balance_bins
+from metastore_assets.spark.shuffle import ShuffledRow, shuffle
+from metastore_assets.statistics.frequencies import EMPTY, Frequencies, split_frequencies, sum_frequencies
 from metastore_assets.store.manifest import ProfileFiles
+from metastore_assets.store.objects import ObjectStore
+
+_TERMS_PER_TASK = 16
+_ROWS_PER_PARTITION = 2_000_000
+_ROWS_PER_BLOB = 262_144
+_BYTES_PER_BLOB = 4 << 20
+"""A blob is one value to Spark, which copies values and holds some of them at once."""
+_SIGN = b"sign"
+"""The key of a blob's schema metadata whose value is the sign of the frequencies: `1` or `-1`."""
 
 R = TypeVar("R")
 WriteSums: TypeAlias = Callable[[int, Iterable[tuple[int, Frequencies]]], R]
@@ -34,13 +54,154 @@ class FrequencySum:
     """The values that split columns into ranges, by position. One task sums each range."""
 
 
+@dataclass(frozen=True)
+class _PartialSum:
+    """A part of the terms of one sum, which one task reads."""
+
+    total: int
+    partitions: tuple[tuple[int, int], ...]
+    """(position, shuffle partition) of each column."""
+    terms: tuple[tuple[ProfileFiles, int], ...]
+    splitters: Mapping[int, pa.Array]
+    """The values that split columns into ranges, by position. The partition of a column is that of its first range."""
+    is_first: bool
+    """Whether this is the first part of its sum. It sends empty frequencies for columns without any."""
+
+
+def sum_on_spark(
+    engine: Engine, store: ObjectStore, spec: ProfileSpec, sums: Sequence[FrequencySum], write: WriteSums[R]
+) -> list[R]:
+    """Return the results of `write` for the sums of each group of columns of a profile, and of each range of a column.
+
+    Raises:
+        CorruptionError: A profile is damaged, or a total is negative.
+    """
+    slots = engine.slots()
+    parts, partitions = _partial_sums(sums, slots)
+    bins = balance_bins([float(len(part.terms) * len(part.partitions)) for part in parts], slots * 4)
+    tasks = [[parts[index] for index in group] for group in bins]
+    return shuffle(
+        engine.session, partial(_read_partial_sums, store, spec), tasks, partitions, partial(_write_sums, spec, write)
+    )
+
+
 def full_sums(
     spec: ProfileSpec, columns: Iterable[tuple[int, Sequence[tuple[Frequencies, int]]]]
 ) -> Iterator[tuple[int, Frequencies]]:
     """Yield position and full frequencies of each column, one at a time."""
-    for position, lists in columns:
+    for position, terms in columns:
         try:
-            yield position, sum_frequencies(lists)
+            yield position, sum_frequencies(terms)
         except CorruptionError as error:
             leaf, _ = spec.leaves[position]
             raise CorruptionError(f"column {leaf.path!r}: {error}") from error
+
+
+def _partial_sums(sums: Sequence[FrequencySum], slots: int) -> tuple[list[_PartialSum], int]:
+    """Return parts of bounded size and the number of shuffle partitions.
+
+    Adjacent columns of one profile share a partition, because one file of the profile is written for each partition.
+    """
+    count = max(1, min(4 * slots, sum(total.rows for total in sums) // _ROWS_PER_PARTITION + slots))
+    positions: dict[int, set[int]] = {}
+    rows: dict[int, int] = {}
+    for total in sums:
+        positions.setdefault(total.total, set()).update(total.positions)
+        rows[total.total] = rows.get(total.total, 0) + total.rows
+    partition_of: dict[tuple[int, int], int] = {}
+    next_partition = 0
+    for number, columns in positions.items():
+        spread = max(1, min(count, len(columns), rows[number] // _ROWS_PER_PARTITION + 1))
+        for index, position in enumerate(sorted(columns)):
+            partition_of[number, position] = (next_partition + index * spread // len(columns)) % count
+        next_partition += spread
+    for total in sums:
+        for position, splitters in total.splitters.items():
+            partition_of[total.total, position] = count
+            count += len(splitters) + 1
+    parts = []
+    for total in sums:
+        partitions = tuple((position, partition_of[total.total, position]) for position in total.positions)
+        for start in range(0, max(1, len(total.terms)), _TERMS_PER_TASK):
+            terms = total.terms[start : start + _TERMS_PER_TASK]
+            parts.append(_PartialSum(total.total, partitions, terms, total.splitters, is_first=start == 0))
+    return parts, count
+
+
+def _read_partial_sums(store: ObjectStore, spec: ProfileSpec, parts: Sequence[_PartialSum]) -> Iterator[ShuffledRow]:
+    """Yield the sums of each column over the terms of parts: at least one row per column and sign."""
+    with StatesReader(store) as opened:
+        for part in parts:
+            readers = [(FrequencyReader(opened, files), sign) for files, sign in part.terms]
+            try:
+                for position, partition in part.partitions:
+                    yield from _column_rows(spec, part, readers, position, partition)
+            finally:
+                for reader, _ in readers:
+                    reader.__exit__()
+
+
+def _column_rows(
+    spec: ProfileSpec,
+    part: _PartialSum,
+    readers: Sequence[tuple[FrequencyReader, int]],
+    position: int,
+    partition: int,
+) -> Iterator[ShuffledRow]:
+    """Yield the sums of one column over the terms of a part, one for each sign, split at the column's splitters."""
+    leaf, _ = spec.leaves[position]
+    has_terms = False
+    for sign in (1, -1):
+        terms = [reader.read(leaf.field_id) for reader, term_sign in readers if term_sign == sign]
+        present = [frequencies for frequencies in terms if frequencies is not None]
+        if not present:
+            continue
+        has_terms = True
+        total = present[0] if len(present) == 1 else sum_frequencies((frequencies, 1) for frequencies in present)
+        ranges = split_frequencies(total, part.splitters[position]) if position in part.splitters else [total]
+        for number, frequencies in enumerate(ranges):
+            if len(frequencies) or len(ranges) == 1:
+                for blob in encode_frequencies(frequencies, sign):
+                    yield ShuffledRow(partition + number, part.total, position, blob)
+    if part.is_first and not has_terms:
+        # Empty frequencies are written too: they record that the column has no values.
+        for blob in encode_frequencies(EMPTY, 1):
+            yield ShuffledRow(partition, part.total, position, blob)
+
+
+def _write_sums(spec: ProfileSpec, write: WriteSums[R], total: int, rows: Iterator[ShuffledRow]) -> R:
+    """Sum each column, and return the result of `write` for the sums."""
+    columns = groupby(rows, key=attrgetter("position"))
+    terms = ((position, [decode_frequencies(row.blob) for row in column]) for position, column in columns)
+    return write(total, full_sums(spec, terms))
+
+
+def encode_frequencies(frequencies: Frequencies, sign: int) -> Iterator[bytes]:
+    """Encode frequencies as compressed Arrow streams of bounded size. Empty frequencies are one empty stream."""
+    table = pa.table({"value": frequencies.values, "frequency": frequencies.counts}, metadata={_SIGN: str(sign)})
+    for piece in _pieces(table):
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, table.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as stream:
+            stream.write_table(piece)
+        yield sink.getvalue().to_pybytes()
+
+
+def decode_frequencies(blob: bytes) -> tuple[Frequencies, int]:
+    """Return the frequencies and the sign of one blob of `encode_frequencies`."""
+    table = pa.ipc.open_stream(blob).read_all().combine_chunks()
+    value, frequency = table.column("value"), table.column("frequency")
+    frequencies = Frequencies(
+        value.chunk(0) if value.num_chunks else pa.array([], value.type),
+        frequency.chunk(0) if frequency.num_chunks else pa.array([], pa.int64()),
+    )
+    return frequencies, int(table.schema.metadata[_SIGN])
+
+
+def _pieces(table: pa.Table) -> Iterator[pa.Table]:
+    """Halve a table until each slice has bounded size. A single row may exceed it."""
+    rows = table.num_rows
+    if rows <= 1 or (rows <= _ROWS_PER_BLOB and table.nbytes <= _BYTES_PER_BLOB):
+        yield table
+        return
+    yield from _pieces(table.slice(0, rows // 2))
+    yield from _pieces(table.slice(rows // 2))

@@ -1,0 +1,133 @@
+"""A shuffle of encoded data on Spark: readers yield rows for partitions, and each group of rows is reduced.
+
+The rows are opaque blobs with integer keys, so that no value crosses from the JVM to Python as a row of a table.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from itertools import groupby
+from operator import attrgetter
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+import pyarrow as pa
+
+from metastore_assets.errors import MetastoreError
+from metastore_assets.spark.pyspark_compat import repartition_by_id
+from metastore_assets.spark.runner import (
+    collect_results,
+    pack,
+    pack_failure,
+    packing_io_counts,
+    prepare_task,
+    result_batch,
+    unpack_results,
+)
+from metastore_assets.storage.io_counters import is_counting_io
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+_RESULT_GROUP = -1
+"""The group of rows that are packed results, not data: errors of readers, and what readers read and wrote."""
+
+
+class ShuffledRow(NamedTuple):
+    """A blob with the keys by which the shuffle moves, groups and sorts it."""
+
+    partition: int
+    """The number of the partition that the row goes to."""
+    group: int
+    """At least 0. All rows of a group in a partition are reduced together."""
+    position: int
+    """The rows of a group are reduced by increasing position."""
+    blob: bytes
+
+
+_SCHEMA = pa.schema({"partition": pa.int32(), "group": pa.int32(), "position": pa.int32(), "blob": pa.binary()})
+_SPARK_SCHEMA = "partition int, `group` int, position int, blob binary"
+
+
+def shuffle(
+    spark: SparkSession,
+    read: Callable[[T], Iterable[ShuffledRow]],
+    tasks: Sequence[T],
+    partitions: int,
+    reduce: Callable[[int, Iterator[ShuffledRow]], R],
+) -> list[R]:
+    """Read tasks, move their rows to partitions, and reduce each group of rows, in one Spark job.
+
+    `read` and `reduce` run in Spark's workers. A worker holds one row at a time, and what `reduce` retains.
+
+    Args:
+        spark: The session, classic or Connect.
+        read: Yields the rows of one task.
+        tasks: The arguments of `read`; each is a task of Spark.
+        partitions: The number of partitions. `ShuffledRow.partition` is below it.
+        reduce: Receives the number of a group and its rows in one partition, sorted by position.
+
+    Returns:
+        The results of `reduce`, one for each group of each partition that has rows, in no particular order.
+
+    Raises:
+        MetastoreError: `read` or `reduce` raised it.
+        WorkerEndedError: A worker crashed.
+    """
+    packed = [pack(task) for task in tasks]
+    rows = spark.range(0, len(packed), 1, max(1, len(packed))).mapInArrow(
+        partial(_read_tasks, pack(read), packed, is_counting_io()), _SPARK_SCHEMA
+    )
+    moved = repartition_by_id(rows, partitions, "partition").sortWithinPartitions("partition", "group", "position")
+    reduced = moved.mapInArrow(partial(_reduce_groups, pack(reduce), is_counting_io()), "result binary")
+    return unpack_results(collect_results(reduced))
+
+
+def _read_tasks(
+    packed_read: bytes, packed_tasks: Sequence[bytes], counts_io: bool, batches: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    prepare_task()
+    read = pickle.loads(packed_read)
+    with packing_io_counts(counts_io) as pack_counts:
+        for batch in batches:
+            for number in batch.column("id").to_pylist():
+                try:
+                    for row in read(pickle.loads(packed_tasks[number])):
+                        yield _row_batch(row)
+                except MetastoreError as error:
+                    yield _row_batch(ShuffledRow(0, _RESULT_GROUP, 0, pack_failure(error)))
+        if counts_io:
+            yield _row_batch(ShuffledRow(0, _RESULT_GROUP, 0, pack_counts()))
+
+
+def _reduce_groups(
+    packed_reduce: bytes, counts_io: bool, batches: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    prepare_task()
+    reduce = pickle.loads(packed_reduce)
+    with packing_io_counts(counts_io) as pack_counts:
+        for (_, group), rows in groupby(_rows(batches), key=attrgetter("partition", "group")):
+            if group == _RESULT_GROUP:
+                yield from (result_batch(row.blob) for row in rows)
+                continue
+            try:
+                result = pack(reduce(group, rows))
+            except MetastoreError as error:
+                result = pack_failure(error)
+            yield result_batch(result)
+        if counts_io:
+            yield result_batch(pack_counts())
+
+
+def _row_batch(row: ShuffledRow) -> pa.RecordBatch:
+    return pa.record_batch([pa.array([value], field.type) for value, field in zip(row, _SCHEMA, strict=True)], _SCHEMA)
+
+
+def _rows(batches: Iterable[pa.RecordBatch]) -> Iterator[ShuffledRow]:
+    for batch in batches:
+        for index in range(batch.num_rows):
+            yield ShuffledRow(*(column[index].as_py() for column in batch.columns))
