@@ -40,7 +40,7 @@ from metastore_assets.formats.delta.statistics import file_bounds, physical_name
 from metastore_assets.formats.metadata_cache import MetadataCache
 from metastore_assets.formats.metadata_json import parse_json
 from metastore_assets.formats.readers.parquet import ParquetColumns
-from metastore_assets.formats.readers.reader import FileFragmentReader, fragment_errors
+from metastore_assets.formats.readers.reader import ColumnMapping, FileFragmentReader, fragment_errors
 from metastore_assets.formats.schema_casting import FieldMatcher, identity
 from metastore_assets.formats.time_travel import parse_timestamp, state_not_found
 from metastore_assets.formats.values import Constant, value_text
@@ -290,8 +290,7 @@ class DeltaFragmentSource:
         return FileFragmentReader(
             columns,
             path=full_path,
-            matcher=matcher,
-            constants=dict(self.partition_values),
+            mapping=ColumnMapping(matcher, dict(self.partition_values)),
             deleted=deleted,
         )
 

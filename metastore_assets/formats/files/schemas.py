@@ -19,8 +19,9 @@ from metastore_assets.formats.files.listing import DataFile
 from metastore_assets.formats.files.text_reader import TextReader
 from metastore_assets.formats.files.union import canonical_type, union_fields
 from metastore_assets.formats.metadata_cache import MetadataCache, cache_key
+from metastore_assets.formats.readers.columns import check_distinct, check_types
 from metastore_assets.formats.readers.parquet import checked_rows, open_parquet
-from metastore_assets.formats.readers.reader import check_distinct, check_types, fragment_errors
+from metastore_assets.formats.readers.reader import fragment_errors
 from metastore_assets.formats.schema_casting import PARQUET_FIELD_ID
 from metastore_assets.storage.compression import Stream, open_decompressed
 from metastore_assets.storage.corrupt_input import UnsupportedError, with_redacted_message

@@ -13,8 +13,8 @@ from metastore_assets.formats.files.listing import DataFile
 from metastore_assets.formats.files.partitioning import typed_constant
 from metastore_assets.formats.files.schemas import describe_file, open_text
 from metastore_assets.formats.files.text_reader import TextReader
-from metastore_assets.formats.readers.columns import open_columns
-from metastore_assets.formats.readers.reader import FileColumns, FileFragmentReader, fragment_errors
+from metastore_assets.formats.readers.columns import FileColumns, open_columns
+from metastore_assets.formats.readers.reader import ColumnMapping, FileFragmentReader, fragment_errors
 from metastore_assets.formats.readers.spill import SpilledColumns
 from metastore_assets.formats.schema_casting import FieldMatcher
 from metastore_assets.storage.location import Location
@@ -49,8 +49,10 @@ class FilesFragmentSource:
             reader = FileFragmentReader(
                 columns,
                 path=path,
-                matcher=FieldMatcher(convert=cast_losslessly),
-                constants={name: typed_constant(value) for name, value in self.file.partition},
+                mapping=ColumnMapping(
+                    FieldMatcher(convert=cast_losslessly),
+                    {name: typed_constant(value) for name, value in self.file.partition},
+                ),
                 verify=lambda: self.location.check(self.file.stored),
             )
             stack.pop_all()

@@ -12,7 +12,7 @@ from metastore_assets.errors import TableFormatError
 from metastore_assets.formats.hudi.partitions import PartitionPaths
 from metastore_assets.formats.hudi.schema import is_added
 from metastore_assets.formats.readers.chunks import decode_dictionary
-from metastore_assets.formats.readers.reader import FileColumns
+from metastore_assets.formats.readers.columns import FileColumns
 from metastore_assets.formats.values import Constant, cast_texts, constant
 from metastore_assets.startup import pc
 from metastore_assets.storage.location import Location

@@ -13,7 +13,7 @@ import pyarrow as pa
 from metastore_assets.formats.hudi.columns import HudiColumns
 from metastore_assets.formats.hudi.merge import Merge, merged
 from metastore_assets.formats.readers.columns import open_columns
-from metastore_assets.formats.readers.reader import FileFragmentReader, fragment_errors
+from metastore_assets.formats.readers.reader import ColumnMapping, FileFragmentReader, fragment_errors
 from metastore_assets.formats.schema_casting import FieldMatcher
 from metastore_assets.formats.values import Constant
 from metastore_assets.storage.location import Location, StoredFile
@@ -52,8 +52,7 @@ class HudiFragmentSource:
             reader = FileFragmentReader(
                 HudiColumns(columns, dict(self.numbers), meta_columns=self.meta_columns),
                 path=path,
-                matcher=FieldMatcher(),
-                constants=dict(self.constants),
+                mapping=ColumnMapping(FieldMatcher(), dict(self.constants)),
                 verify=self._verify if self.merge is None else lambda: None,
             )
             stack.pop_all()

@@ -14,8 +14,8 @@ from metastore_assets.formats.hudi.commits import Commit
 from metastore_assets.formats.hudi.timeline import FOLDER, INSTANTS
 from metastore_assets.formats.metadata_json import parse_json
 from metastore_assets.formats.readers.avro_schema import record_type
+from metastore_assets.formats.readers.columns import check_distinct
 from metastore_assets.formats.readers.parquet import open_parquet
-from metastore_assets.formats.readers.reader import check_distinct
 from metastore_assets.storage.corrupt_input import CORRUPTION_ERRORS, unreadable_error
 from metastore_assets.storage.location import Location, StoredFile
 

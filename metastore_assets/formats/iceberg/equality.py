@@ -14,7 +14,7 @@ from metastore_assets.formats.iceberg.delete_files import Positions, aligned
 from metastore_assets.formats.iceberg.delete_row_cache import DeleteRowCache
 from metastore_assets.formats.iceberg.names import FallbackIds
 from metastore_assets.formats.readers.columns import open_columns
-from metastore_assets.formats.readers.reader import FileFragmentReader, fragment_errors
+from metastore_assets.formats.readers.reader import ColumnMapping, FileFragmentReader, fragment_errors
 from metastore_assets.formats.schema_casting import identity
 from metastore_assets.startup import pc
 from metastore_assets.storage.corrupt_input import check_limit
@@ -80,7 +80,7 @@ def _deleted_rows(file: EqualityDeletes, fallback: FallbackIds, size: int) -> li
     try:
         full_path = file.location.full_path(file.path)
         matcher = fallback.matcher(file.format, columns.fields, positions=False)
-        reader = FileFragmentReader(columns, path=full_path, matcher=matcher, constants={})
+        reader = FileFragmentReader(columns, path=full_path, mapping=ColumnMapping(matcher, {}))
         for key in file.keys:
             if identity(key) not in reader.stored_columns:
                 raise ValueError(f"it lacks the column {key.name!r}, by which it deletes")

@@ -12,8 +12,8 @@ from metastore_assets.formats.deletion_vectors import check_within
 from metastore_assets.formats.iceberg.delete_files import PositionDeletes, Positions
 from metastore_assets.formats.iceberg.equality import EqualityDeletes, equal_rows
 from metastore_assets.formats.iceberg.names import FallbackIds, has_ids
-from metastore_assets.formats.readers.columns import open_columns
-from metastore_assets.formats.readers.reader import FileColumns, FileFragmentReader, fragment_errors
+from metastore_assets.formats.readers.columns import FileColumns, open_columns
+from metastore_assets.formats.readers.reader import ColumnMapping, FileFragmentReader, fragment_errors
 from metastore_assets.formats.schema_casting import FieldMatcher
 from metastore_assets.formats.values import Constant
 from metastore_assets.storage.location import Location
@@ -62,7 +62,8 @@ class IcebergFragmentSource:
             # values.
             stored = set(map(matcher.identity, columns.fields))
             constants = {key: value for key, value in constants.items() if key not in stored}
-        return FileFragmentReader(columns, path=full_path, matcher=matcher, constants=constants, deleted=deleted)
+        mapping = ColumnMapping(matcher, constants)
+        return FileFragmentReader(columns, path=full_path, mapping=mapping, deleted=deleted)
 
     def _deleted(self, reader: FileFragmentReader, row_count: int, full_path: str) -> Positions | None:
         deleted: list[Positions] = []

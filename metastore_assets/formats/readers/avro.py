@@ -17,7 +17,7 @@ from metastore_assets.formats.metadata_json import parse_json
 from metastore_assets.formats.readers.avro_limits import AvroLimits
 from metastore_assets.formats.readers.avro_schema import AvroType, record_type
 from metastore_assets.formats.readers.calendars import FileCalendar
-from metastore_assets.formats.readers.reader import check_distinct
+from metastore_assets.formats.readers.columns import check_distinct
 from metastore_assets.formats.readers.spill import SpilledColumns
 from metastore_assets.storage.compression import CODECS, decompress_block
 from metastore_assets.storage.corrupt_input import CORRUPTION_ERRORS, UnsupportedError, check_limit, error_reason

@@ -1,15 +1,39 @@
-"""Opening of data files by kind."""
+"""The top-level columns of data files: their interface, opening by the kind of file, and checks of their schema."""
 
 from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Protocol
 
 import pyarrow as pa
 
 from metastore_assets.extras import extra
-from metastore_assets.formats.readers.parquet import ParquetColumns
-from metastore_assets.formats.readers.reader import FileColumns
-from metastore_assets.storage.corrupt_input import UnsupportedError
+from metastore_assets.storage.corrupt_input import UnsupportedError, check_limit
+from metastore_assets.storage.limits import FIELDS, FIXED_BYTES, NESTING
 
 KINDS = ("parquet", "orc", "avro")
+
+
+class FileColumns(Protocol):
+    """The top-level columns of an opened data file of some kind."""
+
+    @property
+    def fields(self) -> Sequence[pa.Field]:
+        """Return the columns in file order, with the file's names, types and metadata."""
+
+    @property
+    def row_count(self) -> int:
+        """Return the rows of the file, deleted ones included."""
+
+    def read(self, index: int) -> Iterator[pa.Array]:
+        """Yield all values of the column at `index`, in file order, in chunks of bounded size.
+
+        A chunk of strings or bytes may be a dictionary array. Its decoded values may exceed the bound.
+        """
+
+    def close(self) -> None:
+        """Close the file."""
 
 
 def open_columns(kind: str, source: pa.NativeFile, *, rebases: bool = True) -> FileColumns:
@@ -30,6 +54,8 @@ def open_columns(kind: str, source: pa.NativeFile, *, rebases: bool = True) -> F
     """
     try:
         if kind == "parquet":
+            from metastore_assets.formats.readers.parquet import ParquetColumns
+
             return ParquetColumns(source, rebases=rebases)
         if kind == "orc":
             from metastore_assets.formats.readers.orc import OrcColumns
@@ -44,3 +70,34 @@ def open_columns(kind: str, source: pa.NativeFile, *, rebases: bool = True) -> F
     except BaseException:
         source.close()
         raise
+
+
+def check_distinct(names: Sequence[str]) -> None:
+    """Raise ArrowInvalid when two columns of a file have the same name."""
+    duplicates = [name for name, count in Counter(names).items() if count > 1]
+    if duplicates:
+        raise pa.ArrowInvalid(f"two columns are named {duplicates[0]!r}")
+
+
+def check_types(fields: Iterable[pa.Field]) -> None:
+    """Raise LimitError when the columns of a file exceed the limits on types."""
+    counted = 0
+    for field in fields:
+        counted += _count_fields(field.type, 1)
+        check_limit(FIELDS, counted, "fields in the file's schema")
+
+
+def _count_fields(type_: pa.DataType, depth: int) -> int:
+    """Return the number of fields within a type, itself included."""
+    check_limit(NESTING, depth, "types inside of each other")
+    if isinstance(type_, pa.BaseExtensionType):
+        return _count_fields(type_.storage_type, depth)
+    if pa.types.is_dictionary(type_):
+        return _count_fields(type_.value_type, depth)
+    if pa.types.is_fixed_size_binary(type_):
+        check_limit(FIXED_BYTES, type_.byte_width, "bytes in a value of fixed width")
+    if pa.types.is_fixed_size_list(type_):
+        check_limit(FIXED_BYTES, type_.list_size, "items in a list of fixed size")
+    if not pa.types.is_nested(type_):
+        return 1
+    return 1 + sum(_count_fields(type_.field(index).type, depth + 1) for index in range(type_.num_fields))

@@ -11,9 +11,9 @@ import pyarrow.parquet as pq
 
 from metastore_assets.formats.readers.calendars import SPARK_VERSION, FileCalendar
 from metastore_assets.formats.readers.chunks import CHUNK_BYTES, CHUNK_ROWS
+from metastore_assets.formats.readers.columns import check_types
 from metastore_assets.formats.readers.int96 import check_no_overflow, has_common_years, with_nanoseconds
 from metastore_assets.formats.readers.parquet_footer import REFUSED, read_lenient_metadata
-from metastore_assets.formats.readers.reader import check_types
 from metastore_assets.formats.schema_casting import is_text
 from metastore_assets.storage.corrupt_input import UnsupportedError, check_limit
 from metastore_assets.storage.limits import FILE_ROWS

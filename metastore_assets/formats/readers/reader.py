@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Protocol
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -20,16 +19,15 @@ from metastore_assets.formats.readers.chunks import (
     decode_dictionary,
     saves_memory,
 )
+from metastore_assets.formats.readers.columns import FileColumns
 from metastore_assets.formats.schema_casting import FieldMatcher, cast_to_schema, default_of, identity
 from metastore_assets.formats.values import Constant, repeated
 from metastore_assets.storage.corrupt_input import (
     CORRUPTION_ERRORS,
-    check_limit,
     error_reason,
     is_unsupported,
     with_redacted_message,
 )
-from metastore_assets.storage.limits import FIELDS, FIXED_BYTES, NESTING
 from metastore_assets.storage.object_store import OverwrittenError
 from metastore_assets.tasks.in_flight import record_in_flight
 
@@ -37,25 +35,14 @@ _CONSTANT_ROWS = 16_384
 """Maximum rows of a chunk of constants. Long strings make it shorter."""
 
 
-class FileColumns(Protocol):
-    """The top-level columns of an opened data file of some kind."""
+@dataclass(frozen=True)
+class ColumnMapping:
+    """The mapping of a table's fields to the columns of one data file."""
 
-    @property
-    def fields(self) -> Sequence[pa.Field]:
-        """Return the columns in file order, with the file's names, types and metadata."""
-
-    @property
-    def row_count(self) -> int:
-        """Return the rows of the file, deleted ones included."""
-
-    def read(self, index: int) -> Iterator[pa.Array]:
-        """Yield all values of the column at `index`, in file order, in chunks of bounded size.
-
-        A chunk of strings or bytes may be a dictionary array. Its decoded values may exceed the bound.
-        """
-
-    def close(self) -> None:
-        """Close the file."""
+    matcher: FieldMatcher
+    """Matches a field of the table with a column of the file, by name or by field id."""
+    constants: Mapping[str, Constant]
+    """Values by field identity, such as partition values. They override the columns of the file."""
 
 
 class FileFragmentReader:
@@ -64,8 +51,7 @@ class FileFragmentReader:
     Args:
         columns: The opened data file.
         path: Path of the data file, for messages.
-        matcher: Matches the table's fields with those of the file.
-        constants: Values by field identity, such as partition values. They override the file's columns.
+        mapping: Where the table's fields are in the file.
         deleted: Ascending positions of deleted rows.
         verify: Raises when the file has changed since it was opened.
     """
@@ -75,16 +61,15 @@ class FileFragmentReader:
         columns: FileColumns,
         *,
         path: str,
-        matcher: FieldMatcher,
-        constants: Mapping[str, Constant],
+        mapping: ColumnMapping,
         deleted: npt.NDArray[np.uint64] | None = None,
         verify: Callable[[], None] = lambda: None,
     ) -> None:
         self._columns = columns
         self._path = path
-        self._matcher = matcher
-        self._column_index = matcher.among(columns.fields)
-        self._constants = constants
+        self._matcher = mapping.matcher
+        self._column_index = mapping.matcher.among(columns.fields)
+        self._constants = mapping.constants
         self._deleted = np.empty(0, np.uint64) if deleted is None else deleted
         self._verify = verify
 
@@ -198,37 +183,6 @@ def _concatenate_small(pieces: Iterable[pa.Array]) -> Iterator[pa.Array]:
             rows, size = rows + len(piece), size + piece.nbytes
     if pending:
         yield pa.concat_arrays(pending) if len(pending) > 1 else pending[0]
-
-
-def check_distinct(names: Sequence[str]) -> None:
-    """Raise ArrowInvalid when two columns of a file have the same name."""
-    duplicates = [name for name, count in Counter(names).items() if count > 1]
-    if duplicates:
-        raise pa.ArrowInvalid(f"two columns are named {duplicates[0]!r}")
-
-
-def check_types(fields: Iterable[pa.Field]) -> None:
-    """Raise LimitError when the columns of a file exceed the limits on types."""
-    counted = 0
-    for field in fields:
-        counted += _count_fields(field.type, 1)
-        check_limit(FIELDS, counted, "fields in the file's schema")
-
-
-def _count_fields(type_: pa.DataType, depth: int) -> int:
-    """Return the number of fields within a type, itself included."""
-    check_limit(NESTING, depth, "types inside of each other")
-    if isinstance(type_, pa.BaseExtensionType):
-        return _count_fields(type_.storage_type, depth)
-    if pa.types.is_dictionary(type_):
-        return _count_fields(type_.value_type, depth)
-    if pa.types.is_fixed_size_binary(type_):
-        check_limit(FIXED_BYTES, type_.byte_width, "bytes in a value of fixed width")
-    if pa.types.is_fixed_size_list(type_):
-        check_limit(FIXED_BYTES, type_.list_size, "items in a list of fixed size")
-    if not pa.types.is_nested(type_):
-        return 1
-    return 1 + sum(_count_fields(type_.field(index).type, depth + 1) for index in range(type_.num_fields))
 
 
 def _repeat(value: Constant, count: int) -> Iterator[pa.Array]:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from metastore_assets.formats.readers import chunks as reader_chunks
 from metastore_assets.formats.readers.chunks import cast_dictionary, decode_dictionary
 from metastore_assets.formats.readers.parquet import ParquetColumns
-from metastore_assets.formats.readers.reader import FileFragmentReader
+from metastore_assets.formats.readers.reader import ColumnMapping, FileFragmentReader
 from metastore_assets.formats.schema_casting import FieldMatcher
 
 _STORED = st.sampled_from(
@@ -25,7 +25,7 @@ _STORED = st.sampled_from(
 def _reader(data: pa.Buffer, deleted: list[int] | None = None) -> FileFragmentReader:
     columns = ParquetColumns(pa.BufferReader(data))
     positions = None if deleted is None else np.array(deleted, np.uint64)
-    return FileFragmentReader(columns, path="x", matcher=FieldMatcher(), constants={}, deleted=positions)
+    return FileFragmentReader(columns, path="x", mapping=ColumnMapping(FieldMatcher(), {}), deleted=positions)
 
 
 def _written(table: pa.Table, **options: object) -> pa.Buffer:

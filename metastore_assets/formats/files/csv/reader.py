@@ -27,7 +27,7 @@ from metastore_assets.formats.files.csv.texts import (
 from metastore_assets.formats.files.csv.types import preferred
 from metastore_assets.formats.files.text_reader import OpenStream, PlannedFile
 from metastore_assets.formats.files.text_values import first_mismatch, parse
-from metastore_assets.formats.readers.reader import check_distinct
+from metastore_assets.formats.readers.columns import check_distinct
 from metastore_assets.startup import pc
 from metastore_assets.storage.corrupt_input import InvalidContentError
 from metastore_assets.storage.limits import ROW_BYTES
