@@ -82,7 +82,7 @@ def refresh_on_emr(
 def request_of(configuration: Configuration, table: str, *, full: bool, partitions: tuple[str, ...]) -> Request:
     """Return the request of a job for a table. Raise ConfigError if the job would miss a variable."""
     shown = configuration.shown()
-    config = VariableResolver(os.environ, keep_secret_references=True).resolve(shown)
+    config = VariableResolver(os.environ, preserve_secret_references=True).resolve(shown)
     settings, own = config.emr_serverless, config.table(table)
     assert settings is not None
     job_request = job_config(config, own)

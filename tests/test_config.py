@@ -62,8 +62,8 @@ def test_a_column_inherits_what_it_does_not_say(tmp_path: Path) -> None:
               a: {histogram: off}
     """
     table = load_config(written(tmp_path, text)).table("t")
-    assert table.policy("a") == ColumnPolicy(frequencies="off", histogram="off", quantiles="off")
-    assert table.policy("b") == ColumnPolicy(frequencies="off", histogram=2000, quantiles="off")
+    assert table.effective_policy("a") == ColumnPolicy(frequencies="off", histogram="off", quantiles="off")
+    assert table.effective_policy("b") == ColumnPolicy(frequencies="off", histogram=2000, quantiles="off")
 
 
 @pytest.mark.parametrize(
@@ -183,8 +183,8 @@ def test_a_column_inherits_what_it_does_not_say(tmp_path: Path) -> None:
         ),
         ("root: r\ntables: [{name: a-b, uri: x}, {name: A_b, uri: y}]", r"'a-b', 'A_b' have the same name"),
         ("root: [", r"cannot be read as YAML: line 1, column 8: "),
-        ("root: r\nroot: s", r"cannot be read as YAML: line 2, column 1: the key 'root' is there twice$"),
-        ("root: r\ntables:\n- name: a\n  uri: b\n  uri: c\n", r"line 5, column 3: the key 'uri' is there twice$"),
+        ("root: r\nroot: s", r"cannot be read as YAML: line 2, column 1: the key 'root' occurs twice$"),
+        ("root: r\ntables:\n- name: a\n  uri: b\n  uri: c\n", r"line 5, column 3: the key 'uri' occurs twice$"),
         ("", r"must be a mapping with the keys root and tables; it is empty$"),
         ("- a", r"must be a mapping with the keys root and tables; it is \['a'\]$"),
     ],
@@ -203,7 +203,7 @@ def test_an_invalid_file_is_explained(tmp_path: Path, text: str, message: str) -
 def test_what_takes_all_values(key: str) -> None:
     columns = {"default": {key: True}, "a": {}, "b": {"frequencies": "top(5)"}, "c": {key: "off"}}
     table = TableConfig.model_validate({"name": "t", "uri": "x", "columns": columns})
-    assert {name: table.policy(name).frequencies for name in ("z", "a", "b", "c")} == {
+    assert {name: table.effective_policy(name).frequencies for name in ("z", "a", "b", "c")} == {
         "z": "all",
         "a": "all",
         "b": "top(5)",

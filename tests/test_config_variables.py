@@ -50,7 +50,7 @@ def test_every_text_may_refer_to_the_environment(tmp_path: Path, monkeypatch: py
     assert config.storage_options == {"aws_secret_access_key": "open sesame", "aws_region": "eu-central-1"}
     assert config.spark == {"spark.hadoop.fs.s3a.secret.key": "open sesame", "spark.cores.max": 2}
     sales, orders = config.tables
-    assert (sales.uri, sales.policy("note").frequencies) == ("s3://lake/sales", "off")
+    assert (sales.uri, sales.effective_policy("note").frequencies) == ("s3://lake/sales", "off")
     assert sales.columns["note"].model_fields_set == {"frequencies"}, "what was not said stays unsaid"
     assert (orders.identifier, orders.uri) == ("db.orders", "catalog://prod/db.orders")
     assert isinstance(orders.catalog, type(config.catalogs["prod"]))
@@ -193,7 +193,7 @@ def test_every_key_may_refer_to_the_environment(tmp_path: Path, monkeypatch: pyt
     assert resolved.tables[0].checks[0] == {"row_count": 8, "blocking": False, "severity": "warn"}
     assert resolved.tables[0].columns == config.tables[0].columns, "what is resolved is not resolved again"
     # Elsewhere it is read again, where a text that is meant as it is must stay so.
-    sent = VariableResolver(os.environ, keep_secret_references=True).resolve(resolved)
+    sent = VariableResolver(os.environ, preserve_secret_references=True).resolve(resolved)
     assert sent.tables[0].columns["note"].checks[0]["accepted_values"] == ["a", "$${x}", 7]
 
 

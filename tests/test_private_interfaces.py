@@ -20,7 +20,6 @@ IMPORTS = {
         "metastore_assets/assets/events.py",
         "dagster._core.storage.event_log.sqlite.sqlite_event_log",
     ): "as above: the file of the index",
-    ("metastore_assets/config/base.py", "pydantic._internal._model_construction"): "for the type checker alone",
 }
 """By module and private module of another package: why it is imported."""
 ATTRIBUTES = {

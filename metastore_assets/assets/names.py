@@ -106,7 +106,7 @@ def kinds_of(table: TableConfig) -> tuple[Kind, ...]:
     """
     if table.outputs == "table":
         return ("statistics",)
-    ranked = any(table.policy(column).ranks == "on" for column in ("default", *table.columns))
+    ranked = any(table.effective_policy(column).ranks == "on" for column in ("default", *table.columns))
     return tuple(kind for kind in KINDS if kind != "ranks" or ranked)
 
 

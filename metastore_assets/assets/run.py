@@ -227,7 +227,7 @@ def _report(
         selected,
         key_map if names.mapping else None,
     )
-    ranked = frozenset(row.column for row in lookup.statistics() if table.policy(row.column).ranks == "on")
+    ranked = frozenset(row.column for row in lookup.statistics() if table.effective_policy(row.column).ranks == "on")
     tags = source_tags(instance, names)
     report = Report(names, lookup, versions.objects, seconds, key_map.dagster_keys, tags, ranked, reported.version)
     if not is_observed(instance, names, version):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from datetime import date, datetime
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
@@ -13,16 +13,11 @@ from metastore_assets.config.errors import explain
 from metastore_assets.config.variables import env_vars_to_references, substitute
 from metastore_assets.errors import ConfigError
 
-if TYPE_CHECKING:
-    from pydantic._internal._model_construction import ModelMetaclass
-else:
-    ModelMetaclass = type(BaseModel)
 
+class _ConfigMetaclass(type(BaseModel)):  # type: ignore[misc] # pydantic has no public name for its metaclass
+    """A metaclass whose classes raise ConfigError instead of pydantic's ValidationError when they are called.
 
-class _ConfigMetaclass(ModelMetaclass):
-    """Raises ConfigError instead of pydantic's ValidationError when a model is constructed in Python.
-
-    A metaclass, because pydantic constructs nested models without calling the class, and has to see its own errors.
+    Pydantic constructs nested models without calling their class, so it still receives its own errors from them.
     """
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
@@ -32,16 +27,19 @@ class _ConfigMetaclass(ModelMetaclass):
             raise _config_error(cls, kwargs, error) from None
 
 
-class ConfigModel(BaseModel, metaclass=_ConfigMetaclass):
-    """A part of the configuration: immutable, and without unknown keys. Invalid values raise ConfigError."""
+_METACLASS: Any = _ConfigMetaclass
+
+
+class ConfigModel(BaseModel, metaclass=_METACLASS):  # type: ignore[metaclass] # its public type is only `type`
+    """A section of the configuration. It is immutable; unknown keys and invalid values raise ConfigError."""
 
     # `hide_input_in_errors`: values may be secrets. `defer_build`: only the outermost model needs a validator.
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True, defer_build=True)
 
     references: ClassVar[frozenset[str]] = frozenset()
-    """Fields that keep `${VAR}` until the configuration is resolved: their texts may be secrets, or only runs know the
-    variables. Includes fields with models that have such fields. In all other fields `${VAR}` is replaced when the
-    model is constructed, because their values are validated then."""
+    """Names of the fields in which `${VAR}` stays until the configuration is resolved, because their texts may be
+    secrets, or because only runs have the variables. Fields whose models have such fields are among them. In all other
+    fields `${VAR}` is replaced when the model is constructed, before the values are validated."""
 
     @model_validator(mode="before")
     @classmethod
@@ -55,7 +53,7 @@ class ConfigModel(BaseModel, metaclass=_ConfigMetaclass):
 
     @classmethod
     def model_validate(cls, obj: Any, **settings: Any) -> Self:
-        """Construct the model from a mapping. Raises ConfigError."""
+        """Return the model of a mapping. Raises ConfigError if the mapping is invalid."""
         try:
             return super().model_validate(obj, **settings)
         except ValidationError as error:
@@ -63,7 +61,7 @@ class ConfigModel(BaseModel, metaclass=_ConfigMetaclass):
 
     @classmethod
     def validate_raw(cls, obj: Any) -> Self:
-        """Construct the model from a mapping. Raises pydantic's ValidationError, for callers that explain it."""
+        """Return the model of a mapping. Raises pydantic's ValidationError, which the caller explains."""
         return super().model_validate(obj)
 
 
@@ -82,7 +80,7 @@ def _config_error(model: Any, raw: Any, error: ValidationError) -> ConfigError:
 
 
 def as_text(value: Any) -> Any:
-    """Return a number, boolean, date or time as the text that YAML read it from; other values unchanged."""
+    """Return a number, boolean, date or time as the text that stands for it in YAML; other values unchanged."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, datetime):
@@ -91,9 +89,10 @@ def as_text(value: Any) -> Any:
 
 
 def validate_prefixes(value: Any) -> Any:
-    """Return location prefixes as a list; a single text becomes a list of one. Raises ValueError for an empty text.
+    """Return location prefixes as a list, also if `value` is a single text.
 
-    An empty prefix would mean the current folder.
+    Raises:
+        ValueError: A prefix is not a text, or is empty, which would mean the current folder.
     """
     prefixes = [value] if isinstance(value, str) else value
     if isinstance(prefixes, list | tuple) and not all(isinstance(item, str) and item.strip() for item in prefixes):

@@ -1,4 +1,4 @@
-"""The section `emr_serverless`: refreshes as jobs of EMR Serverless, and which configurations such jobs cannot run."""
+"""The section `emr_serverless`: settings of refreshes that run as jobs of EMR Serverless, and their validation."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _PASSWORD_IN_URI = re.compile(r"://[^/@\s:]*:[^/@\s]+@")
 
 
 class EmrServerlessConfig(ConfigModel):
-    """The application, role and Python environment of the jobs."""
+    """Settings of the jobs that refresh tables: application, role, Python environment, folders and secrets."""
 
     references: ClassVar[frozenset[str]] = frozenset(
         {
@@ -58,38 +58,38 @@ class EmrServerlessConfig(ConfigModel):
     spark: dict[str, Any] = Field(default_factory=dict, repr=False)
     """Spark properties of the jobs. They replace those under the top-level key `spark`."""
     engine: Literal["spark", "auto"] = "spark"
-    """`engine` within the job. `auto`: the driver reads a small commit itself, without executors."""
+    """The value of `engine` inside the job. `auto`: the driver reads a small commit itself, without executors."""
     secrets: dict[str, str] = Field(default_factory=dict)
-    """By environment variable of the configuration: name or ARN of a secret in AWS Secrets Manager. The job looks it up
-    itself."""
+    """For each environment variable that the configuration refers to: the name or ARN of its secret in AWS Secrets
+    Manager, which the job reads."""
     timeout_minutes: int = Field(default=720, ge=0)
-    """Minutes after which EMR cancels a job; 0: never."""
+    """Minutes after which EMR cancels a job; 0 for no limit."""
     interval: float = Field(default=5.0, gt=0)
     """Seconds between two requests for the state and the progress of a job."""
     tags: dict[str, str] = Field(default_factory=dict)
-    """Tags of the jobs, for cost reports for example. They are added to those that Dagster sets."""
+    """Tags of the jobs, for example for cost reports, in addition to the tags that Dagster sets."""
 
     @field_validator("application")
     @classmethod
-    def _application(cls, value: str) -> str:
-        return _matching(value, _APPLICATION, "the id of an application, such as 00f1qs2u5gdh6a0l")
+    def _validate_application(cls, value: str) -> str:
+        return _validate(value, _APPLICATION, "the id of an application, such as 00f1qs2u5gdh6a0l")
 
     @field_validator("execution_role")
     @classmethod
-    def _role(cls, value: str) -> str:
-        return _matching(value, _ROLE, "the ARN of a role, such as arn:aws:iam::123456789012:role/metastore-refresh")
+    def _validate_role(cls, value: str) -> str:
+        return _validate(value, _ROLE, "the ARN of a role, such as arn:aws:iam::123456789012:role/metastore-refresh")
 
     @field_validator("environment", "folder", "logs")
     @classmethod
-    def _on_s3(cls, value: str | None) -> str | None:
-        return value if value is None else _matching(value, _S3, "a location on S3, such as s3://bucket/folder")
+    def _validate_s3_location(cls, value: str | None) -> str | None:
+        return value if value is None else _validate(value, _S3, "a location on S3, such as s3://bucket/folder")
 
 
 def job_folder(config: MetastoreConfig) -> str:
     """Return the folder for the requests and answers of jobs, without a trailing slash.
 
     Args:
-        config: A configuration without an `emr_obstacle`.
+        config: A configuration for which `emr_obstacle` returns None.
     """
     settings = config.emr_serverless
     folder = settings.folder if settings else None
@@ -97,9 +97,9 @@ def job_folder(config: MetastoreConfig) -> str:
 
 
 def emr_obstacle(config: MetastoreConfig) -> str | None:
-    """Return why jobs of EMR Serverless cannot refresh the tables of a configuration, and what to do; None if they can.
+    """Return why a configuration cannot have `engine: emr-serverless`, and what to do; None if it can, or has another.
 
-    Values that refer to variables count as valid. The resolved configuration is checked again.
+    Values that refer to variables count as valid, so a resolved configuration is to be checked again.
     """
     if config.engine != EMR_SERVERLESS:
         return None
@@ -127,6 +127,7 @@ def emr_obstacle(config: MetastoreConfig) -> str | None:
 
 
 def _locations(config: MetastoreConfig) -> Iterator[tuple[str, str]]:
+    """Yield each location that a job reads or writes, after its key for messages."""
     yield "root", config.root
     for table in config.tables:
         if table.catalog is None:
@@ -151,6 +152,7 @@ def _is_local(location: str) -> bool:
 
 
 def _settings(config: MetastoreConfig) -> Iterator[tuple[str, str, str]]:
+    """Yield the section, the key and the value of each setting that may be a secret."""
     for key, value in config.storage_options.items():
         yield "storage_options", key, value
     for entry in config.entries:
@@ -169,9 +171,10 @@ def _is_secret(key: str, value: str) -> bool:
     return key == "hidden_key" or _SECRET_NAME.search(key) is not None or _PASSWORD_IN_URI.search(value) is not None
 
 
-def _matching(value: str, pattern: re.Pattern[str], what: str) -> str:
+def _validate(value: str, pattern: re.Pattern[str], expected: str) -> str:
+    """Return a value that matches a pattern or refers to a variable. Raises ValueError with what is expected."""
     if not has_reference(value) and not pattern.fullmatch(value):
-        raise ValueError(what)
+        raise ValueError(expected)
     return value
 
 

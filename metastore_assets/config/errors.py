@@ -1,4 +1,4 @@
-"""Explanations of validation errors: table, key, value and what is allowed."""
+"""Messages for validation errors: the table, the key, the value, and what is allowed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from metastore_assets.messages import close_names, join_names
 KeyPath = tuple[int | str, ...]
 """The keys and list positions that lead to a value."""
 Problem = Mapping[str, Any]
-"""One of `ValidationError.errors()`."""
+"""One element of the list that pydantic's `ValidationError.errors()` returns."""
 
 _MAX_SHOWN = 60
 """Characters of a value that messages show."""
@@ -54,7 +54,11 @@ def explain(
 
 
 def expected_text(problem: Problem) -> str | None:
-    """Return what a pydantic problem expects, such as `a whole number` or `0 or more`; None if the message says it."""
+    """Return what a value should have been, such as `a whole number` or `0 or more`.
+
+    Returns:
+        None if only pydantic's message says what is expected.
+    """
     context = problem.get("ctx") or {}
     if problem["type"] == "literal_error":
         return str(context["expected"])
@@ -64,12 +68,12 @@ def expected_text(problem: Problem) -> str | None:
 
 
 def message_of(problem: Problem) -> str:
-    """Return pydantic's message without the prefix that it adds to those of validators."""
+    """Return the message of a problem, without the prefix that pydantic adds to messages of validators."""
     return str(problem["msg"]).removeprefix("Value error, ")
 
 
 def show_value(value: Any) -> str:
-    """Return a value as YAML has it, or an empty text if it is too long for a message."""
+    """Return a value as YAML text for a message. A long text is cut; any other long value becomes an empty text."""
     if isinstance(value, bool) or value is None:
         return {True: "true", False: "false", None: "null"}[value]
     text = repr(value) if isinstance(value, str | list | dict) else str(value)
@@ -79,7 +83,7 @@ def show_value(value: Any) -> str:
 
 
 def _key_path(raw: Any, problem: Problem) -> Iterator[int | str]:
-    """Yield the keys of a problem's location, without the names of types and the marks that pydantic inserts."""
+    """Yield the keys and list positions of a problem's location, without the type names that pydantic inserts."""
     for part in problem["loc"]:
         keys = raw if isinstance(raw, Mapping) else range(len(raw)) if isinstance(raw, list) else ()
         if part in keys:
@@ -106,7 +110,10 @@ def _explain_problems(
 
 
 def _subject_and_key(raw: Mapping[Any, Any], path: KeyPath) -> tuple[str, str]:
-    """Return the table or database of a path as messages name it, and the dotted key within it."""
+    """Return the table or database that a path lies in, as messages name it, and the dotted key inside it.
+
+    Outside of tables and databases the first text is empty.
+    """
     if path[:1] == ("databases",) and len(path) > 1 and isinstance(path[1], int):
         database = raw["databases"][path[1]]
         name = database.get("database") if isinstance(database, Mapping) else path[1]
@@ -121,25 +128,25 @@ def _subject_and_key(raw: Mapping[Any, Any], path: KeyPath) -> tuple[str, str]:
 
 
 def _reason(problems: list[Problem], path: KeyPath, model: type[BaseModel]) -> str:
-    problem = problems[0]
-    if problem["type"] == "extra_forbidden":
+    first = problems[0]
+    if first["type"] == "extra_forbidden":
         keys = _yaml_keys(_model_at(path[:-1], model))
         return f"no such key; there are: {join_names(keys)}" + close_names(str(path[-1]), keys, "")
-    if problem["type"] == "invalid_key" or problem["loc"][-1:] == ("[key]",):
+    if first["type"] == "invalid_key" or first["loc"][-1:] == ("[key]",):
         return "a key must be text: write it in quotes"
     expected = [
         f"a mapping of the keys {', '.join(_yaml_keys(_model_at(path, model)))}"
-        if each["type"] == "model_type"
-        else expected_text(each)
-        for each in problems
+        if problem["type"] == "model_type"
+        else expected_text(problem)
+        for problem in problems
     ]
     if all(expected):
         return f"must be {' or '.join(filter(None, dict.fromkeys(expected)))}"
-    return message_of(problem)
+    return message_of(first)
 
 
 def _model_at(path: KeyPath, model: type[BaseModel]) -> type[BaseModel]:
-    """Return the model that defines the keys at a path. Keys of mappings and list positions define none."""
+    """Return the model whose fields are the keys below a path. List positions and keys of mappings are skipped."""
     for part in path:
         field = model.model_fields.get(part) if isinstance(part, str) else None
         if field is not None:
@@ -148,7 +155,7 @@ def _model_at(path: KeyPath, model: type[BaseModel]) -> type[BaseModel]:
 
 
 def _yaml_keys(model: type[BaseModel]) -> list[str]:
-    """Return the keys of a model as YAML has them, those that a base class defines last."""
+    """Return the keys that YAML uses for the fields of a model; inherited fields come last."""
     inherited = {name for base in model.__mro__[1:] for name in getattr(base, "model_fields", ())}
     fields = sorted(model.model_fields.items(), key=lambda item: item[0] in inherited)
     return [field.alias or name for name, field in fields]

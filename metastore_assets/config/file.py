@@ -1,4 +1,7 @@
-"""The configuration file: where it is, and its content before validation. Imports neither pydantic nor the models."""
+"""The configuration file before validation: its path and its YAML.
+
+This module imports neither pydantic nor the models, so that completion in a shell is fast.
+"""
 
 from __future__ import annotations
 
@@ -21,10 +24,13 @@ def config_path(path: str | os.PathLike[str] | None = None) -> Path:
 
 
 def read_mapping(path: Path) -> dict[Any, Any]:
-    """Read the mapping of a YAML file. Raises ConfigError.
+    """Return the mapping in a YAML file, not yet validated.
 
-    Keys without a value are dropped, at the top level and in tables. Entries of `tables` that are whole databases are
+    Keys without a value are dropped, at the top level and in tables. Entries of `tables` with a key `database` are
     moved to `databases`.
+
+    Raises:
+        ConfigError: The file cannot be read, is not valid YAML, or is not a mapping.
     """
     try:
         raw = yaml.load(path.read_text(encoding="utf-8"), _UniqueKeyLoader)
@@ -50,7 +56,7 @@ def read_mapping(path: Path) -> dict[Any, Any]:
 
 
 def separate_databases(raw: dict[Any, Any]) -> dict[Any, Any]:
-    """Return a raw configuration with those entries of `tables` that have a key `database` under `databases`."""
+    """Return a raw configuration in which entries of `tables` with a key `database` are moved to `databases`."""
     entries = raw.get("tables")
     if not isinstance(entries, list | tuple):
         return raw
@@ -66,7 +72,7 @@ def _is_database(entry: object) -> bool:
 
 
 def table_name_for(identifier: str) -> str:
-    """Return the name in the Metastore for a table of a catalog, with `_` for characters that names cannot have."""
+    """Return a catalog's identifier as a table name, with `_` for each character that names must not contain."""
     return re.sub(r"[^A-Za-z0-9_-]", "_", identifier)
 
 
@@ -75,7 +81,7 @@ def _without_nulls(keys: dict[Any, Any]) -> dict[Any, Any]:
 
 
 class _UniqueKeyLoader(yaml.SafeLoader):
-    """Refuses duplicate keys in a mapping. PyYAML would silently use the last one."""
+    """A loader that rejects mappings with duplicate keys. PyYAML would silently use the last of them."""
 
     def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
         node = super().compose_mapping_node(anchor)
@@ -83,7 +89,7 @@ class _UniqueKeyLoader(yaml.SafeLoader):
         for key, _ in node.value:
             if isinstance(key, yaml.ScalarNode):
                 if key.value in keys:
-                    problem = f"the key {key.value!r} is there twice"
+                    problem = f"the key {key.value!r} occurs twice"
                     raise yaml.MarkedYAMLError(problem=problem, problem_mark=key.start_mark)
                 keys.add(key.value)
         return node

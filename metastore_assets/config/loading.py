@@ -1,4 +1,4 @@
-"""Reading, validating and resolving the configuration file."""
+"""Loading the configuration file: reading, validation, and replacement of variables and relative paths."""
 
 from __future__ import annotations
 
@@ -13,9 +13,15 @@ from metastore_assets.errors import ConfigError
 
 
 def read_config(path: str | os.PathLike[str] | None = None) -> MetastoreConfig:
-    """Read the configuration without resolving variables and paths. Raises ConfigError.
+    """Return the validated configuration, in which variables and relative paths stay as written.
 
-    Checks stay as written: `metastore_assets.checks.entries.validate_checks` validates them.
+    Checks are not validated here; see `metastore_assets.checks.entries.validate_checks`.
+
+    Args:
+        path: The file. Default: `$METASTORE_CONFIG`, else `./metastore.yaml`.
+
+    Raises:
+        ConfigError: The file cannot be read, or a key or value is invalid.
     """
     file = config_path(path)
     raw = read_mapping(file)
@@ -27,9 +33,15 @@ def read_config(path: str | os.PathLike[str] | None = None) -> MetastoreConfig:
 
 
 def load_config(path: str | os.PathLike[str] | None = None) -> MetastoreConfig:
-    """Read the configuration and resolve it. Relative paths refer to the folder of the file. Raises ConfigError.
+    """Return the validated configuration with the values of variables and with absolute paths.
 
-    Checks stay as written, as in `read_config`.
+    Relative paths refer to the folder of the file. Checks are not validated, as in `read_config`.
+
+    Args:
+        path: The file. Default: `$METASTORE_CONFIG`, else `./metastore.yaml`.
+
+    Raises:
+        ConfigError: The file cannot be read, a key or value is invalid, or a variable is not set.
     """
     file = config_path(path)
     config = read_config(file)

@@ -1,9 +1,10 @@
-"""`metastore.yaml` as pydantic models: the root, catalogs, tables, databases, and the policies of columns."""
+"""Pydantic models of `metastore.yaml`: the whole configuration, catalogs, tables and databases."""
 
 from __future__ import annotations
 
 import os
 import re
+from abc import abstractmethod
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
@@ -27,19 +28,19 @@ EMBEDDED_CATALOG = "default"
 """Name of the Iceberg catalog that exists without being configured."""
 
 SensorStatus: TypeAlias = Literal["running", "stopped", "absent"]
-"""`running`: Dagster starts the sensor. `stopped`: a person starts it. `absent`: Dagster does not have it."""
+"""`running`: Dagster starts the sensor. `stopped`: a person has to start it. `absent`: the sensor is not defined."""
 
 _SQLITE = "sqlite:///"
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,99}")
 
 
 class SensorConfig(ConfigModel):
-    """Dagster's sensor of a table or a database."""
+    """Settings of the Dagster sensor that watches a table or a database."""
 
     interval: int = Field(default=30, ge=1)
     """Seconds between two evaluations."""
     status: SensorStatus | None = None
-    """Default: the key `sensors` of the configuration."""
+    """The sensor's status at first. Default: the key `sensors` of the configuration."""
 
 
 class CatalogConfig(ConfigModel):
@@ -55,53 +56,55 @@ class CatalogConfig(ConfigModel):
 
     @property
     def properties(self) -> dict[str, str]:
-        """All keys except the type and the name, as pyiceberg takes them."""
+        """All keys except `type` and `name`, with their values as text, for pyiceberg."""
         return {key: str(as_text(value)) for key, value in (self.model_extra or {}).items()}
 
     def __repr_args__(self) -> Iterable[tuple[str | None, Any]]:
-        """Type and name only: properties may be secrets."""
+        """Return only the type and the name, because properties may be secrets."""
         return [("type", self.type), ("name", self.name)]
 
 
 class SharedTableConfig(ConfigModel):
-    """The keys that a table and a whole database have in common."""
+    """The keys that entries of `tables` and entries of `databases` have in common."""
 
     references: ClassVar[frozenset[str]] = frozenset({"storage_options", "path_mapping", "allow", "columns", "sensor"})
 
     storage_options: dict[str, str] = Field(default_factory=dict, repr=False)
     """Object-store settings for the table itself, as the format's library names them (`aws_region`, …)."""
     path_mapping: dict[str, str] = Field(default_factory=dict)
-    """For a moved table: current location by recorded location prefix. The longest matching prefix wins."""
+    """For tables whose files were moved: by prefix of a location in the table's metadata, its current replacement. Of
+    several matching prefixes the longest is replaced."""
     allow: tuple[str, ...] = ()
-    """Location prefixes outside of the table's store that its metadata may name."""
+    """Prefixes of locations outside of the table's store to which its metadata may refer."""
     restrict_to_table_root: bool = False
-    """Whether reads outside of the table's location are refused, whatever `allow` and `path_mapping` say."""
+    """Whether reads outside of the table's location are refused even if `allow` or `path_mapping` permits them."""
     columns: dict[str, ColumnPolicy] = Field(default_factory=dict)
-    """Policy by column (dotted leaf path). The key `default` is the policy of every column not named."""
+    """Policies by dotted path of a leaf column. The entry `default` applies to all columns without an entry, and
+    provides the keys that other entries do not set."""
     statistics: ClassReferences = ()
-    """User-defined statistics of all columns whose type they support. A policy under `columns` may replace them."""
+    """User-defined statistics of all columns of a supported type. The key `statistics` of a column replaces them."""
     checks: tuple[Any, ...] = ()
-    """Checks of the table, as written; checks of columns are under `columns`. They are validated by
-    `metastore_assets.checks`."""
+    """Checks of the table as written; `metastore_assets.checks` validates them. Checks of columns are in `columns`."""
     sensor: SensorConfig = SensorConfig()
     outputs: Literal["kinds", "table"] = "kinds"
-    """The assets in Dagster, besides the table's source. `kinds`: one for its partitions and one for each kind of file.
-    `table`: a single one with the metadata of all of them."""
+    """The assets in Dagster, in addition to the table's source. `kinds`: one asset for the partitions and one for each
+    kind of file. `table`: a single asset with the metadata of all of these."""
 
     @field_validator("allow", mode="before")
     @classmethod
-    def _prefixes(cls, value: Any) -> Any:
+    def _validate_allow(cls, value: Any) -> Any:
         return validate_prefixes(value)
 
     @model_validator(mode="after")
-    def _consistent_policies(self) -> Self:
+    def _check_policies(self) -> Self:
         for column in self.columns:
             if problem := self._policy_conflict(column):
                 raise ValueError(f"columns.{column}: {problem}")
         return self
 
     def _policy_conflict(self, column: str) -> str | None:
-        policy, configured = self.policy(column), self.columns[column]
+        """Return which keys of a column's policy contradict each other, and what to do; None if none do."""
+        policy, configured = self.effective_policy(column), self.columns[column]
         key = policy.enumerating_key
         if key and (policy.frequencies == "off" or policy.values == "hidden"):
             opposite = "frequencies: off" if policy.frequencies == "off" else "values: hidden"
@@ -125,21 +128,24 @@ class SharedTableConfig(ConfigModel):
         return None
 
     @property
+    @abstractmethod
     def label(self) -> str:
         """The table or database as messages name it, such as `table 'orders'`."""
-        raise NotImplementedError
 
-    def policy(self, column: str, aliases: Sequence[Sequence[str]] | None = None) -> ColumnPolicy:
-        """Return the policy of a column: its own keys, else those of `default`, else the built-in ones.
+    def effective_policy(self, column: str, aliases: Sequence[Sequence[str]] | None = None) -> ColumnPolicy:
+        """Return the policy of a column after inheritance.
 
-        A column is also hidden if a column that contains it is hidden. The same column may have several paths, because
-        backticks around `a.b` depend on the other columns: it is hidden if any of them is, unless its first path says
-        otherwise.
+        Each key comes from the column's entry under `columns`, or else from the entry `default`, or else from the
+        built-in policy. Two rules follow:
+
+        - A column is hidden if its entry, or the entry of a struct, list or map around it, has `values: hidden`.
+        - `ranks: on` and `by_partition: on` need all values: `frequencies: auto` becomes `all`, and an undecided
+          algorithm becomes `enumeration`.
 
         Args:
             column: The dotted path of the column.
-            aliases: `LeafColumn.aliases`. None without a schema: then the column counts as contained in every
-                configured name that its path begins with, up to a dot.
+            aliases: `LeafColumn.aliases`: all paths of the column and of each column around it. Default, if the schema
+                is unknown: all names under `columns` that are the path itself or its beginning before a dot.
         """
         policy = self.columns.get("default") or _built_in_policy()
         if "statistics" not in policy.model_fields_set:
@@ -159,20 +165,23 @@ class SharedTableConfig(ConfigModel):
         return policy
 
     def _is_hidden(self, names: Sequence[str]) -> bool:
-        """Return whether a column is hidden under one of its names. The first name, its path, takes precedence."""
+        """Return whether the entries under the paths of one column hide its values.
+
+        The entry under the first path, the current one, decides if it sets `values`; else one hiding entry suffices.
+        """
         policies = {name: self.columns[name] for name in names if name != "default" and name in self.columns}
         values = {name: policy.values for name, policy in policies.items() if "values" in policy.model_fields_set}
         return values[names[0]] == "hidden" if names[0] in values else "hidden" in values.values()
 
     @property
     def named_statistics(self) -> tuple[str, ...]:
-        """The classes of user-defined statistics of all columns and of single columns, without duplicates."""
+        """The references to all classes of user-defined statistics in this entry, without duplicates."""
         of_columns = (reference for policy in self.columns.values() for reference in policy.statistics)
         return tuple(dict.fromkeys([*self.statistics, *of_columns]))
 
     @property
     def hides_values(self) -> bool:
-        """Whether a policy hides the values of some column."""
+        """Whether at least one policy has `values: hidden`."""
         return any(policy.values == "hidden" for policy in self.columns.values())
 
 
@@ -181,7 +190,7 @@ SharedTableConfigT = TypeVar("SharedTableConfigT", bound=SharedTableConfig)
 
 @lru_cache(maxsize=1)
 def _built_in_policy() -> ColumnPolicy:
-    """Return the policy without configuration. Created at first use: pydantic then builds its validator."""
+    """Return the policy of a column without configuration. It is cached, because pydantic builds a validator for it."""
     return ColumnPolicy()
 
 
@@ -197,7 +206,7 @@ class TableConfig(SharedTableConfig):
     uri: str = Field(min_length=1)
     """`catalog://<catalog>/<table>` for a table in a catalog."""
     catalog: str | CatalogConfig | None = None
-    """A key of `catalogs`, or `default`; the catalog's settings once the configuration is located."""
+    """A key of `catalogs`, or `default`. `MetastoreConfig.locate` replaces it by the settings of that catalog."""
     identifier: str | None = Field(default=None, alias="table")
     """Database and table name in the catalog, separated by dots: `db.sales`."""
     format: str | None = None
@@ -223,7 +232,8 @@ class TableConfig(SharedTableConfig):
 
     @model_validator(mode="before")
     @classmethod
-    def _one_location(cls, value: Any) -> Any:
+    def _derive_uri(cls, value: Any) -> Any:
+        """Add the `uri` and the default `name` of a table in a catalog. Raises ValueError for contradicting keys."""
         if not isinstance(value, Mapping) or (value.get("catalog") is None and value.get("table") is None):
             return value
         if value.get("catalog") is None or value.get("table") is None:
@@ -239,14 +249,14 @@ class TableConfig(SharedTableConfig):
 
     @field_validator("name")
     @classmethod
-    def _name(cls, value: str) -> str:
+    def _validate_name(cls, value: str) -> str:
         if not _NAME.fullmatch(value):
             raise ValueError("a letter, then up to 99 letters, digits, `_` or `-`")
         return value
 
     @field_validator("format")
     @classmethod
-    def _registered_format(cls, value: str | None) -> str | None:
+    def _validate_format(cls, value: str | None) -> str | None:
         if value is not None and value not in TABLE_FORMATS:
             names = ", ".join(map(repr, TABLE_FORMATS.names()))
             raise ValueError(f"must be {names}, or a format that an installed package registers")
@@ -254,8 +264,8 @@ class TableConfig(SharedTableConfig):
 
     @field_validator("partitions", mode="before")
     @classmethod
-    def _pattern_lists(cls, value: Any) -> Any:
-        """Wrap single patterns in tuples. YAML reads a bare 2024 or date as a number or a date."""
+    def _wrap_patterns(cls, value: Any) -> Any:
+        """Return patterns as tuples of texts, also single ones, and numbers and dates that YAML read from bare text."""
         if not isinstance(value, Mapping):
             return value
         lists = {column: item if isinstance(item, list | tuple) else [item] for column, item in value.items()}
@@ -263,7 +273,7 @@ class TableConfig(SharedTableConfig):
 
     @field_validator("partitions")
     @classmethod
-    def _parses(cls, value: Any) -> Any:
+    def _validate_condition(cls, value: Any) -> Any:
         if isinstance(value, str):
             from metastore_assets.expressions.sql_parser import parse_sql  # importing the parser takes 90 ms
 
@@ -285,51 +295,64 @@ class TableConfig(SharedTableConfig):
 
     @property
     def hidden_key(self) -> bytes | None:
-        """The key from which the keys of columns with hidden values are derived; None without `with_hidden_key`."""
+        """The secret key for hashes of hidden values; None unless `with_hidden_key` set one."""
         return self._hidden_key
 
     def with_hidden_key(self, key: bytes) -> TableConfig:
-        """Return the table with a key for hidden values."""
+        """Return a copy of the table with a secret key for hashes of hidden values."""
         copy = self.model_copy()
         copy._hidden_key = key
         return copy
 
     @property
     def database(self) -> str | None:
-        """The database entry, as `<catalog>.<database>`, that the table belongs to; None for a table of its own."""
+        """The `DatabaseConfig.key` of the entry that includes the table; None for an entry of `tables`."""
         return self._database
 
     def with_database(self, database: str) -> TableConfig:
-        """Return the table as a member of a database entry (`<catalog>.<database>`)."""
+        """Return a copy of the table that belongs to the database entry with a key (`<catalog>.<database>`)."""
         copy = self.model_copy()
         copy._database = database
         return copy
 
     @property
     def declared_format(self) -> str | None:
-        """The configured format, or that of the catalog's listing; None if only the table itself says."""
+        """The format in the configuration, else in the catalog's listing; None if the files have to reveal it."""
         return self.format or self._catalog_format
 
     @property
     def dropped_reason(self) -> str | None:
-        """Why the catalog no longer has the table; None while it has."""
+        """Why the table is no longer in its catalog; None for a table that is."""
         return self._dropped_reason
 
     def with_listing(self, format_: str | None, dropped_reason: str | None = None) -> TableConfig:
-        """Return the table with the format of its catalog's listing, or with the reason why that lacks the table."""
+        """Return a copy of the table with what the listing of its catalog says.
+
+        Args:
+            format_: The format that the listing names, or None.
+            dropped_reason: Why the listing no longer has the table; None if it has.
+        """
         copy = self.model_copy()
         copy._catalog_format, copy._dropped_reason = format_, dropped_reason
         return copy
 
     def unknown_policy_columns(self, columns: set[str]) -> list[str]:
-        """Return the names under the key `columns` that are not among the table\'s `columns`: probably misspelt.
+        """Return the names with a policy that no column of the table has, ascending: probably misspelt.
 
-        Empty for a table of a database: its policies are meant for those tables that have the column.
+        Args:
+            columns: The dotted paths of all columns of the table, structs, lists and maps included.
+
+        Returns:
+            An empty list for a table of a database entry, whose policies are meant for the tables that have the column.
         """
         return [] if self._database else sorted(set(self.columns) - columns - {"default"})
 
     def dropped_columns_warning(self, dropped: Collection[str]) -> str | None:
-        """Return a warning about policies for `dropped` columns of an earlier version; None without such policies."""
+        """Return a warning if policies name columns that were dropped from the table; else None.
+
+        Args:
+            dropped: The dotted paths of the dropped columns.
+        """
         names = self.unknown_policy_columns(set(self.columns) - set(dropped))
         if not names:
             return None
@@ -347,7 +370,7 @@ class DatabaseConfig(SharedTableConfig):
     references: ClassVar[frozenset[str]] = SharedTableConfig.references | {"catalog", "database"}
 
     catalog: str | CatalogConfig
-    """A key of `catalogs`, or `default`; the catalog's settings once the configuration is located."""
+    """A key of `catalogs`, or `default`. `MetastoreConfig.locate` replaces it by the settings of that catalog."""
     database: str = Field(min_length=1)
     only: tuple[str, ...] = ()
     """Patterns (`fact_*`) for names of tables. Default: all tables."""
@@ -358,7 +381,7 @@ class DatabaseConfig(SharedTableConfig):
 
     @field_validator("only", "exclude", mode="before")
     @classmethod
-    def _patterns(cls, value: Any) -> Any:
+    def _validate_patterns(cls, value: Any) -> Any:
         patterns = [value] if isinstance(value, str) else value
         if (
             not isinstance(patterns, list | tuple)
@@ -370,7 +393,7 @@ class DatabaseConfig(SharedTableConfig):
 
     @field_validator("name")
     @classmethod
-    def _names_tables(cls, value: str) -> str:
+    def _validate_template(cls, value: str) -> str:
         remainder = value.replace("{table}", "", 1).replace("{database}", "", 1)
         if "{table}" not in value or set(remainder) & set("{}"):
             raise ValueError("a text with {table} in it, and {database} or not")
@@ -383,19 +406,22 @@ class DatabaseConfig(SharedTableConfig):
 
     @property
     def key(self) -> str:
-        """Identifies the database: `<catalog>.<database>`."""
+        """The identity of the entry: `<catalog>.<database>`."""
         return f"{getattr(self.catalog, 'name', self.catalog)}.{self.database}"
 
     def includes(self, table: str) -> bool:
-        """Return whether the entry includes the database's table of that name. Ignores case."""
+        """Return whether `only` and `except` include the table of that name. Upper and lower case do not differ."""
         is_selected = not self.only or matches_any_pattern(table, self.only, ignore_case=True)
         return is_selected and not matches_any_pattern(table, self.exclude, ignore_case=True)
 
     def table(self, table: str) -> TableConfig:
-        """Return the configuration of one of the tables. Raises ConfigError if `name` gives it no valid name.
+        """Return the configuration of one table of the database.
 
         Args:
             table: Name of the table in the database.
+
+        Raises:
+            ConfigError: The table's name has a dot, or the template `name` turns it into an invalid name.
         """
         if "." in table:
             raise ConfigError(f"the name {table!r} contains a dot, which separates databases and tables")
@@ -412,11 +438,11 @@ class DatabaseConfig(SharedTableConfig):
 
 
 class MetastoreConfig(ConfigModel):
-    """The whole of `metastore.yaml`.
+    """A configuration: the content of `metastore.yaml`, or the same keys given in Python.
 
-    Texts may refer to environment variables, as `${VAR}` or `${VAR:-default}`; a configuration constructed in Python
-    may hold Dagster's `EnvVar`. Fields in `references` keep references and relative paths until `resolve`; in all other
-    fields references are replaced when the configuration is constructed.
+    Texts may refer to environment variables, as `${VAR}` or `${VAR:-default}`; in Python also as Dagster's `EnvVar`.
+    References in the fields of `references`, and relative paths, stay until `resolve`; all other references are
+    replaced when the configuration is constructed.
     """
 
     references: ClassVar[frozenset[str]] = frozenset(
@@ -431,27 +457,28 @@ class MetastoreConfig(ConfigModel):
     """Object-store settings of `root` (`aws_endpoint`, `aws_region`, …), as obstore names them."""
     spark: dict[str, Any] = Field(default_factory=dict, repr=False)
     engine: Literal["spark", "auto", "emr-serverless"] = "spark"
-    """`spark`: files of tables are always read on Spark. `auto`: a small number of small files is read without Spark.
-    `emr-serverless`: each refresh by Dagster is a job of EMR Serverless."""
+    """Where a refresh reads the files of tables. `spark`: always on Spark. `auto`: a few small files without Spark, all
+    others on Spark. `emr-serverless`: each refresh by Dagster is a job of EMR Serverless."""
     emr_serverless: EmrServerlessConfig | None = None
-    """Application and role of these jobs."""
+    """Settings of the jobs of EMR Serverless, which `engine: emr-serverless` requires."""
     keep_versions: int = Field(default=100, ge=1)
-    """Number of versions that stay readable. `metastore expire` removes what only older ones refer to."""
+    """Number of newest versions of each table that stay readable. `metastore expire` removes the files that only older
+    versions need."""
     catalogs: dict[str, CatalogConfig] = Field(default_factory=dict)
-    """Catalogs by name. The default of `default` is an SQLite file `catalog.db` below a local `root`."""
+    """Catalogs by name. Without an entry, the catalog `default` is the SQLite file `catalog.db` in a local `root`."""
     path_mapping: dict[str, str] = Field(default_factory=dict)
-    """Moved locations of all tables. `TableConfig.path_mapping` adds to it and takes precedence."""
+    """As `TableConfig.path_mapping`, for all tables. The entries of a table take precedence."""
     allow: tuple[str, ...] = ()
-    """Location prefixes that the metadata of every table may name. `TableConfig.allow` adds to it."""
+    """As `TableConfig.allow`, for all tables. The prefixes of a table are added."""
     statistics: ClassReferences = ()
-    """User-defined statistics of every table. `TableConfig.statistics` adds to it."""
+    """As `TableConfig.statistics`, for all tables. The statistics of a table are added."""
     sensors: SensorStatus = "running"
     """Default of `SensorConfig.status` for all tables and databases."""
     hidden_key: SecretStr | None = None
     """Key for hashes of hidden values. `$METASTORE_HIDDEN_KEY` takes precedence. Default: a key stored in `root`."""
     tables: list[TableConfig] = Field(default_factory=list)
     databases: list[DatabaseConfig] = Field(default_factory=list)
-    """Whole databases. In YAML their entries may also be under `tables`."""
+    """Databases of which all tables are included. In YAML, entries with a key `database` may also be under `tables`."""
     _folder: Path | None = PrivateAttr(None)
     _is_resolved: bool = PrivateAttr(False)
 
@@ -462,27 +489,27 @@ class MetastoreConfig(ConfigModel):
 
     @field_validator("allow", mode="before")
     @classmethod
-    def _prefixes(cls, value: Any) -> Any:
+    def _validate_allow(cls, value: Any) -> Any:
         return validate_prefixes(value)
 
     @field_validator("hidden_key")
     @classmethod
-    def _long_enough(cls, value: SecretStr | None) -> SecretStr | None:
+    def _validate_hidden_key(cls, value: SecretStr | None) -> SecretStr | None:
         if value is not None and not has_reference(value.get_secret_value()):
             _check_hidden_key(value)
         return value
 
     @model_validator(mode="after")
-    def _distinct_names(self) -> MetastoreConfig:
+    def _check_names(self) -> MetastoreConfig:
         # Names become Dagster op names, where `-` turns into `_`, and folders, which may ignore case.
         counts = Counter(table.name.lower().replace("-", "_") for table in self.tables)
-        clashes = [t.name for t in self.tables if counts[t.name.lower().replace("-", "_")] > 1]
+        clashes = [table.name for table in self.tables if counts[table.name.lower().replace("-", "_")] > 1]
         if clashes:
             raise ValueError(f"tables {', '.join(map(repr, clashes))} have the same name (case and -/_ do not count)")
         return self
 
     @model_validator(mode="after")
-    def _known_catalogs(self) -> MetastoreConfig:
+    def _check_catalogs(self) -> MetastoreConfig:
         for entry in self.entries:
             catalog = entry.catalog
             if isinstance(catalog, str) and catalog not in (EMBEDDED_CATALOG, *self.catalogs):
@@ -493,7 +520,7 @@ class MetastoreConfig(ConfigModel):
         return self
 
     @model_validator(mode="after")
-    def _jobs_can_run(self) -> MetastoreConfig:
+    def _check_engine(self) -> MetastoreConfig:
         _check_emr(self)
         return self
 
@@ -516,12 +543,18 @@ class MetastoreConfig(ConfigModel):
         return (*self.tables, *self.databases)
 
     def sensor_status(self, entry: SharedTableConfig, override: SensorStatus | None = None) -> SensorStatus:
-        """Return the status of a table's or database's sensor: `override`, else its own, else `sensors`."""
+        """Return the status that the sensor of a table or database has at first.
+
+        Args:
+            entry: The table or database.
+            override: The status to return whatever the configuration says. Default: the entry's `sensor.status`, or
+                else the key `sensors`.
+        """
         return override or entry.sensor.status or self.sensors
 
     @property
     def named_statistics(self) -> tuple[str, ...]:
-        """The classes of user-defined statistics anywhere in the configuration, without duplicates."""
+        """The references to all classes of user-defined statistics in the configuration, without duplicates."""
         of_entries = (name for entry in self.entries for name in entry.named_statistics)
         return tuple(dict.fromkeys([*self.statistics, *of_entries]))
 
@@ -562,7 +595,7 @@ class MetastoreConfig(ConfigModel):
         return located
 
     def in_folder(self, folder: Path) -> MetastoreConfig:
-        """Return the configuration with a folder that relative paths refer to."""
+        """Return a copy of the configuration whose relative paths refer to a folder."""
         copy = self.model_copy()
         copy._folder = folder
         return copy
@@ -591,6 +624,8 @@ def _check_emr(config: MetastoreConfig) -> None:
 
 
 def _locate(config: MetastoreConfig, folder: Path) -> MetastoreConfig:
+    """Return the configuration with absolute paths, and with the keys for all tables merged into each table."""
+
     def located_mapping(path_mapping: Mapping[str, str]) -> dict[str, str]:
         return {old: _absolute(new, folder) for old, new in path_mapping.items()}
 
@@ -617,6 +652,7 @@ def _locate(config: MetastoreConfig, folder: Path) -> MetastoreConfig:
 
 
 def _located_catalogs(config: MetastoreConfig, root: str, folder: Path) -> dict[str, CatalogConfig]:
+    """Return all catalogs by name, `default` included, with their names and with absolute paths of SQLite files."""
     embedded = CatalogConfig.model_validate({"type": "sql", "uri": f"{_SQLITE}{root}/catalog.db"})
     catalogs = {EMBEDDED_CATALOG: embedded} | config.catalogs
     for name, catalog in catalogs.items():
@@ -629,6 +665,7 @@ def _located_catalogs(config: MetastoreConfig, root: str, folder: Path) -> dict[
 
 
 def _absolute(uri: str, folder: Path) -> str:
+    """Return a local path as an absolute one; a URI or a text that begins with a variable unchanged."""
     # A location that begins with a variable may be absolute or relative.
     if "://" in uri or uri.startswith("${"):
         return uri

@@ -1,4 +1,4 @@
-"""The policy of a column: which statistics, value counts, histograms and filters are stored for it."""
+"""The policy of a column: the settings that decide which of its statistics, value counts and histograms are stored."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ FREQUENCY_LIMIT = 131_072
 NEAR_UNIQUE_FROM = 65_536
 """Number of values from which `frequencies: auto` does not enumerate a column with more than half of them distinct."""
 CardinalityMode = Literal["enumerated", "estimated", "fingerprinted"]
-"""How the values of a column are stored, once the profile has decided what the policy leaves open.
+"""The decision how the values of a column are stored, which profiling makes where the policy leaves it open.
 
-`enumerated`: every distinct value with its frequency. `estimated`: the number of distinct values. `fingerprinted`: a
-hash of every value, and the values that occur at least twice.
+`enumerated`: every distinct value with its frequency. `estimated`: only the estimated number of distinct values.
+`fingerprinted`: a hash of every value, and the values that occur at least twice with their frequencies.
 """
 HIDDEN_KEY_MIN_LENGTH = 32
-"""Minimum number of characters of a key for hidden values."""
+"""Minimum number of characters of the key `hidden_key`, with which hidden values are hashed."""
 _CLASS_REFERENCE = re.compile(r"\w+(\.\w+)*:\w+")
 _TOP = re.compile(r"top\(([1-9][0-9]{0,8})\)")
 
 
 def _class_references(value: Any) -> Any:
-    """Return class references as a list; a single one becomes a list of one."""
+    """Return class references as a sequence, also if `value` is a single one. Raises ValueError for other values."""
     references = (value,) if isinstance(value, str) else value
     if not isinstance(references, list | tuple) or not all(
         isinstance(item, str) and _CLASS_REFERENCE.fullmatch(item) for item in references
@@ -37,31 +37,36 @@ def _class_references(value: Any) -> Any:
 
 
 ClassReferences = Annotated[tuple[str, ...], BeforeValidator(_class_references)]
-"""Classes of user-defined statistics, each as `module:Class`."""
+"""Classes of user-defined statistics, each written as `module:Class`."""
 
 
 class ResolvedPolicy(ConfigModel):
-    """What is stored of one column. `resolve` replaces what `auto` and `repeated` leave open."""
+    """The settings of one column that decide what is stored of it.
+
+    With `frequencies: auto` or `repeated` the column's values have a say: `resolve` records the decision.
+    """
 
     frequencies: str = "auto"
     """Which values are stored with their frequencies: `auto`, `all`, `top(n)`, `repeated` or `off`. `top(n)` and
     `repeated` limit what is reported, and `repeated` may also store fingerprints. `auto` resolves to `enumerated` or
     `estimated`."""
     algorithm: Literal["auto", "counts", "ranges", "enumeration", "fingerprints"] = "auto"
-    """How value counts are built from scratch: by adding partial `counts` in one place, or by `ranges` of values with
-    a task each; the results are equal. With `frequencies: repeated` also what is stored: an `enumeration` of all
-    values, or `fingerprints` of all values and an enumeration of those that occur at least twice. `auto` is decided
-    from the values.
+    """How value counts are built from scratch: `counts` adds partial counts in one process, `ranges` runs a task for
+    each range of values; the results are equal. With `frequencies: repeated` it also says what is stored: `enumeration`
+    stores all values, `fingerprints` stores hashes of all values and an enumeration of those that occur at least twice.
+    `auto` is decided from the column's values.
     """
     histogram: Literal["off"] | int = 1024
     """Minimum number of bins (1,000 to 10,000), or `off`. A histogram never has more than 10,000 bins."""
     ranks: Literal["on", "off"] = "off"
-    """`on`: exact ranks and quantiles. They need all values, so `frequencies: auto` then means `all`."""
+    """`on`: exact ranks and quantiles are stored. They need all values, so `frequencies: auto` then means `all`."""
     by_partition: Literal["on", "off"] = "off"
-    """`on`: the frequencies of every value by partition. They need all values, so `auto` then means `all`."""
+    """`on`: the frequencies of every value in each partition are stored. They need all values, so `frequencies: auto`
+    then means `all`."""
     quantiles: Literal["sketch", "off"] = "sketch"
     value_filter: Literal["on", "off"] = "off"
-    """`on`: a filter per fragment of the values that it may hold, so that `=` and `in` prune other fragments."""
+    """`on`: a compact set of the values is stored for each fragment, so that lookups with `=` and `in` prune the
+    fragments without these values."""
     values: Literal["shown", "hidden"] = "shown"
     """`hidden`: nothing that reveals a value is stored, only counts, lengths, and sketches of keyed hashes."""
 
@@ -71,18 +76,18 @@ class ResolvedPolicy(ConfigModel):
 
     @property
     def hash_key(self) -> bytes | None:
-        """The key that hidden values are hashed with. Without it they have no sketches."""
+        """The key with which hidden values are hashed; None for a column without sketches of hidden values."""
         return self._hash_key
 
     def with_hash_key(self, key: bytes) -> Self:
-        """Return the policy with the key that hidden values are hashed with."""
+        """Return a copy of the policy with a key with which hidden values are hashed."""
         copy = self.model_copy()
         copy._hash_key = key
         return copy
 
     @property
     def is_enumerated(self) -> bool:
-        """Whether values are stored with their frequencies. If `is_undecided`, the values may change this."""
+        """Whether values are stored with their frequencies; only provisionally so if `is_undecided`."""
         return self.frequencies not in ("off", "estimated") and not self.is_fingerprinted
 
     @property
@@ -92,7 +97,7 @@ class ResolvedPolicy(ConfigModel):
 
     @property
     def is_undecided(self) -> bool:
-        """Whether the values of the column decide how they are stored (`resolve`)."""
+        """Whether the values of the column have yet to decide how they are stored."""
         return self.frequencies == "auto" or (self.frequencies == "repeated" and self.algorithm == "auto")
 
     @property
@@ -102,17 +107,17 @@ class ResolvedPolicy(ConfigModel):
 
     @property
     def has_value_filter(self) -> bool:
-        """Whether fragments have a value filter. A filter would reveal hidden values, so these have none."""
+        """Whether value filters are stored. Hidden values have none, because a filter would reveal them."""
         return self.value_filter == "on" and self.values == "shown"
 
     @property
     def has_all_values(self) -> bool:
-        """Whether all values are stored with their frequencies, whatever they are."""
+        """Whether all values are stored with their frequencies, whatever the column contains."""
         return self.is_enumerated and not self.is_undecided
 
     @property
     def is_truncated(self) -> bool:
-        """Whether fewer values are reported than stored."""
+        """Whether `top(n)` or `repeated` restricts which of the stored values are reported."""
         return self.max_values is not None or self.min_frequency > 1
 
     @property
@@ -123,13 +128,15 @@ class ResolvedPolicy(ConfigModel):
 
     @property
     def min_frequency(self) -> int:
-        """Minimum frequency of reported values."""
+        """Minimum frequency of the values that are reported."""
         return 2 if self.frequencies == "repeated" else 1
 
     def resolve(self, mode: CardinalityMode) -> ResolvedPolicy:
-        """Return the policy with the decision about its values.
+        """Return the policy with a decision on how the values are stored.
 
-        For any mode but `enumerated`, `auto` becomes `estimated` and `repeated` stores fingerprints.
+        Args:
+            mode: The decision. `enumerated` stores all values. The other modes store fingerprints under `frequencies:
+                repeated`, and estimates under any other setting.
         """
         if self.frequencies == "repeated":
             decision = {"algorithm": "enumeration" if mode == "enumerated" else "fingerprints"}
@@ -140,22 +147,22 @@ class ResolvedPolicy(ConfigModel):
 
 
 class ColumnPolicy(ResolvedPolicy):
-    """The configured policy of one column. Absent keys default to the table's policy `default`."""
+    """An entry under `columns`: the configured policy of one column, or of all others under the name `default`."""
 
     checks: tuple[Any, ...] = ()
     """Checks of the column's values, as written. They are validated by `metastore_assets.checks`."""
 
     @model_validator(mode="before")
     @classmethod
-    def _yaml_booleans(cls, value: Any) -> Any:
-        """YAML 1.1 reads a bare `off` as false and `on` as true: take them as the words they were."""
+    def _booleans_to_words(cls, value: Any) -> Any:
+        """Replace true by `on` and false by `off`, because YAML 1.1 reads these words as booleans."""
         if not isinstance(value, Mapping):
             return value
-        return {key: {True: "on", False: "off"}[v] if isinstance(v, bool) else v for key, v in value.items()}
+        return {key: ("on" if item else "off") if isinstance(item, bool) else item for key, item in value.items()}
 
     @field_validator("frequencies", mode="before")
     @classmethod
-    def _frequencies(cls, value: Any) -> Any:
+    def _validate_frequencies(cls, value: Any) -> Any:
         if not isinstance(value, str) or (
             value not in ("auto", "all", "repeated", "off") and not _TOP.fullmatch(value)
         ):
@@ -164,7 +171,7 @@ class ColumnPolicy(ResolvedPolicy):
 
     @field_validator("histogram")
     @classmethod
-    def _bins(cls, value: int | str) -> int | str:
+    def _validate_histogram(cls, value: int | str) -> int | str:
         if isinstance(value, int) and not 1000 <= value <= 10_000:
             raise ValueError("a number of bins from 1000 to 10000, or off")
         return value

@@ -18,27 +18,32 @@ _SECRET_KEYS = {"storage_options", "spark", "catalogs", "catalog", "hidden_key",
 """Keys below which a variable counts as a secret. Harmless values, such as a region, count as secrets too."""
 
 Model = TypeVar("Model", bound=BaseModel)
-KeyPath = tuple[str, ...]
+Keys = tuple[str, ...]
+"""The keys, and the names or positions of list entries, that lead to a value."""
 
 
 class VariableResolver:
-    """Replaces references by the values of an environment, and remembers the values that may be secrets."""
+    """A replacement of references by the values of an environment.
 
-    def __init__(self, environment: Mapping[str, str], *, keep_secret_references: bool = False) -> None:
+    Values that may be secrets are registered with `remember_secret`, so that messages do not show them.
+    """
+
+    def __init__(self, environment: Mapping[str, str], *, preserve_secret_references: bool = False) -> None:
         """Create a resolver.
 
         Args:
             environment: Values by name of the variable.
-            keep_secret_references: Whether references below keys that hold secrets stay as they are, for a process
+            preserve_secret_references: Whether references below keys that hold secrets stay as they are, for a process
                 that reads the result as a configuration and has these variables in its environment.
         """
         self._environment = environment
-        self._keep_secrets = keep_secret_references
+        self._preserves_secrets = preserve_secret_references
 
-    def resolve(self, model: Model, path: KeyPath = ()) -> Model:
+    def resolve(self, model: Model, path: Keys = ()) -> Model:
         """Return the model with all references in its texts replaced, also inside mappings, lists and models.
 
-        Fields outside of the model's `references` were resolved when it was constructed, and are left alone.
+        Only the fields that the model's class lists in `references` may have references; the references in other
+        fields were replaced when the model was constructed.
 
         Args:
             model: The model.
@@ -55,7 +60,7 @@ class VariableResolver:
 
         return _with_values(model, replace)
 
-    def _resolve_value(self, value: Any, path: KeyPath, convert: Callable[[str, KeyPath], str]) -> Any:
+    def _resolve_value(self, value: Any, path: Keys, convert: Callable[[str, Keys], str]) -> Any:
         if isinstance(value, str):
             return convert(value, path)
         if isinstance(value, SecretStr):
@@ -73,17 +78,25 @@ class VariableResolver:
             )
         return value
 
-    def _escape(self, text: str, path: KeyPath) -> str:
+    def _escape(self, text: str, path: Keys) -> str:
         """Return a text without references, with `${` escaped if the result is read as a configuration again."""
-        return text.replace("${", "$${") if self._keep_secrets else text
+        return text.replace("${", "$${") if self._preserves_secrets else text
 
-    def _resolve_text(self, text: str, path: KeyPath) -> str:
-        if not self._keep_secrets:
+    def _resolve_text(self, text: str, path: Keys) -> str:
+        if not self._preserves_secrets:
             return self.substitute_text(text, path)
         return text if _SECRET_KEYS & set(path) else self.substitute_text(text, path).replace("${", "$${")
 
-    def substitute_text(self, text: str, path: KeyPath) -> str:
-        """Return a text with its references replaced. `path` is for messages. Raises ConfigError."""
+    def substitute_text(self, text: str, path: Keys) -> str:
+        """Return a text with its references replaced, and `$${` replaced by `${`.
+
+        Args:
+            text: The text.
+            path: The keys that lead to the text, for messages. Values below keys of secrets count as secrets.
+
+        Raises:
+            ConfigError: A variable is not set, or a `${` begins no reference.
+        """
 
         def value_of(match: re.Match[str]) -> str:
             if match[0] == "$${":
@@ -141,9 +154,9 @@ def _scalar(text: str) -> str | int | float | bool:
 
 
 def _with_values(model: Model, replace: Callable[..., Any]) -> Model:
-    """Return the model with `replace(name, value)` in the fields that are set.
+    """Return the model in which `replace(name, value)` replaces the value of each field that is set.
 
-    Policies distinguish set fields from defaults, and defaults contain no references.
+    Fields with default values stay unset, because policies distinguish them, and they contain no references.
     """
     names = [name for name in type(model).model_fields if name in model.model_fields_set]
     fields = {name: replace(name, getattr(model, name)) for name in names}
@@ -152,7 +165,7 @@ def _with_values(model: Model, replace: Callable[..., Any]) -> Model:
 
 
 def required_variables(value: Any) -> set[str]:
-    """Return the names of the variables without a default in a text, mapping or list."""
+    """Return the names of all variables to which a text, mapping or list refers without giving a default."""
     if isinstance(value, Mapping):
         value = list(value.values())
     if isinstance(value, list | tuple):
@@ -179,11 +192,11 @@ def env_vars_to_references(value: Any) -> Any:
 
 
 def _entry_name(value: object, index: int) -> str:
-    """Return how messages name a list entry: tables and databases by name, others by index."""
+    """Return the text by which messages name a list entry: the name of a table or database, else the index."""
     return str(getattr(value, "database", None) or getattr(value, "name", index))
 
 
-def _path_prefix(path: KeyPath) -> str:
+def _path_prefix(path: Keys) -> str:
     if not path:
         return ""
     for key, subject in (("tables", "table"), ("databases", "database")):

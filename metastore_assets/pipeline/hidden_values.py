@@ -83,7 +83,11 @@ def check_hidden_not_renamed(table: TableConfig, before: pa.Schema, now: pa.Sche
     """
     paths_before = set(column_paths(before))
     removed = [path for path in unknown if path in paths_before and table.columns[path].values == "hidden"]
-    new = [path for path in column_paths(now) if path not in paths_before and table.policy(path).values == "shown"]
+    new = [
+        path
+        for path in column_paths(now)
+        if path not in paths_before and table.effective_policy(path).values == "shown"
+    ]
     if removed and new:
         raise ConfigError(
             f"table {table.name!r}: columns.{removed[0]} hides the values of a column that the table no longer has, "
@@ -132,7 +136,7 @@ def _hidden_source(
             return sources[0].path
         is_current = any(identity in (leaf.field_id, spec.column_of_leaf[leaf.field_id]) for leaf, _ in spec.leaves)
         # A column that the table no longer has goes by its last name.
-        if not is_current and table.policy(path).values == "hidden":
+        if not is_current and table.effective_policy(path).values == "hidden":
             return path
     return None
 

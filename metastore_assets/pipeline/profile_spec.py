@@ -175,7 +175,9 @@ def table_profile_spec(
     by_partition = [leaf.field_id for leaf, policy in leaves if policy.by_partition == "on"]
     parts += [json.dumps({"by_partition": by_partition})] if by_partition else []
     defaulted = frozenset(field_identity(field) for field in schema if INITIAL_DEFAULT in (field.metadata or {}))
-    auto = frozenset(leaf.field_id for leaf, _ in leaves if table.policy(leaf.path, leaf.aliases).is_undecided)
+    auto = frozenset(
+        leaf.field_id for leaf, _ in leaves if table.effective_policy(leaf.path, leaf.aliases).is_undecided
+    )
     return ProfileSpec(digest(parts), column_specs, tuple(leaves), column_of_leaf, defaulted, auto)
 
 
@@ -187,7 +189,7 @@ def _partitions_text(partitions: str | Mapping[str, tuple[str, ...]]) -> str:
 
 
 def _resolve_policy(table: TableConfig, leaf: LeafColumn, resolved: Mapping[str, CardinalityMode]) -> ResolvedPolicy:
-    policy = table.policy(leaf.path, leaf.aliases)
+    policy = table.effective_policy(leaf.path, leaf.aliases)
     if policy.values == "hidden" and table.hidden_key is not None:
         policy = policy.with_hash_key(column_key(table.hidden_key, table.name, leaf.field_id))
     if not policy.is_undecided or leaf.field_id not in resolved:

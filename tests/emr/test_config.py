@@ -148,7 +148,9 @@ def test_a_job_is_told_the_table_as_it_is_configured() -> None:
     for name in ("uri", "catalog", "identifier", "format", "at", "partitions", "allow", "path_mapping", "statistics"):
         assert getattr(own, name) == getattr(mine, name), name
     for column in ("amount", "other"):
-        assert own.policy(column).model_dump(exclude={"checks"}) == mine.policy(column).model_dump(exclude={"checks"})
+        assert own.effective_policy(column).model_dump(exclude={"checks"}) == mine.effective_policy(column).model_dump(
+            exclude={"checks"}
+        )
     assert not named_checks(own)
 
 

@@ -62,7 +62,7 @@ def write_table_lists(
 ) -> ValueCountFiles | None:
     """Write the lists of a table, and of its partitions those of columns that are to be kept by partition."""
     columns = enumerated_classes(table_profile_spec(schema, config))
-    by_partition = {own: name for own, name in columns.items() if config.policy(own).by_partition == "on"}
+    by_partition = {own: name for own, name in columns.items() if config.effective_policy(own).by_partition == "on"}
     came: dict[str, list[Delta]] = {}
     for partition, part in [(None, profiles), *partitions.items()]:
         kept = columns if partition is None else by_partition

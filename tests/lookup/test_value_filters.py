@@ -223,5 +223,5 @@ def test_hidden_values_have_no_filters() -> None:
     table = TableConfig.model_validate(
         {"name": "t", "uri": "x", "columns": {"default": {"value_filter": "on"}, "card": {"values": "hidden"}}}
     )
-    assert not table.policy("card").has_value_filter
-    assert table.policy("other").has_value_filter
+    assert not table.effective_policy("card").has_value_filter
+    assert table.effective_policy("other").has_value_filter

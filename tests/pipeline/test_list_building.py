@@ -157,5 +157,5 @@ def test_a_cut_list_is_in_ranges(values: list[float], splitters: list[float]) ->
 
 @pytest.mark.parametrize("policy", [{"algorithm": "ranges"}, {"algorithm": "counts", "frequencies": "repeated"}])
 def test_a_policy_may_say_how_lists_are_built(policy: dict[str, str]) -> None:
-    own = TableConfig.model_validate({"name": "t", "uri": "/t", "columns": {"a": policy}}).policy("a")
+    own = TableConfig.model_validate({"name": "t", "uri": "/t", "columns": {"a": policy}}).effective_policy("a")
     assert (own.algorithm, own.is_fingerprinted, own.is_enumerated) == (policy["algorithm"], False, True)

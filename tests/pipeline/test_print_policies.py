@@ -264,7 +264,7 @@ def test_ranks_of_repeated_values_take_lists() -> None:
     own = TableConfig.model_validate(
         {"name": "t", "uri": "lake", "columns": {"word": {"frequencies": "repeated", "ranks": "on"}}}
     )
-    assert own.policy("word").algorithm == "enumeration"
+    assert own.effective_policy("word").algorithm == "enumeration"
 
 
 def test_small_columns_of_one_file_and_none(tmp_path: Path) -> None:

@@ -149,7 +149,7 @@ def _counts(live: pa.Table) -> dict[str, Counter[Any]]:
 
 def assert_column(told: Table, row: ColumnStatistics, leaf: Leaf, table: TableConfig, partition: str | None) -> None:
     """Its statistics, what its values are and how often, its histogram, and the statistics of one's own."""
-    place, policy = (partition, leaf.path), table.policy(leaf.path)
+    place, policy = (partition, leaf.path), table.effective_policy(leaf.path)
     assert (row.value_count, row.null_count) == (leaf.values, leaf.nulls), place
     if pa.types.is_nested(leaf.type):
         assert row.frequencies == "absent", place

@@ -233,7 +233,7 @@ class FilesFormat(TableFormat):
     def _is_hidden(self, column: str) -> bool:
         """Return whether values of a column are hidden. A column with a dot in its name may have two paths."""
         quoted = "`" + column.replace("`", "``") + "`"
-        return any(self._table.policy(path).values == "hidden" for path in (column, quoted))
+        return any(self._table.effective_policy(path).values == "hidden" for path in (column, quoted))
 
     def _reader(self, file: DataFile) -> TextReader | None:
         if file.kind == "csv":

@@ -95,7 +95,9 @@ def _plain(
     """
     leaves = [leaf for own in schema_leaves(latest.schema) for leaf in own]
     listed = [leaf for leaf in leaves if leaf.field_id in lists.columns or leaf.field_id in lists.fingerprinted.columns]
-    ranked = [leaf for leaf in leaves if leaf.field_id in lists.columns and table.policy(leaf.path).ranks == "on"]
+    ranked = [
+        leaf for leaf in leaves if leaf.field_id in lists.columns and table.effective_policy(leaf.path).ranks == "on"
+    ]
     files = latest.value_counts if is_same else write_value_counts(store, lists)
     if files is None:
         return None
