@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
-from urllib.parse import unquote
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from metastore_assets.caching import lock_free_cached_property
-from metastore_assets.expressions.wildcards import matches_wildcards
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.current_schema import SCHEMA_COLUMNS, apply_schema_to_table
 from metastore_assets.statistics.tables import build_statistics_table
 from metastore_assets.store.manifest import PartitionIndex, UnindexedPartition
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.values.leaf_columns import LeafColumn
-
-ALL_PARTITIONS = ("*", "all")
-"""Texts that select all partitions. `all` is also the key of the only partition of an unpartitioned table."""
 
 
 class StatisticsSource(Protocol):
@@ -133,28 +128,3 @@ class _Rows:
             tables = [cast_statistics(table, schema) for table in tables]
         order = np.argsort(np.concatenate([np.empty(0, np.int64), *self._order]))
         return pa.concat_tables(tables).take(pa.array(order))
-
-
-def matching_keys(texts: Iterable[str], keys: Collection[str]) -> list[str] | str:
-    """Return the keys that texts select, in that order and each once; or the first text that selects none.
-
-    A text is a key or a pattern. A pattern is one or several `column=pattern` joined by `/`, with the wildcards `*`,
-    `?` and `[…]`; it selects the partitions whose key has a matching part for each.
-    """
-    selected: dict[str, None] = {}
-    for text in texts:
-        matches = [text] if text in keys else [key for key in keys if _matches(key, text)]
-        if not matches:
-            return text
-        selected.update(dict.fromkeys(matches))
-    return list(selected)
-
-
-def _matches(key: str, text: str) -> bool:
-    parts = key.split("/")
-    readable = [unquote(part) for part in parts]
-    return all(
-        any(matches_wildcards(part, pattern) for part in (*parts, *readable))
-        for pattern in text.split("/")
-        if "=" in pattern
-    ) and ("=" in text or matches_wildcards(key, text))

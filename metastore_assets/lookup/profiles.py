@@ -25,7 +25,7 @@ import pyarrow as pa
 from metastore_assets.caching import lock_free_cached_property
 from metastore_assets.errors import PartitionNotFoundError
 from metastore_assets.lookup.columns import VersionColumns
-from metastore_assets.lookup.partition_statistics import ALL_PARTITIONS, PartitionStatistics, matching_keys
+from metastore_assets.lookup.partition_statistics import PartitionStatistics
 from metastore_assets.lookup.results import AsOf, Statistics
 from metastore_assets.messages import nearest_names
 from metastore_assets.statistics.column import ColumnStatistics
@@ -44,6 +44,8 @@ from metastore_assets.store.sections import SectionReader
 from metastore_assets.store.shared_parquet import SharedParquet
 from metastore_assets.values.leaf_columns import LeafColumn
 
+ALL_PARTITIONS = {"*", "all"}
+"""Texts that select all partitions. `all` is also the key of the only partition of an unpartitioned table."""
 _OPEN_PROFILES = 32
 _READ_SINGLY = 4
 """Up to so many partitions are read from their own files."""
@@ -349,12 +351,14 @@ class TableProfiles:
 
         Args:
             columns: Names of leaf columns that exist; None for all.
-            partitions: Keys or patterns, or one of `ALL_PARTITIONS`.
+            partitions: Texts that `match_partitions` or `ALL_PARTITIONS` select by, or one such text. The partitions of
+                one text are in the order of their keys. Each partition occurs once.
 
         Raises:
-            PartitionNotFoundError: A text is no key, and a pattern of none.
+            PartitionNotFoundError: A text selects no partition.
         """
-        if partitions in ALL_PARTITIONS:
+        texts = list(dict.fromkeys([partitions] if isinstance(partitions, str) else partitions))
+        if not ALL_PARTITIONS.isdisjoint(texts):
             names = None if columns is None else tuple(columns)
             statistics = self._partition_statistics.get(names)
             if statistics is None:
@@ -365,11 +369,21 @@ class TableProfiles:
                         if len(self._partition_statistics) > _OPEN_PROFILES:
                             self._partition_statistics.popitem(last=False)
             return statistics
-        texts = list(dict.fromkeys([partitions] if isinstance(partitions, str) else partitions))
         if len(texts) <= _READ_SINGLY and all(self.find_partition(text) is not None for text in texts):
             return self._statistics_at(columns, texts)
-        keys = matching_keys(texts, {entry.key: None for entry in self._version.partitions})
-        return self._statistics_at(columns, [self.partition(keys).key] if isinstance(keys, str) else keys)
+        return self._statistics_at(columns, self._matching_keys(texts))
+
+    def _matching_keys(self, texts: Sequence[str]) -> list[str]:
+        """Return the keys that each text selects, in the order of the texts. Raises PartitionNotFoundError."""
+        # Most lookups name partitions by key, and need no patterns.
+        from metastore_assets.expressions.partition_patterns import match_partitions
+
+        keys = {entry.key for entry in self._version.partitions}
+        selected: dict[str, None] = {}
+        for text in texts:
+            matches = [text] if text in keys else sorted(match_partitions(self._version.table, [text], keys))
+            selected.update(dict.fromkeys(matches))
+        return list(selected)
 
     def _statistics_at(self, columns: list[str] | None, keys: list[str] | None) -> Statistics:
         """Return the statistics of partitions in the order of the keys; None for all partitions, by key."""

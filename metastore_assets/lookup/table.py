@@ -175,7 +175,8 @@ class Table(Relation):
             columns: Dotted paths of leaf columns; None for all.
             partition: The key of a partition; None for the table.
             partitions: Several partitions, whose statistics follow each other: keys, patterns such as
-                `"day=2024-01-*"`, or `"all"` (or `"*"`) for all partitions by key.
+                `"day=2024-01-*"` or `"day=2024-01-*/region=EU"`, as of `metastore refresh --partition`; or `"all"` (or
+                `"*"`) for all partitions by key.
 
         Raises:
             ColumnNotFoundError: There is no such column.

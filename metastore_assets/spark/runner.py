@@ -25,7 +25,7 @@ from metastore_assets.storage.io_counters import IoCounter, IoCounts, add_io_cou
 from metastore_assets.storage.process_memory import run_with_memory_limit
 from metastore_assets.tasks.child_program import portable_error
 from metastore_assets.tasks.isolation import TEXT_THREADS, IsolatedRunner
-from metastore_assets.tasks.runner import TaskRunner, catch_error, limit_arrow_threads, raise_first_error
+from metastore_assets.tasks.runner import TaskBatch, TaskRunner, catch_error, limit_arrow_threads
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -67,6 +67,8 @@ class SparkRunner(TaskRunner):
 
     A file that crashes its Python worker fails the job, and Spark does not say which file it was. The runner then runs
     all tasks again, each in a child process of a worker, and isolates later tasks from the start.
+
+    `map` raises a task's MetastoreError unchanged. Any other error ends the job at once as a PythonException of Spark.
     """
 
     def __init__(self, spark: Callable[[], SparkSession]) -> None:
@@ -78,42 +80,21 @@ class SparkRunner(TaskRunner):
     def parallelism(self) -> int:
         return count_slots(self._spark())
 
-    def outcomes(
-        self,
-        function: Callable[[T], Any],
-        tasks: Sequence[T],
-        *,
-        paths: Sequence[str] | None = None,
-        costs: Sequence[float] | None = None,
-    ) -> list[Any]:
-        return self._run(partial(_catch_portable_error, function), function, tasks, paths, costs)
+    def _run(self, function: Callable[[T], Any], batch: TaskBatch[T]) -> list[Any]:
+        return self._run_jobs(partial(_catch_portable_error, function), function, batch)
 
-    def map(
-        self,
-        function: Callable[[T], R],
-        tasks: Sequence[T],
-        *,
-        paths: Sequence[str] | None = None,
-        costs: Sequence[float] | None = None,
-    ) -> list[R]:
-        """Return `[function(task) for task in tasks]`; arguments as of `outcomes`.
+    def _run_until_error(self, function: Callable[[T], Any], batch: TaskBatch[T]) -> list[Any]:
+        return self._run_jobs(function, function, batch)
 
-        Raises:
-            MetastoreError: A task raised it, there and here the same.
-            PythonException: A task raised anything else, which ends the job at once.
-            WorkerEndedError: A worker crashed, and there are no `paths` to look for the culprit.
+    def _run_jobs(self, in_worker: Callable[[T], Any], in_child: Callable[[T], Any], batch: TaskBatch[T]) -> list[Any]:
+        """Return the outcomes of a batch, from a second job if a file crashes a worker of the first.
+
+        Args:
+            in_worker: Called in a Python worker of Spark.
+            in_child: Called in a child process of a worker, when a worker has crashed.
+            batch: The tasks.
         """
-        return raise_first_error(self._run(function, function, tasks, paths, costs))
-
-    def _run(
-        self,
-        in_worker: Callable[[T], Any],
-        in_child: Callable[[T], Any],
-        tasks: Sequence[T],
-        paths: Sequence[str] | None,
-        costs: Sequence[float] | None,
-    ) -> list[Any]:
-        """Run one function in Spark's workers, or the other in their child processes once a worker has crashed."""
+        tasks, paths, costs = batch.tasks, batch.paths, batch.costs
         if not tasks:
             return []
         spark = self._spark()
@@ -142,16 +123,9 @@ class SizedRunner(TaskRunner):
     def parallelism(self) -> int:
         return self._small.parallelism
 
-    def outcomes(
-        self,
-        function: Callable[[T], Any],
-        tasks: Sequence[T],
-        *,
-        paths: Sequence[str] | None = None,
-        costs: Sequence[float] | None = None,
-    ) -> list[Any]:
-        runner = self._small if sum(costs or ()) < SPARK_BYTES else self._large
-        return runner.outcomes(function, tasks, paths=paths, costs=costs)
+    def _run(self, function: Callable[[T], Any], batch: TaskBatch[T]) -> list[Any]:
+        runner = self._small if sum(batch.costs or ()) < SPARK_BYTES else self._large
+        return runner.outcomes(function, batch.tasks, paths=batch.paths, costs=batch.costs)
 
 
 def _catch_portable_error(function: Callable[[T], R], task: T) -> R | Exception:

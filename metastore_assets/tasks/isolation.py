@@ -14,7 +14,7 @@ from metastore_assets.storage.io_counters import add_io_counts
 from metastore_assets.storage.process_memory import configured_limit, memory_exceeded_clause
 from metastore_assets.tasks.child_process import ChildProcessEnded, acquire_child
 from metastore_assets.tasks.child_program import RaisedError, RunTasks, SetThreads, StreamItem, StreamTask
-from metastore_assets.tasks.runner import TaskRunner, with_arguments
+from metastore_assets.tasks.runner import TaskBatch, TaskRunner, with_arguments
 
 T = TypeVar("T")
 
@@ -47,15 +47,9 @@ class IsolatedRunner(TaskRunner):
     def parallelism(self) -> int:
         return self._threads
 
-    def outcomes(
-        self,
-        function: Callable[[T], Any],
-        tasks: Sequence[T],
-        *,
-        paths: Sequence[str] | None = None,
-        costs: Sequence[float] | None = None,
-    ) -> list[Any]:
-        paths = paths if paths is not None else [f"task {number}" for number in range(len(tasks))]
+    def _run(self, function: Callable[[T], Any], batch: TaskBatch[T]) -> list[Any]:
+        tasks = batch.tasks
+        paths = batch.paths if batch.paths is not None else [f"task {number}" for number in range(len(tasks))]
         outcomes: dict[int, Any] = {}
         suspects: list[int] = []
         crashes = idle_crashes = 0
@@ -115,7 +109,7 @@ def metadata_result(outcome: Any) -> Any:
 def stream_isolated(function: Callable[..., Iterator[Any]], path: str, *arguments: Any) -> Iterator[Any]:
     """Yield the items of `function(*arguments)`, called in a child process, one at a time.
 
-    The child waits while the caller does not ask for the next item. Arguments and errors as of `run_isolated`.
+    The child waits until the caller requests the next item. The arguments and errors are those of `run_isolated`.
     """
     idle_crashes = 0
     while True:

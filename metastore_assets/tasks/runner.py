@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 import pyarrow as pa
 
@@ -15,12 +16,23 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
+@dataclass(frozen=True)
+class TaskBatch(Generic[T]):
+    """The tasks of one call of a runner. Paths and costs are parallel to the tasks, or None."""
+
+    tasks: Sequence[T]
+    paths: Sequence[str] | None = None
+    costs: Sequence[float] | None = None
+
+
 class TaskRunner(ABC):
     """Runs a function on each of many tasks, in this process or in others.
 
     A runner may run a task twice, even at the same time: what a task writes needs unique names. Runners of other
     processes pickle functions, tasks and results, count the bytes that tasks read and write for the caller
     (`storage.io_counters`), and stop their tasks when the caller is interrupted.
+
+    A subclass implements `_run`, and `_run_until_error` when it can stop at the first error.
     """
 
     @property
@@ -28,7 +40,6 @@ class TaskRunner(ABC):
     def parallelism(self) -> int:
         """Number of tasks that run at the same time; at least 1."""
 
-    @abstractmethod
     def outcomes(
         self,
         function: Callable[[T], Any],
@@ -50,6 +61,7 @@ class TaskRunner(ABC):
         Returns:
             One outcome per task, in the order of the tasks.
         """
+        return self._run(function, TaskBatch(tasks, paths, costs))
 
     def map(
         self,
@@ -59,12 +71,20 @@ class TaskRunner(ABC):
         paths: Sequence[str] | None = None,
         costs: Sequence[float] | None = None,
     ) -> list[R]:
-        """Return `[function(task) for task in tasks]`; arguments as of `outcomes`.
+        """Return `[function(task) for task in tasks]`. The arguments are those of `outcomes`.
 
         Raises:
-            Exception: A task failed; the exception is that of one of the failed tasks.
+            Exception: The exception of one of the failed tasks, if any failed.
         """
-        return raise_first_error(self.outcomes(function, tasks, paths=paths, costs=costs))
+        return raise_first_error(self._run_until_error(function, TaskBatch(tasks, paths, costs)))
+
+    @abstractmethod
+    def _run(self, function: Callable[[T], Any], batch: TaskBatch[T]) -> list[Any]:
+        """Return the outcomes of a batch: for each task its result, or the exception that it raised."""
+
+    def _run_until_error(self, function: Callable[[T], Any], batch: TaskBatch[T]) -> list[Any]:
+        """Return the outcomes of a batch, or raise the exception of a task before the others have run."""
+        return self._run(function, batch)
 
 
 class InProcessRunner(TaskRunner):
@@ -77,28 +97,14 @@ class InProcessRunner(TaskRunner):
     def parallelism(self) -> int:
         return self._threads
 
-    def outcomes(
-        self,
-        function: Callable[[T], Any],
-        tasks: Sequence[T],
-        *,
-        paths: Sequence[str] | None = None,
-        costs: Sequence[float] | None = None,
-    ) -> list[Any]:
-        return self.map(partial(catch_error, function), tasks)
+    def _run(self, function: Callable[[T], Any], batch: TaskBatch[T]) -> list[Any]:
+        return self._run_until_error(partial(catch_error, function), batch)
 
-    def map(
-        self,
-        function: Callable[[T], R],
-        tasks: Sequence[T],
-        *,
-        paths: Sequence[str] | None = None,
-        costs: Sequence[float] | None = None,
-    ) -> list[R]:
-        if self._threads == 1 or len(tasks) < 2:
-            return [function(task) for task in tasks]
+    def _run_until_error(self, function: Callable[[T], Any], batch: TaskBatch[T]) -> list[Any]:
+        if self._threads == 1 or len(batch.tasks) < 2:
+            return [function(task) for task in batch.tasks]
         with IoCountingThreadPool(self._threads) as pool:
-            return list(pool.map(function, tasks))
+            return list(pool.map(function, batch.tasks))
 
 
 def catch_error(function: Callable[[T], R], task: T) -> R | Exception:
@@ -110,7 +116,7 @@ def catch_error(function: Callable[[T], R], task: T) -> R | Exception:
 
 
 def raise_first_error(outcomes: Iterable[Any]) -> list[Any]:
-    """Return outcomes of tasks as results. Raises the first outcome that is an exception."""
+    """Return outcomes of tasks as a list of results. Raises the first outcome that is an exception."""
     results = list(outcomes)
     for outcome in results:
         if isinstance(outcome, Exception):
