@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from metastore_assets.messages import tidy
+from metastore_assets.messages import clean_message
 
 
 class MetastoreError(Exception):
@@ -14,7 +14,7 @@ class MetastoreError(Exception):
 
     def __init__(self, message: str = "") -> None:
         # Many messages end with a quoted one, which may end with a full stop.
-        super().__init__(tidy(message))
+        super().__init__(clean_message(message))
 
 
 class ConfigError(MetastoreError):

@@ -24,7 +24,7 @@ _TEXT = re.compile(
 )
 
 
-def temporal_text(ticks: int, type: pa.DataType, separator: str = "T", places: Sequence[int] = (3, 6, 9)) -> str:
+def temporal_text(ticks: int, type: pa.DataType, separator: str = "T", decimals: Sequence[int] = (3, 6, 9)) -> str:
     """Return the text of a date32, time or timestamp of Arrow. Timestamps with a zone are in UTC, with a `Z`.
 
     Args:
@@ -36,8 +36,8 @@ def temporal_text(ticks: int, type: pa.DataType, separator: str = "T", places: S
     if t.is_date32(type):
         return date_text(ticks)
     if t.is_time(type):
-        return time_text(ticks, type.unit, places)
-    return timestamp_text(ticks, type.unit, separator, places) + ("" if type.tz is None else "Z")
+        return time_text(ticks, type.unit, decimals)
+    return timestamp_text(ticks, type.unit, separator, decimals) + ("" if type.tz is None else "Z")
 
 
 def date_text(days: int) -> str:
@@ -46,10 +46,10 @@ def date_text(days: int) -> str:
     return f"{year:04d}-{month:02d}-{day:02d}" if 0 <= year <= 9999 else f"{year:+05d}-{month:02d}-{day:02d}"
 
 
-def time_text(ticks: int, unit: str, places: Sequence[int] = (3, 6, 9)) -> str:
+def time_text(ticks: int, unit: str, decimals: Sequence[int] = (3, 6, 9)) -> str:
     """Return the time of day `ticks` after midnight.
 
-    A fraction of a second has the smallest allowed number of decimal places (`places`) that loses nothing. Whole
+    A fraction of a second has the smallest allowed number of decimal places (`decimals`) that loses nothing. Whole
     seconds have none.
     """
     seconds, rest = divmod(ticks, TICKS[unit])
@@ -57,13 +57,13 @@ def time_text(ticks: int, unit: str, places: Sequence[int] = (3, 6, 9)) -> str:
     if not rest:
         return text
     digits = f"{rest * (10**9 // TICKS[unit]):09d}"
-    return f"{text}.{next(digits[:length] for length in places if not digits[length:].strip('0'))}"
+    return f"{text}.{next(digits[:length] for length in decimals if not digits[length:].strip('0'))}"
 
 
-def timestamp_text(ticks: int, unit: str, separator: str = "T", places: Sequence[int] = (3, 6, 9)) -> str:
-    """Return date and time that are `ticks` after 1970-01-01T00:00:00. `places` is as in `time_text`."""
+def timestamp_text(ticks: int, unit: str, separator: str = "T", decimals: Sequence[int] = (3, 6, 9)) -> str:
+    """Return date and time that are `ticks` after 1970-01-01T00:00:00. `decimals` is as in `time_text`."""
     days, rest = divmod(ticks, _DAY_SECONDS * TICKS[unit])
-    return f"{date_text(days)}{separator}{time_text(rest, unit, places)}"
+    return f"{date_text(days)}{separator}{time_text(rest, unit, decimals)}"
 
 
 def parse_date(text: str) -> int:

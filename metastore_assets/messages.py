@@ -29,7 +29,7 @@ _secrets: dict[str, str] = {}
 """By secret, the text that replaces it in messages. Global, because any library may quote a secret in an error."""
 
 
-def tidy(message: str) -> str:
+def clean_message(message: str) -> str:
     """Return a message with clean punctuation, without secrets, and of limited length.
 
     Quoted messages of libraries may end with a full stop: `x.. Mend` becomes `x. Mend`, and a final full stop is

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from metastore_assets.errors import CorruptionError, FragmentError, ProfileError
-from metastore_assets.messages import close_names, nearest_names, tidy
+from metastore_assets.messages import clean_message, close_names, nearest_names
 from tests.cli.support import BADLY_JOINED
 
 
@@ -33,7 +33,7 @@ from tests.cli.support import BADLY_JOINED
     ],
 )
 def test_parts_join_well(joined: str, read: str) -> None:
-    assert tidy(joined) == read
+    assert clean_message(joined) == read
 
 
 _PART = st.text(st.sampled_from("ab1)'` "), min_size=1, max_size=6).filter(lambda part: part.strip())
@@ -44,9 +44,9 @@ _PIECES = st.lists(st.tuples(_PART, st.sampled_from(["", ".", "?", ";", "!", "..
 def test_whatever_the_parts_end_with(pieces: list[tuple[str, str]], between: str) -> None:
     """Only stops change, and a message that is tidy stays as it is."""
     joined = between.join(part.strip() + end for part, end in pieces)
-    read = tidy(joined)
+    read = clean_message(joined)
     assert not BADLY_JOINED.search(read), (joined, read)
-    assert tidy(read) == read
+    assert clean_message(read) == read
     assert re.sub(r"[\s.:;,…]", "", read).lower() == re.sub(r"[\s.:;,…]", "", joined).lower()
 
 

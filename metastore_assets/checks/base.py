@@ -1,4 +1,4 @@
-"""The base class of all checks, and what a check finds."""
+"""The base class of all checks, and the finding that a check returns."""
 
 from __future__ import annotations
 

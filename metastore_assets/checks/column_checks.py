@@ -26,7 +26,7 @@ from metastore_assets.checks.base import (
 from metastore_assets.checks.settings import Baseline, ColumnValue, Count, Limit, UnitShare, parse_share
 from metastore_assets.checks.subject import Subject
 from metastore_assets.errors import ConfigError, NotStoredError
-from metastore_assets.lookup.distances import distances
+from metastore_assets.lookup.distances import ComparedColumn, distances
 from metastore_assets.report.facts import maximum_text, minimum_text, scalar_text
 from metastore_assets.report.text import number, plural, share, short
 from metastore_assets.statistics.column import ColumnStatistics
@@ -251,7 +251,7 @@ def _shown_range(row: ColumnStatistics) -> str:
     return f"{short(minimum_text(row), _MAX_VALUE_CELLS)} to {short(maximum_text(row), _MAX_VALUE_CELLS)}"
 
 
-class Lengths(BoundedCheck):
+class ValueLengths(BoundedCheck):
     """The length of every value is from `minimum` to `maximum`, both inclusive: characters, bytes, or elements."""
 
     kind = "lengths"
@@ -465,7 +465,11 @@ class Drift(Check):
         since = f"since version {earlier.table.version.number}"
         if not row.value_count and not before.value_count:
             return Finding("passed", f"no values, as {since}")
-        result = distances(earlier.table, before, subject.table, row, partition=subject.partition, groups=self.groups)
+        columns = (
+            ComparedColumn(earlier.table, before, subject.partition),
+            ComparedColumn(subject.table, row, subject.partition),
+        )
+        result = distances(*columns, groups=self.groups)
         if isinstance(result, str):
             return Finding("unknown", f"{result}, {since}", "absent")
         distance: float = getattr(result, self.measure)

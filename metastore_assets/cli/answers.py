@@ -9,7 +9,7 @@ from metastore_assets.cli.statistics_table import SHAPE_BINS
 from metastore_assets.errors import NotStoredError
 from metastore_assets.lookup import FilteredView, Table
 from metastore_assets.lookup.histograms import merged_frequencies
-from metastore_assets.lookup.json import show_json
+from metastore_assets.lookup.json import columns_json, show_json
 from metastore_assets.values.json import integer_json
 
 if TYPE_CHECKING:
@@ -49,12 +49,10 @@ def show_answer(
         spreads = {row.column: table.spread(row.column, partition) for row in rows if row.frequencies == "enumerated"}
     answer = show_json(
         table.version,
-        rows,
+        columns_json(table.version, rows, spreads, built),
         current=bool(current),
         row_count=table.row_count(partition),
         partition=partition,
-        spreads=spreads,
-        built=built,
     )
     return {**answer, "current": current, "format": table.version.format}
 

@@ -16,7 +16,7 @@ import click
 from click.exceptions import NoArgsIsHelpError
 
 from metastore_assets.errors import MetastoreError
-from metastore_assets.messages import remove_secrets, tidy
+from metastore_assets.messages import clean_message, remove_secrets
 from metastore_assets.report.text import one_line
 
 FAILED = 1
@@ -84,7 +84,7 @@ def exit_status(run: Callable[[], object], invocation: Invocation) -> int:
         return USAGE
     except click.UsageError as error:
         command = error.ctx.command_path if error.ctx else "metastore"
-        print_error(f"{tidy(error.format_message())} (see `{command} --help`)")
+        print_error(f"{clean_message(error.format_message())} (see `{command} --help`)")
         return USAGE
     except Exception as error:  # noqa: BLE001 (whatever went wrong, the user gets one line)
         report_error(error, invocation)
@@ -126,12 +126,12 @@ def explain_error(error: Exception) -> str:
 
 def _explained(error: Exception) -> str:
     if isinstance(error, click.ClickException):
-        return one_line(tidy(error.format_message()))
+        return one_line(clean_message(error.format_message()))
     if isinstance(error, MetastoreError):
         return one_line(str(error))
     notes = "".join(f"; {note}" for note in getattr(error, "__notes__", ()))
     kind, message = type(error).__name__, one_line(_gist(remove_secrets(str(error))))[:500]
-    return one_line(tidy(f"unexpected {kind}: {message}{notes}. This is a bug: --debug shows where"))
+    return one_line(clean_message(f"unexpected {kind}: {message}{notes}. This is a bug: --debug shows where"))
 
 
 def _gist(message: str) -> str:
@@ -150,7 +150,7 @@ def print_error(message: str) -> None:
 
 def print_note(message: str) -> None:
     """Print a notice that is not an error to stderr, as one line."""
-    _write(click.style("note: ", fg="yellow") + one_line(tidy(message)))
+    _write(click.style("note: ", fg="yellow") + one_line(clean_message(message)))
 
 
 def _write(line: str) -> None:

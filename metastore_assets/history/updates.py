@@ -56,7 +56,7 @@ def append_versions(versions: VersionStore) -> int:
     raise AssertionError("the last attempt returns or raises")
 
 
-def append_when_due(versions: VersionStore, base: Version | None, new: Version, keep: int, grace: timedelta) -> int:
+def append_when_due(versions: VersionStore, base: Version | None, new: Version, retained: int, grace: timedelta) -> int:
     """Append the versions that a history lacks if that is due, and return up to which version all may be removed.
 
     Without `deltalake`, and at a location where it cannot write, there is no history, and versions may be removed
@@ -66,13 +66,13 @@ def append_when_due(versions: VersionStore, base: Version | None, new: Version, 
         versions: The versions of the table.
         base: The version before `new`; None for the first one.
         new: The version that was just published.
-        keep: The number of versions that are retained.
+        retained: The number of newest versions that are not removed.
         grace: A version is not removed while the one after it is younger.
 
     Raises:
         StoreError: The root cannot be read or written.
     """
-    outdated = new.number - keep
+    outdated = new.number - retained
     if not is_installed("history") or why_unavailable(versions.objects) is not None:
         return outdated
     appended = _read_last_appended(versions) if outdated > 0 else 0

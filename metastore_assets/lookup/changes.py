@@ -41,7 +41,7 @@ class ColumnChanges:
 
 
 @dataclass(frozen=True)
-class Changes:
+class TableChanges:
     """What changed from one version of a table to another."""
 
     before: AsOf
@@ -66,7 +66,7 @@ def _read(
     return changes_between(objects, lists[0], lists[-1], None if between is None else steps, columns)
 
 
-def changes(before: Table, after: Table, columns: Iterable[str] | None = None) -> Changes:
+def changes(before: Table, after: Table, columns: Iterable[str] | None = None) -> TableChanges:
     """Return the changed values of the columns of a table that have value counts.
 
     Reads what changed if all versions in between still exist, else all value counts of both versions.
@@ -88,10 +88,10 @@ def changes(before: Table, after: Table, columns: Iterable[str] | None = None) -
     columns_changes = [
         ColumnChanges(row.column, row.type, tables.get(row.field_id), reasons[row.field_id]) for row in rows
     ]
-    return Changes(before.as_of, after.as_of, columns_changes)
+    return TableChanges(before.as_of, after.as_of, columns_changes)
 
 
-def changes_json(table: str, changes: Changes, limit: int | None = None) -> Json:
+def changes_json(table: str, changes: TableChanges, limit: int | None = None) -> Json:
     """Return the document of `changes --json`.
 
     Args:

@@ -16,8 +16,8 @@ from metastore_assets.expressions.literals import parse_literal, to_literal
 from metastore_assets.lookup.profiles import Profile
 from metastore_assets.lookup.quantiles import (
     Method,
+    RankedValues,
     SketchedValues,
-    SortedValues,
     TableValues,
     ValuesInMemory,
     quantile,
@@ -62,40 +62,41 @@ def fraction_of(q: object) -> Fraction:
     return fraction
 
 
+@dataclass(frozen=True)
+class ValueSource:
+    """Where the values of columns are read from: a profile or, if it describes all rows, the table's value counts."""
+
+    profile: Profile
+    stores_value_counts: bool
+    """Whether the profile itself may store value counts."""
+    is_table: bool
+    """Whether the profile describes all rows of the table."""
+    table_counts: Callable[[], ValueCountReader]
+    """Returns the value counts of the table."""
+
+
 class ColumnValues:
     """Answers about the values of one column. Reads no more than an answer needs."""
 
     def __init__(
-        self,
-        row: ColumnStatistics,
-        subject: str,
-        profile: Profile,
-        table_counts: Callable[[], ValueCountReader],
-        reason: str | None,
-        *,
-        stores_value_counts: bool,
-        is_table: bool,
-        as_of: AsOf,
+        self, row: ColumnStatistics, subject: str, source: ValueSource, reason: str | None, as_of: AsOf
     ) -> None:
-        """Answer from a profile and, where it describes the whole table, from the table's value counts.
+        """Answer from a source of values.
 
         Args:
-            row: The statistics of the column in the profile.
+            row: The statistics of the column in the source's profile.
             subject: How messages refer to the column.
-            profile: The profile.
-            table_counts: Returns the value counts of the table.
-            reason: Why the column has no value counts, where an automatic policy decided that.
-            stores_value_counts: Whether the profile itself may store value counts.
-            is_table: Whether the profile describes all rows of the table.
+            source: Where the values are read from.
+            reason: Why an automatic policy decided to store no value counts of the column; else None.
             as_of: The version that answers.
         """
         self._row = row
         self._subject = subject
-        self._profile = profile
-        self._table_counts = table_counts
+        self._profile = source.profile
+        self._table_counts = source.table_counts
         self._reason = reason
-        self._stores_value_counts = stores_value_counts
-        self._is_table = is_table
+        self._stores_value_counts = source.stores_value_counts
+        self._is_table = source.is_table
         self._as_of = as_of
 
     def literal(self, value: object) -> pa.Scalar:
@@ -140,25 +141,25 @@ class ColumnValues:
                 f"{self._subject} has values of {self._row.type}, between which there are no others; ask for "
                 "discrete quantiles"
             )
-        values = self._sorted_values()
+        values = self._ranked_values()
         return [Quantile(float(q), quantile(values, q, method), values.guarantee, self._as_of) for q in fractions]
 
     def rank(self, value: pa.Scalar) -> Count:
         """Return how many values are less than a value. Raises NotStoredError."""
-        values = self._sorted_values()
+        values = self._ranked_values()
         return Count(values.before(value), values.guarantee, self._as_of)
 
     def before(self, value: pa.Scalar, *, inclusive: bool) -> Count | None:
         """Return how many values are less, or equal if `inclusive`; None where the version cannot answer."""
         try:
-            values = self._sorted_values()
+            values = self._ranked_values()
         except NotStoredError:
             return None
         return Count(values.before(value, inclusive=inclusive), values.guarantee, self._as_of)
 
     def count_between(self, low: pa.Scalar, high: pa.Scalar) -> Count:
         """Return how many values lie between two, both inclusive. Raises NotStoredError."""
-        values = self._sorted_values()
+        values = self._ranked_values()
         return Count(max(0, values.before(high, inclusive=True) - values.before(low)), values.guarantee, self._as_of)
 
     def frequency(self, value: pa.Scalar) -> Count:
@@ -263,7 +264,7 @@ class ColumnValues:
             return self._profile.frequencies(row.field_id) if self._stores_value_counts else None
         return derive_frequencies(row)
 
-    def _exact_values(self) -> SortedValues | None:
+    def _exact_values(self) -> RankedValues | None:
         self._type_class()
         frequencies = self._all_frequencies()
         if frequencies is not None:
@@ -273,7 +274,7 @@ class ColumnValues:
         type_class, table_counts = self._resolve_table_counts()
         return TableValues(table_counts, self._row.field_id, type_class)
 
-    def _sorted_values(self) -> SortedValues:
+    def _ranked_values(self) -> RankedValues:
         values, row = self._exact_values(), self._row
         if values is not None:
             return values

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from metastore_assets.lookup.distances import Distances, distances, has_equal_values
+from metastore_assets.lookup.distances import ComparedColumn, Distances, distances, has_equal_values
 from metastore_assets.lookup.json import Json, column_to_json, float_json, integer_json
 from metastore_assets.lookup.results import AsOf
 from metastore_assets.statistics.column import ColumnStatistics
@@ -123,7 +123,7 @@ def diff_json(diff: TableDiff) -> Json:
 def _diff_column(before: Table, old: ColumnStatistics | None, after: Table, new: ColumnStatistics) -> ColumnDiff:
     if old is None:
         return ColumnDiff(None, new, "added", None, None)
-    result = distances(before, old, after, new)
+    result = distances(ComparedColumn(before, old), ComparedColumn(after, new))
     is_changed = old.column != new.column or old.type != new.type or not _has_same_values(old, new)
     change: Change = "changed" if is_changed else "same"
     if isinstance(result, str):

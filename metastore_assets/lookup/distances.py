@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -30,6 +31,7 @@ GROUPS = 10
 """The customary number of groups of the population stability index."""
 MAX_VALUES = 1_000_000
 """Columns with more distinct values are not compared value by value."""
+_Counts: TypeAlias = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -49,25 +51,34 @@ class Distances:
     `jensen_shannon` are at least as great."""
 
 
-def distances(
-    before: Table,
-    old: ColumnStatistics,
-    after: Table,
-    new: ColumnStatistics,
-    *,
-    partition: str | None = None,
-    groups: int = GROUPS,
-) -> Distances | str:
-    """Return the distances between a column of one version and a column of another, or why there are none.
+@dataclass(frozen=True)
+class ComparedColumn:
+    """A column of one version, in the whole table or in one partition."""
+
+    table: Table
+    row: ColumnStatistics
+    """The statistics of the column in the table or partition."""
+    partition: str | None = None
+    """The key of the partition; None for the table."""
+
+    def dyadic_histogram(self) -> Histogram | None:
+        """Return the histogram of the column. Raises NotStoredError."""
+        return self.table.dyadic_histogram(self.row.column, self.partition)
+
+    def values(self) -> Iterator[Frequencies]:
+        """Yield the values of the column, ascending, in pieces. Raises NotStoredError."""
+        return self.table.values(self.row.column, self.partition)
+
+
+def distances(before: ComparedColumn, after: ComparedColumn, groups: int = GROUPS) -> Distances | str:
+    """Return the distances between two columns, or the reason why they cannot be compared.
 
     Args:
-        before: The earlier table.
-        old: The statistics of its column, in the partition.
-        after: The later table.
-        new: The statistics of its column, in the partition.
-        partition: The key of a partition of both; None for the tables.
+        before: The column of the earlier version.
+        after: The column of the later version.
         groups: The number of groups of the stability index, at least 1.
     """
+    old, new = before.row, after.row
     if old.type_class is None or new.type_class is None:
         side = old if old.type_class is None else new
         return side.reason or f"{side.type} has no values of its own"
@@ -77,11 +88,10 @@ def distances(
         return "there are no values before" if not old.value_count else "there are no values after"
     if has_equal_values(old, new):
         return Distances(0.0, 0.0, 0.0, "the same values", "exact")
-    sides = (_Side(before, old, partition), _Side(after, new, partition))
     try:
-        if class_named(new.type_class).is_ordinal and (by_bins := _compare_bins(*sides, groups)) is not None:
+        if class_named(new.type_class).is_ordinal and (by_bins := _compare_bins(before, after, groups)) is not None:
             return by_bins
-        return _compare_values(*sides, groups)
+        return _compare_values(before, after, groups)
     except NotStoredError as error:
         return str(error)
 
@@ -92,22 +102,7 @@ def has_equal_values(old: ColumnStatistics, new: ColumnStatistics) -> bool:
     return counts and old.multiset_hash is not None and old.multiset_hash == new.multiset_hash
 
 
-@dataclass(frozen=True)
-class _Side:
-    """A column of one of the two tables."""
-
-    table: Table
-    row: ColumnStatistics
-    partition: str | None
-
-    def dyadic_histogram(self) -> Histogram | None:
-        return self.table.dyadic_histogram(self.row.column, self.partition)
-
-    def values(self) -> Iterator[Frequencies]:
-        return self.table.values(self.row.column, self.partition)
-
-
-def _compare_bins(before: _Side, after: _Side, groups: int) -> Distances | None:
+def _compare_bins(before: ComparedColumn, after: ComparedColumn, groups: int) -> Distances | None:
     """Return the distances by bins; None where one of the two has no histogram."""
     try:
         first, second = before.dyadic_histogram(), after.dyadic_histogram()
@@ -117,10 +112,10 @@ def _compare_bins(before: _Side, after: _Side, groups: int) -> Distances | None:
         return None
     bins = aligned_bins(first, second)
     over = f"{len(bins):,} bins" if len(bins) > 1 else "1 bin"
-    return _measure(bins.left, bins.right, over, "bound", groups)
+    return _measure((bins.left, bins.right), equal_shares(bins.left, bins.right, groups), over, "bound")
 
 
-def _compare_values(before: _Side, after: _Side, groups: int) -> Distances:
+def _compare_values(before: ComparedColumn, after: ComparedColumn, groups: int) -> Distances:
     """Return the distances by values. Raises NotStoredError without value counts, or with too many values."""
     import polars as pl
 
@@ -152,35 +147,30 @@ def _compare_values(before: _Side, after: _Side, groups: int) -> Distances:
     counts = both["before"].to_numpy(), both["after"].to_numpy()
     if not all(count.any() for count in counts):
         raise NotStoredError("one of the two has no values except NaN and infinities")
-    return _measure(*counts, over, "exact", groups, by_frequency=not cls.is_ordinal)
+    grouped = equal_shares(*counts, groups) if cls.is_ordinal else _group_by_frequency(*counts, groups)
+    return _measure(counts, grouped, over, "exact")
+
+
+def _group_by_frequency(before: _Counts, after: _Counts, max_groups: int) -> tuple[_Counts, _Counts]:
+    """Return the counts of each of the values that are most frequent before, and of all others as one group."""
+    order = np.argsort(-before, kind="stable")
+    head, others = order[: max_groups - 1], order[max_groups - 1 :]
+    sides = [np.append(counts[head], counts[others].sum()) for counts in (before, after)]
+    is_used = (sides[0] + sides[1]) > 0
+    return sides[0][is_used], sides[1][is_used]
 
 
 def _measure(
-    before: npt.NDArray[np.int64],
-    after: npt.NDArray[np.int64],
-    over: str,
-    guarantee: Guarantee,
-    max_groups: int,
-    *,
-    by_frequency: bool = False,
+    counts: tuple[_Counts, _Counts], groups: Sequence[npt.NDArray[Any]], over: str, guarantee: Guarantee
 ) -> Distances:
-    """Return the distances between two aligned distributions.
+    """Return the distances between two distributions.
 
-    The stability index groups neighbouring units into equal shares; `by_frequency` it takes the most frequent values
-    one by one and all others as one group.
+    Args:
+        counts: The frequencies of the same values or bins, before and after.
+        groups: Two arrays with the frequencies of groups of them, for the stability index.
+        over: What the counts are of, such as `5 values`.
+        guarantee: The guarantee of the distances.
     """
-    if by_frequency:
-        order = np.argsort(-before, kind="stable")
-        head, rest = order[: max_groups - 1], order[max_groups - 1 :]
-        sides = [np.append(counts[head], counts[rest].sum()) for counts in (before, after)]
-        is_used = (sides[0] + sides[1]) > 0
-        groups = tuple(counts[is_used] for counts in sides)
-    else:
-        groups = equal_shares(before, after, max_groups)
     return Distances(
-        population_stability_index(*groups),
-        kolmogorov_smirnov(before, after),
-        jensen_shannon(before, after),
-        over,
-        guarantee,
+        population_stability_index(*groups), kolmogorov_smirnov(*counts), jensen_shannon(*counts), over, guarantee
     )

@@ -10,9 +10,9 @@ import numpy as np
 import pyarrow as pa
 
 from metastore_assets.errors import NotStoredError
-from metastore_assets.lookup.columns import VersionColumns
 from metastore_assets.lookup.results import Answers, AsOf
 from metastore_assets.lookup.value_counts import ProfileSource, ValueCounts
+from metastore_assets.lookup.versions import VersionColumns
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.histogram import Histogram
 from metastore_assets.values.physical import physical_value, sort_key

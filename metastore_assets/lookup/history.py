@@ -8,15 +8,14 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from metastore_assets.lookup.columns import VersionColumns
-from metastore_assets.lookup.versions import VersionSelector, resolve_version
+from metastore_assets.lookup.versions import VersionColumns, VersionSelector, resolve_version
 from metastore_assets.startup import pc
 from metastore_assets.store.manifest import Version
 from metastore_assets.store.versions import VersionStore
 
 if TYPE_CHECKING:
     from metastore_assets.history import HistoryPoint
-    from metastore_assets.lookup.changes import Changes
+    from metastore_assets.lookup.changes import TableChanges
     from metastore_assets.lookup.diff import TableDiff
     from metastore_assets.lookup.table import Table
 
@@ -67,7 +66,7 @@ class History:
 
         return diff(self.at(before), self._table if after is None else self.at(after))
 
-    def changes(self, since: VersionSelector, columns: Iterable[str] | None = None) -> Changes:
+    def changes(self, since: VersionSelector, columns: Iterable[str] | None = None) -> TableChanges:
         """Return the answer of `Table.changes`."""
         from metastore_assets.lookup.changes import changes
 

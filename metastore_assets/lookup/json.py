@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Json",
     "column_to_json",
+    "columns_json",
     "float_json",
     "histogram_json",
     "integer_json",
@@ -31,24 +32,20 @@ __all__ = [
 
 def show_json(
     version: Version,
-    statistics: Sequence[ColumnStatistics],
+    columns: Sequence[Json],
     *,
     current: bool,
     row_count: int | None = None,
     partition: str | None = None,
-    spreads: Mapping[str, Spread] | None = None,
-    built: Mapping[str, Built] | None = None,
 ) -> Json:
     """Return the document of `show`.
 
     Args:
         version: The version.
-        statistics: The statistics of the columns to show.
+        columns: The documents of the columns to show, as of `columns_json`.
         current: Whether the version is the newest.
         row_count: The row count of the partition; None for that of the version.
-        partition: The key of the partition that the statistics describe; None for the table.
-        spreads: The spread of columns, by name.
-        built: How the value counts of columns were built, by name.
+        partition: The key of the partition that the columns describe; None for the table.
     """
     return {
         "table": version.table,
@@ -57,16 +54,33 @@ def show_json(
         "current": current,
         **({} if partition is None else {"partition": partition}),
         "row_count": integer_json(version.row_count if row_count is None else row_count),
-        "columns": [
-            {
-                **column_to_json(row),
-                **_spread_json((spreads or {}).get(row.column)),
-                "decision": _decision_json(version.decisions.get(row.field_id)),
-                "built": vars(built[row.column]) if built and row.column in built else None,
-            }
-            for row in statistics
-        ],
+        "columns": list(columns),
     }
+
+
+def columns_json(
+    version: Version,
+    statistics: Sequence[ColumnStatistics],
+    spreads: Mapping[str, Spread] | None = None,
+    built: Mapping[str, Built] | None = None,
+) -> list[Json]:
+    """Return the documents of columns in the answer of `show`.
+
+    Args:
+        version: The version.
+        statistics: The statistics of the columns, in the table or in a partition.
+        spreads: The spread of columns, by name; columns without one have null.
+        built: How the value counts of columns were built, by name; columns without an entry have null.
+    """
+    return [
+        {
+            **column_to_json(row),
+            **_spread_json((spreads or {}).get(row.column)),
+            "decision": _decision_json(version.decisions.get(row.field_id)),
+            "built": vars(built[row.column]) if built and row.column in built else None,
+        }
+        for row in statistics
+    ]
 
 
 def _decision_json(decision: Decision | None) -> Json | None:

@@ -68,7 +68,7 @@ class PartitionStatistics:
         keys = sorted([*(row_counts.keys() - superseded), *separate]) if keys is None else list(keys)
         ranks = {key: rank for rank, key in enumerate(keys)}
         rank_at = np.array([-1 if key in superseded else ranks.get(key, -1) for key in row_counts], np.int64)
-        rows = _Rows(len(keys), len(columns))
+        rows = _StatisticsRows(len(keys), len(columns))
         for number, (position, leaf) in enumerate(columns):
             for at, table in self._reader.column(leaf.field_id, SCHEMA_COLUMNS) if row_counts else ():
                 rows.add(rank_at[at], number, apply_schema_to_table(table, position, leaf))
@@ -97,7 +97,7 @@ class PartitionStatistics:
         return self._separate[entry.key].statistics(columns)
 
 
-class _Rows:
+class _StatisticsRows:
     """Rows of statistics by the rank of their partition and the number of their column, collected in any order."""
 
     def __init__(self, partitions: int, columns: int) -> None:

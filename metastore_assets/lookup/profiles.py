@@ -24,9 +24,9 @@ import pyarrow as pa
 
 from metastore_assets.caching import lock_free_cached_property
 from metastore_assets.errors import PartitionNotFoundError
-from metastore_assets.lookup.columns import VersionColumns
 from metastore_assets.lookup.partition_statistics import PartitionStatistics
 from metastore_assets.lookup.results import AsOf, Statistics
+from metastore_assets.lookup.versions import VersionColumns
 from metastore_assets.messages import nearest_names
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.current_schema import apply_schema

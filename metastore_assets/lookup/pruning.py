@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -30,11 +30,11 @@ from metastore_assets.expressions.row_bounds import (
 )
 from metastore_assets.index import IndexColumn, IndexReader
 from metastore_assets.lookup.buckets import buckets_of, partitions_with
-from metastore_assets.lookup.columns import VersionColumns
 from metastore_assets.lookup.profiles import TableProfiles
 from metastore_assets.lookup.relation import explains_missing_files
 from metastore_assets.lookup.results import Count, Statistics
 from metastore_assets.lookup.value_counts import ValueCounts
+from metastore_assets.lookup.versions import VersionColumns
 from metastore_assets.startup import pc
 from metastore_assets.statistics.hashing import hash_values
 from metastore_assets.statistics.histogram import Histogram
@@ -52,26 +52,6 @@ _MAX_ROWS = np.iinfo(np.int64).max
 _MAX_FILTERED_VALUES = 128
 """Values of one `in` that are looked up in value filters. With so many, 63 % of the filters without any of them have a
 false positive."""
-
-
-class LeafEvidence(Protocol):
-    """What a version stores about the values of single conditions, beyond the index."""
-
-    def rows_by_partition(self, leaf: Leaf) -> Mapping[str, int] | None:
-        """Return the number of matching rows by partition key, 0 for others; None where it is not stored."""
-
-    def fragment_mask(self, leaf: Leaf) -> Mask | None:
-        """Return whether each fragment of the index may have a matching value; None where it is not stored."""
-
-
-class NoEvidence:
-    """A version that stores nothing beyond the index."""
-
-    def rows_by_partition(self, leaf: Leaf) -> None:
-        """Return None."""
-
-    def fragment_mask(self, leaf: Leaf) -> None:
-        """Return None."""
 
 
 class Pruner:
@@ -111,7 +91,7 @@ class Pruner:
         """
         if limit is not None and limit < 0:
             raise ValueError(f"limit must not be negative, not {limit}")
-        return Pruning(self.version, self.index, predicate, unknown_columns, self, limit)
+        return Pruning(self, predicate, unknown_columns, limit)
 
     def estimate(self, predicate: Predicate) -> Estimate:
         """Return bounds and an estimate of the number of rows that match a predicate."""
@@ -263,28 +243,23 @@ class Pruning:
 
     def __init__(
         self,
-        version: Version,
-        index: IndexReader,
+        pruner: Pruner,
         predicate: Predicate,
         unknown_columns: Collection[str] = (),
-        evidence: LeafEvidence | None = None,
         limit: int | None = None,
     ) -> None:
         """Prune. Reads one slice of the index per column.
 
         Args:
-            version: The version.
-            index: Its index.
+            pruner: The version with its index, value counts and value filters.
             predicate: A bound predicate.
             unknown_columns: Field ids of columns whose statistics in this version do not apply.
-            evidence: What is stored about single conditions beyond the index.
             limit: A number of rows; with it, only as many fragments as surely have so many matching rows must be read.
         """
-        evidence = NoEvidence() if evidence is None else evidence
-        self.version = version
+        self.version = pruner.version
         self.predicate = predicate
         self.limit = limit
-        self._index = index
+        self._index = index = pruner.index
         with count_io() as meter:
             self._fragments = index.fragments()
             self._row_counts: RowCounts = self._fragments["row_count"].to_numpy()
@@ -296,8 +271,8 @@ class Pruning:
                 for column in referenced_columns(predicate)
             }
             described = [leaf for leaf in predicate.leaves() if leaf.column.field_id not in unknown_columns]
-            self._caps = {leaf: cap for leaf in described if (cap := self._cap(leaf, evidence)) is not None}
-            self._masks = {leaf: mask for leaf in described if (mask := self._mask(leaf, evidence)) is not None}
+            self._caps = {leaf: cap for leaf in described if (cap := self._cap(leaf, pruner)) is not None}
+            self._masks = {leaf: mask for leaf in described if (mask := self._mask(leaf, pruner)) is not None}
             caps = self._caps_with_masks()
             self._parts = [part.bound_rows(self._row_counts, self._columns, caps) for part in predicate.conjuncts()]
         read = meter.counts().read
@@ -434,14 +409,14 @@ class Pruning:
                 statistics = eliminating_statistics(part, self._columns, self._row_counts, self._caps, self._masks)
                 yield part, positions, statistics[positions]
 
-    def _cap(self, leaf: Leaf, evidence: LeafEvidence) -> RowCounts | None:
+    def _cap(self, leaf: Leaf, pruner: Pruner) -> RowCounts | None:
         """Return the greatest number of matching rows by fragment, where partitions limit it and bounds do not decide.
 
         With fewer than two undecided fragments the lookup would cost more than it saves.
         """
         if (leaf.bound_column_rows(self._columns[leaf.column.field_id]).most > 0).sum() < 2:
             return None
-        rows, buckets = evidence.rows_by_partition(leaf), self._buckets(leaf)
+        rows, buckets = pruner.rows_by_partition(leaf), self._buckets(leaf)
         if rows is None and not buckets:
             return None
         keys = self.partition_keys()
@@ -451,12 +426,12 @@ class Pruning:
             most[~np.array(partitions_with(names, name, numbers), np.bool_)] = 0
         return np.minimum(most[keys.indices.to_numpy()], self._row_counts)
 
-    def _mask(self, leaf: Leaf, evidence: LeafEvidence) -> Mask | None:
+    def _mask(self, leaf: Leaf, pruner: Pruner) -> Mask | None:
         """Return which fragments may have a value of a condition, where bounds and partitions do not decide."""
         most = leaf.bound_column_rows(self._columns[leaf.column.field_id]).most
         if leaf in self._caps:
             most = np.minimum(most, self._caps[leaf])
-        return evidence.fragment_mask(leaf) if (most > 0).sum() >= 2 else None
+        return pruner.fragment_mask(leaf) if (most > 0).sum() >= 2 else None
 
     def _caps_with_masks(self) -> dict[Leaf, RowCounts]:
         """Return the greatest number of matching rows of each condition by fragment, from partitions and filters."""

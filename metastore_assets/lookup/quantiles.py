@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 Method = Literal["discrete", "continuous"]
 
 
-class SortedValues(Protocol):
+class RankedValues(Protocol):
     """The values of a column without null, in ascending order; NaN is the greatest."""
 
     @property
@@ -138,7 +138,7 @@ class SketchedValues:
         return estimate_rank(self.digest, self.infinities, float(physical_value(value)))
 
 
-def quantile(values: SortedValues, fraction: Fraction, method: Method) -> pa.Scalar | None:
+def quantile(values: RankedValues, fraction: Fraction, method: Method) -> pa.Scalar | None:
     """Return the quantile of a fraction, without NaN; None where there is no value.
 
     Args:

@@ -66,20 +66,20 @@ class ColumnDistribution(Protocol):
 
 
 @dataclass(frozen=True)
-class _Rows:
+class _RowEstimate:
     """Inclusive bounds of a number of rows, and an estimate between them."""
 
     least: float
     most: float
     about: float
 
-    def within(self, total: float) -> _Rows:
+    def within(self, total: float) -> _RowEstimate:
         least, most = min(max(0, self.least), total), min(max(0, self.most), total)
         most = max(least, most)
-        return _Rows(least, most, min(max(self.about, least), most))
+        return _RowEstimate(least, most, min(max(self.about, least), most))
 
-    def complement(self, total: float) -> _Rows:
-        return _Rows(total - self.most, total - self.least, total - self.about).within(total)
+    def complement(self, total: float) -> _RowEstimate:
+        return _RowEstimate(total - self.most, total - self.least, total - self.about).within(total)
 
 
 def estimate_rows(
@@ -102,31 +102,31 @@ def estimate_rows(
     return Estimate(lower, about, upper, "exact" if is_exact else "estimate", assumes)
 
 
-def _of(predicate: Predicate, rows: int, distributions: _Distributions) -> _Rows:
+def _of(predicate: Predicate, rows: int, distributions: _Distributions) -> _RowEstimate:
     return _EVALUATORS[type(predicate)](predicate, rows, distributions)
 
 
-def _of_constant(predicate: Constant, rows: int, distributions: _Distributions) -> _Rows:
+def _of_constant(predicate: Constant, rows: int, distributions: _Distributions) -> _RowEstimate:
     exact = rows if predicate.value else 0
-    return _Rows(exact, exact, exact)
+    return _RowEstimate(exact, exact, exact)
 
 
-def _of_and(predicate: And, rows: int, distributions: _Distributions) -> _Rows:
+def _of_and(predicate: And, rows: int, distributions: _Distributions) -> _RowEstimate:
     intervals, others = _intervals(predicate.children)
     parts = [_interval(comparisons, distributions(column)) for column, comparisons in intervals.items()]
     return _all(parts + [_of(child, rows, distributions) for child in others], rows)
 
 
-def _of_or(predicate: Or, rows: int, distributions: _Distributions) -> _Rows:
+def _of_or(predicate: Or, rows: int, distributions: _Distributions) -> _RowEstimate:
     parts = [_of(child, rows, distributions).complement(rows) for child in predicate.children]
     return _all(parts, rows).complement(rows)
 
 
-def _all(parts: Sequence[_Rows], rows: int) -> _Rows:
+def _all(parts: Sequence[_RowEstimate], rows: int) -> _RowEstimate:
     """Return the rows that match all parts: Fréchet bounds, and an estimate that assumes independence."""
     least = sum(part.least for part in parts) - (len(parts) - 1) * rows
     share = float(np.prod([part.about / rows for part in parts])) if rows else 0.0
-    return _Rows(least, min(part.most for part in parts), share * rows).within(rows)
+    return _RowEstimate(least, min(part.most for part in parts), share * rows).within(rows)
 
 
 def _intervals(children: Sequence[Predicate]) -> tuple[dict[Column, list[Comparison]], list[Predicate]]:
@@ -141,7 +141,7 @@ def _intervals(children: Sequence[Predicate]) -> tuple[dict[Column, list[Compari
     return by_column, others
 
 
-def _interval(comparisons: Sequence[Comparison], distribution: ColumnDistribution) -> _Rows:
+def _interval(comparisons: Sequence[Comparison], distribution: ColumnDistribution) -> _RowEstimate:
     """Return the rows that match all of several comparisons of one column."""
     lows = [(order_key(one.value), one.operator == ">", one) for one in comparisons if one.operator in (">", ">=", "=")]
     highs = [
@@ -151,40 +151,40 @@ def _interval(comparisons: Sequence[Comparison], distribution: ColumnDistributio
     low = max(lows, key=lambda side: side[:2]) if lows else None
     high = min(highs, key=lambda side: side[:2]) if highs else None
     if low and high and (low[0] > high[0] or (low[0] == high[0] and (low[1] or not high[1]))):
-        return _Rows(0, 0, 0)
+        return _RowEstimate(0, 0, 0)
     if low and high and low[0] == high[0]:
         return _equal(low[2].value, distribution)
-    below = _before(high[2].value, high[1], distribution) if high else _Rows(values, values, values)
-    under = _before(low[2].value, low[1], distribution) if low else _Rows(0, 0, 0)
-    between = _Rows(below.least - under.most, below.most - under.least, below.about - under.about)
+    below = _before(high[2].value, high[1], distribution) if high else _RowEstimate(values, values, values)
+    under = _before(low[2].value, low[1], distribution) if low else _RowEstimate(0, 0, 0)
+    between = _RowEstimate(below.least - under.most, below.most - under.least, below.about - under.about)
     return between.within(values)
 
 
-def _before(value: pa.Scalar, inclusive: bool, distribution: ColumnDistribution) -> _Rows:
+def _before(value: pa.Scalar, inclusive: bool, distribution: ColumnDistribution) -> _RowEstimate:
     """Return the rows with a lesser value, or with an equal one if `inclusive`."""
     row = distribution.row
     answer = distribution.before(value, inclusive=inclusive)
     if answer is not None and answer.guarantee == "exact":
-        return _Rows(answer.count, answer.count, answer.count)
+        return _RowEstimate(answer.count, answer.count, answer.count)
     if row.type_class == "float64" and row.nan_count is None:
-        return _Rows(0, row.value_count, row.value_count / 2)
+        return _RowEstimate(0, row.value_count, row.value_count / 2)
     numbers = row.value_count - (row.nan_count or 0)
     bounds = _by_bounds(value, inclusive, row, numbers)
     histogram = distribution.histogram()
     if histogram is not None and histogram.type_class.is_ordinal:
         bounds = _intersect_bounds(bounds, _by_histogram(value, histogram, numbers))
-    return bounds if answer is None else _Rows(bounds.least, bounds.most, answer.count).within(numbers)
+    return bounds if answer is None else _RowEstimate(bounds.least, bounds.most, answer.count).within(numbers)
 
 
-def _by_bounds(value: pa.Scalar, inclusive: bool, row: ColumnStatistics, numbers: int) -> _Rows:
+def _by_bounds(value: pa.Scalar, inclusive: bool, row: ColumnStatistics, numbers: int) -> _RowEstimate:
     key = order_key(value)
     low, high = (None if bound is None else order_key(bound) for bound in (row.minimum, row.maximum))
     if high is not None and (high < key or (inclusive and high == key)):
-        return _Rows(numbers, numbers, numbers)
+        return _RowEstimate(numbers, numbers, numbers)
     if low is not None and (low > key or (not inclusive and low == key)):
-        return _Rows(0, 0, 0)
+        return _RowEstimate(0, 0, 0)
     share = 0.5 if low is None or high is None else _share(key, low, high)
-    return _Rows(0, numbers, share * numbers)
+    return _RowEstimate(0, numbers, share * numbers)
 
 
 def _share(key: Any, low: Any, high: Any) -> float:
@@ -197,7 +197,7 @@ def _share(key: Any, low: Any, high: Any) -> float:
     return min(max(share, 0.0), 1.0) if math.isfinite(share) else 0.5
 
 
-def _by_histogram(value: pa.Scalar, histogram: Histogram, numbers: int) -> _Rows:
+def _by_histogram(value: pa.Scalar, histogram: Histogram, numbers: int) -> _RowEstimate:
     """Bound the rows below a value by a histogram. The bin that contains the value may lie on either side."""
     key = physical_value(value)
     ends = np.concatenate([[0], np.cumsum(histogram.counts)])
@@ -209,83 +209,85 @@ def _by_histogram(value: pa.Scalar, histogram: Histogram, numbers: int) -> _Rows
     at -= at > len(histogram) and key == edges[-1]
     # Bin at - 1 begins at the value or before it, and the next one after it.
     least, most = int(ends[max(0, at - 1)]), int(ends[min(at, len(histogram))])
-    return _Rows(least, most + infinite, (least + most) / 2)
+    return _RowEstimate(least, most + infinite, (least + most) / 2)
 
 
-def _equal(value: pa.Scalar, distribution: ColumnDistribution) -> _Rows:
+def _equal(value: pa.Scalar, distribution: ColumnDistribution) -> _RowEstimate:
     row = distribution.row
     try:
         answer = distribution.frequency(value)
-        return _Rows(answer.count if answer.guarantee == "exact" else 0, answer.count, answer.count)
+        return _RowEstimate(answer.count if answer.guarantee == "exact" else 0, answer.count, answer.count)
     except NotStoredError:
         below, upto = (_before(value, inclusive, distribution) for inclusive in (False, True))
         numbers = row.value_count - (row.nan_count or 0)
         about = row.value_count / max(1, row.distinct_count or 1)
-        return _Rows(upto.least - below.most, upto.most - below.least, about).within(numbers)
+        return _RowEstimate(upto.least - below.most, upto.most - below.least, about).within(numbers)
 
 
-def _of_is_null(leaf: IsNull, rows: int, distributions: _Distributions) -> _Rows:
+def _of_is_null(leaf: IsNull, rows: int, distributions: _Distributions) -> _RowEstimate:
     row = distributions(leaf.column).row
     count = row.value_count if leaf.negated else row.null_count
-    return _Rows(count, count, count)
+    return _RowEstimate(count, count, count)
 
 
-def _of_is_nan(leaf: IsNaN, rows: int, distributions: _Distributions) -> _Rows:
+def _of_is_nan(leaf: IsNaN, rows: int, distributions: _Distributions) -> _RowEstimate:
     row = distributions(leaf.column).row
     if row.nan_count is None:
-        matching = _Rows(0, row.value_count, 0)
+        matching = _RowEstimate(0, row.value_count, 0)
     else:
-        matching = _Rows(row.nan_count, row.nan_count, row.nan_count)
+        matching = _RowEstimate(row.nan_count, row.nan_count, row.nan_count)
     if leaf.negated:
         return matching.complement(row.value_count)
     return matching.within(row.value_count + row.null_count)
 
 
-def _of_comparison(leaf: Comparison, rows: int, distributions: _Distributions) -> _Rows:
+def _of_comparison(leaf: Comparison, rows: int, distributions: _Distributions) -> _RowEstimate:
     column = distributions(leaf.column)
     if leaf.operator == "!=":
         return _equal(leaf.value, column).complement(column.row.value_count)
     return _interval([leaf], column)
 
 
-def _of_in(leaf: In, rows: int, distributions: _Distributions) -> _Rows:
+def _of_in(leaf: In, rows: int, distributions: _Distributions) -> _RowEstimate:
     column = distributions(leaf.column)
     value_count = column.row.value_count
     parts = [_equal(value, column) for value in leaf.values]
-    matching = _Rows(
+    matching = _RowEstimate(
         sum(part.least for part in parts), sum(part.most for part in parts), sum(part.about for part in parts)
     ).within(value_count)
     return matching.complement(value_count) if leaf.negated else matching
 
 
-def _of_like(leaf: Like, rows: int, distributions: _Distributions) -> _Rows:
+def _of_like(leaf: Like, rows: int, distributions: _Distributions) -> _RowEstimate:
     column = distributions(leaf.column)
     matching = _like(leaf, column)
     return matching.complement(column.row.value_count) if leaf.negated else matching
 
 
-def _like(leaf: Like, distribution: ColumnDistribution) -> _Rows:
+def _like(leaf: Like, distribution: ColumnDistribution) -> _RowEstimate:
     values = distribution.row.value_count
     try:
         prefix, end = leaf.prefix.decode(), prefix_successor(leaf.prefix)
         following = None if end is None else end.decode()
     except UnicodeDecodeError:
-        return _Rows(0, values, values / 2)
-    under = _before(pa.scalar(prefix, pa.large_string()), False, distribution) if prefix else _Rows(0, 0, 0)
-    below = _Rows(values, values, values)
+        return _RowEstimate(0, values, values / 2)
+    under = _before(pa.scalar(prefix, pa.large_string()), False, distribution) if prefix else _RowEstimate(0, 0, 0)
+    below = _RowEstimate(values, values, values)
     if following is not None:
         below = _before(pa.scalar(following, pa.large_string()), False, distribution)
-    matching = _Rows(below.least - under.most, below.most - under.least, below.about - under.about).within(values)
-    return matching if leaf.pattern is None else _Rows(0, matching.most, matching.about / 2)
+    matching = _RowEstimate(below.least - under.most, below.most - under.least, below.about - under.about).within(
+        values
+    )
+    return matching if leaf.pattern is None else _RowEstimate(0, matching.most, matching.about / 2)
 
 
-def _intersect_bounds(bounds: _Rows, other: _Rows) -> _Rows:
+def _intersect_bounds(bounds: _RowEstimate, other: _RowEstimate) -> _RowEstimate:
     least, most = max(bounds.least, other.least), min(bounds.most, other.most)
-    return _Rows(least, most, min(max(other.about, least), most))
+    return _RowEstimate(least, most, min(max(other.about, least), most))
 
 
 _Distributions: TypeAlias = Callable[[Column], ColumnDistribution]
-_EVALUATORS: Mapping[type[Predicate], Callable[[Any, int, _Distributions], _Rows]] = complete_evaluator(
+_EVALUATORS: Mapping[type[Predicate], Callable[[Any, int, _Distributions], _RowEstimate]] = complete_evaluator(
     "selectivity",
     {
         Constant: _of_constant,

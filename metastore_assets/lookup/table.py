@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Literal, Protocol, overload
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias, overload
 
 import pyarrow as pa
 
 from metastore_assets.caching import lock_free_cached_property
 from metastore_assets.errors import ConfigError
-from metastore_assets.lookup.columns import VersionColumns
 from metastore_assets.lookup.histograms import Histograms
 from metastore_assets.lookup.history import History
 from metastore_assets.lookup.profiles import TableProfiles
 from metastore_assets.lookup.relation import Relation, explains_missing_files
 from metastore_assets.lookup.results import AsOf, ExactCount, Statistics
 from metastore_assets.lookup.value_counts import ValueCounts, value_count_reader
-from metastore_assets.lookup.versions import VersionSelector
+from metastore_assets.lookup.versions import VersionColumns, VersionSelector
 from metastore_assets.startup import pc
 from metastore_assets.statistics.spread import Spread
 from metastore_assets.store.manifest import PartitionEntry, Version
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from metastore_assets.config import TableConfig
     from metastore_assets.expressions.predicates import Predicate
     from metastore_assets.history import HistoryPoint
-    from metastore_assets.lookup.changes import Changes
+    from metastore_assets.lookup.changes import TableChanges
     from metastore_assets.lookup.clustering import ColumnClustering
     from metastore_assets.lookup.diff import TableDiff
     from metastore_assets.lookup.filtered_view import FilteredView
@@ -37,6 +37,23 @@ if TYPE_CHECKING:
     from metastore_assets.lookup.selectivity import Estimate
 
 _IN_CATALOG = "catalog://"
+
+
+SnapshotChoice: TypeAlias = Literal["now", "version"]
+"""The snapshot to read: the table's current one, or the one that the version describes."""
+
+
+@dataclass(frozen=True)
+class ScanRequest:
+    """The rows and columns that a scan returns."""
+
+    where: str | pc.Expression
+    """The predicate, as SQL text or a pyarrow expression."""
+    columns: Sequence[str] | None = None
+    """Names of top-level columns; None for all."""
+    limit: int | None = None
+    """The greatest number of rows to return; None for all."""
+    snapshot: SnapshotChoice = "now"
 
 
 class Scanner(Protocol):
@@ -53,7 +70,7 @@ class Scanner(Protocol):
         table: TableConfig,
         where: str | pc.Expression,
         spark: Callable[[], SparkSession] | None,
-        snapshot: Literal["now", "version"],
+        snapshot: SnapshotChoice,
     ) -> ExactCount:
         """Return the exact number of matching rows."""
 
@@ -62,12 +79,9 @@ class Scanner(Protocol):
         lookup: Table,
         table: TableConfig,
         spark: SparkSession,
-        where: str | pc.Expression,
-        columns: Sequence[str] | None,
-        limit: int | None,
-        snapshot: Literal["now", "version"],
+        request: ScanRequest,
     ) -> DataFrame:
-        """Return the matching rows as a Spark DataFrame."""
+        """Return the requested rows as a Spark DataFrame."""
 
     def recorded_table(
         self, version: Version, uri: str, confirmed: Sequence[str], storage_options: Mapping[str, str]
@@ -293,7 +307,7 @@ class Table(Relation):
         where: str | pc.Expression,
         table: str | TableConfig | None = None,
         spark: SparkSession | None = None,
-        snapshot: Literal["now", "version"] = "now",
+        snapshot: SnapshotChoice = "now",
         *,
         storage_options: Mapping[str, str] | None = None,
     ) -> ExactCount:
@@ -325,7 +339,7 @@ class Table(Relation):
         table: str | TableConfig | None = None,
         columns: Sequence[str] | None = None,
         limit: int | None = None,
-        snapshot: Literal["now", "version"] = "now",
+        snapshot: SnapshotChoice = "now",
         *,
         storage_options: Mapping[str, str] | None = None,
     ) -> DataFrame:
@@ -347,7 +361,7 @@ class Table(Relation):
             UnsupportedTypeError: Spark has no type for a column.
         """
         config = self.table_config(table, storage_options)
-        return self._scanner.scan(self, config, spark, where, columns, limit, snapshot)
+        return self._scanner.scan(self, config, spark, ScanRequest(where, columns, limit, snapshot))
 
     def table_config(
         self, table: str | TableConfig | None = None, storage_options: Mapping[str, str] | None = None
@@ -426,7 +440,7 @@ class Table(Relation):
         """
         return self.past.diff(before, after)
 
-    def changes(self, since: VersionSelector, columns: Iterable[str] | None = None) -> Changes:
+    def changes(self, since: VersionSelector, columns: Iterable[str] | None = None) -> TableChanges:
         """Return the values that were added, deleted or have another frequency since an earlier version.
 
         Args:

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Protocol
 import pyarrow as pa
 
 from metastore_assets.caching import lock_free_cached_property
-from metastore_assets.lookup.column_values import ColumnValues, Number, fraction_of
-from metastore_assets.lookup.columns import VersionColumns
+from metastore_assets.lookup.column_values import ColumnValues, Number, ValueSource, fraction_of
 from metastore_assets.lookup.profiles import Profile
 from metastore_assets.lookup.quantiles import Method
 from metastore_assets.lookup.results import Answers, AsOf, Count, Quantile, Statistics, TopValues
+from metastore_assets.lookup.versions import VersionColumns
 from metastore_assets.statistics.frequencies import Frequencies
 from metastore_assets.statistics.spread import Spread, spread
 from metastore_assets.store.manifest import PartitionEntry, Version
@@ -88,19 +88,16 @@ class ValueCounts:
         if values is None:
             self._names.leaf(column)
             # Resolved once: other threads may evict the profile from the cache meanwhile.
-            profile = self._profiles.profile(partition)
-            row = profile.statistics([column])[0]
-            decision = self._version.decisions.get(row.field_id)
-            values = ColumnValues(
-                row,
-                self._names.subject(column),
-                profile,
+            source = ValueSource(
+                self._profiles.profile(partition),
+                self._profiles.stores_value_counts(partition),
+                self._profiles.is_table(partition),
                 lambda: self.reader,
-                None if decision is None else decision.reason,
-                stores_value_counts=self._profiles.stores_value_counts(partition),
-                is_table=self._profiles.is_table(partition),
-                as_of=self._as_of,
             )
+            (row,) = source.profile.statistics([column])
+            decision = self._version.decisions.get(row.field_id)
+            reason = None if decision is None else decision.reason
+            values = ColumnValues(row, self._names.subject(column), source, reason, self._as_of)
         with self._lock:  # protects the order of the cache; nothing is read while it is held
             self._columns[key] = values
             self._columns.move_to_end(key)

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from metastore_assets.config import TableConfig
 from metastore_assets.errors import ColumnNotFoundError
@@ -18,9 +17,10 @@ from metastore_assets.expressions.row_filter import RowFilter
 from metastore_assets.formats.base import Fragment
 from metastore_assets.lookup import Table
 from metastore_assets.lookup.pruning import fragments_for_limit
+from metastore_assets.lookup.table import ScanRequest
 from metastore_assets.messages import close_names
 from metastore_assets.scan.matching_rows import matching_rows
-from metastore_assets.scan.scan_plan import ScanPlan, SnapshotChoice, plan_scan
+from metastore_assets.scan.scan_plan import ScanPlan, plan_scan
 from metastore_assets.scan.spark_types import spark_arrow_type, to_spark_array
 from metastore_assets.spark.runner import SizedRunner, balance_bins, count_slots, pack, prepare_task
 
@@ -48,16 +48,7 @@ class ScanSchema(NamedTuple):
     """The columns as Arrow types that Spark has."""
 
 
-def scan(
-    lookup: Table,
-    table: TableConfig,
-    spark: SparkSession,
-    where: str | pc.Expression,
-    columns: Sequence[str] | None = None,
-    *,
-    limit: int | None = None,
-    snapshot: SnapshotChoice = "now",
-) -> DataFrame:
+def scan(lookup: Table, table: TableConfig, spark: SparkSession, request: ScanRequest) -> DataFrame:
     """Return the rows that match a predicate as a Spark DataFrame, in no particular order.
 
     The rows equal those of a full scan with that filter. The format's own readers read them in Spark's tasks when the
@@ -67,18 +58,16 @@ def scan(
         lookup: The version whose statistics decide which fragments are read.
         table: The location of the table.
         spark: The session.
-        where: The predicate, as SQL text or an Arrow expression.
-        columns: Names of top-level columns; None for all.
-        limit: The greatest number of rows to return. No more fragments are read than surely have that many.
-        snapshot: The snapshot to read.
+        request: What to return. With a limit, only as many fragments are read as surely have that many matching rows.
 
     Raises:
         UnsupportedTypeError: Spark has no type for a column.
         MetastoreError: As `plan_scan` raises.
     """
-    plan = plan_scan(lookup, table, where, snapshot, SizedRunner(lambda: spark))
+    limit = request.limit
+    plan = plan_scan(lookup, table, request.where, request.snapshot, SizedRunner(lambda: spark))
     table_schema = plan.snapshot.schema
-    positions = column_positions(table, table_schema, columns)
+    positions = column_positions(table, table_schema, request.columns)
     fields = [table_schema.field(position) for position in positions]
     types = [spark_arrow_type(table, field) for field in fields]
     spark_schema = pa.schema([pa.field(field.name, type_) for field, type_ in zip(fields, types, strict=True)])

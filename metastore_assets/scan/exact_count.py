@@ -11,8 +11,9 @@ from metastore_assets.errors import FragmentError
 from metastore_assets.formats.base import SnapshotReference
 from metastore_assets.lookup import Table
 from metastore_assets.lookup.results import ExactCount
+from metastore_assets.lookup.table import SnapshotChoice
 from metastore_assets.scan.matching_rows import StartSpark, count_rows, map_fragments, scan_engine
-from metastore_assets.scan.scan_plan import ScanPlan, SnapshotChoice, plan_scan
+from metastore_assets.scan.scan_plan import ScanPlan, plan_scan
 from metastore_assets.spark.runner import SizedRunner
 from metastore_assets.storage.io_counters import count_io, io_step
 

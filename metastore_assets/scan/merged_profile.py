@@ -39,13 +39,26 @@ FinalizeUserDefined: TypeAlias = Callable[[ColumnStatistics, ResolvedPolicy, Fre
 
 
 @dataclass(frozen=True)
-class _Column:
+class _MergedColumn:
     row: ColumnStatistics
     histogram: Histogram | None
     frequencies: Frequencies | None
     """All values; None where they are not enumerated."""
     repeated: Frequencies | None
     """The values that occur at least twice, of a fingerprinted column; None where they are unknown."""
+
+
+@dataclass(frozen=True)
+class MergeContext:
+    """What merged profiles of one version have in common."""
+
+    store: ObjectStore
+    """The store of the stored profiles."""
+    leaves: Sequence[LeafColumn]
+    """The columns of the table, in its order."""
+    policies: Callable[[Sequence[LeafColumn]], Sequence[ResolvedPolicy]]
+    """Returns policies that describe what stored profiles contain of columns."""
+    finalize: FinalizeUserDefined
 
 
 class MergedProfile:
@@ -57,35 +70,28 @@ class MergedProfile:
 
     def __init__(
         self,
-        store: ObjectStore,
-        leaves: Sequence[LeafColumn],
-        policies: Callable[[Sequence[LeafColumn]], Sequence[ResolvedPolicy]],
+        context: MergeContext,
         profiles: Sequence[ProfileFiles],
         partial: PartialFragments | None,
-        finalize: FinalizeUserDefined,
         fingerprinted: FingerprintedValues,
     ) -> None:
         """Merge profiles when columns are requested.
 
         Args:
-            store: The store of the profiles.
-            leaves: The columns of the table, in its order.
-            policies: Returns what stored profiles contain of columns.
-            profiles: Profiles of sets of rows that match entirely.
+            context: The columns and policies of the version.
+            profiles: Stored profiles of sets of rows that match entirely.
             partial: Fragments that match partly; None if there are none.
-            finalize: Adds user-defined statistics.
             fingerprinted: The repeated values of fingerprinted columns.
         """
-        self._store = store
-        self._leaves = leaves
-        self._policies = policies
+        self._context = context
+        self._store = context.store
+        self._leaves = context.leaves
         self._profiles = sorted(profiles, key=lambda files: files.states)  # neighbours in one file are read together
         self._partial = partial
-        self._finalize = finalize
         self._fingerprinted = fingerprinted
         self._lock = RLock()
-        self._cache: dict[str, _Column] = {}
-        self.columns = {leaf.path: position for position, leaf in enumerate(leaves)}
+        self._cache: dict[str, _MergedColumn] = {}
+        self.columns = {leaf.path: position for position, leaf in enumerate(self._leaves)}
 
     def statistics(self, columns: Iterable[str] | None = None) -> list[ColumnStatistics]:
         """Return the statistics of columns, all by default. KeyError for an unknown name."""
@@ -124,18 +130,18 @@ class MergedProfile:
         """Return the histogram of a column; None if it has none."""
         return self._column(self._leaves[self.columns[column]].field_id).histogram
 
-    def _column(self, field_id: str) -> _Column:
+    def _column(self, field_id: str) -> _MergedColumn:
         return self._load([leaf for leaf in self._leaves if leaf.field_id == field_id])[0]
 
-    def _load(self, leaves: Sequence[LeafColumn]) -> list[_Column]:
+    def _load(self, leaves: Sequence[LeafColumn]) -> list[_MergedColumn]:
         with self._lock:
             missing_ids = {leaf.field_id for leaf in leaves} - self._cache.keys()
             if missing_ids:
                 missing = [leaf for leaf in self._leaves if leaf.field_id in missing_ids]
-                self._cache |= self._read(list(zip(missing, self._policies(missing), strict=True)))
+                self._cache |= self._read(list(zip(missing, self._context.policies(missing), strict=True)))
             return [self._cache[leaf.field_id] for leaf in leaves]
 
-    def _read(self, columns: Sequence[ColumnSelection]) -> dict[str, _Column]:
+    def _read(self, columns: Sequence[ColumnSelection]) -> dict[str, _MergedColumn]:
         spec = ProfileSpec("", {}, tuple(columns), {})
         filtered = [] if self._partial is None else self._partial.read(columns, value_union(spec))
         rows = self._merge_states(spec, filtered)
@@ -159,9 +165,9 @@ class MergedProfile:
             if repeated is not None:
                 row = with_repeated(row, repeated)
             is_empty = row.frequencies == "enumerated" and not row.value_count
-            row = self._finalize(row, policy, EMPTY if frequencies is None and is_empty else frequencies)
+            row = self._context.finalize(row, policy, EMPTY if frequencies is None and is_empty else frequencies)
             shown = None if histogram is None else shown_histogram(histogram, row)
-            merged[leaf.field_id] = _Column(row, shown, frequencies, repeated)
+            merged[leaf.field_id] = _MergedColumn(row, shown, frequencies, repeated)
         return merged
 
     def _merge_states(

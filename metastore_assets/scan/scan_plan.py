@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, TypeAlias, get_args
+from typing import get_args
 
 import numpy as np
 import pyarrow as pa
@@ -20,13 +20,11 @@ from metastore_assets.formats import MetadataCache, Snapshot, SnapshotReference,
 from metastore_assets.formats.base import Fragment
 from metastore_assets.lookup import Table
 from metastore_assets.lookup.pruning import unknown_bounds
+from metastore_assets.lookup.table import SnapshotChoice
 from metastore_assets.tasks.runner import TaskRunner
 from metastore_assets.values.leaf_columns import LeafColumn, schema_leaves
 from metastore_assets.values.physical import canonical
 from metastore_assets.values.types import TypeClass, type_fingerprint
-
-SnapshotChoice: TypeAlias = Literal["now", "version"]
-"""The snapshot to read: the table's current one, or the one that a version describes."""
 
 
 @dataclass(frozen=True)
@@ -192,11 +190,11 @@ def _narrow_by_metadata(bounds: ColumnBounds, metadata: pa.Table, cls: TypeClass
         minimum, maximum = (canonical(metadata[name].combine_chunks(), cls) for name in ("minimum", "maximum"))
     except UnsupportedTypeError:
         return bounds
-    is_known = metadata["null_count"].is_valid().to_numpy()
+    has_count = metadata["null_count"].is_valid().to_numpy()
     is_exact = pc.equal(metadata["null_count_guarantee"], "exact").to_numpy()
     counts = metadata["null_count"].fill_null(0).to_numpy()
     nulls = RowBounds(
-        np.where(is_known & is_exact, counts, 0), np.where(is_known, np.minimum(counts, bounds.rows), bounds.rows)
+        np.where(has_count & is_exact, counts, 0), np.where(has_count, np.minimum(counts, bounds.rows), bounds.rows)
     )
     return ColumnBounds(bounds.rows, nulls, bounds.nans, minimum, maximum)
 

@@ -11,12 +11,12 @@ from metastore_assets.config import TableConfig
 from metastore_assets.expressions.predicates import Predicate
 from metastore_assets.lookup import FilteredView, Table
 from metastore_assets.lookup.results import ExactCount
+from metastore_assets.lookup.table import ScanRequest, SnapshotChoice
 from metastore_assets.scan.dataframe import scan
 from metastore_assets.scan.exact_count import count
 from metastore_assets.scan.filtered_view import filter_table
 from metastore_assets.scan.matching_rows import StartSpark
 from metastore_assets.scan.recorded_location import recorded_table_config
-from metastore_assets.scan.scan_plan import SnapshotChoice
 from metastore_assets.store.manifest import Version
 
 if TYPE_CHECKING:
@@ -43,18 +43,9 @@ class TableScanner:
         """Return the exact number of matching rows."""
         return count(lookup, table, where, spark, snapshot=snapshot)
 
-    def scan(
-        self,
-        lookup: Table,
-        table: TableConfig,
-        spark: SparkSession,
-        where: str | pc.Expression,
-        columns: Sequence[str] | None,
-        limit: int | None,
-        snapshot: SnapshotChoice,
-    ) -> DataFrame:
-        """Return the matching rows as a Spark DataFrame."""
-        return scan(lookup, table, spark, where, columns, limit=limit, snapshot=snapshot)
+    def scan(self, lookup: Table, table: TableConfig, spark: SparkSession, request: ScanRequest) -> DataFrame:
+        """Return the requested rows as a Spark DataFrame."""
+        return scan(lookup, table, spark, request)
 
     def recorded_table(
         self, version: Version, uri: str, confirmed: Sequence[str], storage_options: Mapping[str, str]

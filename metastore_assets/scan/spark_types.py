@@ -1,4 +1,4 @@
-"""Columns as Spark has them."""
+"""Conversion of Arrow columns to types that Spark has."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from metastore_assets.values.leaf_columns import plain_array, plain_type
 
 
 def spark_arrow_type(table: TableConfig, field: pa.Field) -> pa.DataType:
-    """The Arrow type that a column is sent to Spark as: one that Spark has, and that holds all of its values.
+    """Return the Arrow type in which a column is sent to Spark: Spark has this type, and it can hold all values.
 
-    Raises UnsupportedTypeError.
+    Raises UnsupportedTypeError if there is no such type.
     """
     try:
         return _sent_as(field.type)
@@ -35,7 +35,7 @@ def _sent_as(type: pa.DataType) -> pa.DataType:
     if t.is_decimal(plain) and plain.precision <= 38 and 0 <= plain.scale <= plain.precision:
         return pa.decimal128(plain.precision, plain.scale)
     if t.is_struct(plain):
-        return pa.struct([pa.field(own.name, _sent_as(own.type)) for own in plain])
+        return pa.struct([pa.field(field.name, _sent_as(field.type)) for field in plain])
     if t.is_map(plain):
         return pa.map_(_sent_as(plain.key_type), _sent_as(plain.item_type))
     if t.is_nested(plain) and plain.num_fields == 1:
@@ -62,8 +62,11 @@ _SENT: Sequence[tuple[Callable[[pa.DataType], bool], pa.DataType]] = (
 
 
 def to_spark_array(array: pa.Array, type: pa.DataType) -> pa.Array:
-    """A column as it is sent. Raises where a value does not fit: nanoseconds that are no whole microseconds."""
+    """Return an array in a type of `spark_arrow_type`.
+
+    Raises ArrowInvalid if a value does not fit, such as a timestamp whose nanoseconds are no multiple of 1000.
+    """
     array = plain_array(array)
     if array.type == pa.uuid():
-        return pa.array([None if own is None else str(own) for own in array.to_pylist()], type)
+        return pa.array([None if value is None else str(value) for value in array.to_pylist()], type)
     return array if array.type == type else array.cast(type)

@@ -24,7 +24,7 @@ _STATISTICS = [field for field in SCHEMA if field.name not in VERSION_COLUMNS.na
 
 
 @dataclass(frozen=True)
-class View:
+class SqlView:
     """A view: its schema and how it is read."""
 
     schema: pa.Schema
@@ -160,14 +160,14 @@ def _schema(schema: pa.Schema | Sequence[pa.Field]) -> pa.Schema:
     return _for_sql(pa.schema(schema).empty_table()).schema
 
 
-VIEWS: Mapping[str, View] = {
-    "versions": View(VERSION_COLUMNS, _versions),
-    "statistics": View(_schema(_STATISTICS), _statistics),
-    "partition_statistics": View(_schema([pa.field("partition", pa.string()), *_STATISTICS]), _partition_statistics),
-    "history": View(_schema(SCHEMA), _history),
-    "partitions": View(_PARTITIONS, _partitions),
-    "fragments": View(_FRAGMENTS, _fragments),
-    "frequencies": View(VALUE_COUNTS, _frequencies),
-    "histograms": View(BINS, _histograms),
+VIEWS: Mapping[str, SqlView] = {
+    "versions": SqlView(VERSION_COLUMNS, _versions),
+    "statistics": SqlView(_schema(_STATISTICS), _statistics),
+    "partition_statistics": SqlView(_schema([pa.field("partition", pa.string()), *_STATISTICS]), _partition_statistics),
+    "history": SqlView(_schema(SCHEMA), _history),
+    "partitions": SqlView(_PARTITIONS, _partitions),
+    "fragments": SqlView(_FRAGMENTS, _fragments),
+    "frequencies": SqlView(VALUE_COUNTS, _frequencies),
+    "histograms": SqlView(BINS, _histograms),
 }
 """The views by name. `versions` and `history` describe all versions, the others the newest one."""

@@ -13,7 +13,7 @@ from typing import TypeVar
 import pyarrow as pa
 
 from metastore_assets.errors import MetastoreError, TableFormatError
-from metastore_assets.messages import tidy
+from metastore_assets.messages import clean_message
 from metastore_assets.storage.process_memory import current_limit, memory_exceeded_clause
 
 E = TypeVar("E", bound=MetastoreError)
@@ -118,7 +118,9 @@ def with_redacted_message(error: E, what: str, cause: BaseException) -> E:
         cause: The exception of the decoder.
     """
     safe_cause = getattr(cause, "without_values", str(cause) if isinstance(cause, LimitError) else None)
-    error.without_values = f"{what} ({type(cause).__name__})" if safe_cause is None else f"{what}: {tidy(safe_cause)}"
+    error.without_values = (
+        f"{what} ({type(cause).__name__})" if safe_cause is None else f"{what}: {clean_message(safe_cause)}"
+    )
     return error
 
 

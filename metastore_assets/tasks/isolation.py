@@ -55,7 +55,7 @@ class IsolatedRunner(TaskRunner):
         crashes = idle_crashes = 0
         while pending := [number for number in range(len(tasks)) if number not in outcomes]:
             if crashes == _MAX_CRASHES:
-                return [outcomes.get(number, _given_up_error(path)) for number, path in enumerate(paths)]
+                return [outcomes.get(number, _unread_error(path)) for number, path in enumerate(paths)]
             suspect = suspects[:1]
             numbers = suspect or pending
             try:
@@ -163,7 +163,7 @@ def _crash_message(what: str, ended: ChildProcessEnded) -> str:
     return f"{prefix}: the file is damaged in a way that its reader does not survive{memory}; mend or remove it"
 
 
-def _given_up_error(path: str) -> FatalFileError:
+def _unread_error(path: str) -> FatalFileError:
     return FatalFileError(
         f"{path} was not read: {_MAX_CRASHES} times other files of the table ended the process that read them; mend or "
         "remove those first",

@@ -25,7 +25,7 @@ from metastore_assets.config import MetastoreConfig, TableConfig
 from metastore_assets.errors import ConfigError, PredicateError
 from metastore_assets.formats import decode_partition_key
 from metastore_assets.lookup import Table
-from metastore_assets.lookup.json import show_json
+from metastore_assets.lookup.json import columns_json
 from metastore_assets.metastore import Metastore
 from metastore_assets.pipeline.refresh import refresh
 from metastore_assets.sql import query
@@ -350,7 +350,7 @@ class Session:
 
     def _show(self) -> None:
         lookup = self._current
-        show_json(lookup.version, lookup.statistics(), current=True, spreads=lookup.spreads(), built=lookup.built())
+        columns_json(lookup.version, lookup.statistics(), lookup.spreads(), lookup.built())
 
     def _earlier(self) -> tuple[Table, State]:
         numbers = [number for number in self.states if number < self._current.version.number]

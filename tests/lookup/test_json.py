@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from metastore_assets.lookup import AsOf, Bin, TopValues
-from metastore_assets.lookup.json import column_to_json, histogram_json, scalar_json, show_json, top_json
+from metastore_assets.lookup.json import column_to_json, columns_json, histogram_json, scalar_json, show_json, top_json
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.user_defined.results import UserResult
 from metastore_assets.store.objects import ObjectStore
@@ -240,7 +240,7 @@ def test_top_and_histogram() -> None:
 def test_a_table_and_a_partition(local_store: ObjectStore) -> None:
     rows = pa.table({"n": pa.array([1, 2, None]), "t": pa.array([0, 1, 1], pa.timestamp("us", "Europe/Paris"))})
     table = publish(local_store, rows, partitions={"p=1": rows.slice(1)})
-    shown = through_json(show_json(table.version, table.statistics(), current=True))
+    shown = through_json(show_json(table.version, columns_json(table.version, table.statistics()), current=True))
     head = {key: shown[key] for key in shown if key != "columns"}
     assert head == {"table": "orders", "version": 1, "snapshot": "snapshot 1", "current": True, "row_count": 3}
     assert list(shown) == ["table", "version", "snapshot", "current", "row_count", "columns"]
@@ -251,7 +251,7 @@ def test_a_table_and_a_partition(local_store: ObjectStore) -> None:
     part = through_json(
         show_json(
             table.version,
-            table.statistics(partition="p=1"),
+            columns_json(table.version, table.statistics(partition="p=1")),
             current=False,
             row_count=table.row_count("p=1"),
             partition="p=1",

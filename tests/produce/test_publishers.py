@@ -218,7 +218,7 @@ def test_a_publisher_beside_compactions_and_removals(seed: int, tmp_path: Path) 
     store = ObjectStore(str(tmp_path))
     done = Event()
 
-    def tidy() -> int:
+    def clean_message() -> int:
         rounds = 0
         while not done.is_set() or rounds < 2:
             flow = Dataflow(store, drawn.case.graph.declaration(), settings=drawn.case.settings)
@@ -228,7 +228,7 @@ def test_a_publisher_beside_compactions_and_removals(seed: int, tmp_path: Path) 
         return rounds
 
     with ThreadPoolExecutor(1) as pool:
-        tidying = pool.submit(tidy)
+        tidying = pool.submit(clean_message)
         try:
             for commit in drawn.commits:
                 assert drawn.publish(store, commit) == commit.number
