@@ -18,15 +18,15 @@ from metastore_assets.store.manifest import FragmentEntry, ProfileFiles, ValueFi
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.segments import KeyChanges
 
-_FILES_PER_TASK = 64
-_LOT = 512
-"""Fragments whose filters are held at once."""
+_PROFILES_PER_TASK = 64
+_BATCH_FRAGMENTS = 512
+"""Fragments whose filters are in memory at once."""
 
 
 def filtered_columns(spec: ProfileSpec) -> tuple[str, ...]:
     """Return the field ids of the columns that have value filters, in table order."""
-    valued = spec.typed_leaves
-    return tuple(leaf.field_id for leaf, policy in spec.leaves if policy.has_value_filter and leaf.field_id in valued)
+    typed = spec.typed_leaves
+    return tuple(leaf.field_id for leaf, policy in spec.leaves if policy.has_value_filter and leaf.field_id in typed)
 
 
 def update_table_value_filters(
@@ -36,86 +36,124 @@ def update_table_value_filters(
     base: Version | None,
     fragments: Sequence[FragmentEntry],
 ) -> ValueFilterFiles | None:
-    """Return the value filters of `columns` for the version that will have `fragments`; None if `columns` is empty.
+    """Return the value filters of the version that will have `fragments`.
 
-    Filters in `base` are retained. The others are read from the profiles of the new fragments. Raises CorruptionError
-    if a stored profile or a filter of `base` is corrupt.
+    Filters in `base` are retained. The others are read from the profiles of the new fragments.
+
+    Args:
+        engine: The engine that reads profiles.
+        store: The table's folder.
+        columns: Field ids of the columns with value filters.
+        base: The version before; None for the first.
+        fragments: The fragments of the version to publish.
+
+    Returns:
+        The files of the filters; None if `columns` is empty.
+
+    Raises:
+        CorruptionError: A stored profile, or a filter of `base`, is damaged.
     """
     if not columns:
         return None
-    known = base.value_filters if base is not None else None
-    if known is not None and known.columns != columns:
-        known = None  # nothing of a column that is not wanted any more stays
-    before = {entry.files.name: "" for entry in base.fragments if entry.retired is None} if base and known else {}
+    base_filters = base.value_filters if base is not None else None
+    if base_filters is not None and base_filters.columns != columns:
+        base_filters = None  # Rebuilt from all profiles, so that no filter of a removed column remains.
+    before = (
+        {entry.files.name: "" for entry in base.fragments if entry.retired is None} if base and base_filters else {}
+    )
     changes = KeyChanges.between(before, dict.fromkeys((entry.files.name for entry in fragments), ""))
     added = [entry for entry in fragments if entry.files.name in changes.added]
     batches = read_filters(engine, store, columns, added)
-    return ValueFilterFiles(update_value_filters(store, known.files if known else None, changes, batches), columns)
+    base_files = base_filters.files if base_filters else None
+    return ValueFilterFiles(update_value_filters(store, base_files, changes, batches), columns)
 
 
 def read_filters(
     engine: Engine, store: ObjectStore, columns: Sequence[str], fragments: Sequence[FragmentEntry]
 ) -> Iterator[ValueFilters]:
-    """The filters of fragments, in lots: as they are kept, or made of lists. Many are read by Spark's tasks."""
+    """Yield the value filters of fragments in batches: stored ones, and filters built from value counts.
+
+    Args:
+        engine: Reads many profiles in Spark tasks.
+        store: The table's folder.
+        columns: Field ids of the columns with value filters.
+        fragments: The fragments. The filters are yielded in the order of the profiles' paths.
+
+    Raises:
+        CorruptionError: A stored profile is damaged.
+    """
     entries = sorted(fragments, key=lambda entry: (entry.files.states or entry.files.statistics, entry.files.name))
-    for start in range(0, len(entries), _LOT):
-        lot = entries[start : start + _LOT]
+    for start in range(0, len(entries), _BATCH_FRAGMENTS):
+        batch = entries[start : start + _BATCH_FRAGMENTS]
         tasks = [
-            [entry.files for entry in lot[at : at + _FILES_PER_TASK]] for at in range(0, len(lot), _FILES_PER_TASK)
+            [entry.files for entry in batch[at : at + _PROFILES_PER_TASK]]
+            for at in range(0, len(batch), _PROFILES_PER_TASK)
         ]
-        work = [len(task) * len(columns) for task in tasks]
-        found = {
-            name: own
-            for part in engine.merge(partial(_read, store, columns), tasks, work)
-            for name, own in part.items()
+        weights = [len(task) * len(columns) for task in tasks]
+        filters_by_profile = {
+            name: filters
+            for result in engine.merge(partial(_read_profiles, store, columns), tasks, weights)
+            for name, filters in result.items()
         }
-        told = {}
+        by_column = {}
         for at, field_id in enumerate(columns):
-            own = [found[entry.files.name][at] for entry in lot]
-            classes = pa.array([None if one is None else one[0] for one in own], pa.string())
-            with corruption_guard(store, lot[0].files.states or lot[0].files.statistics):
-                told[field_id] = classes, parse_filters([None if one is None else one[1] for one in own])
-        yield ValueFilters(pa.array([entry.files.name for entry in lot], pa.string()), told)
+            filters = [filters_by_profile[entry.files.name][at] for entry in batch]
+            classes = pa.array([None if stored is None else stored[0] for stored in filters], pa.string())
+            with corruption_guard(store, batch[0].files.states or batch[0].files.statistics):
+                parsed = parse_filters([None if stored is None else stored[1] for stored in filters])
+            by_column[field_id] = classes, parsed
+        yield ValueFilters(pa.array([entry.files.name for entry in batch], pa.string()), by_column)
 
 
-def _read(
+def _read_profiles(
     store: ObjectStore, columns: Sequence[str], profiles: Sequence[ProfileFiles]
 ) -> dict[str, list[tuple[str, bytes] | None]]:
-    with StatesReader(store) as opened:
-        return {files.name: [_filter(opened, files, field_id) for field_id in columns] for files in profiles}
+    """Return by name of the profile (class of the values, filter) of each column; None for a column without filter."""
+    with StatesReader(store) as reader:
+        return {files.name: [_read_filter(reader, files, field_id) for field_id in columns] for files in profiles}
 
 
-def _filter(opened: StatesReader, files: ProfileFiles, field_id: str) -> tuple[str, bytes] | None:
-    if files.is_states_only and (own := opened.read_filter(files, field_id)) is not None:
-        return own
-    with FrequencyReader(opened, files) as reader:
-        listed = reader.read(field_id)
-    if listed is None or (made := build_filter_of_frequencies(listed)) is None:
+def _read_filter(reader: StatesReader, files: ProfileFiles, field_id: str) -> tuple[str, bytes] | None:
+    if files.is_states_only and (stored := reader.read_filter(files, field_id)) is not None:
+        return stored
+    with FrequencyReader(reader, files) as frequency_reader:
+        frequencies = frequency_reader.read(field_id)
+    if frequencies is None or (built := build_filter_of_frequencies(frequencies)) is None:
         return None
-    return listed.type_class.name, made
+    return frequencies.type_class.name, built
 
 
 def wrong_filters(
     engine: Engine,
     store: ObjectStore,
     scratch: ObjectStore,
-    membership: ValueFilterFiles,
-    fresh: Sequence[FragmentEntry],
-    stored: Mapping[str, tuple[str, str]],
+    value_filters: ValueFilterFiles,
+    recomputed: Mapping[str, FragmentEntry],
 ) -> Iterator[tuple[str, str]]:
-    """(Name of the fresh profile, field id) where the filter that is kept is not that of the fresh profile.
+    """Yield (name of the stored profile, field id) where a stored filter differs from the recomputed one.
 
-    `stored` has by the name of a fresh profile that of the stored one. Raises CorruptionError.
+    Args:
+        engine: The engine that reads profiles.
+        store: The table's folder.
+        scratch: The folder of the recomputed profiles.
+        value_filters: The stored filters.
+        recomputed: By name of the stored profile, the recomputed profile of the same fragment.
+
+    Raises:
+        CorruptionError: A file is damaged.
     """
-    reader = ValueFilterReader(store, membership.files)
-    kept = {field_id: reader.filters(field_id) for field_id in membership.columns}
-    for lot in read_filters(engine, scratch, membership.columns, fresh):
-        for field_id, (classes, cells) in lot.columns.items():
-            places, prefixes = cells.prefixes()
-            rows = zip(lot.names.to_pylist(), classes.to_pylist(), cells.bits.tolist(), strict=True)
-            for at, (name, cls, bits) in enumerate(rows):
-                own = kept[field_id].get(stored[name][0])
-                if (own is None) != (cls is None) or (
-                    own is not None and (own[:2] != (cls, bits) or not np.array_equal(own[2], prefixes[places == at]))
+    reader = ValueFilterReader(store, value_filters.files)
+    stored_filters = {field_id: reader.filters(field_id) for field_id in value_filters.columns}
+    stored_names = {entry.files.name: name for name, entry in recomputed.items()}
+    for batch in read_filters(engine, scratch, value_filters.columns, list(recomputed.values())):
+        names = [stored_names[name] for name in batch.names.to_pylist()]
+        for field_id, (classes, filters) in batch.columns.items():
+            positions, prefixes = filters.prefixes()
+            rows = zip(names, classes.to_pylist(), filters.bits.tolist(), strict=True)
+            for at, (name, class_name, bits) in enumerate(rows):
+                stored = stored_filters[field_id].get(name)
+                if (stored is None) != (class_name is None) or (
+                    stored is not None
+                    and (stored[:2] != (class_name, bits) or not np.array_equal(stored[2], prefixes[positions == at]))
                 ):
                     yield name, field_id

@@ -14,58 +14,62 @@ from metastore_assets.value_counts.fingerprinted import FINGERPRINTS, fingerprin
 from metastore_assets.value_counts.graph import FACTS, FREQUENCIES
 from metastore_assets.value_counts.state import TableValueCounts
 
-_COMPARED = {FREQUENCIES: "order by frequency", FACTS: "counts by frequency", FINGERPRINTS: "fingerprints"}
+_STAGE_CONTENTS = {FREQUENCIES: "order by frequency", FACTS: "counts by frequency", FINGERPRINTS: "fingerprints"}
 
 
 @dataclass(frozen=True)
 class DifferingRow:
-    """The first row of a stage that differs between two states of value counts."""
+    """The first row of a derived stage that differs between stored and recomputed value counts."""
 
     column: str
     """The field id."""
-    what: str
-    """The kind of rows, as messages name it."""
-    own: str
-    other: str
-    """Both rows as text; `nothing` if one side has no more rows."""
+    content: str
+    """What the stage holds: `order by frequency`, `counts by frequency` or `fingerprints`."""
+    stored: str
+    """The stored row as text; `nothing` if there are no more stored rows."""
+    computed: str
+    """The recomputed row as text; `nothing` if there are no more recomputed rows."""
 
 
 def differing_rows(
-    store: ObjectStore, own: TableValueCounts, other_store: ObjectStore, other: TableValueCounts
+    store: ObjectStore, stored: TableValueCounts, scratch: ObjectStore, computed: TableValueCounts
 ) -> Iterator[DifferingRow]:
-    """Yield the first differing row of each derived stage. The values themselves are not compared.
+    """Yield the first differing row of each stage that is derived from values. The values are not compared.
+
+    Args:
+        store: The folder of the stored value counts.
+        stored: The stored value counts.
+        scratch: The folder of the recomputed value counts.
+        computed: The recomputed value counts.
 
     Raises:
         CorruptionError: A file is missing or damaged.
     """
-    pairs = (
-        (own.flow, own.dataflow(store).view(own.flow), other.flow, other.dataflow(other_store).view(other.flow)),
-        (
-            own.fingerprinted.flow,
-            _fingerprints(store, own),
-            other.fingerprinted.flow,
-            _fingerprints(other_store, other),
-        ),
-    )
-    for flow, view, other_flow, other_view in pairs:
-        for stage in sorted(flow.stages.keys() & other_flow.stages.keys()):
-            what = _COMPARED.get(stage.partition(".")[0])
-            if what is not None:
-                yield from _first(what, view.content_batches(stage), other_view.content_batches(stage))
+    enumerated = stored.dataflow(store).view(stored.flow), computed.dataflow(scratch).view(computed.flow)
+    fingerprinted = _fingerprint_view(store, stored), _fingerprint_view(scratch, computed)
+    flows = (stored.flow, computed.flow), (stored.fingerprinted.flow, computed.fingerprinted.flow)
+    for (stored_flow, computed_flow), views in zip(flows, (enumerated, fingerprinted), strict=True):
+        for stage in sorted(stored_flow.stages.keys() & computed_flow.stages.keys()):
+            content = _STAGE_CONTENTS.get(stage.partition(".")[0])
+            if content is not None:
+                yield from _first_difference(content, *(view.content_batches(stage) for view in views))
 
 
-def _fingerprints(store: ObjectStore, lists: TableValueCounts) -> View:
-    return fingerprint_dataflow(store, lists.fingerprinted.columns.values()).view(lists.fingerprinted.flow)
+def _fingerprint_view(store: ObjectStore, value_counts: TableValueCounts) -> View:
+    fingerprinted = value_counts.fingerprinted
+    return fingerprint_dataflow(store, fingerprinted.columns.values()).view(fingerprinted.flow)
 
 
-def _first(what: str, own: Iterable[pa.RecordBatch], other: Iterable[pa.RecordBatch]) -> Iterator[DifferingRow]:
-    for left, right in aligned(own, other):
-        if left.equals(right):
+def _first_difference(
+    content: str, stored: Iterable[pa.RecordBatch], computed: Iterable[pa.RecordBatch]
+) -> Iterator[DifferingRow]:
+    for stored_rows, computed_rows in aligned(stored, computed):
+        if stored_rows.equals(computed_rows):
             continue
         # Rows are compared as text, because NaN is not equal to itself.
-        for row, other_row in zip_longest(_texts(left), _texts(right), fillvalue=()):
-            if row != other_row:
-                yield DifferingRow((row or other_row)[0], what, _text(row), _text(other_row))
+        for row, other in zip_longest(_texts(stored_rows), _texts(computed_rows), fillvalue=()):
+            if row != other:
+                yield DifferingRow((row or other)[0], content, _text(row), _text(other))
                 return
 
 
@@ -77,18 +81,20 @@ def _text(row: tuple[str, ...]) -> str:
     return ", ".join(row[1:]) if row else "nothing"
 
 
-def aligned(own: Iterable[pa.RecordBatch], other: Iterable[pa.RecordBatch]) -> Iterator[tuple[pa.Table, pa.Table]]:
+def aligned(
+    left_stream: Iterable[pa.RecordBatch], right_stream: Iterable[pa.RecordBatch]
+) -> Iterator[tuple[pa.Table, pa.Table]]:
     """Yield slices of equal length from both streams, then the remaining rows of the longer one beside empty tables.
 
     Holds one batch of each stream.
     """
-    left_batches, right_batches = (filter(len, batches) for batches in (own, other))
+    left_batches, right_batches = (filter(len, batches) for batches in (left_stream, right_stream))
     left, right = next(left_batches, None), next(right_batches, None)
     while left is not None and right is not None:
         count = min(len(left), len(right))
         yield pa.Table.from_batches([left.slice(0, count)]), pa.Table.from_batches([right.slice(0, count)])
         left = left.slice(count) if len(left) > count else next(left_batches, None)
         right = right.slice(count) if len(right) > count else next(right_batches, None)
-    for table in (pa.Table.from_batches([rest]) for rest in (left, right) if rest is not None):
-        nothing = table.slice(0, 0)
-        yield (nothing, table) if left is None else (table, nothing)
+    for table in (pa.Table.from_batches([batch]) for batch in (left, right) if batch is not None):
+        empty = table.slice(0, 0)
+        yield (empty, table) if left is None else (table, empty)

@@ -33,7 +33,7 @@ def test_a_commit(tmp_path: Path) -> None:
     assert answer("show", "events", "--version", "1", config=config)["row_count"] == 810
     assert [row["row_count"] for row in answer("versions", "events", config=config)] == [811, 810]
     verified = answer("verify", "events", config=config)
-    assert (verified["version"], verified["fragments"], verified["partitions"], verified["whole"]) == (2, 4, 3, True)
+    assert (verified["version"], verified["fragments"], verified["partitions"], verified["complete"]) == (2, 4, 3, True)
     assert verified["differences"] == verified["unreadable"] == []
     told = run("verify", "events", "--sample", "2", config=config).stdout
     assert told == "events version 2: 2 fragments, 0 partitions compared: all numbers match the table\n"

@@ -17,7 +17,7 @@ import pytest
 import metastore_assets
 from metastore_assets.pipeline import engine
 from metastore_assets.pipeline.refresh import refresh
-from metastore_assets.pipeline.verifying.verify import verify
+from metastore_assets.pipeline.verification.verify import verify
 from metastore_assets.spark.runner import count_slots
 from metastore_assets.spark.session import get_spark_session
 from tests.cluster.standalone import Cluster, standalone_cluster

@@ -21,7 +21,7 @@ from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.fragment_index import read_rows
 from metastore_assets.pipeline.purge import purge
 from metastore_assets.pipeline.refresh import refresh
-from metastore_assets.pipeline.verifying.verify import verify
+from metastore_assets.pipeline.verification.verify import verify
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.versions import VersionStore
 from tests.pipeline.support import Lake

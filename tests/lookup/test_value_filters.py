@@ -24,7 +24,7 @@ from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.purge import purge
 from metastore_assets.pipeline.refresh import refresh
 from metastore_assets.pipeline.value_filters import wrong_filters
-from metastore_assets.pipeline.verifying.verify import verify
+from metastore_assets.pipeline.verification.verify import verify
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.versions import VersionStore
 
@@ -168,10 +168,10 @@ def test_fragments_with_the_value_are_never_pruned(tmp_path: Path, policy: str) 
     assert version is not None
     assert version.value_filters is not None
     live = [entry for entry in version.fragments if entry.retired is None]
-    swapped = dict(zip((own.files.name for own in live), ((own.files.name, "") for own in reversed(live)), strict=True))
+    swapped = {entry.files.name: other for entry, other in zip(live, reversed(live), strict=True)}
     engine = Engine(no_spark, "auto")
-    found = set(wrong_filters(engine, versions.objects, versions.objects, version.value_filters, live, swapped))
-    assert {column for _, column in found} >= set(names)
+    wrong = wrong_filters(engine, versions.objects, versions.objects, version.value_filters, swapped)
+    assert {column for _, column in wrong} >= set(names)
 
 
 def test_each_value_of_a_long_in_list_is_looked_up(tmp_path: Path) -> None:

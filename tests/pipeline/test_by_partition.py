@@ -31,7 +31,7 @@ from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.purge import purge
 from metastore_assets.pipeline.refresh import plan_refresh, refresh
 from metastore_assets.pipeline.value_counts.compact import compact
-from metastore_assets.pipeline.verifying.verify import verify
+from metastore_assets.pipeline.verification.verify import verify
 from metastore_assets.produce import Delta
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.versions import VersionStore

@@ -19,7 +19,7 @@ from metastore_assets.errors import ConfigError, CorruptionError, NotStoredError
 from metastore_assets.metastore import Metastore
 from metastore_assets.pipeline.hidden_values import KEY_FILE, KEY_VARIABLE
 from metastore_assets.pipeline.refresh import is_current, plan_refresh, refresh
-from metastore_assets.pipeline.verifying.verify import verify
+from metastore_assets.pipeline.verification.verify import verify
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.versions import VersionStore
 from tests.pipeline.support import latest

@@ -22,7 +22,7 @@ from metastore_assets.pipeline.purge import purge
 from metastore_assets.pipeline.refresh import plan_refresh, refresh
 from metastore_assets.pipeline.value_counts import fingerprinted_values as print_values
 from metastore_assets.pipeline.value_counts.compact import compact
-from metastore_assets.pipeline.verifying.verify import verify
+from metastore_assets.pipeline.verification.verify import verify
 from metastore_assets.statistics import profile
 from metastore_assets.statistics.profile import profile_field
 from metastore_assets.store.objects import ObjectStore

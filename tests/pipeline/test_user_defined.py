@@ -23,7 +23,7 @@ from metastore_assets.pipeline import auto_policies
 from metastore_assets.pipeline.outcome import RefreshResult
 from metastore_assets.pipeline.profiles.states_writer import SHORT_LIST
 from metastore_assets.pipeline.refresh import plan_refresh, refresh
-from metastore_assets.pipeline.verifying.verify import verify
+from metastore_assets.pipeline.verification.verify import verify
 from tests.pipeline.support import Lake, everything_on_spark
 
 if TYPE_CHECKING:

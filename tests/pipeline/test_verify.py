@@ -14,7 +14,7 @@ import pytest
 
 from metastore_assets.errors import MetastoreError, PartitionNotFoundError, VersionNotFoundError
 from metastore_assets.pipeline.refresh import refresh
-from metastore_assets.pipeline.verifying.verify import Verification, verify
+from metastore_assets.pipeline.verification.verify import Verification, verify
 from metastore_assets.produce import Delta
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.sections import SectionReader, SectionWriter
@@ -67,11 +67,11 @@ def with_column(table: pa.Table, name: str, values: list[Any]) -> pa.Table:
 def test_what_was_published_is_right(spark: SparkSession, lake: Lake) -> None:
     result = verified(spark, lake)
     assert result.is_right, result.differences
-    assert (result.fragments, result.partitions, result.whole, result.moved_on) == (6, 3, True, 0)
+    assert (result.fragments, result.partitions, result.complete, result.skipped_partitions) == (6, 3, True, 0)
     one = verified(spark, lake, partitions=["part=2"])
-    assert (one.is_right, one.fragments, one.partitions, one.whole) == (True, 2, 1, False)
+    assert (one.is_right, one.fragments, one.partitions, one.complete) == (True, 2, 1, False)
     some = verified(spark, lake, sample=4)
-    assert (some.is_right, some.fragments, some.partitions, some.whole) == (True, 4, 0, False)
+    assert (some.is_right, some.fragments, some.partitions, some.complete) == (True, 4, 0, False)
 
 
 def test_a_table_is_right_whose_columns_changed_since_its_partitions_were_profiled(
@@ -102,7 +102,7 @@ def test_statistics_that_were_changed_are_found(spark: SparkSession, lake: Lake)
     changed(lake, latest(lake.config()).files.statistics, one_more)
     (found,) = verified(spark, lake).differences
     assert (found.level, found.difference.column, found.difference.statistic) == ("table", "day", "null_count")
-    assert int(found.difference.stored) == int(found.difference.found) + 1
+    assert int(found.difference.stored) == int(found.difference.computed) + 1
 
 
 def test_lists_that_were_changed_are_found(spark: SparkSession, lake: Lake) -> None:
@@ -153,7 +153,7 @@ def test_partitions_that_changed_since_are_left_out(spark: SparkSession, lake: L
     next(iter((lake.uri / "part=2").iterdir())).unlink()
     lake.append(1)
     result = verified(spark, lake)
-    assert (result.is_right, result.partitions, result.moved_on, result.whole) == (True, 2, 1, False)
+    assert (result.is_right, result.partitions, result.skipped_partitions, result.complete) == (True, 2, 1, False)
 
 
 def test_what_cannot_be_verified_says_why(spark: SparkSession, lake: Lake) -> None:

@@ -19,7 +19,7 @@ from metastore_assets.config import MetastoreConfig
 from metastore_assets.metastore import Metastore
 from metastore_assets.pipeline import auto_policies
 from metastore_assets.pipeline.hidden_values import KEY_FILE
-from metastore_assets.pipeline.verifying.verify import verify
+from metastore_assets.pipeline.verification.verify import verify
 from metastore_assets.value_counts import graph
 from tests.pipeline.support import assert_same, close, everything
 from tests.pipeline.test_lists import RUNS

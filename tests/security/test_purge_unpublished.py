@@ -25,7 +25,7 @@ from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.purge import Purged
 from metastore_assets.pipeline.purge import purge as purge_with
 from metastore_assets.pipeline.refresh import refresh
-from metastore_assets.pipeline.verifying.verify import verify
+from metastore_assets.pipeline.verification.verify import verify
 from metastore_assets.store.manifest import Version
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.version_document import stored_entries

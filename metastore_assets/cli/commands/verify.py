@@ -26,7 +26,7 @@ def verify(invocation: Invocation, name: str, partitions: tuple[str, ...], sampl
     Reads the files again and reports each number that differs. Estimates are not compared. Changes nothing. Exits with
     status 1 when a number differs or a file cannot be read.
     """
-    from metastore_assets.pipeline.verifying.verify import verify as verify_table
+    from metastore_assets.pipeline.verification.verify import verify as verify_table
 
     config = load_config(invocation)
     table = find_table_config(config, name)
@@ -41,8 +41,9 @@ def verify(invocation: Invocation, name: str, partitions: tuple[str, ...], sampl
 def _draw(page: Page, result: Answer) -> None:
     """Draw what was compared, each difference, and each file that cannot be read."""
     compared = [text.plural(result["fragments"], "fragment"), text.plural(result["partitions"], "partition")]
-    compared += ["the table"] if result["whole"] else []
-    skipped = f"; skipped {text.plural(result['moved_on'], 'partition')} changed since" if result["moved_on"] else ""
+    compared += ["the table"] if result["complete"] else []
+    count = result["skipped_partitions"]
+    skipped = f"; skipped {text.plural(count, 'partition')} changed since" if count else ""
     errors = len(result["differences"]) + len(result["unreadable"])
     verdict = Styled(f"{errors:,} wrong", "red") if errors else Styled("all numbers match the table", "green")
     heading = Styled(result["table"], "bold")
@@ -50,7 +51,7 @@ def _draw(page: Page, result: Answer) -> None:
     for row in result["differences"]:
         column = f", {text.printable(row['column'])}" if row["column"] else ""
         subject = f"  {row['level']} {text.printable(row['name'])}{column}"
-        numbers = f"stored {text.printable(row['stored'])}, computed {text.printable(row['found'])}"
+        numbers = f"stored {text.printable(row['stored'])}, computed {text.printable(row['computed'])}"
         page.line(Styled(f"{subject}: {row['statistic']}: {numbers}", "red"))
     for row in result["unreadable"]:
         page.line(Styled(f"  {text.printable(row['path'])}: {text.printable(row['message'])}", "red"))

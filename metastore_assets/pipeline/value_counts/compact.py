@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 from metastore_assets.config import TableConfig
 from metastore_assets.errors import VersionConflictError, VersionNotFoundError
-from metastore_assets.pipeline.value_counts.plain import columns_of, write_frequencies, write_ranks
+from metastore_assets.pipeline.value_counts.plain import plain_file_columns, write_frequencies, write_ranks
 from metastore_assets.store.manifest import ValueCountFiles, Version
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.versions import VersionStore
@@ -101,8 +101,8 @@ def _plain(
     files = latest.value_counts if is_same else write_value_counts(store, lists)
     if files is None:
         return None
-    if columns_of(store, files.frequencies) != {leaf.field_id for leaf in listed}:
+    if plain_file_columns(store, files.frequencies) != {leaf.field_id for leaf in listed}:
         files = replace(files, frequencies=write_frequencies(store, lists, listed))
-    if columns_of(store, files.ranks) != {leaf.field_id for leaf in ranked}:
+    if plain_file_columns(store, files.ranks) != {leaf.field_id for leaf in ranked}:
         files = replace(files, ranks=write_ranks(store, lists, ranked) if ranked else "")
     return files

@@ -24,39 +24,48 @@ _FOLDER = "table"
 _NO_ROWS = pa.table({"value": pa.nulls(0), "frequency": pa.array([], pa.int64()), "rank": pa.array([], pa.int64())})
 
 
-def write_frequencies(store: ObjectStore, lists: TableValueCounts, leaves: Sequence[LeafColumn]) -> str:
-    """Write `column`, `value`, `frequency` of columns, by decreasing frequency, then value; return the path.
+def write_frequencies(store: ObjectStore, value_counts: TableValueCounts, leaves: Sequence[LeafColumn]) -> str:
+    """Write a file of `column`, `value`, `frequency`, by decreasing frequency, then value; return its path.
 
-    Of a fingerprinted column, only values that occur at least twice are written.
+    Args:
+        store: The folder of the table.
+        value_counts: The value counts of the table.
+        leaves: The enumerated and fingerprinted columns to write. Only values that occur at least twice are written
+            of a fingerprinted column.
     """
-    reader = ValueCountReader(store, lists)
+    reader = ValueCountReader(store, value_counts)
 
     def rows(leaf: LeafColumn) -> Iterable[pa.Table]:
-        least = 2 if leaf.field_id in lists.fingerprinted.columns else 1
+        least = 2 if leaf.field_id in value_counts.fingerprinted.columns else 1
         return reader.by_frequency(leaf.field_id, reader.columns[leaf.field_id], least)
 
     return _write(store, "frequencies", reader, leaves, rows)
 
 
-def write_ranks(store: ObjectStore, lists: TableValueCounts, leaves: Sequence[LeafColumn]) -> str:
-    """Write `column`, `value`, `frequency`, `rank` of enumerated columns, by increasing value; return the path.
+def write_ranks(store: ObjectStore, value_counts: TableValueCounts, leaves: Sequence[LeafColumn]) -> str:
+    """Write a file of `column`, `value`, `frequency`, `rank`, by increasing value; return its path.
 
     The rank of a value is the number of smaller non-null values in the table.
+
+    Args:
+        store: The folder of the table.
+        value_counts: The value counts of the table.
+        leaves: The enumerated columns to write.
     """
-    reader = ValueCountReader(store, lists)
+    reader = ValueCountReader(store, value_counts)
 
     def rows(leaf: LeafColumn) -> Iterable[pa.Table]:
-        before = 0
+        smaller = 0
         for batch in reader.batches(leaf.field_id, reader.columns[leaf.field_id]):
             counts = batch["frequency"].to_numpy()
-            ends = before + np.cumsum(counts)
+            ends = smaller + np.cumsum(counts)
             yield pa.Table.from_batches([batch]).append_column("rank", pa.array(ends - counts))
-            before = int(ends[-1])
+            smaller = int(ends[-1])
 
     return _write(store, "ranks", reader, leaves, rows)
 
 
-def columns_of(store: ObjectStore, path: str) -> set[str]:
+def plain_file_columns(store: ObjectStore, path: str) -> set[str]:
     """Return the field ids of the columns in a plain file; none if the file does not exist or is damaged."""
     if not path:
         return set()
@@ -67,55 +76,44 @@ def columns_of(store: ObjectStore, path: str) -> set[str]:
         return set()
 
 
-def differing_columns(
-    store: ObjectStore,
-    path: str,
-    scratch: ObjectStore,
-    lists: TableValueCounts,
-    leaves: Sequence[LeafColumn],
-    *,
-    ranked: bool,
+def plain_file_differences(
+    store: ObjectStore, path: str, scratch: ObjectStore, expected: str, leaves: Sequence[LeafColumn]
 ) -> Iterator[tuple[str, str, str]]:
-    """Yield (column, stored row, expected row) where a plain file differs from one written from the value counts.
+    """Yield (column, stored row, expected row) for the first row of each column that differs between two plain files.
 
     Args:
         store: The folder of the table.
-        path: The path of the plain file.
-        scratch: Where the expected file is written.
-        lists: The value counts of the same rows.
-        leaves: The columns that the file should have.
-        ranked: Whether it is a file of ranks.
+        path: The path of the stored file.
+        scratch: The folder of the expected file.
+        expected: The path of the expected file, written from recomputed value counts.
+        leaves: The columns of the expected file.
 
     Raises:
         CorruptionError: A file is damaged.
     """
-    write = write_ranks if ranked else write_frequencies
-    with parquet_errors(store.uri(path)), SectionReader(store, path) as own:
-        again = write(scratch, lists, leaves)
-        with SectionReader(scratch, again) as other:
-            paths = {leaf.field_id: leaf.path for leaf in leaves}
-            for field_id in sorted(own.sections.keys() ^ other.sections.keys()):
-                has, lacks = "a list", "none"
-                texts = (has, lacks) if field_id in own.sections else (lacks, has)
-                yield (paths.get(field_id, field_id), *texts)
-            for field_id in own.sections.keys() & other.sections.keys():
-                left, right = own.read_section(field_id), other.read_section(field_id)
-                if not left.equals(right):
-                    yield from _first_difference(paths[field_id], left, right)
+    with parquet_errors(store.uri(path)), SectionReader(store, path) as stored, SectionReader(scratch, expected) as new:
+        paths = {leaf.field_id: leaf.path for leaf in leaves}
+        for field_id in sorted(stored.sections.keys() ^ new.sections.keys()):
+            texts = ("a section", "none") if field_id in stored.sections else ("none", "a section")
+            yield (paths.get(field_id, field_id), *texts)
+        for field_id in stored.sections.keys() & new.sections.keys():
+            tables = stored.read_section(field_id), new.read_section(field_id)
+            if not tables[0].equals(tables[1]):
+                yield from _first_difference(paths[field_id], *tables)
 
 
-def _first_difference(column: str, own: pa.Table, other: pa.Table) -> Iterator[tuple[str, str, str]]:
+def _first_difference(column: str, stored: pa.Table, expected: pa.Table) -> Iterator[tuple[str, str, str]]:
     """Yield the first differing row. Rows are compared as text, because NaN is not equal to itself."""
-    for left, right in zip_longest(_texts(own), _texts(other), fillvalue="nothing"):
-        if left != right:
-            yield column, left, right
+    for stored_row, expected_row in zip_longest(_texts(stored), _texts(expected), fillvalue="nothing"):
+        if stored_row != expected_row:
+            yield column, stored_row, expected_row
             return
 
 
 def _texts(table: pa.Table) -> Iterator[str]:
     for column, value, *numbers in zip(*table.columns, strict=True):
-        own = [str(each) for each in value.values() if each.is_valid] if value.is_valid else ["null"]
-        yield ", ".join([str(column), *own, *map(str, numbers)])
+        members = [str(member) for member in value.values() if member.is_valid] if value.is_valid else ["null"]
+        yield ", ".join([str(column), *members, *map(str, numbers)])
 
 
 def _write(
@@ -125,7 +123,15 @@ def _write(
     leaves: Sequence[LeafColumn],
     rows: Callable[[LeafColumn], Iterable[pa.Table]],
 ) -> str:
-    """Write a plain file with one section per column. Holds one row group."""
+    """Write a plain file with one section per column; return its path. Holds one row group in memory.
+
+    Args:
+        store: The folder of the table.
+        kind: `frequencies` or `ranks`, part of the file's name.
+        reader: The value counts of the table.
+        leaves: The columns to write.
+        rows: Returns the batches of a column.
+    """
     union = union_type(class_named(reader.columns[leaf.field_id]) for leaf in leaves)
     ranked = kind == "ranks"
     numbers = ["frequency", "rank"] if ranked else ["frequency"]
@@ -136,9 +142,9 @@ def _write(
     with SectionWriter(store, path, schema, encodings, bounded=["column", numbers[-1]]) as writer:
         for leaf in leaves:
             # A column without values gets an empty section, which records that it is enumerated.
-            for own in chain([_NO_ROWS], rows(leaf)):
+            for batch in chain([_NO_ROWS], rows(leaf)):
                 table = build_value_counts_table(
-                    leaf.path, own["value"].combine_chunks(), own["frequency"].combine_chunks(), union
+                    leaf.path, batch["value"].combine_chunks(), batch["frequency"].combine_chunks(), union
                 )
-                writer.write_section(leaf.field_id, table.append_column("rank", own["rank"]) if ranked else table)
+                writer.write_section(leaf.field_id, table.append_column("rank", batch["rank"]) if ranked else table)
     return path

@@ -1,4 +1,4 @@
-"""Verifying a version: computing it again from the table's files, and reporting differences."""
+"""Verification of the newest version: its numbers are computed again from the table's files, and compared."""
 
 from __future__ import annotations
 
@@ -21,29 +21,24 @@ from metastore_assets.pipeline.fragments import FragmentFailure
 from metastore_assets.pipeline.hidden_values import with_hidden_key
 from metastore_assets.pipeline.next_version import build_version
 from metastore_assets.pipeline.outcome import Progress
-from metastore_assets.pipeline.plan import Plan, PlanInputs, make_plan
+from metastore_assets.pipeline.plan import PlanInputs, make_plan
 from metastore_assets.pipeline.profile_spec import table_profile_spec
-from metastore_assets.pipeline.profiles.states_reader import StatesReader
 from metastore_assets.pipeline.profiling import profile_all
-from metastore_assets.pipeline.verifying.compare import partition_differences
-from metastore_assets.pipeline.verifying.differing import (
-    Found,
+from metastore_assets.pipeline.verification.version_differences import (
+    Recomputation,
+    VersionDifference,
     entry_differences,
     fragment_differences,
     index_differences,
-    list_differences,
-    membership_differences,
+    merge_differences,
     missing_files,
-    node_differences,
-    partition_file_differences,
-    profile_differences,
     unreadable_files,
+    value_filter_differences,
 )
 from metastore_assets.spark.runner import SizedRunner
 from metastore_assets.store.manifest import Version
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.versions import VersionStore, versions_of
-from metastore_assets.value_counts import ValueCountReader, read_value_counts
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -51,17 +46,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Verification:
-    """The compared profiles of a version, and their differences."""
+    """The result of comparing a version with the table's files."""
 
     table: str
     version: int
     fragments: int
+    """Number of fragments that were read and compared."""
     partitions: int
-    whole: bool
+    """Number of partitions whose merged profile was compared."""
+    complete: bool
     """Whether the table's profile was compared too, which needs all partitions."""
-    moved_on: int
+    skipped_partitions: int
     """Number of partitions that were not compared, because the table no longer has all of their files."""
-    differences: tuple[Found, ...]
+    differences: tuple[VersionDifference, ...]
     unreadable: tuple[FragmentFailure, ...]
     """Fragments of the version whose files cannot be read."""
 
@@ -77,12 +74,12 @@ class Verification:
             "version": self.version,
             "fragments": self.fragments,
             "partitions": self.partitions,
-            "whole": self.whole,
-            "moved_on": self.moved_on,
+            "complete": self.complete,
+            "skipped_partitions": self.skipped_partitions,
             "differences": [
-                {"level": own.level, "name": own.name, **asdict(own.difference)} for own in self.differences
+                {"level": row.level, "name": row.name, **asdict(row.difference)} for row in self.differences
             ],
-            "unreadable": [{"path": own.path, "message": own.message} for own in self.unreadable],
+            "unreadable": [{"path": failure.path, "message": failure.message} for failure in self.unreadable],
         }
 
 
@@ -129,78 +126,62 @@ def verify(
         raise MetastoreError(
             f"table {table.name!r} has other {what} than version {version.number}: refresh it before it is verified"
         )
-    kept, moved_on = _chosen(version, snapshot, partitions)
-    whole = not moved_on and len(kept) == len(version.partitions)
-    chosen = [own for fragments in kept.values() for own in fragments]
+    fragments_by_partition, skipped = _verifiable_fragments(version, snapshot, partitions)
+    is_complete = not skipped and len(fragments_by_partition) == len(version.partitions)
+    fragments = [fragment for members in fragments_by_partition.values() for fragment in members]
     if sample is not None:
-        chosen, whole = random.sample(chosen, min(sample, len(chosen))), False
-    if whole and (missing := tuple(missing_files(versions.objects, version))):
-        return Verification(table.name, version.number, 0, 0, False, moved_on, missing, ())
-    plan = make_plan(PlanInputs(table.name, None, replace(snapshot, fragments=tuple(chosen)), spec))
-    with _scratch(versions.objects) as scratch:
-        again = VersionStore(scratch, table.name)
-        context = RefreshContext(engine, again, table, progress)
+        fragments, is_complete = random.sample(fragments, min(sample, len(fragments))), False
+    if is_complete and (missing := tuple(missing_files(versions.objects, version))):
+        return Verification(table.name, version.number, 0, 0, False, skipped, missing, ())
+    plan = make_plan(PlanInputs(table.name, None, replace(snapshot, fragments=tuple(fragments)), spec))
+    with _scratch_folder(versions.objects) as scratch:
+        context = RefreshContext(engine, VersionStore(scratch, table.name), table, progress)
         profiled = profile_all(context, plan)
-        failures = profiled.failures
-        fresh = {entry.id: entry for entry in profiled.entries}
-        found = list(fragment_differences(versions.objects, again.objects, version, plan, fresh))
-        found += index_differences(engine, versions.objects, again.objects, version, plan, list(fresh.values()))
-        found += membership_differences(engine, versions.objects, again.objects, version, list(fresh.values()))
-        compared, anew = 0, None
-        if sample is None and not failures:
-            progress(Progress(table.name, "reduce", 0, len(kept), "partitions", len(kept)))
-            anew = build_version(context, plan.target, fresh)
-            found += _merged_differences(versions.objects, again.objects, version, anew, plan, whole=whole)
-            compared = len(anew.partitions)
-        found += entry_differences(version, fresh, anew, whole=whole)
-    if whole:
-        found += unreadable_files(versions.objects, version)
+        entries = {entry.id: entry for entry in profiled.entries}
+        recomputation = Recomputation(engine, versions.objects, context.objects, version, spec, entries)
+        results = list(fragment_differences(recomputation))
+        results += index_differences(recomputation)
+        results += value_filter_differences(recomputation)
+        recomputed = None
+        if sample is None and not profiled.failures:
+            count = len(fragments_by_partition)
+            progress(Progress(table.name, "reduce", 0, count, "partitions", count))
+            recomputed = build_version(context, plan.target, entries)
+            results += merge_differences(recomputation, recomputed, is_complete=is_complete)
+        results += entry_differences(recomputation, recomputed, is_complete=is_complete)
+    if is_complete:
+        results += unreadable_files(versions.objects, version)
     return Verification(
-        table.name, version.number, len(fresh), compared, whole and not failures, moved_on, tuple(found),
-        tuple(failures),
-    )  # fmt: skip
+        table=table.name,
+        version=version.number,
+        fragments=len(entries),
+        partitions=len(recomputed.partitions) if recomputed is not None else 0,
+        complete=is_complete and not profiled.failures,
+        skipped_partitions=skipped,
+        differences=tuple(results),
+        unreadable=tuple(profiled.failures),
+    )
 
 
-def _merged_differences(
-    store: ObjectStore, scratch: ObjectStore, version: Version, anew: Version, plan: Plan, *, whole: bool
-) -> Iterator[Found]:
-    """Yield differences of partitions and, if `whole`, of the table."""
-    lists = read_value_counts(store, version.value_counts), read_value_counts(scratch, anew.value_counts)
-    readers = ValueCountReader(store, lists[0]), ValueCountReader(scratch, lists[1])
-    stored = {entry.key: entry.files for entry in version.partitions}
-    pairs = [("partition", own.key, stored[own.key], own.files) for own in anew.partitions]
-    if whole:
-        pairs.append(("table", version.table, version.files, anew.files))
-    with StatesReader(store) as kept, StatesReader(scratch) as new:
-        for level, name, was, is_ in pairs:
-            own, other = (kept, was), (new, is_)
-            found = profile_differences(own, other, plan, level, name, readers, merged=False)
-            if level == "partition":
-                # Files for people, and states that later versions merge.
-                found += profile_differences(own, other, plan, level, name, readers, merged=True)
-            yield from dict.fromkeys(found)
-    if whole:
-        yield from (Found("table", version.table, own) for own in partition_differences(plan.spec, *readers))
-        yield from node_differences(store, scratch, version, anew, plan)
-        yield from list_differences(store, scratch, version, plan, lists[1], lists[0])
-    yield from partition_file_differences(store, version, stored.keys() & {own.key for own in anew.partitions})
-
-
-def _chosen(version: Version, snapshot: Snapshot, partitions: Collection[str]) -> tuple[dict[str, list[Fragment]], int]:
+def _verifiable_fragments(
+    version: Version, snapshot: Snapshot, partitions: Collection[str]
+) -> tuple[dict[str, list[Fragment]], int]:
     """Return the fragments to verify by partition key, and the number of partitions that cannot be verified."""
-    there = {fragment.id: fragment for fragment in snapshot.fragments}
+    current = {fragment.id: fragment for fragment in snapshot.fragments}
     members: dict[str, list[str]] = {}
     for entry in version.fragments:
         if entry.retired is None:
             members.setdefault(entry.partition_key, []).append(entry.id)
     keys = match_partitions(version.table, partitions, members) if partitions else set(members)
-    complete = {key: [there[own] for own in members[key]] for key in keys if all(own in there for own in members[key])}
+    complete = {
+        key: [current[id_] for id_ in members[key]] for key in keys if all(id_ in current for id_ in members[key])
+    }
     return complete, len(keys) - len(complete)
 
 
 @contextmanager
-def _scratch(objects: ObjectStore) -> Iterator[ObjectStore]:
-    """Create a temporary folder for new profiles. `expire` removes it if the process is killed."""
+def _scratch_folder(objects: ObjectStore) -> Iterator[ObjectStore]:
+    """Create a temporary folder for new profiles. `expire` removes the folder if the process is killed."""
     prefix = f"verify/{uuid.uuid4().hex}"
     try:
         yield objects.child(prefix)

@@ -1,0 +1,271 @@
+"""Comparison of two profiles of the same rows: exact numbers have to be equal."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+
+from metastore_assets.pipeline.profile_spec import ProfileSpec
+from metastore_assets.pipeline.profiles.states_reader import StatesReader
+from metastore_assets.pipeline.profiles.stored import FrequencyReader, read_histograms, read_statistics
+from metastore_assets.pipeline.profiles.stored_states import read_states
+from metastore_assets.pipeline.value_counts.fingerprinted_values import read_fingerprints
+from metastore_assets.statistics.column import STATISTICS, ColumnStatistics
+from metastore_assets.statistics.current_schema import apply_schema
+from metastore_assets.statistics.finalize import finalize_statistics
+from metastore_assets.statistics.fingerprints import FingerprintCounts
+from metastore_assets.statistics.frequencies import EMPTY, Frequencies
+from metastore_assets.statistics.histogram import Histogram, decode_histograms
+from metastore_assets.statistics.profile import profile_all_null
+from metastore_assets.statistics.states import read_state_rows
+from metastore_assets.statistics.user_defined.finalize import add_user_results
+from metastore_assets.statistics.user_defined.results import UserResult
+from metastore_assets.store.manifest import ProfileFiles
+from metastore_assets.value_counts import ValueCountReader
+from metastore_assets.values.types import type_text
+
+_ROUNDING = 1e-9
+"""Largest relative difference between floats that rounding explains."""
+_MOMENT_ROUNDING = 1e-12
+"""Largest absolute difference between skewnesses or kurtoses that rounding explains. Near 0, as for symmetric values, a
+relative limit would report differences that only come from the order of merges."""
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A stored number of a column that differs from the number computed from the rows."""
+
+    column: str
+    """Path of the column; empty for a number of the whole profile."""
+    statistic: str
+    """A column of `statistics`; `frequencies` for value counts; `histogram`; `index` for a row of an index."""
+    stored: str
+    """The stored number as text."""
+    computed: str
+    """The computed number as text."""
+
+
+@dataclass(frozen=True)
+class ProfileSource:
+    """The files of one profile, and how the comparison reads them."""
+
+    reader: StatesReader
+    files: ProfileFiles
+    level: str
+    """`fragment`, `partition`, `table` or `node`, as in `VersionDifference`."""
+    merged: bool
+    """Whether states are read, as merges do. Else the files for people are."""
+    table_counts: ValueCountReader | None = None
+    """The table's value counts. They are read for the table, and for an only partition without value count files."""
+
+
+@dataclass(frozen=True)
+class ProfileView:
+    """The content of a stored profile, by field id of the columns."""
+
+    row_count: int
+    rows: Mapping[str, ColumnStatistics]
+    histograms: Mapping[str, Histogram]
+    read_value_counts: Callable[[str], Frequencies | None]
+    """Returns the value counts of a column, by field id; None if there are none."""
+    read_fingerprints: Callable[[str], FingerprintCounts] | None = None
+    """Returns the fingerprints of a column, by field id. None for a profile that has no fingerprints."""
+    is_table: bool = False
+    """Whether the profile is that of the table, whose value counts contain repeated values."""
+
+
+@contextmanager
+def open_profile(source: ProfileSource, spec: ProfileSpec) -> Iterator[ProfileView]:
+    """Open a stored profile; its content can be read until the context ends.
+
+    Args:
+        source: The files of the profile.
+        spec: The profile spec of the version.
+
+    Raises:
+        CorruptionError: A file is damaged.
+    """
+    reader, files = source.reader, source.files
+    is_table = source.level == "table"
+    with FrequencyReader(reader, files) as frequencies:
+        if source.merged:
+            row_count, states = read_states(reader, files, spec)
+            labels = [(leaf.path, type_text(leaf.type)) for leaf, _ in spec.leaves]
+            rows = {
+                row.field_id: apply_schema(add_user_results(finalize_statistics(row), policy), row.position, leaf)
+                for row, (leaf, policy) in zip(read_state_rows(states, labels), spec.leaves, strict=True)
+            }
+            decoded = zip(rows, decode_histograms(states), strict=True)
+            histograms = {field_id: histogram for field_id, histogram in decoded if histogram is not None}
+        else:
+            row_count, stored_rows = read_statistics(reader.store, files)
+            # Files of partitions have the names and types that columns had when the files were written.
+            rows = {
+                leaf.field_id: apply_schema(stored_rows[leaf.field_id], position, leaf)
+                if leaf.field_id in stored_rows
+                else profile_all_null(leaf, row_count, policy)
+                for position, (leaf, policy) in enumerate(spec.leaves)
+            }
+            by_path = read_histograms(reader.store, files)
+            histograms = {row.field_id: by_path[row.column] for row in stored_rows.values() if row.column in by_path}
+        table_counts = source.table_counts if is_table or not files.frequencies else None
+        read_counts = frequencies.read if table_counts is None else partial(_table_frequencies, table_counts)
+        has_fingerprints = source.merged and source.level == "fragment"
+        read_prints = partial(read_fingerprints, reader, files) if has_fingerprints else None
+        yield ProfileView(row_count, rows, histograms, read_counts, read_prints, is_table)
+
+
+def _table_frequencies(table_counts: ValueCountReader, field_id: str) -> Frequencies | None:
+    if field_id not in table_counts.columns:
+        return None
+    return table_counts.frequencies(field_id, table_counts.columns[field_id])
+
+
+def differences(spec: ProfileSpec, stored: ProfileView, computed: ProfileView) -> Iterator[Difference]:
+    """Yield the differences of two profiles. Estimates are not compared: they depend on the order of merges.
+
+    Args:
+        spec: The profile spec, with the columns to compare.
+        stored: The stored profile.
+        computed: The profile computed from the rows.
+    """
+    if stored.row_count != computed.row_count:
+        yield Difference("", "row_count", str(stored.row_count), str(computed.row_count))
+    for leaf, _ in spec.leaves:
+        field_id = leaf.field_id
+        stored_row, computed_row = stored.rows[field_id], computed.rows[field_id]
+        for name in _compared_statistics(stored_row, computed_row):
+            values = getattr(stored_row, name), getattr(computed_row, name)
+            if not _is_equal(*values, _MOMENT_ROUNDING if name in ("skewness", "kurtosis") else 0.0):
+                yield Difference(leaf.path, name, *map(_text, values))
+        yield from _user_defined_differences(leaf.path, stored_row, computed_row)
+        repeated = stored_row.frequencies == computed_row.frequencies == "repeated"
+        if repeated and stored.read_fingerprints and computed.read_fingerprints:
+            prints = stored.read_fingerprints(field_id), computed.read_fingerprints(field_id)
+            if not prints[0].equals(prints[1]):
+                yield Difference(leaf.path, "fingerprints", *map(_fingerprints_text, prints))
+        enumerated = stored_row.frequencies == computed_row.frequencies == "enumerated"
+        if enumerated or (repeated and stored.is_table and computed.is_table):
+            stored_counts, computed_counts = (view.read_value_counts(field_id) or EMPTY for view in (stored, computed))
+            yield from _value_count_differences(leaf.path, stored_counts, computed_counts)
+        bins = stored.histograms.get(field_id), computed.histograms.get(field_id)
+        if not _has_equal_bins(*bins):
+            yield Difference(leaf.path, "histogram", *map(_bins_text, bins))
+
+
+def _compared_statistics(stored: ColumnStatistics, computed: ColumnStatistics) -> list[str]:
+    """Return the names of the statistics that are exact in both rows."""
+    estimated: set[str] = set()
+    if "estimate" in (stored.distinct_count_guarantee, computed.distinct_count_guarantee):
+        estimated |= {"distinct_count", "duplicate_count"}
+    if "estimate" in (stored.percentiles_guarantee, computed.percentiles_guarantee):
+        estimated |= {"percentiles"}
+    return [name for name, statistic in STATISTICS.items() if statistic.merge != "schema" and name not in estimated]
+
+
+def _user_defined_differences(
+    column: str, stored: ColumnStatistics, computed: ColumnStatistics
+) -> Iterator[Difference]:
+    absent = UserResult(pa.nulls(1), "absent")
+    for name in sorted(stored.user_defined.keys() | computed.user_defined.keys()):
+        results = [row.user_defined.get(name, absent) for row in (stored, computed)]
+        values = [result.value.as_py() for result in results]
+        if "estimate" not in [result.guarantee for result in results] and not _is_equal(*values):
+            yield Difference(column, name, *map(_text, values))
+
+
+def _is_equal(left: Any, right: Any, near_zero: float = 0.0) -> bool:
+    """Return True if two statistics are equal but for rounding; `near_zero` is the absolute tolerance of floats."""
+    if isinstance(left, float) and isinstance(right, float):
+        is_close = math.isclose(left, right, rel_tol=_ROUNDING, abs_tol=near_zero)
+        return left == right or is_close or (left != left and right != right)
+    if isinstance(left, pa.Scalar) and isinstance(right, pa.Scalar):
+        return bool(left.equals(right)) or str(left) == str(right)
+    return bool(left == right)
+
+
+def _value_count_differences(column: str, stored: Frequencies, computed: Frequencies) -> Iterator[Difference]:
+    """Yield the first value of a column whose count differs."""
+    if stored.values.equals(computed.values) and stored.counts.equals(computed.counts):
+        return
+    # Values are compared as texts, because NaN is not equal to itself.
+    stored_counts, computed_counts = (
+        dict(zip(map(str, frequencies.values), frequencies.counts.to_pylist(), strict=True))
+        for frequencies in (stored, computed)
+    )
+    wrong = _differing_keys(stored_counts, computed_counts)
+    if wrong:
+        others = f" (and {len(wrong) - 1:,} more values)" if len(wrong) > 1 else ""
+        texts = (f"{wrong[0]}: {counts.get(wrong[0], 0)}{others}" for counts in (stored_counts, computed_counts))
+        yield Difference(column, "frequencies", *texts)
+
+
+def by_partition_differences(
+    spec: ProfileSpec, stored: ValueCountReader, computed: ValueCountReader
+) -> Iterator[Difference]:
+    """Yield for each column the first value whose counts by partition differ.
+
+    Args:
+        spec: The profile spec, with the columns to compare.
+        stored: The value counts of the version.
+        computed: The value counts computed from the rows.
+    """
+    for leaf, _ in spec.leaves:
+        has_counts = [leaf.field_id in reader.by_partition for reader in (stored, computed)]
+        if has_counts[0] != has_counts[1]:
+            texts = ("stored" if has else "not stored" for has in has_counts)
+            yield Difference(leaf.path, "by_partition", *texts)
+        elif has_counts[0]:
+            tables = [reader.table_by_partition(leaf.field_id) for reader in (stored, computed)]
+            if tables[0].equals(tables[1]):
+                continue
+            stored_counts, computed_counts = map(_counts_by_partition, tables)
+            wrong = _differing_keys(stored_counts, computed_counts)
+            if wrong:
+                value, partition = wrong[0]
+                others = f" (and {len(wrong) - 1:,} more)" if len(wrong) > 1 else ""
+                texts = (
+                    f"{value} in {partition}: {counts.get(wrong[0], 0)}{others}"
+                    for counts in (stored_counts, computed_counts)
+                )
+                yield Difference(leaf.path, "by_partition", *texts)
+
+
+def _counts_by_partition(table: pa.Table) -> dict[tuple[str, str], int]:
+    """Return frequencies by value and partition. Values are texts, because NaN is not equal to itself."""
+    columns = (table[name].to_pylist() for name in ("partition", "frequency"))
+    return {(str(value), partition): count for value, partition, count in zip(table["value"], *columns, strict=True)}
+
+
+def _differing_keys(stored: Mapping[Any, int], computed: Mapping[Any, int]) -> list[Any]:
+    """Return the sorted keys whose counts differ."""
+    return sorted(key for key in stored.keys() | computed.keys() if stored.get(key) != computed.get(key))
+
+
+def _has_equal_bins(left: Histogram | None, right: Histogram | None) -> bool:
+    if left is None or right is None:
+        return left is right
+    return (left.exponent, left.first, left.counts.tolist()) == (right.exponent, right.first, right.counts.tolist())
+
+
+def _fingerprints_text(fingerprints: FingerprintCounts) -> str:
+    return f"{len(fingerprints):,} of {fingerprints.rows:,} values"
+
+
+def _bins_text(histogram: Histogram | None) -> str:
+    if histogram is None:
+        return "none"
+    values = int(histogram.counts.sum())
+    return f"{len(histogram):,} bins of 2^{histogram.exponent} from {histogram.first}, {values:,} values"
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return "no value"
+    return value.hex() if isinstance(value, bytes) else str(value)

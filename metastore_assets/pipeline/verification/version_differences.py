@@ -1,0 +1,368 @@
+"""Differences between the files of a version and files computed again from the table; files that cannot be read."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+import pyarrow as pa
+
+from metastore_assets.errors import CorruptionError, StoreError
+from metastore_assets.index import IndexReader
+from metastore_assets.pipeline.engine import Engine
+from metastore_assets.pipeline.fragment_index import class_or_none, index_table, read_rows
+from metastore_assets.pipeline.merging.merges import FAN_IN, TABLE, node_id
+from metastore_assets.pipeline.merging.tree import Branch, key_position, merge_tree
+from metastore_assets.pipeline.partition_index import wrong_rows
+from metastore_assets.pipeline.profile_spec import ProfileSpec
+from metastore_assets.pipeline.profiles.states_reader import StatesReader
+from metastore_assets.pipeline.value_counts.plain import (
+    plain_file_columns,
+    plain_file_differences,
+    write_frequencies,
+    write_ranks,
+)
+from metastore_assets.pipeline.value_filters import wrong_filters
+from metastore_assets.pipeline.verification.profile_differences import (
+    Difference,
+    ProfileSource,
+    by_partition_differences,
+    differences,
+    open_profile,
+)
+from metastore_assets.store.manifest import FragmentEntry, ProfileFiles, ValueCountFiles, Version
+from metastore_assets.store.objects import ObjectStore
+from metastore_assets.store.parquet import parquet_errors
+from metastore_assets.store.version_document import stored_entries
+from metastore_assets.value_counts import TableValueCounts, ValueCountReader, differing_rows, read_value_counts
+
+_FilesPair: TypeAlias = tuple[ProfileFiles, ProfileFiles]
+"""The files of one profile: those of the version, and those that were computed again."""
+
+
+@dataclass(frozen=True)
+class VersionDifference:
+    """A difference, and the profile or file that it is in."""
+
+    level: str
+    """`fragment`, `partition`, `table`; `node`, an intermediate result of merging; `index`, in which the row of a
+    fragment or partition differs; `file`, which is missing or cannot be read."""
+    name: str
+    """The fragment's file, the partition's key, the node's id, or the path of a file below the table's folder."""
+    difference: Difference
+
+
+@dataclass(frozen=True)
+class Recomputation:
+    """A published version, and the profiles that were computed again from the same fragments."""
+
+    engine: Engine
+    store: ObjectStore
+    """The table's folder, with the files of the version."""
+    scratch: ObjectStore
+    """The temporary folder, with the recomputed files."""
+    version: Version
+    spec: ProfileSpec
+    """The profile spec of the version."""
+    entries: Mapping[str, FragmentEntry] = field(default_factory=dict)
+    """By fragment id, the recomputed profiles."""
+
+
+def entry_differences(
+    recomputation: Recomputation, recomputed: Version | None, *, is_complete: bool
+) -> Iterator[VersionDifference]:
+    """Yield differences between the version document's entries: row counts, sizes, paths and partition keys.
+
+    Args:
+        recomputation: The version, and the recomputed fragments.
+        recomputed: The version built from the recomputed fragments; None if only fragments are compared.
+        is_complete: Whether the entry of the table is compared too.
+    """
+    version, entries = recomputation.version, recomputation.entries
+    of_fragment, of_partition = ("path", "partition_key", "row_count", "bytes"), ("row_count", "bytes", "fragments")
+    pairs: list[tuple[str, str, object, object, tuple[str, ...]]] = [
+        ("fragment", entry.path, entry, entries[entry.id], of_fragment)
+        for entry in version.fragments
+        if entry.id in entries and entry.retired is None
+    ]
+    if recomputed is not None:
+        partitions = {entry.key: entry for entry in recomputed.partitions}
+        pairs += [
+            ("partition", entry.key, entry, partitions[entry.key], of_partition)
+            for entry in version.partitions
+            if entry.key in partitions
+        ]
+        if is_complete:
+            pairs.append(("table", version.table, version, recomputed, ("row_count", "bytes", "fragment_count")))
+    for level, name, stored, computed, fields in pairs:
+        for attribute in fields:
+            values = getattr(stored, attribute), getattr(computed, attribute)
+            if values[0] != values[1]:
+                yield VersionDifference(level, name, Difference("", attribute, *map(str, values)))
+
+
+def fragment_differences(recomputation: Recomputation) -> Iterator[VersionDifference]:
+    """Yield differences of the profiles of fragments."""
+    entries = recomputation.entries
+    with StatesReader(recomputation.store) as stored_reader, StatesReader(recomputation.scratch) as computed_reader:
+        for entry in sorted(recomputation.version.fragments, key=lambda entry: entry.files.states):
+            if entry.id in entries:
+                stored = ProfileSource(stored_reader, entry.files, "fragment", merged=True)
+                computed = ProfileSource(computed_reader, entries[entry.id].files, "fragment", merged=True)
+                yield from _profile_differences(stored, computed, recomputation.spec, entry.path)
+
+
+def merge_differences(
+    recomputation: Recomputation, recomputed: Version, *, is_complete: bool
+) -> Iterator[VersionDifference]:
+    """Yield differences of everything that is merged from fragment profiles.
+
+    Args:
+        recomputation: The version, and the recomputed fragments.
+        recomputed: The version built from the recomputed fragments.
+        is_complete: Whether the table's profile, its value counts and nodes are compared too.
+    """
+    store, scratch = recomputation.store, recomputation.scratch
+    version, spec = recomputation.version, recomputation.spec
+    stored_counts = read_value_counts(store, version.value_counts)
+    computed_counts = read_value_counts(scratch, recomputed.value_counts)
+    readers = ValueCountReader(store, stored_counts), ValueCountReader(scratch, computed_counts)
+    stored_files = {entry.key: entry.files for entry in version.partitions}
+    pairs = [("partition", entry.key, stored_files[entry.key], entry.files) for entry in recomputed.partitions]
+    if is_complete:
+        pairs.append(("table", version.table, version.files, recomputed.files))
+    with StatesReader(store) as stored_reader, StatesReader(scratch) as computed_reader:
+        for level, name, stored, computed in pairs:
+            found: list[VersionDifference] = []
+            # Files for people, and of partitions the states that later versions merge.
+            for merged in (False, True) if level == "partition" else (False,):
+                stored_source = ProfileSource(stored_reader, stored, level, merged, readers[0])
+                computed_source = ProfileSource(computed_reader, computed, level, merged, readers[1])
+                found += _profile_differences(stored_source, computed_source, spec, name)
+            yield from dict.fromkeys(found)
+    if is_complete:
+        for difference in by_partition_differences(spec, *readers):
+            yield VersionDifference("table", version.table, difference)
+        yield from _node_differences(recomputation, recomputed)
+        yield from _value_count_differences(recomputation, stored_counts, computed_counts)
+    keys = stored_files.keys() & {entry.key for entry in recomputed.partitions}
+    yield from _partition_index_differences(store, version, keys)
+
+
+def _profile_differences(
+    stored: ProfileSource, computed: ProfileSource, spec: ProfileSpec, name: str
+) -> list[VersionDifference]:
+    """Return the differences of one profile, or one difference that says which of its files is damaged."""
+    try:
+        with open_profile(stored, spec) as stored_view, open_profile(computed, spec) as computed_view:
+            return [
+                VersionDifference(stored.level, name, difference)
+                for difference in differences(spec, stored_view, computed_view)
+            ]
+    except CorruptionError as error:
+        return [_unreadable(stored.level, name, error)]
+
+
+def _node_differences(recomputation: Recomputation, recomputed: Version) -> Iterator[VersionDifference]:
+    """Yield differences of the nodes that the profiles of partitions and of the table were merged from.
+
+    Nodes are matched by their inputs. Nodes of partitions with skipped rewrites have inputs that no longer exist.
+    """
+    spec = recomputation.spec
+    stored_nodes, computed_nodes = (
+        {entry.id: entry for entry in version.nodes} for version in (recomputation.version, recomputed)
+    )
+    with StatesReader(recomputation.store) as stored_reader, StatesReader(recomputation.scratch) as computed_reader:
+
+        def compare_branch(
+            group: str, branch: Branch[_FilesPair]
+        ) -> tuple[list[VersionDifference], tuple[str, str] | None]:
+            """Return the differences of a branch, and the names of both of its profiles; None if one is not stored."""
+            results: list[VersionDifference] = []
+            names: list[tuple[str, str]] = []
+            for part in branch.parts:
+                if isinstance(part, Branch):
+                    part_differences, part_names = compare_branch(group, part)
+                    results += part_differences
+                else:
+                    part_names = (part[0].name, part[1].name)
+                if part_names is None:
+                    return results, None
+                names.append(part_names)
+            stored_inputs, computed_inputs = zip(*names, strict=True)
+            stored = stored_nodes.get(node_id(group, stored_inputs))
+            computed = computed_nodes.get(node_id(group, computed_inputs))
+            if stored is None or computed is None:
+                return results, None
+            stored_source = ProfileSource(stored_reader, stored.files, "node", merged=True)
+            computed_source = ProfileSource(computed_reader, computed.files, "node", merged=True)
+            results += _profile_differences(stored_source, computed_source, spec, stored.id)
+            return results, (stored.files.name, computed.files.name)
+
+        for group, children in _node_groups(recomputation.version, recomputed):
+            tree = merge_tree([(key_position(key), files) for key, files in children], FAN_IN)
+            for part in tree.parts:
+                if isinstance(part, Branch):
+                    yield from compare_branch(group, part)[0]
+
+
+def _node_groups(version: Version, recomputed: Version) -> Iterator[tuple[str, list[tuple[str, _FilesPair]]]]:
+    """Yield (group, children) of each merge; a child is its key and the files of both of its profiles."""
+    stored = {entry.id: entry.files for entry in version.fragments if entry.retired is None}
+    members: dict[str, list[tuple[str, _FilesPair]]] = {}
+    for entry in recomputed.fragments:
+        if entry.id in stored:
+            members.setdefault(entry.partition_key, []).append((entry.id, (stored[entry.id], entry.files)))
+    yield from members.items()
+    partitions = {entry.key: entry.files for entry in version.partitions}
+    children = [
+        (entry.key, (partitions[entry.key], entry.files)) for entry in recomputed.partitions if entry.key in partitions
+    ]
+    yield TABLE, children
+
+
+def _value_count_differences(
+    recomputation: Recomputation, stored: TableValueCounts, computed: TableValueCounts
+) -> Iterator[VersionDifference]:
+    """Yield differences of the table's value counts, and of the plain files that `compact` writes of them."""
+    store, scratch, version = recomputation.store, recomputation.scratch, recomputation.version
+    name = version.table
+    leaves = {leaf.field_id: leaf for leaf, _ in recomputation.spec.leaves}
+    try:
+        for row in differing_rows(store, stored, scratch, computed):
+            column = leaves[row.column].path if row.column in leaves else row.column
+            yield VersionDifference("table", name, Difference(column, row.content, row.stored, row.computed))
+        files = version.value_counts or ValueCountFiles("", ())
+        counted = [
+            leaf
+            for leaf in leaves.values()
+            if leaf.field_id in computed.columns.keys() | computed.fingerprinted.columns
+        ]
+        # The file says which columns have ranks: policies may have changed since it was written.
+        ranked_ids = plain_file_columns(store, files.ranks) & computed.columns.keys()
+        ranked = [leaf for leaf in counted if leaf.field_id in ranked_ids]
+        for kind, path, columns, write in (
+            ("frequencies", files.frequencies, counted, write_frequencies),
+            ("ranks", files.ranks, ranked, write_ranks),
+        ):
+            if path:
+                expected = write(scratch, computed, columns)
+                for column, *rows in plain_file_differences(store, path, scratch, expected, columns):
+                    yield VersionDifference("table", name, Difference(column, f"{kind} file", *rows))
+    except CorruptionError as error:
+        yield _unreadable("table", name, error)
+
+
+def index_differences(recomputation: Recomputation) -> list[VersionDifference]:
+    """Return the differences of the fragment index."""
+    version, entries = recomputation.version, list(recomputation.entries.values())
+    if version.index is None or not entries:
+        return []
+    columns = {leaf.field_id: leaf for leaf, _ in recomputation.spec.leaves}
+    index_rows = read_rows(recomputation.engine, recomputation.scratch, len(columns), entries)
+    try:
+        reader = IndexReader(recomputation.store, version.index)
+        positions = {id_: at for at, id_ in enumerate(reader.fragments(("id",))["id"].to_pylist())}
+        results = [
+            VersionDifference("index", entry.path, Difference("", "index", "no row", "a row"))
+            for entry in entries
+            if entry.id not in positions
+        ]
+        indexed = [(at, entry) for at, entry in enumerate(entries) if entry.id in positions]
+        computed_rows = pa.array([at for at, _ in indexed], pa.int64())
+        stored_rows = pa.array([positions[entry.id] for _, entry in indexed], pa.int64())
+        for field_id, table in index_rows.columns.items():
+            leaf = columns[field_id]
+            cls = class_or_none(leaf.type)
+            computed = index_table(table, leaf.type).take(computed_rows)
+            stored = pa.table(vars(reader.column(field_id, cls))).take(stored_rows)
+            if cls is None or cls.kind != "float":
+                # Only floats have NaN. Of other columns the count is null or 0, for example in fragments written
+                # before the column was added.
+                computed, stored = (part.drop_columns("nan_count") for part in (computed, stored))
+            if leaf.repeated:
+                # In fragments written before the column was added, the count of nulls is the number of rows in the
+                # index, and 0 in a profile. No predicate reads the count of nulls below a list.
+                computed, stored = (part.drop_columns("null_count") for part in (computed, stored))
+            for name in computed.column_names if not computed.equals(stored) else ():
+                values = zip(stored[name].to_pylist(), computed[name].to_pylist(), indexed, strict=True)
+                results += [
+                    VersionDifference("index", entry.path, Difference(leaf.path, name, str(was), str(is_)))
+                    for was, is_, (_, entry) in values
+                    if was != is_
+                ]
+    except CorruptionError as error:
+        results = [_unreadable("index", version.table, error)]
+    return results
+
+
+def value_filter_differences(recomputation: Recomputation) -> list[VersionDifference]:
+    """Return the stored value filters that differ from filters built of the fragments' values."""
+    version, entries = recomputation.version, recomputation.entries
+    if version.value_filters is None or not entries:
+        return []
+    recomputed = {
+        entry.files.name: entries[entry.id]
+        for entry in version.fragments
+        if entry.retired is None and entry.id in entries
+    }
+    stores = recomputation.store, recomputation.scratch
+    try:
+        wrong = wrong_filters(recomputation.engine, *stores, version.value_filters, recomputed)
+        return [
+            VersionDifference(
+                "index",
+                recomputed[name].path,
+                Difference(column, "value_filter", "another filter", "the filter of its values"),
+            )
+            for name, column in wrong
+        ]
+    except CorruptionError as error:
+        return [_unreadable("index", version.table, error)]
+
+
+def _partition_index_differences(
+    store: ObjectStore, version: Version, keys: Collection[str]
+) -> list[VersionDifference]:
+    """Return where the statistics of partitions by column differ from the partitions' own files."""
+    try:
+        wrong = list(wrong_rows(store, version, keys))
+    except CorruptionError as error:
+        return [_unreadable("index", version.table, error)]
+    return [
+        VersionDifference("index", key, Difference(column, "statistics", stored, "the row of the partition's file"))
+        for key, column, stored in wrong
+    ]
+
+
+def missing_files(store: ObjectStore, version: Version) -> Iterator[VersionDifference]:
+    """Yield the files of a version that do not exist.
+
+    Raises:
+        StoreError: A file with entries of the version is missing.
+    """
+    paths = {*version.paths(), *version.auxiliary_files()}
+    paths |= {path for entries in stored_entries(version) for path in entries.files.paths()}
+    for path in sorted(paths - {info.path for info in store.list()}):
+        yield VersionDifference("file", path, Difference("", "file", "missing", f"a file of version {version.number}"))
+
+
+def unreadable_files(store: ObjectStore, version: Version) -> Iterator[VersionDifference]:
+    """Yield the files that cannot be read, of those that nothing compares: of removed fragments, nodes and entries."""
+    paths = {path for entry in version.fragments if entry.retired is not None for path in entry.files.paths()}
+    paths |= {path for entry in version.nodes for path in entry.files.paths()}
+    paths |= {path for entries in stored_entries(version) for path in entries.files.paths()}
+    paths |= {path for path in (version.garbage_manifest, version.files.states) if path}
+    for path in sorted(paths):
+        try:
+            with parquet_errors(store.uri(path)):
+                file = store.open_parquet(path)
+                for group in range(file.metadata.num_row_groups):
+                    file.read_row_group(group)
+        except (CorruptionError, StoreError) as error:
+            yield _unreadable("file", path, error)
+
+
+def _unreadable(level: str, name: str, error: Exception) -> VersionDifference:
+    return VersionDifference(level, name, Difference("", "files", str(error), "readable files"))
