@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Literal, Protocol, runtime_checkable
 
 import pyarrow as pa
+
+from metastore_assets.errors import SnapshotNotFoundError
 
 FIELD_ID = b"metastore.field_id"
 """Metadata key of an Arrow field, at every depth, that holds the stable identity of the field as text.
@@ -265,3 +267,33 @@ class TableFormat(Protocol):
         Raises:
             KeyError: the snapshot has no such leaf column.
         """
+
+
+def parse_state_time(at: str) -> datetime | None:
+    """Parse an `at` of the configuration that is a time: an ISO 8601 date or time with dashes, by default in UTC.
+
+    Returns:
+        The time in UTC; None for any other text. Digits alone are never a time: they are a version, a snapshot id or an
+        instant.
+    """
+    if "-" not in at[1:]:
+        return None
+    try:
+        moment = datetime.fromisoformat(at)
+    except ValueError:
+        return None
+    return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+def state_not_found(table: str, at: str, choices: str, examples: Iterable[object]) -> SnapshotNotFoundError:
+    """Return the error for an `at` of the configuration that names no state of the table.
+
+    Args:
+        table: URI of the table.
+        at: the requested state.
+        choices: what `at` may name, for the message.
+        examples: states that the table has. The message shows all of up to 20, else the first and the last ten.
+    """
+    texts = [str(example) for example in examples]
+    shown = ", ".join(texts if len(texts) <= 20 else [*texts[:10], "…", *texts[-10:]]) or "none"
+    return SnapshotNotFoundError(f"{table} has no state {at!r}; {choices}: {shown}")

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from metastore_assets.errors import SnapshotNotFoundError
 from metastore_assets.expressions.partition_filter import PartitionFilter
+from metastore_assets.formats.base import parse_state_time, state_not_found
 from metastore_assets.formats.bounds import column_path
-from metastore_assets.formats.time_travel import parse_timestamp, state_not_found
 from metastore_assets.storage.location_policy import PathMapping, path_without_origin
 
 
@@ -98,7 +98,7 @@ def test_what_the_first_columns_rule_out_no_further_column_brings_back(
     ],
 )
 def test_only_dates_with_dashes_are_moments(at: str, moment: datetime | None) -> None:
-    assert parse_timestamp(at) == moment
+    assert parse_state_time(at) == moment
 
 
 def test_an_unknown_state_says_which_there_are() -> None:

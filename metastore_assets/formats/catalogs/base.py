@@ -7,6 +7,24 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 Format = Literal["delta", "files", "hudi", "iceberg"]
+_OPTIONS = {
+    "s3.access-key-id": "aws_access_key_id",
+    "s3.secret-access-key": "aws_secret_access_key",
+    "s3.session-token": "aws_session_token",
+    "s3.region": "aws_region",
+    "s3.endpoint": "aws_endpoint",
+    "adls.account-name": "azure_storage_account_name",
+    "adls.account-key": "azure_storage_account_key",
+    "adls.sas-token": "azure_storage_sas_key",
+}
+"""Storage options by pyiceberg's property names."""
+_SHARED = {
+    "client.access-key-id": "aws_access_key_id",
+    "client.secret-access-key": "aws_secret_access_key",
+    "client.session-token": "aws_session_token",
+    "client.region": "aws_region",
+}
+"""Properties that apply to both the catalog and its tables."""
 
 
 @dataclass(frozen=True)
@@ -69,3 +87,16 @@ class Catalog(Protocol):
 
     def table(self, database: str, name: str) -> CatalogEntry:
         """Return one table. Raises TableNotFoundError, or TableFormatError if it is not supported."""
+
+
+def storage_options(properties: Mapping[str, Any]) -> dict[str, str]:
+    """Return the storage options of some properties. Properties for files take precedence over general ones."""
+    options = {
+        ours: str(properties[theirs])
+        for names in (_SHARED, _OPTIONS)
+        for theirs, ours in names.items()
+        if properties.get(theirs)
+    }
+    if options.get("aws_endpoint", "").startswith("http://"):
+        options["aws_allow_http"] = "true"
+    return options

@@ -9,14 +9,13 @@ from typing import Any
 from pyiceberg.catalog.glue import GlueCatalog
 
 from metastore_assets.errors import TableFormatError, TableNotFoundError
-from metastore_assets.formats.catalogs.base import CatalogEntry, ListedTable
+from metastore_assets.formats.catalogs.base import CatalogEntry, ListedTable, storage_options
 from metastore_assets.formats.catalogs.declarations import (
     DeclaredPartition,
     DeclaredTable,
     resolve_entry,
     resolve_listed_table,
 )
-from metastore_assets.formats.catalogs.storage import storage_options
 from metastore_assets.messages import close_names
 
 _RETRIES = "glue.max-retries"

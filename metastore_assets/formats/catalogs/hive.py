@@ -10,14 +10,13 @@ from typing import Any
 from pyiceberg.catalog.hive import HiveCatalog
 
 from metastore_assets.errors import TableNotFoundError
-from metastore_assets.formats.catalogs.base import CatalogEntry, ListedTable
+from metastore_assets.formats.catalogs.base import CatalogEntry, ListedTable, storage_options
 from metastore_assets.formats.catalogs.declarations import (
     DeclaredPartition,
     DeclaredTable,
     resolve_entry,
     resolve_listed_table,
 )
-from metastore_assets.formats.catalogs.storage import storage_options
 from metastore_assets.messages import close_names
 
 _AT_ONCE = 500

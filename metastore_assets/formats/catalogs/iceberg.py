@@ -12,8 +12,7 @@ from pyiceberg.typedef import Properties
 from pyiceberg.utils.config import PYICEBERG_HOME, PYICEBERG_YML
 
 from metastore_assets.errors import ConfigError, TableFormatError, TableNotFoundError
-from metastore_assets.formats.catalogs.base import CatalogEntry, ListedTable
-from metastore_assets.formats.catalogs.storage import storage_options
+from metastore_assets.formats.catalogs.base import CatalogEntry, ListedTable, storage_options
 from metastore_assets.messages import close_names
 
 _MISSING = (NoSuchTableError, NoSuchNamespaceError, NoSuchIdentifierError)

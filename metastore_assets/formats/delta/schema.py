@@ -1,9 +1,10 @@
-"""The schema of a Delta table: validation, and conversion to Arrow with the identities of column mapping."""
+"""The schema of a Delta table in Arrow, and the values of its partition columns, which the log stores as texts."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -13,6 +14,8 @@ from metastore_assets.formats.base import FIELD_ID
 from metastore_assets.formats.delta.protocol import MappingMode
 from metastore_assets.formats.metadata_json import as_object, as_objects, as_text, check_distinct
 from metastore_assets.formats.schema_casting import VARIANT
+from metastore_assets.formats.values import Constant, constant
+from metastore_assets.iso8601 import parse_date, parse_timestamp
 from metastore_assets.storage.corrupt_input import check_limit
 from metastore_assets.storage.limits import FIELDS, NESTING
 
@@ -38,6 +41,7 @@ _DECIMAL = re.compile(r"decimal\((\d+),\s*(\d+)\)")
 _DECIMAL_DIGITS = 38
 _GENERATED = "delta.generationExpression"
 _WORD = re.compile(r"\w+")
+_INTEGER = re.compile(r"[+-]?\d+")
 _TEXT = re.compile(r"(?:var)?char\(\d+\)")
 
 
@@ -158,3 +162,40 @@ def _primitive(table: str, column: str, name: str) -> pa.DataType:
     if _TEXT.fullmatch(name):
         return pa.string()
     raise TableFormatError(f"{table}: column {column!r} has type {name!r}, which is not supported")
+
+
+def parse_partition_value(text: str | None, type_: pa.DataType) -> Constant:
+    """Return the value of a text. Null and the empty text are null.
+
+    A timestamp without a zone is in UTC if the type has a zone. Raises ValueError for a text that is no value of the
+    type.
+    """
+    if text is None or text == "":
+        return pa.nulls(1, type_)
+    try:
+        return constant(_parse_text(text, type_), type_)
+    except (ValueError, ArithmeticError, pa.ArrowException):
+        raise ValueError(f"{text!r} is no value of type {type_}") from None
+
+
+def _parse_text(text: str, type_: pa.DataType) -> Any:
+    if pa.types.is_string(type_):
+        return text
+    if pa.types.is_binary(type_):
+        return text.encode()
+    if pa.types.is_boolean(type_):
+        return {"true": True, "false": False}.get(text.lower(), text)
+    if pa.types.is_integer(type_):
+        return int(text) if _INTEGER.fullmatch(text) else text
+    if pa.types.is_floating(type_):
+        return float(text)
+    if pa.types.is_decimal(type_):
+        return Decimal(text)
+    if pa.types.is_date(type_):
+        return parse_date(text)
+    if pa.types.is_timestamp(type_):
+        ticks, offset = parse_timestamp(text, type_.unit)
+        if offset and type_.tz is None:
+            raise ValueError("a time with a zone")
+        return ticks
+    raise ValueError("a type of no partition column")

@@ -26,6 +26,8 @@ from metastore_assets.formats.base import (
     Snapshot,
     SnapshotReference,
     TableFormat,
+    parse_state_time,
+    state_not_found,
 )
 from metastore_assets.formats.bounds import FragmentBounds, bounds_table, column_path, constant_bounds
 from metastore_assets.formats.deletion_vectors import DeletionVector
@@ -33,16 +35,14 @@ from metastore_assets.formats.delta.actions import AddedFile, TableState, replay
 from metastore_assets.formats.delta.cached_log import CachedLog
 from metastore_assets.formats.delta.commit_times import CommitTimes
 from metastore_assets.formats.delta.log import LOG, Log, read_log
-from metastore_assets.formats.delta.partition_values import partition_value
 from metastore_assets.formats.delta.protocol import MappingMode, check_readable, mapping_mode
-from metastore_assets.formats.delta.schema import arrow_schema, check_schema, derived_columns
+from metastore_assets.formats.delta.schema import arrow_schema, check_schema, derived_columns, parse_partition_value
 from metastore_assets.formats.delta.statistics import file_bounds, physical_name, statistics_column
 from metastore_assets.formats.metadata_cache import MetadataCache
 from metastore_assets.formats.metadata_json import parse_json
 from metastore_assets.formats.readers.parquet import ParquetColumns
 from metastore_assets.formats.readers.reader import ColumnMapping, FileFragmentReader, fragment_errors
 from metastore_assets.formats.schema_casting import FieldMatcher, identity
-from metastore_assets.formats.time_travel import parse_timestamp, state_not_found
 from metastore_assets.formats.values import Constant, value_text
 from metastore_assets.storage.corrupt_input import CORRUPTION_ERRORS, metadata_errors, unreadable_error
 from metastore_assets.storage.location import Location
@@ -137,7 +137,7 @@ class DeltaFormat(TableFormat):
             raise TableNotFoundError(f"{uri} holds no Delta table: there is no {LOG} with commits")
         if self._at is None:
             return log, log.newest
-        moment = parse_timestamp(self._at)
+        moment = parse_state_time(self._at)
         if moment is not None:
             version = self._times.version_at(log, moment)
             if version is None:
@@ -233,7 +233,7 @@ class _Table:
     def _partition(self, texts: tuple[str | None, ...]) -> tuple[dict[str, Constant], str | None]:
         """Return the values of a partition by identity, and its key; no key when the partition is not selected."""
         fields = [field for field, _ in self._partition_fields]
-        values = [partition_value(text, field.type) for field, text in zip(fields, texts, strict=True)]
+        values = [parse_partition_value(text, field.type) for field, text in zip(fields, texts, strict=True)]
         items = [(field.name, value_text(value)) for field, value in zip(fields, values, strict=True)]
         by_identity = {identity(field): value for field, value in zip(fields, values, strict=True)}
         return by_identity, encode_partition_key(items) if self._filter.may_match(items) else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from metastore_assets.formats.hudi.timeline import FOLDER, PARTITION_MARKER, holds_hudi
+from metastore_assets.formats.hudi.timeline import FOLDER, PARTITION_MARKER, is_hudi_table
 from metastore_assets.formats.registration import FormatDetector, FormatRegistration, OpenContext
 
 if TYPE_CHECKING:
@@ -25,6 +25,6 @@ FORMAT = FormatRegistration(
     "Hudi",
     _open,
     detect=lambda location: location.has_any(FOLDER),
-    detector=FormatDetector(FOLDER, holds_hudi, partition_file_prefix=PARTITION_MARKER),
+    detector=FormatDetector(FOLDER, is_hudi_table, partition_file_prefix=PARTITION_MARKER),
     extra="hudi",
 )

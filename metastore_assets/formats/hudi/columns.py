@@ -56,14 +56,14 @@ class PartitionConstants:
 
     def __init__(self, location: Location, paths: PartitionPaths, schema: pa.Schema, dropped: Sequence[str]) -> None:
         self._location = location
-        self._paths = paths
+        self.paths = paths
         self._types = {name: schema.field(name).type for name in dropped}
         if dropped and None in paths.depths and len(paths.columns) > 1:
             raise TableFormatError(f"{location.uri} drops partition columns that are dates, which has no reader")
 
-    def of(self, path: str) -> tuple[tuple[str, Constant], ...]:
-        """Return (column, value) of each such column in a partition."""
-        values = dict(self._paths.items(path)) if self._types else {}
+    def partition_constants(self, path: str) -> tuple[tuple[str, Constant], ...]:
+        """Return the (column, value) pairs of the columns that the files in a partition folder do not store."""
+        values = dict(self.paths.items(path)) if self._types else {}
         return tuple(
             (name, cast_texts(constant(values[name], pa.string()), type_)) for name, type_ in self._types.items()
         )

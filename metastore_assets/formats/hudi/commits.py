@@ -17,7 +17,7 @@ from metastore_assets.tasks.isolation import IsolatedRunner, metadata_result
 
 _AVRO = b"Obj\x01"
 _THREADS = 8
-_SHARE = 16
+_CHUNK_SIZE = 16
 _REWRITES = ("CLUSTER", "COMPACT", "INDEX", "LOG_COMPACT")
 
 Group = tuple[str, str]
@@ -46,7 +46,7 @@ class Commit:
     """File groups that no longer hold rows of the table."""
     schema: str | None
     """The table's schema as Avro JSON."""
-    rewrites: bool
+    is_rewrite: bool
     """Whether the commit left rows unchanged, so that its schema may be older than the table's."""
     evolved_by_id: bool
     """Whether the schema identifies fields by number, so that columns may have been renamed."""
@@ -65,17 +65,18 @@ def read_commits(location: Location, instants: Sequence[Instant]) -> list[Commit
         contents = list(pool.map(lambda instant: location.read(instant.path), instants))
     paths = [location.full_path(instant.path) for instant in instants]
     in_avro = [index for index, data in enumerate(contents) if data.startswith(_AVRO)]
-    answers = IsolatedRunner(chunk_size=_SHARE).outcomes(
-        _record, [contents[index] for index in in_avro], paths=[paths[index] for index in in_avro]
+    outcomes = IsolatedRunner(chunk_size=_CHUNK_SIZE).outcomes(
+        _decode_avro, [contents[index] for index in in_avro], paths=[paths[index] for index in in_avro]
     )
-    decoded = dict(zip(in_avro, answers, strict=True))
-    return [
-        _commit(instant, path, partial(metadata_result, decoded[index]) if index in decoded else partial(_parsed, data))
-        for index, (instant, path, data) in enumerate(zip(instants, paths, contents, strict=True))
+    decoded = dict(zip(in_avro, outcomes, strict=True))
+    loaders = [
+        partial(metadata_result, decoded[index]) if index in decoded else partial(_parse_json, data)
+        for index, data in enumerate(contents)
     ]
+    return [_parse_commit(*commit) for commit in zip(instants, paths, loaders, strict=True)]
 
 
-def _commit(instant: Instant, path: str, load: Callable[[], Mapping[str, Any]]) -> Commit:
+def _parse_commit(instant: Instant, path: str, load: Callable[[], Mapping[str, Any]]) -> Commit:
     try:
         metadata = as_object(load(), "it")
         written = as_object(metadata.get("partitionToWriteStats") or {}, "partitionToWriteStats").items()
@@ -102,14 +103,14 @@ def _commit(instant: Instant, path: str, load: Callable[[], Mapping[str, Any]]) 
     except FileNotFoundError:
         raise
     except CORRUPTION_ERRORS as error:
-        raise unreadable_error(f"{path} is no metadata of a Hudi commit that can be read", error) from error
+        raise unreadable_error(f"{path} cannot be read as the metadata of a Hudi commit", error) from error
 
 
-def _parsed(data: bytes) -> Mapping[str, Any]:
+def _parse_json(data: bytes) -> Mapping[str, Any]:
     return cast(Mapping[str, Any], parse_json(data)) if data else {}
 
 
-def _record(data: bytes) -> Mapping[str, Any]:
+def _decode_avro(data: bytes) -> Mapping[str, Any]:
     """Decode a commit in Avro. Runs in a child process."""
     record = next(avro_records(data), None)
     if record is None:
@@ -125,8 +126,8 @@ def _writes(partition: str, stat: Mapping[str, Any]) -> list[Write]:
     written = as_text(path, "path").rpartition("/")[2] if path else ""
     # In delta commits `path` is the last of several log files of an older base file.
     logs = as_list(stat.get("logFiles") or [], "logFiles")
-    others = {as_text(name, "logFiles") for name in (*logs, stat.get("baseFile")) if name} - {written}
+    other_names = {as_text(name, "logFiles") for name in (*logs, stat.get("baseFile")) if name} - {written}
     rows = stat.get("numWrites")
     rows = None if rows is None or written.startswith(".") else as_integer(rows, "numWrites")
     base_writes = [Write(group, written, rows, previous)] if written else []
-    return base_writes + [Write(group, name, None, previous) for name in sorted(others)]
+    return base_writes + [Write(group, name, None, previous) for name in sorted(other_names)]

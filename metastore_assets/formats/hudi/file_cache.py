@@ -14,7 +14,7 @@ from metastore_assets.formats.metadata_cache import MetadataCache, cache_key
 from metastore_assets.storage.location import StoredFile
 
 
-class CachedFiles:
+class HudiFileCache:
     """Cached content of a table's files, identified as a listing shows them."""
 
     def __init__(self, cache: MetadataCache, table: str) -> None:
@@ -22,9 +22,9 @@ class CachedFiles:
         self._cache = cache
         self._table = table
 
-    def commit(self, instant: Instant) -> Commit | None:
+    def get_commit(self, instant: Instant) -> Commit | None:
         """Return the metadata of an instant, or None if not cached."""
-        return self._cache.get(self._key("commit", instant.stored), lambda data: self._commit(instant, data))
+        return self._cache.get(self._key("commit", instant.stored), lambda data: self._decode_commit(instant, data))
 
     def put_commit(self, commit: Commit) -> None:
         """Cache the metadata of an instant."""
@@ -35,20 +35,20 @@ class CachedFiles:
             digest = hashlib.sha256(schema).hexdigest()[:32]
             self._cache.put(cache_key("hudi schema", digest), zlib.compress(schema))
         writes = [[*write.group, write.name, write.rows, write.previous] for write in commit.writes]
-        fields = [writes, commit.replaced, digest, commit.rewrites, commit.evolved_by_id]
+        fields = [writes, commit.replaced, digest, commit.is_rewrite, commit.evolved_by_id]
         value = zlib.compress(json.dumps(fields, separators=(",", ":")).encode(), 1)
         self._cache.put(self._key("commit", commit.instant.stored), value)
 
-    def blocks(self, stored: StoredFile) -> list[LogBlock] | None:
+    def get_blocks(self, stored: StoredFile) -> list[LogBlock] | None:
         """Return the blocks of a log file, without their schemas, or None if not cached."""
-        return self._cache.get(self._key("log", stored), _blocks)
+        return self._cache.get(self._key("log", stored), _decode_blocks)
 
     def put_blocks(self, stored: StoredFile, blocks: Sequence[LogBlock]) -> None:
         """Cache the blocks of a log file."""
         fields = [
             [
                 block.kind,
-                [one for one in block.headers.items() if one[0] != SCHEMA_HEADER],
+                [[key, text] for key, text in block.headers.items() if key != SCHEMA_HEADER],
                 block.content_range,
                 block.version,
             ]
@@ -56,11 +56,11 @@ class CachedFiles:
         ]
         self._cache.put(self._key("log", stored), json.dumps(fields, separators=(",", ":")).encode())
 
-    def _commit(self, instant: Instant, data: bytes) -> Commit:
-        writes, replaced, digest, rewrites, evolved = json.loads(zlib.decompress(data))
+    def _decode_commit(self, instant: Instant, data: bytes) -> Commit:
+        writes, replaced, digest, is_rewrite, evolved_by_id = json.loads(zlib.decompress(data))
         schema = None
         if digest is not None:
-            schema = self._cache.get(cache_key("hudi schema", digest), _text)
+            schema = self._cache.get(cache_key("hudi schema", digest), _decode_schema)
             if schema is None:
                 raise LookupError(digest)
         return Commit(
@@ -68,19 +68,19 @@ class CachedFiles:
             tuple(Write((folder, file), name, rows, previous) for folder, file, name, rows, previous in writes),
             tuple((folder, file) for folder, file in replaced),
             schema,
-            rewrites,
-            evolved,
+            is_rewrite,
+            evolved_by_id,
         )
 
     def _key(self, kind: str, stored: StoredFile) -> bytes:
         return cache_key(f"hudi {kind}", self._table, *stored)
 
 
-def _text(data: bytes) -> str:
+def _decode_schema(data: bytes) -> str:
     return zlib.decompress(data).decode("utf-8", "surrogatepass")
 
 
-def _blocks(data: bytes) -> list[LogBlock]:
+def _decode_blocks(data: bytes) -> list[LogBlock]:
     return [
         LogBlock(kind, dict(headers), (start, size), version)
         for kind, headers, (start, size), version in json.loads(data)

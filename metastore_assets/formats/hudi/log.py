@@ -15,8 +15,8 @@ CONTENT_VERSION = 3
 """Content version of Avro row blocks and delete blocks since Hudi 0.13."""
 _COMMAND, _DELETE, _CORRUPT, AVRO_BLOCK, _HFILE, PARQUET_BLOCK, _CHANGES = range(7)
 _INSTANT, _TARGET, SCHEMA_HEADER, _COMMAND_TYPE, _COMPACTED, _POSITIONS, _IDENTIFIER, _PARTIAL, _BASE = range(9)
-_MOST_ENTRIES = 100
-_MOST_BYTES = 16 << 20
+_MAX_ENTRIES = 100
+_MAX_BYTES = 16 << 20
 _WINDOW = 64 << 10
 
 
@@ -85,7 +85,7 @@ def check_mergeable(blocks: Iterable[LogBlock]) -> None:
         if block.headers.get(_COMPACTED):
             raise UnsupportedError("log blocks of a log compaction are not supported")
         if not block.instant:
-            raise pa.ArrowInvalid("a log block does not say which write it belongs to")
+            raise pa.ArrowInvalid("a log block does not record its instant")
         if block.kind == _COMMAND and block.headers.get(_COMMAND_TYPE) != "0":
             raise UnsupportedError("log blocks with commands other than rollbacks are not supported")
 
@@ -98,22 +98,22 @@ def _check_content_version(block: LogBlock) -> None:
         age = ", which Hudi wrote up to 0.12," if block.version in (1, 2) else ""
         raise UnsupportedError(
             f"delete blocks of version {block.version}{age} are not supported; "
-            "a compaction of the table by Hudi leaves none"
+            "compact the table with Hudi, which merges them into base files"
         )
 
 
-def live_instants(blocks: Iterable[LogBlock], has: Callable[[str], bool]) -> tuple[str, ...]:
+def live_instants(blocks: Iterable[LogBlock], is_in_state: Callable[[str], bool]) -> tuple[str, ...]:
     """Return the instants of a state whose blocks are not rolled back by a later block, in block order."""
     live: dict[str, None] = {}
     for block in blocks:
         if block.kind == _COMMAND:
             live.pop(block.headers.get(_TARGET, ""), None)
-        elif has(block.instant):
+        elif is_in_state(block.instant):
             live[block.instant] = None
     return tuple(live)
 
 
-def written_block(kind: int, headers: Mapping[int, str], content: bytes) -> bytes:
+def encode_block(kind: int, headers: Mapping[int, str], content: bytes) -> bytes:
     """Encode a block as in a log file."""
     body = _FORMAT.to_bytes(4, "big") + kind.to_bytes(4, "big") + len(headers).to_bytes(4, "big")
     for key, text in headers.items():
@@ -126,7 +126,7 @@ def written_block(kind: int, headers: Mapping[int, str], content: bytes) -> byte
 def _read_block(cursor: _Cursor) -> LogBlock:
     start = cursor.position
     if cursor.read(len(_MAGIC)) != _MAGIC:
-        raise pa.ArrowInvalid(f"the log file is broken at byte {start}")
+        raise pa.ArrowInvalid(f"the log file is corrupt at byte {start}")
     length = cursor.number(8)
     end = cursor.position + length
     if length < 8 or end > cursor.size:
@@ -136,20 +136,20 @@ def _read_block(cursor: _Cursor) -> LogBlock:
         raise UnsupportedError(f"log files of format {version} are not supported")
     kind = cursor.number(4)
     headers = {}
-    for _ in range(_checked(cursor.number(4), _MOST_ENTRIES, start)):
+    for _ in range(_check_size(cursor.number(4), _MAX_ENTRIES, start)):
         key = cursor.number(4)
-        headers[key] = cursor.read(_checked(cursor.number(4), _MOST_BYTES, start)).decode()
+        headers[key] = cursor.read(_check_size(cursor.number(4), _MAX_BYTES, start)).decode()
     size = cursor.number(8)
-    content_range = (cursor.position, _checked(size, end - cursor.position, start))
+    content_range = (cursor.position, _check_size(size, end - cursor.position, start))
     content = cursor.number(4) if kind in (AVRO_BLOCK, _DELETE) and size >= 4 else CONTENT_VERSION
     cursor.position = end - 8
     # The length is repeated after the block, so that a reader can start from the end.
     if cursor.number(8) != length + len(_MAGIC):
-        raise pa.ArrowInvalid(f"the log file's block at byte {start} is broken")
+        raise pa.ArrowInvalid(f"the log file's block at byte {start} is corrupt")
     return LogBlock(kind, headers, content_range, content)
 
 
-def _checked(number: int, most: int, start: int) -> int:
-    if number > most:
-        raise pa.ArrowInvalid(f"the log file's block at byte {start} is broken")
+def _check_size(number: int, maximum: int, start: int) -> int:
+    if number > maximum:
+        raise pa.ArrowInvalid(f"the log file's block at byte {start} is corrupt")
     return number

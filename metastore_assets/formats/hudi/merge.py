@@ -13,12 +13,13 @@ import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain
 
 import pyarrow as pa
 
 from metastore_assets.extras import extra
 from metastore_assets.formats.hudi.log import CONTENT_VERSION, LogBlock, check_mergeable, read_blocks
-from metastore_assets.formats.hudi.timeline import flag, names
+from metastore_assets.formats.hudi.timeline import boolean_property, names_property
 from metastore_assets.formats.hudi.transcode import in_utc, needs_transcoding, transcode_base, transcode_log
 from metastore_assets.formats.readers.spill import write_temporary_parquet
 from metastore_assets.storage.corrupt_input import CORRUPTION_ERRORS, UnsupportedError, error_reason
@@ -74,19 +75,21 @@ class MergeRules:
         """Read the rules from the table's properties. Raises ValueError for an unsupported way of merging."""
         payload = next((properties[key] for key in _PAYLOAD_KEYS if properties.get(key)), "")
         strategy = next((properties[key] for key in _STRATEGY_KEYS if properties.get(key)), "")
-        ordering = names(properties, _ORDERING_KEYS)
-        mode = properties.get("hoodie.record.merge.mode", "").upper() or _inferred(version, payload, strategy, ordering)
-        unread = next((key for key in properties if key.startswith(_MERGE_PROPERTIES)), None)
+        ordering = names_property(properties, _ORDERING_KEYS)
+        mode = properties.get("hoodie.record.merge.mode", "").upper() or _infer_mode(
+            version, payload, strategy, ordering
+        )
+        unsupported = next((key for key in properties if key.startswith(_MERGE_PROPERTIES)), None)
         if mode not in _MODES:
             raise ValueError(f"the merge mode {mode}{f' of {payload}' if payload else ''}")
         if payload and payload not in _PAYLOADS:
             raise ValueError(f"the payload class {payload}")
         if properties.get(_PARTIAL_UPDATES, "NONE").upper() != "NONE":
             raise ValueError(f"partial updates ({_PARTIAL_UPDATES})")
-        if unread:
-            raise ValueError(f"the property {unread}")
-        record_key = names(properties, ("hoodie.table.recordkey.fields",))
-        meta_fields = flag(properties, "hoodie.populate.meta.fields", True)
+        if unsupported:
+            raise ValueError(f"the property {unsupported}")
+        record_key = names_property(properties, ("hoodie.table.recordkey.fields",))
+        meta_fields = boolean_property(properties, "hoodie.populate.meta.fields", True)
         if not meta_fields and not record_key:
             raise ValueError("tables with neither meta fields nor record key fields")
         return cls(
@@ -100,7 +103,7 @@ class MergeRules:
 
 
 @dataclass(frozen=True)
-class Merge:
+class MergePlan:
     """The information beside the files that hudi-rs needs to read a slice."""
 
     rules: MergeRules
@@ -126,33 +129,36 @@ def log_blocks(location: Location, logs: tuple[StoredFile, ...]) -> list[LogBloc
     return blocks
 
 
-def merged(location: Location, base: StoredFile | None, logs: tuple[StoredFile, ...], merge: Merge) -> pa.NativeFile:
+def merge_files(
+    location: Location, base: StoredFile | None, logs: tuple[StoredFile, ...], plan: MergePlan
+) -> pa.NativeFile:
     """Write the slice's rows to a temporary Parquet file, and open it. Raises OSError or ArrowInvalid."""
     blocks = log_blocks(location, logs)
-    if merge.rules.version >= 8 and {block.instant for block in blocks} - set(merge.instants):
-        raise pa.ArrowInvalid("its log files hold blocks of other writes than their names say")
+    if plan.rules.version >= 8 and {block.instant for block in blocks} - set(plan.instants):
+        raise pa.ArrowInvalid("its log files have blocks of other instants than their names record")
     if any(block.instant < _FIRST_INSTANT for block in blocks):
-        raise pa.ArrowInvalid("its log files hold blocks of instants that are no times")
-    with TemporaryFolder("hudi") as folder, _explained():
-        _write_table(folder, merge)
-        paths = [_placed(location, stored, folder) for stored in ((base,) if base else ()) + logs]
+        raise pa.ArrowInvalid("its log files have blocks of instants that are not times")
+    with TemporaryFolder("hudi") as folder, _hudi_rs_errors():
+        _write_table(folder, plan)
+        files = ((base,) if base else ()) + logs
+        paths = [_provide_file(location, stored, folder) for stored in files]
         base_path = paths.pop(0) if base else ""
-        if needs_transcoding(merge.schema) or any(block.version != CONTENT_VERSION for block in blocks):
+        if needs_transcoding(plan.schema) or any(block.version != CONTENT_VERSION for block in blocks):
             for path in paths:
                 transcode_log(os.path.join(folder, path))
-            if base and in_utc(merge.schema) != merge.schema:
+            if base and in_utc(plan.schema) != plan.schema:
                 transcode_base(os.path.join(folder, base_path))
-        batches = _batches(folder, base_path, paths)
+        batches = _read_batches(folder, base_path, paths)
         first = next(batches, None)
         if first is None:
             return write_temporary_parquet(pa.schema([]), [])
-        result = write_temporary_parquet(first.schema, _chained(first, batches))
-        for stored in ((base,) if base else ()) + logs:
+        result = write_temporary_parquet(first.schema, chain([first], batches))
+        for stored in files:
             location.check(stored)
         return result
 
 
-def _inferred(version: int, payload: str, strategy: str, ordering: tuple[str, ...]) -> str:
+def _infer_mode(version: int, payload: str, strategy: str, ordering: tuple[str, ...]) -> str:
     """Return the merge mode of a table that records none, as Hudi 1.x infers it."""
     if not payload and not strategy:
         return _EVENT_TIME if ordering else _COMMIT_TIME
@@ -162,8 +168,8 @@ def _inferred(version: int, payload: str, strategy: str, ordering: tuple[str, ..
     return by_payload if payload else by_strategy
 
 
-def _write_table(folder: str, merge: Merge) -> None:
-    rules = merge.rules
+def _write_table(folder: str, plan: MergePlan) -> None:
+    rules = plan.rules
     hoodie = os.path.join(folder, ".hoodie")
     os.mkdir(hoodie)
     properties = dict(rules.generator) | {
@@ -175,7 +181,7 @@ def _write_table(folder: str, merge: Merge) -> None:
         "hoodie.populate.meta.fields": str(rules.meta_fields).lower(),
         "hoodie.table.recordkey.fields": ",".join(rules.record_key),
         "hoodie.record.merge.mode": rules.mode,
-        "hoodie.table.create.schema": in_utc(merge.schema),
+        "hoodie.table.create.schema": in_utc(plan.schema),
     }
     if rules.ordering:
         properties["hoodie.table.ordering.fields"] = ",".join(rules.ordering)
@@ -186,14 +192,14 @@ def _write_table(folder: str, merge: Merge) -> None:
         # The names of log files contain their writes, so hudi-rs needs no timeline to select blocks.
         os.makedirs(os.path.join(hoodie, "timeline", "history"))
         return
-    metadata = {"partitionToWriteStats": {}, "compacted": False, "extraMetadata": {"schema": in_utc(merge.schema)}}
+    metadata = {"partitionToWriteStats": {}, "compacted": False, "extraMetadata": {"schema": in_utc(plan.schema)}}
     # Instants before the start of a timeline count as committed. This instant prevents that.
-    for instant in (_FIRST_INSTANT, *merge.instants):
+    for instant in (_FIRST_INSTANT, *plan.instants):
         with open(os.path.join(hoodie, f"{instant}.deltacommit"), "w", encoding="utf-8") as file:
             json.dump(metadata | {"operationType": "UPSERT"}, file)
 
 
-def _placed(location: Location, stored: StoredFile, folder: str) -> str:
+def _provide_file(location: Location, stored: StoredFile, folder: str) -> str:
     """Return the name of a file in the temporary folder."""
     name = stored.path.rpartition("/")[2]
     target = os.path.join(folder, name)
@@ -207,7 +213,7 @@ def _placed(location: Location, stored: StoredFile, folder: str) -> str:
     return name
 
 
-def _batches(folder: str, base: str, logs: list[str]) -> Iterator[pa.RecordBatch]:
+def _read_batches(folder: str, base: str, logs: list[str]) -> Iterator[pa.RecordBatch]:
     with extra("hudi", "a Hudi file slice with log files"):
         from hudi import HudiReadOptions, HudiTable
 
@@ -221,13 +227,8 @@ def _batches(folder: str, base: str, logs: list[str]) -> Iterator[pa.RecordBatch
     yield from reader.read_file_slice_from_paths_stream(base, logs, options.with_batch_size(_BATCH_ROWS))
 
 
-def _chained(first: pa.RecordBatch, rest: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    yield first
-    yield from rest
-
-
 @contextmanager
-def _explained() -> Iterator[None]:
+def _hudi_rs_errors() -> Iterator[None]:
     try:
         yield
     except (OSError, pa.ArrowException):

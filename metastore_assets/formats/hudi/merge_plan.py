@@ -1,4 +1,4 @@
-"""Decide which file slices of a Hudi table must be merged, and by which rules."""
+"""Plans for the file slices of a Hudi table: which of them hudi-rs must read, and by which rules it merges rows."""
 
 from __future__ import annotations
 
@@ -8,63 +8,69 @@ from itertools import chain
 import pyarrow as pa
 
 from metastore_assets.errors import TableFormatError
-from metastore_assets.formats.hudi.file_cache import CachedFiles
+from metastore_assets.formats.hudi.file_cache import HudiFileCache
 from metastore_assets.formats.hudi.log import LogBlock, live_instants
-from metastore_assets.formats.hudi.merge import Merge, MergeRules, log_blocks
-from metastore_assets.formats.hudi.names import data_file_name
+from metastore_assets.formats.hudi.merge import MergePlan, MergeRules, log_blocks
 from metastore_assets.formats.hudi.schema import HudiSchema
-from metastore_assets.formats.hudi.slices import FileSlice
+from metastore_assets.formats.hudi.slices import FileSlice, parse_data_file_name
 from metastore_assets.formats.hudi.timeline import State, Timeline
 from metastore_assets.storage.location import StoredFile
 
 
-class Merger:
-    """Decides for each slice whether hudi-rs must read it, and how."""
+class MergePlanner:
+    """Plans for the file slices of a state which of them hudi-rs must read, and by which rules."""
 
-    def __init__(self, timeline: Timeline, state: State, schema: HudiSchema, cache: CachedFiles) -> None:
+    def __init__(self, timeline: Timeline, state: State, schema: HudiSchema, cache: HudiFileCache) -> None:
         self._cache = cache
         self._timeline = timeline
         self._state = state
-        self._schema = schema
+        self.schema = schema
         self._rules: MergeRules | None = None
+        """The table's rules, once a slice needs them: they are read only then, because they may be unsupported."""
 
-    def merge(self, one: FileSlice) -> Merge | None:
-        """Return how to merge a slice; None for a base file alone that needs no hudi-rs. Raises TableFormatError."""
+    def plan_merge(self, file_slice: FileSlice) -> MergePlan | None:
+        """Return the plan by which hudi-rs reads a slice; None if its base file alone has the rows.
+
+        Raises TableFormatError for a slice that cannot be read.
+        """
         uri = self._timeline.location.uri
-        if one.kind == "hfile":
+        if file_slice.kind == "hfile":
             raise TableFormatError(f"{uri} has base files in HFile, which has no reader")
-        if not one.logs and one.kind != "lance":
+        if not file_slice.logs and file_slice.kind != "lance":
             return None
         if self._timeline.layout == 1:
-            instants = live_instants(chain.from_iterable(map(self._blocks, one.logs)), self._state.has)
+            instants = live_instants(chain.from_iterable(map(self._read_blocks, file_slice.logs)), self._state.includes)
         else:
             instants = tuple(
                 dict.fromkeys(
-                    meaning.instant
-                    for stored in one.logs
-                    if (meaning := data_file_name(stored.path.rpartition("/")[2]))
+                    parsed.instant
+                    for stored in file_slice.logs
+                    if (parsed := parse_data_file_name(stored.path.rpartition("/")[2]))
                 )
             )
-        if not instants and one.kind != "lance":
+        if not instants and file_slice.kind != "lance":
             return None
-        if one.kind == "orc":
+        if file_slice.kind == "orc":
             raise TableFormatError(f"{uri} has log files on base files in ORC, which has no reader")
         try:
             rules = self._rules = self._rules or MergeRules.of(self._timeline.version, self._timeline.properties)
         except ValueError as error:
             raise TableFormatError(f"{uri} has log files that merge by {error}, which has no reader") from error
-        if self._schema.avro is None:
-            raise TableFormatError(f"{uri} has log files, and neither a commit nor a file tells the schema in Avro")
-        if one.kind == "lance" and _has_local_times(self._schema.columns):
-            raise TableFormatError(f"{uri} has timestamps without time zone in Lance, which has no reader")
-        if not one.in_order and rules.mode == "COMMIT_TIME_ORDERING":
+        if self.schema.avro is None:
             raise TableFormatError(
-                f"{uri}: the file group {one.file_id} has log files of concurrent writes, whose order is not defined"
+                f"{uri} has log files, but neither a commit nor a base file records its schema in Avro"
             )
-        return Merge(rules, self._schema.avro, instants)
+        if file_slice.kind == "lance" and _has_local_times(self.schema.columns):
+            raise TableFormatError(f"{uri} has timestamps without time zone in Lance, which has no reader")
+        if not file_slice.in_order and rules.mode == "COMMIT_TIME_ORDERING":
+            raise TableFormatError(
+                f"{uri}: the file group {file_slice.file_id} has log files of concurrent writes, whose order is not "
+                "defined"
+            )
+        return MergePlan(rules, self.schema.avro, instants)
 
-    def _blocks(self, stored: StoredFile) -> list[LogBlock]:
-        blocks = self._cache.blocks(stored)
+    def _read_blocks(self, stored: StoredFile) -> list[LogBlock]:
+        blocks = self._cache.get_blocks(stored)
         if blocks is None:
             blocks = log_blocks(self._timeline.location, (stored,))
             self._cache.put_blocks(stored, blocks)

@@ -49,10 +49,10 @@ class HudiSchema:
     numbers: tuple[tuple[str, pa.DataType], ...] = ()
     """Name and type of columns that some files store as texts though the table was created with numbers."""
 
-    def without(self, names: Sequence[str]) -> tuple[str, ...]:
+    def missing_names(self, names: Sequence[str]) -> tuple[str, ...]:
         """Return the names that are neither a column nor a nested field."""
-        known_names = {field.name.lower() for field in self.columns}
-        return tuple(name for name in names if not {name.lower(), name.partition(".")[0].lower()} & known_names)
+        column_names = {field.name.lower() for field in self.columns}
+        return tuple(name for name in names if not {name.lower(), name.partition(".")[0].lower()} & column_names)
 
     def with_texts(self, names: Sequence[str]) -> HudiSchema:
         """Return the schema with additional text columns, which no file holds."""
@@ -77,17 +77,17 @@ def table_schema(
     """
     created = properties.get(_CREATED)
     with_schema = [commit for commit in commits if commit.schema]
-    with_schema.sort(key=lambda commit: (not commit.rewrites, commit.instant.requested))
+    with_schema.sort(key=lambda commit: (not commit.is_rewrite, commit.instant.requested))
     text = with_schema[-1].schema if with_schema else created
     if text is None:
         return None
     if any(commit.evolved_by_id for commit in commits):
-        _check_never_renamed(location)
+        _check_no_column_renamed(location)
     schema = parse_schema(location, text, dropped)
-    return _as_created(schema, parse_schema(location, created).columns, dated) if created and dated else schema
+    return _restore_numbers(schema, parse_schema(location, created).columns, dated) if created and dated else schema
 
 
-def _as_created(schema: HudiSchema, created: pa.Schema, dated: Sequence[str]) -> HudiSchema:
+def _restore_numbers(schema: HudiSchema, created: pa.Schema, dated: Sequence[str]) -> HudiSchema:
     """Restore number columns. Spark reads columns that are formatted as dates as texts, and updates write them as
     texts.
     """
@@ -129,13 +129,13 @@ def parse_schema(location: Location, text: str, dropped: Sequence[str] = ()) -> 
     return HudiSchema(json.dumps(document), schema, OPERATION in arrow.names)
 
 
-def unparsed(stored: pa.Schema) -> HudiSchema:
+def schema_of_columns(stored: pa.Schema) -> HudiSchema:
     """Return the columns of a file, if no Avro schema is recorded."""
     fields = [pa.field(field.name, field.type) for field in stored if not is_added(field.name)]
     return HudiSchema(None, pa.schema(fields), OPERATION in stored.names)
 
 
-def _check_never_renamed(location: Location) -> None:
+def _check_no_column_renamed(location: Location) -> None:
     """Raise if columns were renamed: files keep the old names, and only the numbered history of schemas shows it."""
     folder = f"{FOLDER}/.schema"
     names: dict[tuple[int, ...], str] = {}
@@ -145,7 +145,7 @@ def _check_never_renamed(location: Location) -> None:
                 continue
             history = parse_json(location.read(f"{folder}/{file}"))
             for schema in history["schemas"]:
-                for key, name in _numbered(schema["fields"], ()):
+                for key, name in _named_fields(schema["fields"], ()):
                     if names.setdefault(key, name) != name:
                         raise TableFormatError(
                             f"{location.uri} has a column renamed from {names[key]!r} to {name!r} by schema evolution "
@@ -159,15 +159,15 @@ def _check_never_renamed(location: Location) -> None:
         raise unreadable_error(f"{location.full_path(folder)}: its history of schemas cannot be read", error) from error
 
 
-def _numbered(fields: Sequence[Mapping[str, Any]], above: tuple[int, ...]) -> list[tuple[tuple[int, ...], str]]:
+def _named_fields(fields: Sequence[Mapping[str, Any]], above: tuple[int, ...]) -> list[tuple[tuple[int, ...], str]]:
     """Return (numbers of the field and its parents, dotted name) of every nested field."""
-    numbered = []
+    named_fields = []
     for field in fields:
         key = (*above, int(field["id"]))
-        numbered.append((key, f"{'.'.join(map(str, above))}.{field['name']}"))
+        named_fields.append((key, f"{'.'.join(map(str, above))}.{field['name']}"))
         type_ = field["type"]
         if isinstance(type_, Mapping):
             below = [type_[name] for name in ("element", "value") if isinstance(type_.get(name), Mapping)]
-            nested = [*type_.get("fields", ()), *(f for part in below for f in part.get("fields", ()))]
-            numbered += _numbered(nested, key)
-    return numbered
+            nested = [*type_.get("fields", ()), *(child for part in below for child in part.get("fields", ()))]
+            named_fields += _named_fields(nested, key)
+    return named_fields

@@ -1,20 +1,71 @@
-"""File slices: for each file group of a Hudi table, the base file and the log files that hold its rows in a state."""
+"""The file slices of a Hudi table, planned from its file names, its timeline and the metadata of its commits.
+
+The rows of a file group are in one file slice: a base file, and log files with later changes.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from metastore_assets.errors import SnapshotNotFoundError, TableFormatError
 from metastore_assets.formats.hudi.commits import Commit, Group
-from metastore_assets.formats.hudi.names import BaseName, LogName, data_file_name
+from metastore_assets.formats.hudi.completion_times import CompletionTimes
 from metastore_assets.formats.hudi.timeline import FOLDER, PARTITION_MARKER, State, Timeline
 from metastore_assets.storage.location import StoredFile
+
+_BASE = re.compile(r"(?P<id>[^_.][^_]*)_(?P<token>[^_]*)_(?P<instant>\d+)\.(?P<kind>parquet|orc|hfile|lance)")
+_LOG = re.compile(
+    r"\.(?P<id>.+)_(?P<instant>\d+)\.log\.(?P<version>\d+)(?:_(?P<token>\d+-\d+-\d+))?(?P<changes>\.cdc)?"
+)
+_DATA = (".parquet", ".orc", ".hfile", ".lance", "_hudiext")
+
+
+@dataclass(frozen=True, slots=True)
+class BaseName:
+    """The parsed name of a base file, which has all rows of a file group as of one instant."""
+
+    file_id: str
+    instant: str
+    kind: str
+    """`parquet`, `orc`, `hfile` or `lance`."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogName:
+    """The parsed name of a log file, which has changes to the rows of a base file."""
+
+    file_id: str
+    instant: str
+    """Up to table version 6 the instant of the base file; since version 8 the instant that wrote the log file."""
+    version: int
+    token: str
+
+
+def parse_data_file_name(name: str) -> BaseName | LogName | None:
+    """Parse the name of a file in a partition folder.
+
+    Returns:
+        The parsed name of a base file or log file; None for a file without rows of the table.
+
+    Raises:
+        ValueError: the file has rows, but Hudi did not name it.
+    """
+    if match := _BASE.fullmatch(name):
+        return BaseName(match["id"], match["instant"], match["kind"])
+    if match := _LOG.fullmatch(name):
+        if match["changes"]:
+            return None  # Change logs repeat the content of other files for incremental readers.
+        return LogName(match["id"], match["instant"], int(match["version"]), match["token"] or "")
+    if name.endswith(_DATA) and not name.startswith((".", "_")):
+        raise ValueError(f"{name!r} is not named as Hudi names data files")
+    return None
 
 
 @dataclass(frozen=True)
 class FileSlice:
-    """The rows of one file group: a base file, as changed by log files."""
+    """The files that have the rows of one file group in a state: a base file, and log files that change its rows."""
 
     partition: str
     """Path of the partition folder, relative to the table; empty for the table's folder."""
@@ -25,222 +76,206 @@ class FileSlice:
     logs: tuple[StoredFile, ...]
     """Log files in the order in which they apply."""
     rows: int | None
-    """Number of rows of the base file, as the commit that wrote it records."""
+    """Number of rows of the base file, as the commit that wrote it records; None if log files may change it."""
     in_order: bool
     """Whether the log files apply in the order in which their writes began. False after concurrent writes."""
+
+    @property
+    def files(self) -> tuple[StoredFile, ...]:
+        """The base file, if there is one, and the log files in order."""
+        return ((self.base,) if self.base else ()) + self.logs
+
+
+def plan_file_slices(
+    timeline: Timeline, state: State, commits: Sequence[Commit], is_selected: Callable[[str], bool]
+) -> list[FileSlice]:
+    """Return the file slices of a state in the selected partitions, sorted by partition and file id.
+
+    Args:
+        timeline: the timeline of the table.
+        state: the state to read.
+        commits: the metadata of all instants on the timeline, including instants after the state.
+        is_selected: returns whether the partition at a path is selected.
+
+    Raises:
+        TableFormatError: a file of the state is missing, or a data file is not part of the table for certain.
+        SnapshotNotFoundError: a file of the state was removed, and newer states exist.
+    """
+    return _SlicePlanner(timeline, state, is_selected).plan(commits)
 
 
 @dataclass
 class _GroupFiles:
-    """The files of one file group. Names without a stored file are known from commits only."""
+    """The files of one file group. A file that only commits name has no stored file."""
 
     bases: dict[str, tuple[str, str, StoredFile | None]] = field(default_factory=dict)
-    """Name, kind and file by instant."""
+    """Name, kind and stored file of each base file, by instant."""
     logs: dict[str, tuple[LogName, StoredFile | None]] = field(default_factory=dict)
+    """Parsed name and stored file of each log file, by name."""
 
 
-def file_slices(
-    timeline: Timeline,
-    state: State,
-    commits: Sequence[Commit],
-    is_selected: Callable[[str], bool],
-    archived: Callable[[], Mapping[str, str]],
-) -> list[FileSlice]:
-    """Return the slices of a state in the selected partitions, ordered by path.
+class _SlicePlanner:
+    """Collects the files of a state by file group, and makes one file slice of each group."""
 
-    Args:
-        commits: Commits on the timeline, including those of later states.
-        archived: Returns the completion times of older instants.
+    def __init__(self, timeline: Timeline, state: State, is_selected: Callable[[str], bool]) -> None:
+        self._timeline = timeline
+        self._state = state
+        self._is_selected = is_selected
+        self._completion_times = CompletionTimes(timeline)
+        self._groups: dict[Group, _GroupFiles] = {}
+        self._row_counts: dict[str, int | None] = {}
+        """Row counts of base files, by file name."""
+        self._later_groups: set[Group] = set()
+        """File groups that started after the state."""
 
-    Raises:
-        TableFormatError, SnapshotNotFoundError: If a file of the state is missing.
-    """
-    state_commits = [commit for commit in commits if commit.instant.requested in state.requested]
-    later = [commit for commit in commits if commit.instant.requested not in state.requested]
-    groups, began = _listed(timeline, state, state_commits, is_selected)
-    rows: dict[str, int | None] = {}
-    for commit in state_commits:
-        for write in commit.writes:
+    def plan(self, commits: Sequence[Commit]) -> list[FileSlice]:
+        state_commits = [commit for commit in commits if commit.instant.requested in self._state.requested]
+        later_commits = [commit for commit in commits if commit.instant.requested not in self._state.requested]
+        self._add_listed_files(state_commits)
+        self._add_recorded_files(state_commits)
+        replaced = {group for commit in state_commits for group in commit.replaced}
+        slices = {
+            group: self._newest_slice(group, group_files)
+            for group, group_files in self._groups.items()
+            if group not in replaced and self._is_selected(group[0]) and (group_files.bases or group_files.logs)
+        }
+        self._check_complete(later_commits, slices | dict.fromkeys(replaced))
+        return [slices[group] for group in sorted(slices)]
+
+    def _add_listed_files(self, state_commits: Sequence[Commit]) -> None:
+        """List the table, and add the files of the state."""
+        location = self._timeline.location
+        written = {commit.instant.requested: commit.file_names for commit in state_commits}
+        partitions = {write.group[0] for commit in state_commits for write in commit.writes}
+        files: list[tuple[str, StoredFile, BaseName | LogName | ValueError]] = []
+        for stored in location.list(descend=lambda path: path.rpartition("/")[2] != FOLDER):
+            folder, _, name = stored.path.rpartition("/")
+            if name.startswith(PARTITION_MARKER):
+                partitions.add(folder)
             try:
-                _add(groups, state, timeline, write.group, write.name, None)
+                parsed: BaseName | LogName | ValueError | None = parse_data_file_name(name)
             except ValueError as error:
-                raise _foreign(timeline, f"{write.group[0]}/{write.name}".lstrip("/"), error) from error
-            if write.rows is not None:
-                rows[write.name] = write.rows
-    replaced = {group for commit in state_commits for group in commit.replaced}
-    ends = _Completions(timeline, archived)
-    slices = []
-    for group, group_files in groups.items():
-        if group not in replaced and is_selected(group[0]) and (group_files.bases or group_files.logs):
-            slices.append(_latest(timeline, state, group, group_files, rows, ends))
-    later_groups = {group for group, instant in began.items() if not state.has(instant)}
-    visible = {(one.partition, one.file_id): one for one in slices} | dict.fromkeys(replaced)
-    _check_complete(timeline, state, later, visible, later_groups, is_selected)
-    return sorted(slices, key=lambda one: (one.partition, one.file_id))
+                parsed = error
+            if parsed is not None:
+                files.append((folder, stored, parsed))
+        first_instants: dict[type, dict[Group, str]] = {BaseName: {}, LogName: {}}
+        for folder, stored, parsed in files:
+            if folder not in partitions:
+                # A copy of files, another table, or a partition that lost its marker.
+                if not isinstance(parsed, ValueError) and self._state.includes(parsed.instant):
+                    raise TableFormatError(
+                        f"{location.full_path(folder)} has data files but no {PARTITION_MARKER}, so that it is "
+                        "uncertain whether it is a partition of the table"
+                    )
+            elif self._is_selected(folder):
+                if isinstance(parsed, ValueError):
+                    raise self._foreign_file_error(stored.path, parsed)
+                group, name = (folder, parsed.file_id), stored.path.rpartition("/")[2]
+                instants = first_instants[type(parsed)]
+                instants[group] = min(parsed.instant, instants.get(group, parsed.instant))
+                # Failed attempts leave base files that their commit does not record.
+                if isinstance(parsed, LogName) or (group, name) in written.get(parsed.instant, {(group, name)}):
+                    self._add(group, name, stored)
+        first_bases = first_instants[BaseName]
+        for group, instant in first_instants[LogName].items():
+            if (group not in first_bases or instant < first_bases[group]) and not self._state.includes(instant):
+                self._later_groups.add(group)
 
+    def _add_recorded_files(self, state_commits: Sequence[Commit]) -> None:
+        """Add the files that the commits of the state record, which may be missing in the listing."""
+        for commit in state_commits:
+            for write in commit.writes:
+                try:
+                    self._add(write.group, write.name, None)
+                except ValueError as error:
+                    raise self._foreign_file_error(f"{write.group[0]}/{write.name}".lstrip("/"), error) from error
+                if write.rows is not None:
+                    self._row_counts[write.name] = write.rows
 
-def _listed(
-    timeline: Timeline, state: State, state_commits: Sequence[Commit], is_selected: Callable[[str], bool]
-) -> tuple[dict[Group, _GroupFiles], dict[Group, str]]:
-    """Return the files of the state, and the instant of the first log file of groups that started with one."""
-    location = timeline.location
-    written = {commit.instant.requested: commit.file_names for commit in state_commits}
-    partitions = {write.group[0] for commit in state_commits for write in commit.writes}
-    files: list[tuple[str, StoredFile, BaseName | LogName | ValueError]] = []
-    for stored in location.list(descend=lambda path: path.rpartition("/")[2] != FOLDER):
-        folder, _, name = stored.path.rpartition("/")
-        if name.startswith(PARTITION_MARKER):
-            partitions.add(folder)
-        try:
-            meaning: BaseName | LogName | ValueError | None = data_file_name(name)
-        except ValueError as error:
-            meaning = error
-        if meaning is not None:
-            files.append((folder, stored, meaning))
-    groups: dict[Group, _GroupFiles] = {}
-    first: dict[type, dict[Group, str]] = {BaseName: {}, LogName: {}}
-    for folder, stored, meaning in files:
-        if folder not in partitions:
-            # A copy of files, another table, or a partition that lost its marker.
-            if not isinstance(meaning, ValueError) and state.has(meaning.instant):
+    def _add(self, group: Group, name: str, stored: StoredFile | None) -> None:
+        """Add a file to its group if it belongs to the state. Raises ValueError for a data file not named by Hudi."""
+        parsed = parse_data_file_name(name)
+        if isinstance(parsed, BaseName) and self._state.includes(parsed.instant):
+            group_files = self._groups.setdefault(group, _GroupFiles())
+            other = group_files.bases.get(parsed.instant)
+            if other is None:
+                group_files.bases[parsed.instant] = (name, parsed.kind, stored)
+            elif other[0] != name:
                 raise TableFormatError(
-                    f"{location.full_path(folder)} has data files but no {PARTITION_MARKER}, so that it is uncertain "
-                    "whether it is a partition of the table"
+                    f"{self._timeline.location.uri}: the file group {group[1]} has two base files of one instant: "
+                    f"{other[0]} and {name}"
                 )
-        elif is_selected(folder):
-            if isinstance(meaning, ValueError):
-                raise _foreign(timeline, stored.path, meaning)
-            group, name = (folder, meaning.file_id), stored.path.rpartition("/")[2]
-            of_kind = first[type(meaning)]
-            of_kind[group] = min(meaning.instant, of_kind.get(group, meaning.instant))
-            # Other files are left over from attempts that did not become part of the commit.
-            if isinstance(meaning, LogName) or (group, name) in written.get(meaning.instant, {(group, name)}):
-                _add(groups, state, timeline, group, name, stored)
-    bases = first[BaseName]
-    began = {group: log for group, log in first[LogName].items() if group not in bases or log < bases[group]}
-    return groups, began
+            return
+        # Up to version 6 a log file is named after its base file's instant, which may be a planned compaction.
+        if isinstance(parsed, LogName) and (
+            parsed.instant <= self._state.until if self._timeline.layout == 1 else self._state.includes(parsed.instant)
+        ):
+            group_files = self._groups.setdefault(group, _GroupFiles())
+            if stored is not None or name not in group_files.logs:
+                group_files.logs[name] = (parsed, stored)
 
-
-def _add(
-    groups: dict[Group, _GroupFiles],
-    state: State,
-    timeline: Timeline,
-    group: Group,
-    name: str,
-    stored: StoredFile | None,
-) -> None:
-    meaning = data_file_name(name)
-    if isinstance(meaning, BaseName) and state.has(meaning.instant):
-        group_files = groups.setdefault(group, _GroupFiles())
-        other = group_files.bases.get(meaning.instant)
-        if other is None:
-            group_files.bases[meaning.instant] = (name, meaning.kind, stored)
-        elif other[0] != name:
-            raise TableFormatError(
-                f"{timeline.location.uri}: the file group {group[1]} has two base files of one instant: "
-                f"{other[0]} and {name}"
+    def _newest_slice(self, group: Group, group_files: _GroupFiles) -> FileSlice:
+        """Return the newest base file of a group with the log files that apply to it."""
+        instant = max(group_files.bases, default="")
+        name, kind, base = group_files.bases[instant] if group_files.bases else ("", "", None)
+        logs = []
+        for log_name, (parsed, stored) in group_files.logs.items():
+            applied = (
+                parsed.instant if self._timeline.layout == 1 else self._completion_times.completion_time(parsed.instant)
             )
-        return
-    # Up to version 6 a log file is named after its base file's instant, which may be a planned compaction.
-    if isinstance(meaning, LogName) and (
-        meaning.instant <= state.until if timeline.layout == 1 else state.has(meaning.instant)
-    ):
-        group_files = groups.setdefault(group, _GroupFiles())
-        if stored is not None or name not in group_files.logs:
-            group_files.logs[name] = (meaning, stored)
-
-
-class _Completions:
-    """Completion times of the instants of log files."""
-
-    def __init__(self, timeline: Timeline, archived: Callable[[], Mapping[str, str]]) -> None:
-        self._active = {one.requested: one.completed for one in timeline.completed}
-        self._archived = archived
-        self._loaded: Mapping[str, str] | None = None
-
-    def of(self, instant: str) -> str:
-        """Return the completion time of an instant; without other information, the instant itself."""
-        completed = self._active.get(instant)
-        if completed is None and instant not in self._active:
-            if self._loaded is None:
-                self._loaded = self._archived()
-            completed = self._loaded.get(instant)
-        return completed or instant
-
-
-def _latest(
-    timeline: Timeline,
-    state: State,
-    group: Group,
-    group_files: _GroupFiles,
-    rows: Mapping[str, int | None],
-    ends: _Completions,
-) -> FileSlice:
-    instant = max(group_files.bases, default="")
-    name, kind, base = group_files.bases[instant] if group_files.bases else ("", "", None)
-    logs = []
-    for log_name, (meaning, stored) in group_files.logs.items():
-        applied = meaning.instant if timeline.layout == 1 else ends.of(meaning.instant)
-        # Earlier log files were compacted into the base file.
-        if applied >= instant:
-            logs.append(((applied, meaning.instant, meaning.version, meaning.token), log_name, stored))
-    logs.sort(key=lambda log: log[0])
-    missing = [name] if name and base is None else []
-    missing += [log_name for _, log_name, stored in logs if stored is None]
-    if missing:
-        path = timeline.location.full_path(f"{group[0]}/{missing[0]}".lstrip("/"))
-        raise _missing_error(timeline, state, f"{path} is gone, which its commit says was written")
-    return FileSlice(
-        group[0],
-        group[1],
-        base,
-        kind,
-        tuple(stored for _, _, stored in logs if stored is not None and stored.size),
-        None if logs else rows.get(name),
-        [order[1] for order, _, _ in logs] == sorted(order[1] for order, _, _ in logs),
-    )
-
-
-def _check_complete(
-    timeline: Timeline,
-    state: State,
-    later: Iterable[Commit],
-    slices: Mapping[Group, FileSlice | None],
-    later_groups: set[Group],
-    is_selected: Callable[[str], bool],
-) -> None:
-    """Raise if the cleaner may have removed files of a past state that commits before the timeline's start wrote.
-
-    `later_groups` are groups that started with log files after the state; those that started with base files are added.
-    """
-    for commit in later:
-        needed: list[tuple[Group, str]] = [(group, "") for group in commit.replaced]
-        for write in commit.writes:
-            if write.previous is None:
-                later_groups.add(write.group)
-            elif state.has(write.previous) and not write.name.startswith("."):
-                needed.append((write.group, write.previous))
-        for group, previous in needed:
-            if group in later_groups or not is_selected(group[0]):
-                continue
-            one = slices.get(group)
-            base = data_file_name(one.base.path.rpartition("/")[2]) if one and one.base else None
-            too_old = isinstance(base, BaseName) and base.instant < previous
-            if group not in slices or too_old:
-                raise _missing_error(timeline, state, f"the file group {group[1]} has been cleaned")
-
-
-def _foreign(timeline: Timeline, path: str, error: ValueError) -> TableFormatError:
-    return TableFormatError(
-        f"{timeline.location.full_path(path)} is a data file that another tool made part of the table or that was "
-        f"bootstrapped, which has no reader: {error}"
-    )
-
-
-def _missing_error(timeline: Timeline, state: State, what: str) -> TableFormatError | SnapshotNotFoundError:
-    newest = timeline.completed[-1].requested if timeline.completed else ""
-    if state.until < newest:
-        return SnapshotNotFoundError(
-            f"{timeline.location.uri} cannot be read any more as of {state.until}: {what}; read a newer state"
+            # Earlier log files were compacted into the base file.
+            if applied >= instant:
+                logs.append(((applied, parsed.instant, parsed.version, parsed.token), log_name, stored))
+        logs.sort(key=lambda log: log[0])
+        missing = [name] if name and base is None else []
+        missing += [log_name for _, log_name, stored in logs if stored is None]
+        if missing:
+            path = self._timeline.location.full_path(f"{group[0]}/{missing[0]}".lstrip("/"))
+            raise self._incomplete_error(f"{path} is missing, although a commit records it")
+        instants = [order[1] for order, _, _ in logs]
+        return FileSlice(
+            group[0],
+            group[1],
+            base,
+            kind,
+            tuple(stored for _, _, stored in logs if stored is not None and stored.size),
+            None if logs else self._row_counts.get(name),
+            instants == sorted(instants),
         )
-    return TableFormatError(f"{timeline.location.uri} is not complete: {what}")
+
+    def _check_complete(self, later_commits: Sequence[Commit], slices: Mapping[Group, FileSlice | None]) -> None:
+        """Raise an error if the cleaner may have removed files of the state.
+
+        The commits that wrote the files may be archived. Later commits that continue or replace a file group show that
+        the state has the group.
+        """
+        for commit in later_commits:
+            needed: list[tuple[Group, str]] = [(group, "") for group in commit.replaced]
+            for write in commit.writes:
+                if write.previous is None:
+                    self._later_groups.add(write.group)
+                elif self._state.includes(write.previous) and not write.name.startswith("."):
+                    needed.append((write.group, write.previous))
+            for group, previous in needed:
+                if group in self._later_groups or not self._is_selected(group[0]):
+                    continue
+                file_slice = slices.get(group)
+                base = file_slice.base if file_slice else None
+                base_name = parse_data_file_name(base.path.rpartition("/")[2]) if base else None
+                is_too_old = isinstance(base_name, BaseName) and base_name.instant < previous
+                if group not in slices or is_too_old:
+                    raise self._incomplete_error(f"the cleaner removed files of the file group {group[1]}")
+
+    def _foreign_file_error(self, path: str, error: ValueError) -> TableFormatError:
+        return TableFormatError(
+            f"{self._timeline.location.full_path(path)} is a data file that was bootstrapped, or that another tool "
+            f"added to the table, which has no reader: {error}"
+        )
+
+    def _incomplete_error(self, reason: str) -> TableFormatError | SnapshotNotFoundError:
+        uri, completed = self._timeline.location.uri, self._timeline.completed
+        if self._state.until < (completed[-1].requested if completed else ""):
+            return SnapshotNotFoundError(
+                f"{uri} cannot be read any more as of {self._state.until}: {reason}; read a newer state"
+            )
+        return TableFormatError(f"{uri} is not complete: {reason}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import lru_cache
 
 import pyarrow as pa
@@ -22,12 +23,11 @@ from metastore_assets.formats.base import (
     history_change_by_time,
 )
 from metastore_assets.formats.bounds import FragmentBounds, bounds_table
-from metastore_assets.formats.hudi.archive import archived_completions
 from metastore_assets.formats.hudi.columns import PartitionConstants
 from metastore_assets.formats.hudi.commits import Commit, read_commits
-from metastore_assets.formats.hudi.file_cache import CachedFiles
+from metastore_assets.formats.hudi.file_cache import HudiFileCache
 from metastore_assets.formats.hudi.fragment import HudiFragmentSource, fragment_id
-from metastore_assets.formats.hudi.merge_plan import Merger
+from metastore_assets.formats.hudi.merge_plan import MergePlanner
 from metastore_assets.formats.hudi.partitions import PATH_COLUMN, PartitionPaths, partition_types, value_type
 from metastore_assets.formats.hudi.schema import (
     META_COLUMNS,
@@ -35,11 +35,11 @@ from metastore_assets.formats.hudi.schema import (
     HudiSchema,
     file_schema,
     parse_schema,
+    schema_of_columns,
     table_schema,
-    unparsed,
 )
-from metastore_assets.formats.hudi.slices import FileSlice, file_slices
-from metastore_assets.formats.hudi.timeline import Instant, State, Timeline, flag, load_timeline
+from metastore_assets.formats.hudi.slices import FileSlice, plan_file_slices
+from metastore_assets.formats.hudi.timeline import Instant, Timeline, boolean_property, load_timeline
 from metastore_assets.formats.metadata_cache import MetadataCache
 from metastore_assets.storage.corrupt_input import CORRUPTION_ERRORS, unreadable_error
 from metastore_assets.storage.io_counters import IoCountingThreadPool
@@ -57,7 +57,7 @@ class HudiFormat(TableFormat):
 
     def __init__(self, table: TableConfig, cache: MetadataCache) -> None:
         self._location = table_location(table)
-        self._cache = CachedFiles(cache, self._location.uri)
+        self._cache = HudiFileCache(cache, self._location.uri)
         self._at = table.at
         self._filter = PartitionFilter.of(table.partitions)
         self._meta_columns = table.options.get(_OPTION, False)
@@ -65,8 +65,8 @@ class HudiFormat(TableFormat):
         if unknown or not isinstance(self._meta_columns, bool):
             key = unknown[0] if unknown else _OPTION
             raise ConfigError(
-                f"table {table.name!r}: options.{key} = {table.options[key]!r}: of a Hudi table there is "
-                f"{_OPTION}, true or false"
+                f"table {table.name!r}: options.{key} = {table.options[key]!r}: a Hudi table has only the option "
+                f"{_OPTION}, which is true or false"
             )
 
     def snapshot_id(self) -> str:
@@ -75,7 +75,7 @@ class HudiFormat(TableFormat):
 
     def current(self) -> SnapshotReference:
         """Return the newest instant and its completion time."""
-        with _explained(self._location):
+        with _hudi_errors(self._location):
             state = load_timeline(self._location).state(self._at)
         return SnapshotReference(state.id, state.committed_at)
 
@@ -85,7 +85,7 @@ class HudiFormat(TableFormat):
 
     def snapshot(self) -> Snapshot:
         """Return the state, from the timeline, the metadata of new commits, and one listing of the table."""
-        with _explained(self._location):
+        with _hudi_errors(self._location):
             return self._snapshot()
 
     def partition_columns(self) -> tuple[str, ...]:
@@ -106,22 +106,24 @@ class HudiFormat(TableFormat):
         commits = self._commits(timeline.completed)
         # Only the partitions together show what the table does not record.
         state_commits = [commit for commit in commits if commit.instant.requested in state.requested]
-        dropped = paths.columns if flag(timeline.properties, _DROPPED, False) else ()
+        dropped = paths.columns if boolean_property(timeline.properties, _DROPPED, False) else ()
         recorded = table_schema(self._location, timeline.properties, state_commits, dropped, paths.dated)
-        listed = self._listed(paths, recorded) if paths.columns else lambda path: True
-        slices = file_slices(timeline, state, commits, listed, lambda: archived_completions(timeline))
-        partitions = {one.partition for one in slices}
+        may_be_selected = self._listing_filter(paths, recorded) if paths.columns else lambda path: True
+        slices = plan_file_slices(timeline, state, commits, may_be_selected)
+        partitions = {file_slice.partition for file_slice in slices}
         paths = paths.with_folder_columns(partitions)
         columns = paths.names(partitions)
         self._check_filter(columns)
         schema = recorded or self._schema_of_files(slices)
         types = partition_types(paths, columns, partitions, schema.columns)
-        keeps = self._keeps(paths, types)
-        slices = [one for one in slices if keeps(one.partition)]
-        foreign = schema.without(paths.columns)
-        schema = schema.with_texts(foreign)
-        constants = PartitionConstants(self._location, paths, schema.columns, (*dropped, *foreign))
-        fragments = self._fragments(timeline, state, slices, schema, constants, paths)
+        is_selected = self._partition_filter(paths, types)
+        missing = schema.missing_names(paths.columns)
+        schema = schema.with_texts(missing)
+        fragments = self._fragments(
+            [file_slice for file_slice in slices if is_selected(file_slice.partition)],
+            MergePlanner(timeline, state, schema, self._cache),
+            PartitionConstants(self._location, paths, schema.columns, (*dropped, *missing)),
+        )
         names = (*META_COLUMNS, OPERATION) if schema.has_operations else META_COLUMNS
         added = [pa.field(name, pa.string()) for name in names] if self._meta_columns else []
         return Snapshot(
@@ -148,26 +150,31 @@ class HudiFormat(TableFormat):
 
     def _commits(self, instants: Sequence[Instant]) -> list[Commit]:
         """Return the metadata of some instants, reading only new ones."""
-        cached = {instant: self._cache.commit(instant) for instant in instants}
-        for commit in read_commits(self._location, [instant for instant, derived in cached.items() if derived is None]):
+        cached = {instant: self._cache.get_commit(instant) for instant in instants}
+        for commit in read_commits(self._location, [instant for instant, commit in cached.items() if commit is None]):
             cached[commit.instant] = commit
             self._cache.put_commit(commit)
         return [commit for commit in cached.values() if commit is not None]
 
-    def _listed(self, paths: PartitionPaths, schema: HudiSchema | None) -> Callable[[str], bool]:
-        """Return the partitions to list. Their types depend on all partitions, so this comes first."""
-        types = {} if schema is None else {name: value_type(paths, name, schema.columns) for name in paths.columns}
-        named = {name.lower() for name in self._filter.columns}
-        certain = all(type_ == pa.string() for name, type_ in types.items() if name.lower() in named)
-        if self._filter.condition is not None and not (types and certain):
-            return lambda path: True
-        return self._keeps(paths, types or dict.fromkeys(paths.columns, pa.string()))
+    def _listing_filter(self, paths: PartitionPaths, schema: HudiSchema | None) -> Callable[[str], bool]:
+        """Return a function that tells whether the partition at a path must be listed.
 
-    def _keeps(self, paths: PartitionPaths, types: Mapping[str, pa.DataType]) -> Callable[[str], bool]:
+        The types of partition columns are certain only after all partitions are listed. A column whose type may still
+        change excludes no partition.
+        """
+        types = {} if schema is None else {name: value_type(paths, name, schema.columns) for name in paths.columns}
+        filtered = {name.lower() for name in self._filter.columns}
+        are_texts = all(type_ == pa.string() for name, type_ in types.items() if name.lower() in filtered)
+        if self._filter.condition is not None and not (types and are_texts):
+            return lambda path: True
+        return self._partition_filter(paths, types or dict.fromkeys(paths.columns, pa.string()))
+
+    def _partition_filter(self, paths: PartitionPaths, types: Mapping[str, pa.DataType]) -> Callable[[str], bool]:
+        """Return a function that tells whether the configuration may select the partition at a path."""
         if not self._filter.excludes_partitions:
             return lambda path: True
-        bound = self._filter.bind(self._location.uri, types)
-        return lru_cache(maxsize=None)(lambda path: bound.may_match(paths.items(path)))
+        bound_filter = self._filter.bind(self._location.uri, types)
+        return lru_cache(maxsize=None)(lambda path: bound_filter.may_match(paths.items(path)))
 
     def _check_filter(self, columns: Sequence[str]) -> None:
         if unknown := self._filter.unknown(columns):
@@ -178,45 +185,47 @@ class HudiFormat(TableFormat):
 
     def _schema_of_files(self, slices: Sequence[FileSlice]) -> HudiSchema:
         """Return the schema of the newest base file, for old tables whose commits record none."""
-        bases = [one.base for one in slices if one.base is not None and one.kind == "parquet"]
+        bases = [
+            file_slice.base for file_slice in slices if file_slice.base is not None and file_slice.kind == "parquet"
+        ]
         if not bases:
-            raise TableFormatError(f"{self._location.uri}: neither a commit nor a file tells the table's schema")
+            raise TableFormatError(f"{self._location.uri}: neither a commit nor a Parquet file records the schema")
         newest = max(bases, key=lambda stored: stored.path.rpartition("_")[2])
         text, stored = run_isolated(file_schema, self._location.full_path(newest.path), self._location, newest)
-        return parse_schema(self._location, text.decode()) if text is not None else unparsed(stored)
+        return parse_schema(self._location, text.decode()) if text is not None else schema_of_columns(stored)
 
     def _fragments(
-        self,
-        timeline: Timeline,
-        state: State,
-        slices: Sequence[FileSlice],
-        schema: HudiSchema,
-        constants: PartitionConstants,
-        paths: PartitionPaths,
+        self, slices: Sequence[FileSlice], planner: MergePlanner, constants: PartitionConstants
     ) -> list[Fragment]:
-        merger = Merger(timeline, state, schema, self._cache)
+        """Return the fragments of the file slices, in their order. A slice without rows has no fragment."""
         with IoCountingThreadPool(_THREADS) as pool:
-            merges = list(pool.map(merger.merge, slices))
+            merge_plans = list(pool.map(planner.plan_merge, slices))
         fragments = []
-        for one, merge in zip(slices, merges, strict=True):
-            logs = one.logs if merge and merge.instants else ()
-            files = ((one.base,) if one.base else ()) + logs
-            if not files:
+        for file_slice, merge_plan in zip(slices, merge_plans, strict=True):
+            # Log files that apply to no rows of the state are not read.
+            used = file_slice if merge_plan and merge_plan.instants else replace(file_slice, logs=())
+            if not used.files:
                 continue
             source = HudiFragmentSource(
                 self._location,
-                one.base,
-                one.kind,
-                logs,
-                constants.of(one.partition),
-                schema.numbers,
+                used.base,
+                used.kind,
+                used.logs,
+                constants.partition_constants(used.partition),
+                planner.schema.numbers,
                 self._meta_columns,
-                merge,
+                merge_plan,
             )
-            key = encode_partition_key(paths.items(one.partition))
-            path = self._location.full_path(files[0].path)
-            size = sum(stored.size for stored in files)
-            fragments.append(Fragment(fragment_id(files, merge, bool(logs)), key, path, size, one.rows, source))
+            fragments.append(
+                Fragment(
+                    id=fragment_id(used.files, merge_plan, bool(used.logs)),
+                    partition_key=encode_partition_key(constants.paths.items(used.partition)),
+                    path=self._location.full_path(used.files[0].path),
+                    bytes=sum(stored.size for stored in used.files),
+                    row_count=used.rows,
+                    source=source,
+                )
+            )
         return fragments
 
 
@@ -230,10 +239,10 @@ def _check_features(timeline: Timeline) -> None:
 
 
 @contextmanager
-def _explained(location: Location) -> Iterator[None]:
+def _hudi_errors(location: Location) -> Iterator[None]:
     try:
         yield
     except (FileNotFoundError, NotADirectoryError) as error:
-        raise TableNotFoundError(f"{location.uri} holds no Hudi table that can be read: {error}") from error
+        raise TableNotFoundError(f"{location.uri} is no Hudi table that can be read: {error}") from error
     except CORRUPTION_ERRORS as error:
         raise unreadable_error(f"{location.uri} cannot be read as a Hudi table", error) from error

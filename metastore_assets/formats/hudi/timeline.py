@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from metastore_assets.errors import TableFormatError, TableNotFoundError
-from metastore_assets.formats.time_travel import parse_timestamp, state_not_found
+from metastore_assets.formats.base import parse_state_time, state_not_found
 from metastore_assets.storage.corrupt_input import metadata_errors
 from metastore_assets.storage.location import Location, StoredFile
 
@@ -82,37 +82,39 @@ class Timeline:
             return self._state(self.completed[-1].requested if self.completed else NO_INSTANT, self.pending)
         if at == NO_INSTANT and not self.completed:
             return self._state(NO_INSTANT, frozenset())
-        moment = parse_timestamp(at)
+        moment = parse_state_time(at)
         match = _STATE.fullmatch(at)
         if moment is not None:
             visible = [
-                one
-                for one in self.completed
-                if (visible_at := instant_time(one.became_visible)) and visible_at <= moment
+                instant
+                for instant in self.completed
+                if (visible_at := instant_time(instant.became_visible)) and visible_at <= moment
             ]
-            until = max((one.requested for one in visible), default="")
-            later = frozenset(one.requested for one in self.completed) - {one.requested for one in visible}
+            until = max((instant.requested for instant in visible), default="")
+            later = frozenset(instant.requested for instant in self.completed if instant not in visible)
         else:
             until = match[1] if match else ""
             later = frozenset((match[2] or "").split(",")) - {""} if match else frozenset()
         state = self._state(until, self.pending | later)
         if not state.instants:
-            instants = [one.requested for one in self.completed]
+            instants = [instant.requested for instant in self.completed]
             raise state_not_found(
-                self.location.uri, at, "there are an instant or a time since the first of these", instants
+                self.location.uri, at, "name an instant, or a time since the first instant; its instants are", instants
             )
         return state
 
     def _state(self, until: str, without: frozenset[str]) -> State:
         excluded = frozenset(instant for instant in without if instant <= until)
-        instants = tuple(one for one in self.completed if one.requested <= until and one.requested not in excluded)
+        instants = tuple(
+            instant for instant in self.completed if instant.requested <= until and instant.requested not in excluded
+        )
         newest = instants[-1].requested if instants else NO_INSTANT
-        hollow = sorted(instant for instant in excluded if instant < newest)
+        missing = sorted(instant for instant in excluded if instant < newest)
         return State(
-            id="~".join([newest, ",".join(hollow)]) if hollow else newest,
-            committed_at=instant_time(max((one.became_visible for one in instants), default="")),
+            id="~".join([newest, ",".join(missing)]) if missing else newest,
+            committed_at=instant_time(max((instant.became_visible for instant in instants), default="")),
             instants=instants,
-            requested=frozenset(one.requested for one in instants),
+            requested=frozenset(instant.requested for instant in instants),
             until=until,
             start=self.start,
         )
@@ -132,7 +134,7 @@ class State:
     """Later instants do not belong to the state."""
     start: str
 
-    def has(self, instant: str) -> bool:
+    def includes(self, instant: str) -> bool:
         """Return whether the writes of an instant belong to this state."""
         return instant in self.requested or instant < self.start
 
@@ -150,8 +152,8 @@ def load_timeline(location: Location) -> Timeline:
         match = _FILE.fullmatch(stored.path.rpartition("/")[2])
         if match is None:
             continue
-        requested, ended, unfinished, action = match[1], match[2], match[4], match[5]
-        if unfinished:
+        requested, ended, pending_state, action = match[1], match[2], match[4], match[5]
+        if pending_state:
             pending[requested] = match[3] or "commit"
         elif action == "savepoint":
             savepoints.add(requested)
@@ -173,7 +175,7 @@ def load_timeline(location: Location) -> Timeline:
     )
 
 
-def holds_hudi(location: Location) -> bool:
+def is_hudi_table(location: Location) -> bool:
     """Return whether a folder is a table: it has the properties file, or the copy that a writer leaves."""
     name = _PROPERTIES.rpartition("/")[2]
     return name in (layout.removesuffix(".backup") for layout in location.names(FOLDER, name[:-1], f"{name}0"))
@@ -182,22 +184,22 @@ def holds_hudi(location: Location) -> bool:
 def load_properties(location: Location) -> dict[str, str]:
     """Parse `hoodie.properties`, a Java property file."""
     try:
-        text = _text(location, _PROPERTIES)
+        text = _read_text(location, _PROPERTIES)
     except FileNotFoundError as error:
         try:
             # While a writer changes the properties only a copy exists.
-            text = _text(location, f"{_PROPERTIES}.backup")
+            text = _read_text(location, f"{_PROPERTIES}.backup")
         except FileNotFoundError:
-            raise TableNotFoundError(f"{location.uri} holds no Hudi table: there is no {_PROPERTIES}") from error
+            raise TableNotFoundError(f"{location.uri} is no Hudi table: there is no {_PROPERTIES}") from error
     properties = {}
     for line in text.splitlines():
         if not line.lstrip().startswith(("#", "!")) and "=" in line:
             key, _, value = line.partition("=")
-            properties[_unescaped(key.strip())] = _unescaped(value.strip())
+            properties[_unescape(key.strip())] = _unescape(value.strip())
     return properties
 
 
-def _text(location: Location, path: str) -> str:
+def _read_text(location: Location, path: str) -> str:
     with metadata_errors(location.full_path(path)):
         return location.read(path).decode()
 
@@ -211,12 +213,12 @@ def instant_time(digits: str) -> datetime | None:
         return None
 
 
-def flag(properties: Mapping[str, str], key: str, default: bool) -> bool:
+def boolean_property(properties: Mapping[str, str], key: str, default: bool) -> bool:
     """Return a boolean property."""
     return properties.get(key, str(default)).lower() == "true"
 
 
-def names(properties: Mapping[str, str], keys: Sequence[str]) -> tuple[str, ...]:
+def names_property(properties: Mapping[str, str], keys: Sequence[str]) -> tuple[str, ...]:
     """Return the comma-separated names in the first of some properties that is set."""
     text = next((properties[key] for key in keys if properties.get(key)), "")
     return tuple(filter(None, map(str.strip, text.split(","))))
@@ -238,5 +240,5 @@ def _layout(location: Location, properties: Mapping[str, str]) -> int:
     return expected
 
 
-def _unescaped(text: str) -> str:
+def _unescape(text: str) -> str:
     return re.sub(r"\\u([0-9a-fA-F]{4})|\\(.)", lambda match: chr(int(match[1], 16)) if match[1] else match[2], text)

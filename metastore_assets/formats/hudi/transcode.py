@@ -9,7 +9,7 @@ from collections.abc import Mapping
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from metastore_assets.formats.hudi.log import AVRO_BLOCK, PARQUET_BLOCK, SCHEMA_HEADER, read_blocks, written_block
+from metastore_assets.formats.hudi.log import AVRO_BLOCK, PARQUET_BLOCK, SCHEMA_HEADER, encode_block, read_blocks
 from metastore_assets.formats.readers.avro import AvroColumns, encode_varint
 from metastore_assets.formats.readers.parquet import open_parquet
 from metastore_assets.formats.schema_casting import FieldMatcher, cast_to_schema
@@ -21,7 +21,7 @@ _BATCH_ROWS = 16_384
 
 def needs_transcoding(avro_schema: str) -> bool:
     """Return whether a schema has enumerations, local timestamps, or nested timestamps."""
-    return any(_is_hard(field["type"], nested=False) for field in json.loads(avro_schema)["fields"])
+    return any(_needs_transcoding(field["type"], nested=False) for field in json.loads(avro_schema)["fields"])
 
 
 def in_utc(avro_schema: str) -> str:
@@ -53,23 +53,28 @@ def transcode_log(path: str) -> None:
             content, kind = _parquet(_avro_rows(content, block.headers)), PARQUET_BLOCK
         elif kind == PARQUET_BLOCK:
             content = _parquet(open_parquet(pa.BufferReader(content)).read())
-        result += written_block(kind, headers, content)
+        result += encode_block(kind, headers, content)
     # Replace a link to the table's file; do not write through it.
     os.unlink(path)
     with open(path, "wb") as file:
         file.write(result)
 
 
-def _is_hard(type_: object, *, nested: bool) -> bool:
+def _needs_transcoding(type_: object, *, nested: bool) -> bool:
     if isinstance(type_, list):
-        return any(_is_hard(branch, nested=nested) for branch in type_)
+        return any(_needs_transcoding(branch, nested=nested) for branch in type_)
     if not isinstance(type_, Mapping):
         return False
     logical = str(type_.get("logicalType"))
     if type_["type"] == "enum" or logical.startswith(_LOCAL) or (nested and "timestamp" in logical):
         return True
-    below = [type_["type"], type_.get("items"), type_.get("values"), *(one["type"] for one in type_.get("fields", ()))]
-    return any(_is_hard(part, nested=True) for part in below)
+    below = [
+        type_["type"],
+        type_.get("items"),
+        type_.get("values"),
+        *(field["type"] for field in type_.get("fields", ())),
+    ]
+    return any(_needs_transcoding(part, nested=True) for part in below)
 
 
 def _parquet(table: pa.Table) -> bytes:

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from metastore_assets.formats.iceberg.metadata_files import (
     METADATA,
-    holds_iceberg,
-    holds_iceberg_metadata,
+    has_iceberg_metadata,
+    is_iceberg_table,
     is_metadata_file,
 )
 from metastore_assets.formats.registration import (
@@ -35,7 +35,7 @@ FORMAT = FormatRegistration(
     "iceberg",
     "Iceberg",
     _open,
-    detect=holds_iceberg,
-    detector=FormatDetector(METADATA, holds_iceberg_metadata, is_metadata_file=is_metadata_file),
+    detect=is_iceberg_table,
+    detector=FormatDetector(METADATA, has_iceberg_metadata, is_metadata_file=is_metadata_file),
     extra="iceberg",
 )

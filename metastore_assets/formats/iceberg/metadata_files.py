@@ -33,7 +33,7 @@ def is_metadata_file(path: str) -> bool:
     return _NAME.fullmatch(path.rpartition("/")[2]) is not None
 
 
-def holds_iceberg(location: Location) -> bool:
+def is_iceberg_table(location: Location) -> bool:
     """Return whether a location is a metadata file, or a folder with metadata files.
 
     Only files with unusual names are read.
@@ -44,7 +44,7 @@ def holds_iceberg(location: Location) -> bool:
     return any(_version(name) is not None or _is_metadata(location, f"{METADATA}/{name}") for name in names)
 
 
-def holds_iceberg_metadata(location: Location) -> bool:
+def has_iceberg_metadata(location: Location) -> bool:
     """Return whether a folder seems to have metadata files, by a few requests. Other JSON may have similar names."""
     names = list(islice(location.names(METADATA), _PROBED))
     if len(names) == _PROBED:

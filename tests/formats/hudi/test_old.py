@@ -212,7 +212,7 @@ def test_a_schema_that_only_files_record(tmp_path: Path) -> None:
     one = writer.new_slice("d=2", instant)
     writer.complete(instant, "deltacommit", [writer.log_file(one, instant, [{"key": "b", "value": 2.0}])])
     _without_schema(writer)
-    with pytest.raises(TableFormatError, match="neither a commit nor a file tells the schema in Avro"):
+    with pytest.raises(TableFormatError, match=r"log files.*schema in Avro"):
         _snapshot(writer.folder)
 
 
@@ -239,8 +239,8 @@ def test_rows_in_log_blocks_of_old_versions(tmp_path: Path, version: int) -> Non
 @pytest.mark.parametrize(
     ("version", "kind", "said"),
     [
-        (1, 1, "delete blocks of version 1, which Hudi wrote up to 0.12, are not supported; a compaction"),
-        (2, 1, "delete blocks of version 2, which Hudi wrote up to 0.12, are not supported; a compaction"),
+        (1, 1, "delete blocks of version 1, which Hudi wrote up to 0.12, are not supported"),
+        (2, 1, "delete blocks of version 2, which Hudi wrote up to 0.12, are not supported"),
         (4, 1, "delete blocks of version 4 are not supported"),
         (4, 3, "Avro log blocks of version 4 are not supported"),
     ],

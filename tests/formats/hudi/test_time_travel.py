@@ -152,12 +152,12 @@ def test_cleaned_files(history: History) -> None:
         if path.name != one.base_name and one.file_id in path.name:
             path.unlink()
     for instant in (first, second, third):
-        with pytest.raises(SnapshotNotFoundError, match="cannot be read any more"):
+        with pytest.raises(SnapshotNotFoundError, match=instant):
             _open(writer.folder, instant)
     assert _rows(_open(writer.folder, fourth)) == _rows(_open(writer.folder)) == compacted
     # Archived, too, the state is known to lack something by what later writes say they went on from.
     _archive(history, 2)
-    with pytest.raises(SnapshotNotFoundError, match="has been cleaned"):
+    with pytest.raises(SnapshotNotFoundError, match=one.file_id):
         _open(writer.folder, third)
     assert _rows(_open(writer.folder)) == compacted
 
@@ -172,7 +172,7 @@ def test_cleaned_files_of_a_replaced_group(history: History) -> None:
     for path in (writer.folder / "part=x").iterdir():
         if one.file_id in path.name:
             path.unlink()
-    with pytest.raises(SnapshotNotFoundError, match="has been cleaned"):
+    with pytest.raises(SnapshotNotFoundError, match=one.file_id):
         _open(writer.folder, third)
     assert _rows(_open(writer.folder, fourth)) == history.rows()
 

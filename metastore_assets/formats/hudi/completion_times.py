@@ -1,0 +1,77 @@
+"""The completion times of the writes of a Hudi table, from the active timeline and from its archive."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pyarrow.parquet as pq
+
+from metastore_assets.formats.hudi.timeline import FOLDER, Timeline
+from metastore_assets.formats.metadata_json import as_object, as_objects, as_text, check_distinct, parse_json
+from metastore_assets.storage.corrupt_input import metadata_errors
+from metastore_assets.storage.location import Location
+from metastore_assets.tasks.isolation import run_isolated
+
+
+class CompletionTimes:
+    """The completion time of each write of a table. The archive is read when an archived instant is first requested."""
+
+    def __init__(self, timeline: Timeline) -> None:
+        self._timeline = timeline
+        self._active = {instant.requested: instant.completed for instant in timeline.completed}
+        self._archived: Mapping[str, str] | None = None
+
+    def completion_time(self, instant: str) -> str:
+        """Return the completion time of an instant, as digits; the instant itself if no completion time is recorded.
+
+        Raises OSError, or TableFormatError for a corrupt archive.
+        """
+        completed = self._active.get(instant)
+        if completed is None and instant not in self._active:
+            if self._archived is None:
+                self._archived = _read_archive(self._timeline)
+            completed = self._archived.get(instant)
+        return completed or instant
+
+
+def _read_archive(timeline: Timeline) -> dict[str, str]:
+    """Return the completion times of archived instants by requested time; empty if the table has no archive.
+
+    Only the second timeline layout records completion times. Raises OSError, or TableFormatError naming the corrupt
+    file.
+    """
+    location, properties = timeline.location, timeline.properties
+    if timeline.layout == 1:
+        return {}
+    folder = "/".join(
+        [
+            FOLDER,
+            properties.get("hoodie.timeline.path", "timeline"),
+            properties.get("hoodie.timeline.history.path", "history"),
+        ]
+    )
+    path = f"{folder}/_version_"
+    try:
+        with metadata_errors(location.full_path(path)):
+            path = f"{folder}/manifest_{location.read(path).decode().strip()}"
+        with metadata_errors(location.full_path(path)):
+            entries = as_objects(as_object(parse_json(location.read(path)), "the list").get("files"), "files")
+            names = [as_text(entry.get("fileName"), "fileName") for entry in entries]
+            check_distinct(names, "the file")
+    except FileNotFoundError:
+        return {}
+    completed: dict[str, str] = {}
+    for name in names:
+        path = f"{folder}/{name}"
+        with metadata_errors(location.full_path(path)):
+            completed |= run_isolated(_read_archive_file, location.full_path(path), location, path)
+    return completed
+
+
+def _read_archive_file(location: Location, path: str) -> dict[str, str]:
+    """Return the completion times in one file of the archive by requested time. Runs in a child process."""
+    with location.open(path) as source:
+        file = pq.ParquetFile(source, pre_buffer=False)
+        table = file.read(["instantTime", "completionTime"], use_threads=False)
+    pairs = zip(table[0].to_pylist(), table[1].to_pylist(), strict=True)
+    return {as_text(requested, "instantTime"): as_text(completed, "completionTime") for requested, completed in pairs}
