@@ -8,7 +8,7 @@ import pytest
 
 from metastore_assets.config import ColumnPolicy, TableConfig, load_config
 from metastore_assets.errors import ConfigError
-from tests.cli.support import BADLY_JOINED
+from tests.cli.run_command import BADLY_JOINED
 
 
 def written(folder: Path, text: str) -> Path:

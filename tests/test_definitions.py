@@ -21,7 +21,7 @@ from metastore_assets.resources.configuration import Configuration
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.versions import VersionStore
 from tests.assets.lab import kind_of
-from tests.lookup.published import publish
+from tests.lookup.publishing import publish
 
 FILES = ("statistics", "frequencies", "histograms")
 REPOSITORY = Path(__file__).parents[1]

@@ -19,7 +19,7 @@ import yaml
 from deltalake import write_deltalake
 
 from metastore_assets.config import load_config
-from tests.cli.support import run
+from tests.cli.run_command import run
 
 REPOSITORY = Path(__file__).parents[1]
 PAGES = [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").rglob("*.md"))]

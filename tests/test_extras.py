@@ -21,7 +21,7 @@ from metastore_assets.store.objects import ObjectStore
 from tests.conftest import REPOSITORY
 from tests.formats.hudi.tables import HudiCopyOnWrite
 from tests.formats.iceberg.tables import IcebergCopyOnWrite
-from tests.lookup.published import publish
+from tests.lookup.publishing import publish
 
 _WITHOUT = """
 import importlib.abc, sys

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from metastore_assets.errors import CorruptionError, FragmentError, ProfileError
 from metastore_assets.messages import clean_message, close_names, nearest_names
-from tests.cli.support import BADLY_JOINED
+from tests.cli.run_command import BADLY_JOINED
 
 
 @pytest.mark.parametrize(

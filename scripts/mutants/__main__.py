@@ -54,7 +54,7 @@ def hunted(folder: Path, mutant: Mutant | None, graphs: int) -> str:
         mutant.apply(package)
     # The folder comes first in the path, before the package as it is installed.
     environment = {**os.environ, "PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}
-    command = [sys.executable, "-m", "tests.produce.hunt", str(package), str(graphs)]
+    command = [sys.executable, "-m", "tests.produce.search_failing_graph", str(package), str(graphs)]
     ended = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     told = ended.stdout.strip()
     if ended.returncode not in (0, 1) or (ended.returncode == 1) != told.startswith("graph "):

@@ -16,7 +16,7 @@ class Mutant:
 
     name: str
     module: str
-    """Of the room, without its suffix."""
+    """A module of `metastore_assets.produce`, without its suffix."""
     snippet: str
     replacement: str
 

@@ -1,4 +1,4 @@
-"""A lab per test."""
+"""A Dagster test project per test."""
 
 from collections.abc import Iterator
 from pathlib import Path

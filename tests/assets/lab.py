@@ -1,4 +1,4 @@
-"""Two tables in a folder, a configuration for them, and a Dagster instance that ticks and runs in this process."""
+"""A test project: two tables in a folder, their configuration, and a Dagster instance in this process."""
 
 import os
 import random

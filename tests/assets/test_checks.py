@@ -13,8 +13,8 @@ from metastore_assets.assets.checks import literally, specs_of_checks
 from metastore_assets.assets.project import build_metastore_definitions
 from metastore_assets.config import MetastoreConfig
 from tests.assets.lab import Lab, key_of, kind_of
-from tests.assets.project import STATISTICS, commit, told
-from tests.cli.support import run as run_command
+from tests.assets.user_project import STATISTICS, commit, told
+from tests.cli.run_command import run as run_command
 
 CONFIG = """
 root: ./metastore

@@ -7,7 +7,7 @@ from dagster import AssetMaterialization, MaterializeResult, TableSchema
 
 from metastore_assets import fetch_column_statistics
 from metastore_assets.errors import ConfigError
-from tests.assets.project import attached, config, write
+from tests.assets.user_project import attached, config, write
 
 
 def test_the_writer_has_the_newest_statistics_itself(tmp_path: Path) -> None:

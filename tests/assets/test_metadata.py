@@ -24,7 +24,7 @@ from metastore_assets.report.interest import interesting_columns, is_continuous
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.user_defined.results import UserResult
 from metastore_assets.store.objects import ObjectStore
-from tests.lookup.published import publish
+from tests.lookup.publishing import publish
 from tests.report.test_markdown import HOSTILE, parse, shown
 
 ROWS = 1000

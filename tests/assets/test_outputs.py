@@ -12,7 +12,7 @@ from deltalake import write_deltalake
 from metastore_assets import MetastoreConfig, MetastoreTranslator, TableConfig, build_metastore_definitions
 from metastore_assets.assets.reported_state import reported_version
 from metastore_assets.assets.translator import names_of
-from tests.assets.project import DAYS, RAW, STATISTICS, ByDay, commit, materialize, raw_sales, told, write
+from tests.assets.user_project import DAYS, RAW, STATISTICS, ByDay, commit, materialize, raw_sales, told, write
 
 SOURCE = AssetKey(["sales", "sales_source"])
 FIRST, SECOND, THIRD = "day=2024-01-01", "day=2024-01-02", "day=2024-01-03"

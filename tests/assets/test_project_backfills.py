@@ -17,7 +17,7 @@ from dagster._daemon.run_coordinator import QueuedRunCoordinatorDaemon
 
 from metastore_assets import open_table
 from tests.assets.lab import SETTINGS
-from tests.assets.project import PARTITIONS, RAW
+from tests.assets.user_project import PARTITIONS, RAW
 
 pytestmark = [
     pytest.mark.long,
@@ -29,7 +29,7 @@ LOCATION = """
 from pathlib import Path
 from dagster import Definitions
 from metastore_assets import build_metastore_definitions
-from tests.assets.project import ByDay, config, raw_sales
+from tests.assets.user_project import ByDay, config, raw_sales
 
 folder = Path(__file__).parent
 rows = {f"2024-01-{day:02}": day for day in range(1, 9)}

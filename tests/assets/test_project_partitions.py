@@ -30,7 +30,7 @@ from metastore_assets import (
     build_metastore_definitions,
     open_table,
 )
-from tests.assets.project import (
+from tests.assets.user_project import (
     DAYS,
     PARTITIONS,
     RAW,

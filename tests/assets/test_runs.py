@@ -27,7 +27,7 @@ from metastore_assets.config import load_config
 from metastore_assets.pipeline.column_spec import PROFILE_VERSION
 from metastore_assets.pipeline.refresh import refresh
 from tests.assets.lab import KINDS, Lab, all_of, key_of, kind_of, rows
-from tests.robustness.killers import negative_lengths
+from tests.robustness.crashing_files import negative_lengths
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -17,8 +17,8 @@ from metastore_assets import MetastoreConfig, TableConfig, build_metastore_defin
 from metastore_assets.assets.secrets import hide_secrets
 from metastore_assets.errors import ConfigError, MetastoreError
 from metastore_assets.messages import remember_secret
-from tests.assets.project import STATISTICS, attached, commit, told
-from tests.cli.support import run
+from tests.assets.user_project import STATISTICS, attached, commit, told
+from tests.cli.run_command import run
 
 ID, SECRET, TOKEN = "AKIA.TOLD.TO.NOBODY", "hush/hush+0123456789. x..", "token-that-is-told-to-nobody"
 ENVIRONMENT = {"OUR_KEY_ID": ID, "OUR_SECRET": SECRET, "OUR_TOKEN": TOKEN}

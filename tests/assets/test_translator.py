@@ -23,7 +23,7 @@ from metastore_assets import (
     load_config,
 )
 from metastore_assets.errors import ConfigError
-from tests.assets.project import STATISTICS, commit, config, told, write
+from tests.assets.user_project import STATISTICS, commit, config, told, write
 
 
 class House(MetastoreTranslator):

@@ -20,7 +20,7 @@ from dagster import (
 from metastore_assets import MetastoreAsset, MetastoreTranslator
 from metastore_assets.assets.project import build_commit_sensor, build_metastore_definitions
 from metastore_assets.errors import ConfigError
-from tests.assets.project import ByDay, config, materialize, raw_sales, told
+from tests.assets.user_project import ByDay, config, materialize, raw_sales, told
 
 pytestmark = pytest.mark.filterwarnings("ignore:Parameter `include_sources`")
 RUNNING, STOPPED = DefaultSensorStatus.RUNNING, DefaultSensorStatus.STOPPED

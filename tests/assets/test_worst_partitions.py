@@ -8,7 +8,7 @@ from dagster import AssetCheckEvaluation, DagsterInstance
 from deltalake import write_deltalake
 
 from metastore_assets import MetastoreConfig, TableConfig, build_metastore_definitions
-from tests.assets.project import commit
+from tests.assets.user_project import commit
 
 NULLS = {"a": 0, "b": 3, "c": 1, "d": 2, "e": 0, "f": 5, "g": 4, "h": 6, "i": 0}
 """By partition, how many of its ten rows are null."""

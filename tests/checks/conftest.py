@@ -1,4 +1,4 @@
-"""Roots with published versions, and what checks find of them."""
+"""The roots of the store's tests, for tests of checks."""
 
 from __future__ import annotations
 

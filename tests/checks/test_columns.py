@@ -13,8 +13,8 @@ import pytest
 from metastore_assets.checks.entries import parse_check
 from metastore_assets.checks.results import CheckResult
 from metastore_assets.store.objects import ObjectStore
-from tests.checks.support import results
-from tests.lookup.published import publish
+from tests.checks.check_results import results
+from tests.lookup.publishing import publish
 
 LONG = "x" * 5000
 OFF = {"frequencies": "off"}

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 from metastore_assets.store.objects import ObjectStore
-from tests.checks.support import finding
-from tests.lookup.published import publish
+from tests.checks.check_results import finding
+from tests.lookup.publishing import publish
 
 DRAW = np.random.default_rng(5)
 

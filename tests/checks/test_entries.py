@@ -25,7 +25,7 @@ from metastore_assets.checks.entries import (
 from metastore_assets.checks.table_checks import Current, Fresh, RowCountChange
 from metastore_assets.config import ColumnPolicy, MetastoreConfig, TableConfig
 from metastore_assets.errors import ConfigError
-from tests.cli.support import error_of, run
+from tests.cli.run_command import error_of, run
 
 
 def parsed(text: str, level: Level = "column") -> Any:

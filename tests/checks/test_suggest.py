@@ -19,9 +19,9 @@ from metastore_assets.errors import StoreError
 from metastore_assets.formats.base import Snapshot
 from metastore_assets.lookup import Table
 from metastore_assets.store.objects import ObjectStore
-from tests.checks.support import around
-from tests.lookup.published import publish
-from tests.statistics.columns import KINDS, share
+from tests.checks.check_results import around
+from tests.lookup.publishing import publish
+from tests.statistics.random_columns import KINDS, share
 
 TEXTS = st.sampled_from(
     ["", "yes", "no", "null", "1", "1e3", "2024-01-01", "a: b", "- a", "'", '"', "é\n", "\x00", "~"]

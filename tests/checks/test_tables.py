@@ -20,8 +20,8 @@ from metastore_assets.formats.base import Fragment, Snapshot
 from metastore_assets.lookup import Table
 from metastore_assets.store.manifest import FragmentEntry, ProfileFiles, Version
 from metastore_assets.store.objects import ObjectStore
-from tests.checks.support import around, finding, no_table, results
-from tests.lookup.published import publish
+from tests.checks.check_results import around, finding, no_table, results
+from tests.lookup.publishing import publish
 
 NOW = datetime(2024, 5, 1, 12, tzinfo=UTC)
 

@@ -1,4 +1,4 @@
-"""A root with published versions, made without Spark, and its configuration."""
+"""A root with published versions, written without Spark, and its configuration."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from metastore_assets.store.objects import ObjectStore
-from tests.lookup.published import publish
+from tests.lookup.publishing import publish
 
 COUNT = 400
 

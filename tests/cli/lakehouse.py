@@ -1,4 +1,4 @@
-"""A small lakehouse: a partitioned Delta table, Parquet in Hive-style folders, and CSV; and what DuckDB says of it."""
+"""A lakehouse of three tables (partitioned Delta, Parquet in Hive-style folders, CSV) and DuckDB's answers about it."""
 
 from __future__ import annotations
 

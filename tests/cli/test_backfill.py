@@ -18,7 +18,7 @@ from click.testing import CliRunner
 
 from metastore_assets.cli.commands import cli
 from metastore_assets.report import text
-from tests.cli.support import PROGRAM, answer, error_of, run
+from tests.cli.run_command import PROGRAM, answer, error_of, run
 
 RESULT = {"table", "partitions", "chunks", "versions", "fragments", "bytes", "seconds", "done", "failed_checks"}
 

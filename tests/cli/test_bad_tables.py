@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.cli.support import answer, documents, error_of, run
+from tests.cli.run_command import answer, documents, error_of, run
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.cli.support import answer, error_of, run
+from tests.cli.run_command import answer, error_of, run
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from tests.cli.conftest import COUNT
-from tests.cli.support import answer, error_of, run
+from tests.cli.run_command import answer, error_of, run
 
 CHECKS = {
     "checks": ["consistent", "complete", {"row_count": 100, "partitions": "half=*"}],

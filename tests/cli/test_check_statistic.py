@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from tests.cli.support import answer, error_of, run
+from tests.cli.run_command import answer, error_of, run
 
 SHIPPED = "metastore_assets.statistics.user_defined.shipped:Benford"
 FIRST = "tests.pipeline.user_statistics:First"

@@ -14,7 +14,7 @@ from metastore_assets.cli.statistics_table import draw_statistics
 from metastore_assets.config import CONFIG_VARIABLE
 from metastore_assets.report import text
 from tests.cli.conftest import COUNT
-from tests.cli.support import answer, error_of, run
+from tests.cli.run_command import answer, error_of, run
 
 
 def test_show_has_the_shape_of_the_specification(published: Path) -> None:

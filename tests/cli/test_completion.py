@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 from metastore_assets.cli.commands import cli
-from tests.cli.support import execute
+from tests.cli.run_command import execute
 from tests.cli.test_startup import LARGE, imported
 
 TABLES = ["orders", "gone", "fresh"]
@@ -185,7 +185,7 @@ def published_days(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     from metastore_assets.formats import encode_partition_key
     from metastore_assets.store.objects import ObjectStore
-    from tests.lookup.published import publish
+    from tests.lookup.publishing import publish
 
     folder = tmp_path_factory.mktemp("days")
     rows = pa.table({"id": [1, 2], "price": [0.5, 1.5]})

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
-from tests.cli.support import run
-from tests.databases.lake import Lake
+from tests.cli.run_command import run
+from tests.databases.iceberg_lake import Lake
 
 
 @pytest.fixture

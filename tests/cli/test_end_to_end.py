@@ -21,7 +21,7 @@ import pytest
 
 from metastore_assets.formats import encode_partition_key
 from tests.cli.lakehouse import TABLES, Lakehouse, build
-from tests.cli.support import PROGRAM, documents, error_of, execute, run
+from tests.cli.run_command import PROGRAM, documents, error_of, execute, run
 from tests.cli.test_startup import imported
 from tests.cli.test_terminal import on_terminal
 

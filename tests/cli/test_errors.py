@@ -11,7 +11,7 @@ from metastore_assets.cli import failures
 from metastore_assets.config import TableConfig
 from metastore_assets.errors import ConfigError
 from metastore_assets.metastore import Metastore
-from tests.cli.support import error_of, run
+from tests.cli.run_command import error_of, run
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import COUNT
-from tests.cli.support import answer, error_of, run
+from tests.cli.run_command import answer, error_of, run
 
 
 def test_prune(published: Path) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.support import PROGRAM
+from tests.cli.run_command import PROGRAM
 
 
 @pytest.fixture

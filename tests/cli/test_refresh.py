@@ -9,7 +9,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from tests.cli.lakehouse import build, events
-from tests.cli.support import answer, run
+from tests.cli.run_command import answer, run
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.support import answer, error_of, run
+from tests.cli.run_command import answer, error_of, run
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ import pytest
 
 from metastore_assets.cli.commands.refresh import draw_refresh
 from metastore_assets.cli.page import Page
-from tests.cli.support import PROGRAM, run
+from tests.cli.run_command import PROGRAM, run
 
 _STYLE = re.compile(r"\x1b\[[0-9;]*m")
 

@@ -11,7 +11,7 @@ import pytest
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.versions import VersionStore
 from tests.cli.conftest import COUNT
-from tests.cli.support import answer, error_of, run
+from tests.cli.run_command import answer, error_of, run
 
 
 def test_quantile(published: Path) -> None:

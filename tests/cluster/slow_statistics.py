@@ -1,4 +1,4 @@
-"""A statistic of one's own that takes its time, and says in a file what it is at, and in which process."""
+"""A slow user-defined statistic that writes its progress and process id to a file."""
 
 from __future__ import annotations
 

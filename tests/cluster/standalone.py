@@ -1,4 +1,4 @@
-"""A standalone Spark cluster of PySpark's wheel on the loopback address, whose workers can be killed."""
+"""A standalone Spark cluster on the loopback address, started from PySpark's wheel, whose workers can be killed."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from metastore_assets.pipeline.verification.verify import verify
 from metastore_assets.spark.runner import count_slots
 from metastore_assets.spark.session import get_spark_session
 from tests.cluster.standalone import Cluster, standalone_cluster
-from tests.pipeline.support import Lake, assert_same, everything, everything_on_spark
+from tests.pipeline.file_lake import Lake, assert_same, everything, everything_on_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -1,4 +1,4 @@
-"""A lake of the test's own."""
+"""An Iceberg catalog per test."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
-from tests.databases.lake import Lake
+from tests.databases.iceberg_lake import Lake
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from metastore_assets.errors import ConfigError
 from metastore_assets.formats.catalogs import client
 from metastore_assets.formats.catalogs.base import ListedTable
 from metastore_assets.store.objects import ObjectStore
-from tests.databases.lake import Lake
+from tests.databases.iceberg_lake import Lake
 
 _SQL = {"type": "sql", "uri": "sqlite:///nowhere.db"}
 

@@ -1,4 +1,4 @@
-"""AWS on the loopback address, whose jobs are done by Python alone, and a Dagster instance."""
+"""A simulated AWS whose jobs run in Python alone, and a Dagster instance."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -6,18 +6,18 @@ from pathlib import Path
 import pytest
 from dagster import DagsterInstance
 
-from tests.emr.cloud import Cloud, cloud_played, own_folder
+from tests.emr.emr_setup import EmrSetup, start_emr, with_new_folder
 
 
 @pytest.fixture(scope="module")
-def aws() -> Iterator[Cloud]:
-    with cloud_played("python") as cloud:
+def aws() -> Iterator[EmrSetup]:
+    with start_emr("python") as cloud:
         yield cloud
 
 
 @pytest.fixture
-def cloud(aws: Cloud) -> Cloud:
-    return own_folder(aws)
+def cloud(aws: EmrSetup) -> EmrSetup:
+    return with_new_folder(aws)
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ from metastore_assets.emr.request import Answer, Request
 from metastore_assets.errors import ConfigError, CorruptionError, FragmentError, MetastoreError
 from metastore_assets.resources.configuration import Configuration
 from metastore_assets.resources.emr import job_of, request_of, tag_value
-from tests.cli.support import error_of, run
+from tests.cli.run_command import error_of, run
 from tests.conftest import REPOSITORY
 
 SETTINGS = {"application": "00f1qs2u5gdh6a0l", "execution_role": "arn:aws:iam::123456789012:role/metastore-refresh"}

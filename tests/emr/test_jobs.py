@@ -15,14 +15,14 @@ from dagster._core.errors import DagsterExecutionInterruptedError
 from dagster_aws.s3 import S3Resource
 
 from metastore_assets import build_metastore_definitions
-from tests.assets.project import STATISTICS, commit, materialize, told
-from tests.emr.cloud import OF_THIS_PROCESS, Cloud, logged
-from tests.emr.played import ROLE
+from tests.assets.user_project import STATISTICS, commit, materialize, told
+from tests.emr.emr_server import ROLE
+from tests.emr.emr_setup import OF_THIS_PROCESS, EmrSetup, logged
 
 pytestmark = pytest.mark.s3
 
 
-def test_a_commit(cloud: Cloud, instance: DagsterInstance, tmp_path: Path) -> None:
+def test_a_commit(cloud: EmrSetup, instance: DagsterInstance, tmp_path: Path) -> None:
     """One job publishes, with the access of its role; its lines are the run's; and the run reports as any other."""
     definitions = build_metastore_definitions(cloud.config(engine="auto", tags={"team": "data"}))
     result = commit(definitions, instance)
@@ -46,7 +46,7 @@ def test_a_commit(cloud: Cloud, instance: DagsterInstance, tmp_path: Path) -> No
 
 
 @pytest.mark.long
-def test_partitions(cloud: Cloud, instance: DagsterInstance, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_partitions(cloud: EmrSetup, instance: DagsterInstance, monkeypatch: pytest.MonkeyPatch) -> None:
     """What a run is launched for is what the job reads again; with the access of an `S3Resource`, and no other."""
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
@@ -74,7 +74,7 @@ def test_partitions(cloud: Cloud, instance: DagsterInstance, monkeypatch: pytest
 
 
 @pytest.mark.long
-def test_what_the_job_raises(cloud: Cloud, instance: DagsterInstance) -> None:
+def test_what_the_job_raises(cloud: EmrSetup, instance: DagsterInstance) -> None:
     """Is what the run fails with, in its words, with where its log is; the last version stands, and no job is left."""
     job = build_metastore_definitions(cloud.config(engine="auto")).resolve_job_def("sales_refresh")
     for key in [key for key in cloud.keys("sales/") if key.endswith(".parquet")][:1]:
@@ -95,7 +95,7 @@ def test_what_the_job_raises(cloud: Cloud, instance: DagsterInstance) -> None:
 
 
 @pytest.mark.long
-def test_a_job_that_never_speaks(cloud: Cloud, instance: DagsterInstance, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_job_that_never_speaks(cloud: EmrSetup, instance: DagsterInstance, monkeypatch: pytest.MonkeyPatch) -> None:
     """EMR's own words are what there is."""
     monkeypatch.setattr("dagster._core.pipes.utils.WAIT_FOR_LOGS_AFTER_EXECUTION_INTERVAL", 0)
     config = cloud.config(environment="s3://lake/none.tar.gz")
@@ -104,7 +104,7 @@ def test_a_job_that_never_speaks(cloud: Cloud, instance: DagsterInstance, monkey
         job.execute_in_process(instance=instance)
 
 
-def test_a_run_that_is_cancelled(cloud: Cloud, instance: DagsterInstance, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_that_is_cancelled(cloud: EmrSetup, instance: DagsterInstance, monkeypatch: pytest.MonkeyPatch) -> None:
     """Cancels the job."""
     monkeypatch.setattr("dagster._core.pipes.utils.WAIT_FOR_LOGS_AFTER_EXECUTION_INTERVAL", 0)
     job = build_metastore_definitions(cloud.config()).resolve_job_def("sales_refresh")
@@ -124,7 +124,7 @@ def test_a_run_that_is_cancelled(cloud: Cloud, instance: DagsterInstance, monkey
 
 
 @pytest.mark.long
-def test_aws_that_refuses(cloud: Cloud, instance: DagsterInstance) -> None:
+def test_aws_that_refuses(cloud: EmrSetup, instance: DagsterInstance) -> None:
     """An application that is not there is named."""
     config = cloud.config(application="00none")
     job = build_metastore_definitions(config).resolve_job_def("sales_refresh")
@@ -134,7 +134,7 @@ def test_aws_that_refuses(cloud: Cloud, instance: DagsterInstance) -> None:
 
 
 @pytest.mark.long
-def test_secrets(cloud: Cloud, instance: DagsterInstance, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_secrets(cloud: EmrSetup, instance: DagsterInstance, monkeypatch: pytest.MonkeyPatch) -> None:
     """The job looks its own up; where it has none the run says so before, or the job does."""
     hidden = {"columns": {"amount": {"values": "hidden"}}}
     monkeypatch.setenv("METASTORE_HIDDEN_KEY", "k" * 40)

@@ -7,21 +7,21 @@ from dagster import DagsterInstance
 
 from metastore_assets import build_metastore_definitions
 from metastore_assets.pipeline.refresh import refresh
-from tests.assets.project import STATISTICS, commit, told
-from tests.emr.cloud import Cloud, cloud_played, logged, own_folder
+from tests.assets.user_project import STATISTICS, commit, told
+from tests.emr.emr_setup import EmrSetup, logged, start_emr, with_new_folder
 
 pytestmark = [pytest.mark.s3, pytest.mark.spark, pytest.mark.long]
 
 
 @pytest.fixture(scope="module")
-def aws() -> Iterator[Cloud]:
-    with cloud_played("spark-submit") as cloud:
+def aws() -> Iterator[EmrSetup]:
+    with start_emr("spark-submit") as cloud:
         yield cloud
 
 
-def test_a_history(aws: Cloud, instance: DagsterInstance) -> None:
+def test_a_history(aws: EmrSetup, instance: DagsterInstance) -> None:
     """Commits, each published by a job; in the end the statistics are those of a refresh here, from scratch."""
-    cloud = own_folder(aws)
+    cloud = with_new_folder(aws)
     # Of one file each, so that there is something for tasks to do; and a property with blanks in it.
     own = {"spark.ui.enabled": False, "spark.driver.memory": "1g", "spark.driver.extraJavaOptions": "-Da=b -Dc=d"}
     config = cloud.config(spark=own)
@@ -37,7 +37,7 @@ def test_a_history(aws: Cloud, instance: DagsterInstance) -> None:
     assert commit(definitions, instance) is None
     assert [job["state"] for job in cloud.jobs()] == ["SUCCESS", "SUCCESS"]
 
-    other = Cloud(cloud.endpoint, cloud.application, cloud.folder, cloud.s3, cloud.emr).config()
+    other = EmrSetup(cloud.endpoint, cloud.application, cloud.folder, cloud.s3, cloud.emr).config()
     here = other.model_copy(update={"engine": "auto", "root": f"s3://lake/{cloud.folder}/again"}).resolve()
     refresh(here, here.table("sales"), lambda: pytest.fail("so little takes no Spark"))
     from metastore_assets.metastore import Metastore

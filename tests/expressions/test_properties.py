@@ -19,7 +19,7 @@ from metastore_assets.expressions.row_bounds import ColumnBounds, RowBounds
 from metastore_assets.expressions.row_filter import matching_rows
 from metastore_assets.values.leaf_columns import schema_leaves
 from metastore_assets.values.types import TypeClass, class_named
-from tests.expressions.model import holds, plain, predicates, rows_of, schema, sql, table_of
+from tests.expressions.random_predicates import holds, plain, predicates, rows_of, schema, sql, table_of
 
 LEAVES = [leaf for own in schema_leaves(schema()) for leaf in own]
 RELAXED = settings(suppress_health_check=list(HealthCheck), deadline=None)

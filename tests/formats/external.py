@@ -1,4 +1,4 @@
-"""A package outside of this project that registers a table format, as if it were installed."""
+"""Installs the external package of a table format for the duration of a test."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plain Python over Arrow arrays: what the truth files of the real tables say of each leaf column."""
+"""Column statistics of Arrow arrays in plain Python, to compare with the truth files of the real tables."""
 
 from __future__ import annotations
 

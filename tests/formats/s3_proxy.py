@@ -1,4 +1,4 @@
-"""A way to an S3 server that keeps count of the requests, and lists few objects at a time."""
+"""A proxy before an S3 server that counts requests and limits the objects per listing."""
 
 from __future__ import annotations
 

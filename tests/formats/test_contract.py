@@ -26,11 +26,12 @@ from metastore_assets.errors import FragmentError
 from metastore_assets.formats import Snapshot, decode_partition_key
 from metastore_assets.formats.schema_casting import identity
 from metastore_assets.plugins import TABLE_FORMATS
+from tests.arrow_scalars import scalars_in
 from tests.formats.external import installed
 from tests.formats.hudi.tables import HUDI_TABLES
 from tests.formats.iceberg.tables import ICEBERG_TABLES, IcebergEqualityDeletes
 from tests.formats.oracle import read_rows
-from tests.formats.tables import (
+from tests.formats.table_writers import (
     DAYS,
     TABLES,
     DeltaCopyOnWrite,
@@ -42,7 +43,6 @@ from tests.formats.tables import (
     Table,
     rows_of,
 )
-from tests.scalars import scalars_in
 
 
 def _external_tables() -> tuple[type[Table], ...]:

@@ -20,9 +20,9 @@ import pytest
 from metastore_assets.config import TableConfig
 from metastore_assets.errors import TableFormatError
 from metastore_assets.formats import Snapshot, decode_partition_key, open_table_format
+from tests.arrow_scalars import scalars_in
 from tests.formats.delta.log_writer import add_file, commit, field, metadata, protocol
 from tests.formats.iceberg.writer import IcebergWriter, column
-from tests.scalars import scalars_in
 
 YEAR_10000 = 253_402_300_800 * 10**6
 MOST = 10**38 - 1

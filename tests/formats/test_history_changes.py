@@ -12,7 +12,7 @@ from deltalake import DeltaTable
 from metastore_assets.config import TableConfig
 from metastore_assets.formats import HistoryChange, MetadataCache, SnapshotReference, open_table_format
 from tests.formats.iceberg.tables import IcebergCopyOnWrite
-from tests.formats.tables import DeltaCopyOnWrite, ParquetFiles, Table
+from tests.formats.table_writers import DeltaCopyOnWrite, ParquetFiles, Table
 
 DAY = "2024-01-01"
 

@@ -21,7 +21,7 @@ from metastore_assets.formats.files.csv.reader import CsvReader
 from metastore_assets.formats.files.json.reader import JsonReader
 from tests.formats.hudi.tables import HUDI_TABLES
 from tests.formats.iceberg.tables import ICEBERG_TABLES
-from tests.formats.tables import DAYS, TABLES, CsvFiles, JsonFiles, ParquetFiles, Table
+from tests.formats.table_writers import DAYS, TABLES, CsvFiles, JsonFiles, ParquetFiles, Table
 
 _TABLES = (*TABLES, *ICEBERG_TABLES, *HUDI_TABLES)
 _FIRST = [(number, f"text {number}", DAYS[number % 3]) for number in range(12)]

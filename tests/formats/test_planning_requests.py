@@ -21,7 +21,7 @@ from tests.formats.delta.log_writer import commit, field, metadata, protocol
 from tests.formats.hudi.tables import HudiCopyOnWrite, HudiMergeOnRead
 from tests.formats.iceberg.writer import _MANIFEST_FILE, IcebergWriter, column
 from tests.formats.s3_proxy import Requests, counted
-from tests.formats.tables import DAYS
+from tests.formats.table_writers import DAYS
 from tests.formats.test_metadata_cache import plan
 
 pytestmark = pytest.mark.s3

@@ -19,7 +19,7 @@ from metastore_assets.pipeline.refresh import refresh
 from metastore_assets.plugins import TABLE_FORMATS
 from metastore_assets.store.versions import versions_of
 from tests.formats.external import installed
-from tests.formats.tables import DAYS, Table
+from tests.formats.table_writers import DAYS, Table
 
 _ROWS = [(number, f"text {number}", DAYS[number % 3]) for number in range(12)]
 

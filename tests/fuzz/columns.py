@@ -1,4 +1,4 @@
-"""Random columns of all types, values of them, and Arrow arrays of those: what random tables are made of.
+"""Random columns of all types, their values, and Arrow arrays of them.
 
 A value is plain Python: integers of the type's unit for dates, times and timestamps, `Decimal`, `str`, `bytes`. A
 struct is a dictionary by the key of its children, a map a list of pairs. What a dictionary does not have is null.

@@ -1,4 +1,4 @@
-"""What statistics, lists and quantiles of some rows have to be: computed from plain values, one column at a time."""
+"""Expected statistics, value counts and quantiles of rows, computed one column at a time in plain Python."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Random policies of the columns of a table, and which columns are hidden under them."""
+"""Random column policies for a table, and the columns that are hidden under them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Random predicates, and what SQL's three-valued logic says of a row: an oracle in plain Python.
+"""Random predicates, and an oracle of SQL's three-valued logic in plain Python.
 
 Shares no code with what it checks. A predicate is a tree, which is written as SQL, or as an expression of Arrow, and is
 evaluated here on plain values.

@@ -1,4 +1,4 @@
-"""One random table under random policies, and questions about it whose answers are compared with the oracle's."""
+"""A random table under random policies, whose answers are compared with the oracle's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Random tables of several formats, which change from commit to commit, with the rows that they should hold."""
+"""Random tables of several formats that change from commit to commit, with their expected rows."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ from metastore_assets.statistics.json import column_to_json
 from metastore_assets.store.manifest import Version
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.versions import HISTORY, VersionStore
-from tests.lookup.published import publish
+from tests.lookup.publishing import publish
 
 HOURS = timedelta(hours=0)
 

@@ -19,7 +19,7 @@ from metastore_assets.statistics.tables import build_statistics_table, parse_sta
 from metastore_assets.store.manifest import PartitionIndex, UnindexedPartition
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.segments import KeyChanges
-from tests.statistics.columns import profile_one
+from tests.statistics.random_columns import profile_one
 
 KINDS = (
     pa.array([1, 2, None]),

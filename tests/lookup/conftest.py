@@ -1,4 +1,4 @@
-"""The roots that the store is tested against serve here as well."""
+"""The roots of the store's tests, for tests of lookups."""
 
 from __future__ import annotations
 

@@ -19,8 +19,8 @@ from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.store.manifest import ProfileFiles
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.values.leaf_columns import LeafColumn
-from tests.lookup.published import publish
-from tests.statistics.columns import profile_one
+from tests.lookup.publishing import publish
+from tests.statistics.random_columns import profile_one
 
 DRAW = random.Random(3)
 WIDTH = 120

@@ -26,8 +26,8 @@ from metastore_assets.pipeline.value_counts.compact import compact
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.versions import VersionStore
 from metastore_assets.value_counts import ValueCountChanges
-from tests.lookup.published import publish
-from tests.pipeline.support import SCHEMA, Lake
+from tests.lookup.publishing import publish
+from tests.pipeline.file_lake import SCHEMA, Lake
 
 
 def no_spark() -> Any:

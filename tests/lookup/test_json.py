@@ -21,7 +21,7 @@ from metastore_assets.lookup.json import column_to_json, columns_json, histogram
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.user_defined.results import UserResult
 from metastore_assets.store.objects import ObjectStore
-from tests.lookup.published import publish
+from tests.lookup.publishing import publish
 
 BARE = ColumnStatistics(0, "c", "c", "int64", "int64", 3, 1)
 KEYS = [

@@ -17,7 +17,7 @@ from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.partition_index import table_partition_files, wrong_rows
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.versions import VersionStore
-from tests.lookup.published import publish
+from tests.lookup.publishing import publish
 
 PARTS = {
     f"day=2024-01-{at:02}/region={'EU' if at % 2 else 'US%2FX'}": pa.table(

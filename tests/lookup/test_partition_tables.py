@@ -25,8 +25,8 @@ from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.tables import build_statistics_table
 from metastore_assets.store.manifest import PartitionEntry, ProfileFiles, Version
 from metastore_assets.store.objects import ObjectStore
-from tests.lookup.published import publish, write_profile
-from tests.statistics.columns import KINDS
+from tests.lookup.publishing import publish, write_profile
+from tests.statistics.random_columns import KINDS
 
 OWN = "tests.pipeline.user_statistics"
 POLICIES = {

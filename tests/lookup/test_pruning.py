@@ -24,7 +24,7 @@ from metastore_assets.pipeline.refresh import refresh
 from metastore_assets.pipeline.verification.verify import verify
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.versions import VersionStore
-from tests.pipeline.support import Lake
+from tests.pipeline.file_lake import Lake
 
 
 def no_spark() -> Any:

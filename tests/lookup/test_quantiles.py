@@ -23,9 +23,9 @@ from metastore_assets.lookup import Count, Table, TextValue
 from metastore_assets.lookup.json import scalar_json
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.values.types import class_named
-from tests.lookup.published import publish
-from tests.statistics.columns import KINDS, TICKS
+from tests.lookup.publishing import publish
 from tests.statistics.oracle import NAN, Facts, plain
+from tests.statistics.random_columns import KINDS, TICKS
 
 STORED = {name: kind for name, kind in KINDS.items() if not name.startswith(("runs", "dictionary_"))}
 FRACTIONS = (0, 0.1, Fraction(1, 3), Decimal("0.75"), 1)
@@ -114,7 +114,7 @@ def assert_answers(table: Table, name: str, values: list[Any], asked: list[Any],
 @pytest.mark.parametrize("name", [name for name in STORED if STORED[name].type_class not in ("string", "binary")])
 def test_json_values_are_accepted_as_arguments(tmp_path: Path, name: str) -> None:
     """The text of every value stands for that value."""
-    from tests.statistics.extremes import extremes
+    from tests.statistics.extreme_values import extremes
 
     array = STORED[name].array(extremes(STORED[name]))
     table = publish(ObjectStore(str(tmp_path)), pa.table({"c": array}), columns={"c": {"frequencies": "all"}})

@@ -20,7 +20,7 @@ from metastore_assets.metastore import open_table
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.parquet import ParquetObject
-from tests.lookup.published import publish
+from tests.lookup.publishing import publish
 
 READERS = 64
 PROCESSES = 2

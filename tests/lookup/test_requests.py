@@ -13,7 +13,7 @@ from metastore_assets.lookup import Table
 from metastore_assets.metastore import Metastore
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.versions import VersionStore
-from tests.lookup.published import publish
+from tests.lookup.publishing import publish
 
 MANY = 20_000
 

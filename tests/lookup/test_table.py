@@ -30,8 +30,8 @@ from metastore_assets.metastore import Metastore, open_table
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.sections import SectionReader, SectionWriter
 from metastore_assets.store.versions import VersionStore
-from tests.lookup.published import publish
-from tests.store.versions import version
+from tests.lookup.publishing import publish
+from tests.store.sample_versions import version
 
 DRAW = random.Random(7)
 STATUS = [DRAW.choice(["open", "closed", "", "é", None]) for _ in range(500)]

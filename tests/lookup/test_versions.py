@@ -20,7 +20,7 @@ from metastore_assets.metastore import Metastore, open_table
 from metastore_assets.statistics.tables import parse_statistics_rows
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.versions import VersionStore
-from tests.lookup.published import publish
+from tests.lookup.publishing import publish
 
 NOON = datetime(2024, 3, 1, 12, tzinfo=UTC)
 ROWS = pa.table({"n": pa.array([1, 1, 2, None]), "text": ["a", "b", "b", "c"], "x": [0.5, math.nan, math.inf, -1.0]})

@@ -21,7 +21,7 @@ from metastore_assets.pipeline.auto_policies import why_enumerated, why_estimate
 from metastore_assets.pipeline.merging import reduce
 from metastore_assets.pipeline.outcome import RefreshResult
 from metastore_assets.pipeline.refresh import plan_refresh, refresh
-from tests.pipeline.support import assert_same, everything, latest
+from tests.pipeline.file_lake import assert_same, everything, latest
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

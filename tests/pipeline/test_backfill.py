@@ -21,7 +21,7 @@ from metastore_assets.pipeline.refresh import refresh
 from metastore_assets.store.manifest import RefreshStats
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.versions import VersionStore
-from tests.pipeline.support import Lake, assert_same, everything, latest
+from tests.pipeline.file_lake import Lake, assert_same, everything, latest
 from tests.pipeline.test_engine import no_spark
 
 

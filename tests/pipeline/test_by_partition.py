@@ -36,10 +36,10 @@ from metastore_assets.produce import Delta
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.versions import VersionStore
 from metastore_assets.value_counts import ValueCountReader, graph, read_value_counts, write_value_counts
-from tests.pipeline.support import Lake, everything_on_spark, latest
-from tests.pipeline.test_lists import RUNS, Plain
-from tests.pipeline.test_lists import plain as plain
+from tests.pipeline.file_lake import Lake, everything_on_spark, latest
 from tests.pipeline.test_refresh import no_spark
+from tests.pipeline.test_value_counts import RUNS, Plain
+from tests.pipeline.test_value_counts import plain as plain
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

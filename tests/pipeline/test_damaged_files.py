@@ -19,13 +19,13 @@ from metastore_assets.pipeline.value_counts.compact import compact
 from metastore_assets.pipeline.verification.verify import verify
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.versions import VersionStore
-from tests.robustness.policies import OWN
-from tests.robustness.support import no_spark
-from tests.store.versions import files_of
+from tests.robustness.policy_histories import CUSTOM_STATISTICS
+from tests.robustness.refresh_assertions import no_spark
+from tests.store.sample_versions import files_of
 
 COLUMNS: dict[str, Any] = {
     "ranked": {"ranks": "on"},
-    "placed": {"by_partition": "on", "statistics": OWN},
+    "placed": {"by_partition": "on", "statistics": CUSTOM_STATISTICS},
     "filtered": {"frequencies": "off", "value_filter": "on"},
     "printed": {"frequencies": "repeated", "algorithm": "fingerprints"},
 }

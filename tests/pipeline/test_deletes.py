@@ -13,7 +13,7 @@ import pytest
 
 from metastore_assets.config import MetastoreConfig, TableConfig
 from metastore_assets.pipeline.refresh import refresh
-from tests.pipeline.support import assert_same, everything
+from tests.pipeline.file_lake import assert_same, everything
 from tests.pipeline.test_refresh import no_spark
 
 FILES = 18

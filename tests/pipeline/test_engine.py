@@ -15,9 +15,9 @@ from metastore_assets.pipeline import engine as engines
 from metastore_assets.pipeline.refresh import refresh
 from tests.formats.hudi.tables import HUDI_TABLES
 from tests.formats.iceberg.tables import ICEBERG_TABLES
-from tests.formats.tables import DAYS, TABLES, Table
-from tests.pipeline.support import Lake, assert_same, everything, everything_on_spark
-from tests.robustness.killers import negative_lengths
+from tests.formats.table_writers import DAYS, TABLES, Table
+from tests.pipeline.file_lake import Lake, assert_same, everything, everything_on_spark
+from tests.robustness.crashing_files import negative_lengths
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 
 from metastore_assets.config import NEAR_UNIQUE_FROM, MetastoreConfig, TableConfig
 from metastore_assets.pipeline.refresh import refresh
-from tests.pipeline.support import latest
+from tests.pipeline.file_lake import latest
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -24,8 +24,8 @@ from metastore_assets.statistics.fingerprints import (
     sum_fingerprints,
 )
 from metastore_assets.storage.io_counters import count_io, record_read, record_write
-from tests.pipeline.support import everything_on_spark
-from tests.pipeline.test_prints import Lake, change, check, rows
+from tests.pipeline.file_lake import everything_on_spark
+from tests.pipeline.test_fingerprints import Lake, change, check, rows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -22,7 +22,7 @@ from metastore_assets.pipeline.refresh import is_current, plan_refresh, refresh
 from metastore_assets.pipeline.verification.verify import verify
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.versions import VersionStore
-from tests.pipeline.support import latest
+from tests.pipeline.file_lake import latest
 from tests.pipeline.test_purge import holding, purge
 
 if TYPE_CHECKING:

@@ -23,8 +23,8 @@ from metastore_assets.pipeline.value_counts.compact import compact
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.versions import VersionStore
 from tests.pipeline.test_purge import cells, holding
-from tests.robustness.policies import OWN
-from tests.robustness.support import no_spark
+from tests.robustness.policy_histories import CUSTOM_STATISTICS
+from tests.robustness.refresh_assertions import no_spark
 
 TEXTS = ("Secret-Name", "88122355", "secret@inside")
 BYTES = (struct.pack("<q", 88122355), struct.pack("<d", 88122355))
@@ -34,7 +34,7 @@ HIDDEN = ("name", "number", "person")
 
 def config(folder: Path, *, hidden: bool) -> MetastoreConfig:
     """Everything that can be kept is asked of the columns, filters also of those that are hidden."""
-    kept: dict[str, Any] = {"by_partition": "on", "ranks": "on", "value_filter": "on", "statistics": OWN}
+    kept: dict[str, Any] = {"by_partition": "on", "ranks": "on", "value_filter": "on", "statistics": CUSTOM_STATISTICS}
     # What takes lists of values is refused of hidden ones.
     columns = {name: {"values": "hidden", "ranks": "off", "by_partition": "off"} for name in HIDDEN if hidden}
     table = TableConfig.model_validate(

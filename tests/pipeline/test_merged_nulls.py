@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from tests.pipeline.test_plain_lists import Lake
+from tests.pipeline.test_compacted_value_counts import Lake
 
 
 def test_nulls_of_several_files_are_in_the_fingerprint(tmp_path: Path) -> None:

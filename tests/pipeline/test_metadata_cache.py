@@ -21,7 +21,7 @@ from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.versions import VersionStore
 from metastore_assets.tasks.isolation import IsolatedRunner
 from metastore_assets.tasks.runner import TaskRunner
-from tests.pipeline.support import latest
+from tests.pipeline.file_lake import latest
 from tests.tasks.child_tasks import Stubborn
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from metastore_assets.store.backfills import BackfillRecord
 from metastore_assets.store.manifest import FragmentEntry, ProfileFiles, Version
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.versions import VersionStore
-from tests.pipeline.support import Lake, assert_same, everything, rows
+from tests.pipeline.file_lake import Lake, assert_same, everything, rows
 from tests.pipeline.test_refresh import no_spark
 
 if TYPE_CHECKING:

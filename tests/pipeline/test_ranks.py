@@ -20,7 +20,7 @@ from metastore_assets.produce import Settings
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.versions import VersionStore
 from metastore_assets.value_counts import graph, read_value_counts
-from tests.pipeline.support import Lake, assert_same, everything
+from tests.pipeline.file_lake import Lake, assert_same, everything
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

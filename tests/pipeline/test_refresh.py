@@ -12,7 +12,7 @@ import pytest
 from metastore_assets.pipeline.merging import merges
 from metastore_assets.pipeline.outcome import Progress, RefreshResult
 from metastore_assets.pipeline.refresh import refresh
-from tests.pipeline.support import Lake, assert_same, everything, everything_on_spark, latest
+from tests.pipeline.file_lake import Lake, assert_same, everything, everything_on_spark, latest
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

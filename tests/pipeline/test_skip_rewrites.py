@@ -12,7 +12,7 @@ import pytest
 
 from metastore_assets.pipeline.refresh import RefreshResult, refresh
 from metastore_assets.store.manifest import Version
-from tests.pipeline.support import Lake, assert_same, everything, latest
+from tests.pipeline.file_lake import Lake, assert_same, everything, latest
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -23,8 +23,8 @@ from metastore_assets.pipeline.stages import (
     stages_to_json,
     stages_to_text,
 )
-from tests.pipeline.support import Lake, latest
-from tests.robustness.support import no_spark
+from tests.pipeline.file_lake import Lake, latest
+from tests.robustness.refresh_assertions import no_spark
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import pytest
 from metastore_assets.config import MetastoreConfig, TableConfig
 from metastore_assets.errors import ProfileError
 from metastore_assets.pipeline.refresh import refresh
-from tests.robustness.support import no_spark
+from tests.robustness.refresh_assertions import no_spark
 
 
 def _avro(path: Path, type_: Any, values: list[Any]) -> None:

@@ -24,7 +24,7 @@ from metastore_assets.pipeline.outcome import RefreshResult
 from metastore_assets.pipeline.profiles.states_writer import SHORT_LIST
 from metastore_assets.pipeline.refresh import plan_refresh, refresh
 from metastore_assets.pipeline.verification.verify import verify
-from tests.pipeline.support import Lake, everything_on_spark
+from tests.pipeline.file_lake import Lake, everything_on_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -304,7 +304,7 @@ def test_a_changed_class_needs_a_new_revision(tmp_path: Path, monkeypatch: pytes
     ("reference", "problem"),
     [
         (f"{OWN}:Nobody", "has nothing of that name"),
-        ("tests.pipeline.support:Lake", "has something else"),
+        ("tests.pipeline.file_lake:Lake", "has something else"),
         ("no.such.module:Statistic", "cannot be imported"),
         (f"{OWN}:Unnamed", "name = 'mean' must be an identifier that is not the name of another"),
     ],

@@ -28,12 +28,12 @@ from metastore_assets.report.glance import glance_at
 from metastore_assets.spark import runner, shuffle
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.frequencies import summarize_frequencies
-from tests.pipeline.support import everything_on_spark
-from tests.scalars import scalars_in
-from tests.statistics.columns import KINDS, profile_one, share
-from tests.statistics.columns import rows as rows_of
-from tests.statistics.extremes import extremes
+from tests.arrow_scalars import scalars_in
+from tests.pipeline.file_lake import everything_on_spark
+from tests.statistics.extreme_values import extremes
 from tests.statistics.oracle import Facts, plain
+from tests.statistics.random_columns import KINDS, profile_one, share
+from tests.statistics.random_columns import rows as rows_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -20,7 +20,7 @@ from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.sections import SectionReader, SectionWriter
 from metastore_assets.store.versions import VersionStore
 from metastore_assets.value_counts import read_value_counts, value_count_dataflow, write_value_counts
-from tests.pipeline.support import Lake, latest
+from tests.pipeline.file_lake import Lake, latest
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -1,4 +1,4 @@
-"""User-defined statistics of the tests: one per route beside those that are shipped, and some that go wrong."""
+"""User-defined statistics for tests: one of each interface, and some that fail."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A storage per test."""
+"""An object store per test."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs a graph and its oracle side by side, and compares everything there is after every version."""
+"""Runs a graph beside its oracle and compares content, mappings and updates after every version."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from metastore_assets.errors import GraphError
 from metastore_assets.produce import Dataflow, Settings
 from metastore_assets.store.objects import ObjectStore
 from tests.produce import oracle
-from tests.produce.model import Graph, RootNode, StageNode, SumNode, changes_table, tuples
+from tests.produce.graph_model import Graph, RootNode, StageNode, SumNode, changes_table, tuples
 from tests.produce.oracle import Change, Groups, Key, State, Step, Value
 
 Edit = tuple[Key, list[Value] | None]
@@ -53,8 +53,8 @@ def changes(edits: Iterable[Edit]) -> list[Change]:
     ]
 
 
-class Seen:
-    """What a view of the room shows, as plain rows."""
+class PlainVersion:
+    """A version of the dataflow as plain Python rows."""
 
     def __init__(self, graph: Graph, flow: Dataflow, number: int | None = None) -> None:
         self.graph = graph
@@ -187,13 +187,13 @@ class Pair:
         self.number += 1
 
     def check_calls(self, step: Step) -> None:
-        """I8: the functions were called for the keys of the incoming updates, for each once, and for no other."""
+        """Assert that functions were called once for each key of the incoming updates, and for no other key."""
         for name, keys in step.calls.items():
             called = [oracle.one(call.key) for call in self.graph.calls if call.stage == name]
             assert oracle.ordered(set(called) if self.check else called) == keys, f"calls of {name}"
 
-    def seen(self, number: int | None = None) -> Seen:
-        return Seen(self.graph, self.flow, number)
+    def seen(self, number: int | None = None) -> PlainVersion:
+        return PlainVersion(self.graph, self.flow, number)
 
     def verify(self, step: Step) -> None:
         """The newest version is what the oracle says, and keeps the invariants on its own account."""
@@ -231,8 +231,8 @@ class Pair:
         for number in novel:
             assert self.given.setdefault((node.name, number), self.number) == self.number, "ids are never used again"
 
-    def verify_state(self, seen: Seen | None = None) -> State:
-        """Content and mappings of the newest version are what the oracle says (I1, I2, I7, I10)."""
+    def verify_state(self, seen: PlainVersion | None = None) -> State:
+        """Assert that content and mappings of the newest version equal the oracle's and are sorted."""
         state = (seen or self.seen()).state()
         for node in self.graph.nodes:
             assert state.content[node.name] == self.state.content[node.name], f"content of {node.name}"
@@ -261,27 +261,31 @@ class Pair:
 
 
 def check_update(graph: Graph, name: str, before: Groups, after: Groups, update: Sequence[Change]) -> None:
-    """I2 to I6 and I9 of an update, given the groups before and after it."""
+    """Assert order, types and completeness of an update, given the groups before and after it."""
     key_schema, _, descending = graph.rows(name)
     flags = [column in descending for column in key_schema.names]
     keys = [key for _, key, _ in update]
     for key, following in pairwise(keys):
-        assert oracle.compare(key, following, flags) <= 0, "I2: sorted"
+        assert oracle.compare(key, following, flags) <= 0, "the rows of the update are not sorted"
     by_key: dict[Key, list[Change]] = {}
     for row in update:
         by_key.setdefault(row[1], []).append(row)
     view = {key: list(values) for key, values in before.items()}
     for key, rows in by_key.items():
         kinds = [change for change, _, _ in rows]
-        assert kinds == ["delete"] or ("delete" not in kinds and "add" not in kinds[1:]), "I3: types"
-        assert (kinds == ["delete"]) == (key in before and key not in after), "I4: delete"
-        assert (kinds[0] == "add") == (key not in before and key in after), "I4: add"
+        assert kinds == ["delete"] or ("delete" not in kinds and "add" not in kinds[1:]), (
+            "the types of the rows of a key do not fit together"
+        )
+        assert (kinds == ["delete"]) == (key in before and key not in after), (
+            "a delete that is not one, or a missing delete"
+        )
+        assert (kinds[0] == "add") == (key not in before and key in after), "an add that is not one, or a missing add"
         values = [value for change, _, value in rows if change != "delete"]
-        assert values == after.get(key, []), "I5: whole groups"
+        assert values == after.get(key, []), "the update lacks rows of the key"
         view.pop(key, None)
         if values:
             view[key] = values
         node = graph[name]
         if isinstance(node, SumNode) or (isinstance(node, StageNode) and node.suppress):
-            assert before.get(key, []) != after.get(key, []), "I9: unchanged groups are suppressed"
-    assert view == after, "I6: the update leads from one version to the next"
+            assert before.get(key, []) != after.get(key, []), "the update has an unchanged key"
+    assert view == after, "the update does not lead from one version to the next"

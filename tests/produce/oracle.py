@@ -1,4 +1,4 @@
-"""What a graph of stages must give, evaluated plainly over dictionaries: no code shared with what is tested.
+"""An oracle for graphs of stages: it evaluates them over dictionaries and shares no code with the package.
 
 A state is computed from the sources alone, every time; but for surrogate keys and founders, which a target key keeps
 from the state before. Updates are told from two successive states. Keys and values are plain Python values, or tuples

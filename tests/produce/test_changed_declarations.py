@@ -13,7 +13,7 @@ from metastore_assets.errors import GraphError, ProduceError, StageChangedError
 from metastore_assets.produce import Dataflow, Root, Rows, Stage, SumStage, SurrogateKey
 from metastore_assets.produce.stages import Node
 from metastore_assets.store.objects import ObjectStore
-from tests.produce.model import Founder, columns
+from tests.produce.graph_model import Founder, columns
 
 KEY = columns(k="int64")
 ROOT = Root("r", Rows(KEY, columns(word="string", n="int64")))

@@ -13,7 +13,7 @@ import pytest
 from metastore_assets.errors import GraphError, ProduceError, StageChangedError, UpdateError
 from metastore_assets.produce import Dataflow, Root, Rows, Settings, Stage, SumStage, SurrogateKey
 from metastore_assets.store.objects import ObjectStore
-from tests.produce.model import columns
+from tests.produce.graph_model import columns
 
 _ROOT = Root("r", Rows(columns(k="int64"), columns(x="string")))
 _EXACT = pa.decimal128(38, 0)

@@ -13,9 +13,9 @@ import pytest
 from metastore_assets.errors import ProduceError, StageChangedError
 from metastore_assets.produce import Batch, Dataflow, Root, Rows, Settings, Stage
 from metastore_assets.store.objects import ObjectStore
-from tests.produce.cases import BASE_CONTENT, Base
+from tests.produce.base_stage import BASE_CONTENT, Base
+from tests.produce.graph_model import changes_table, columns
 from tests.produce.harness import SMALL, U, changes
-from tests.produce.model import changes_table, columns
 
 KEY, VALUE = columns(k="int64"), columns(x="int64")
 ROOT = Root("root", Rows(KEY, VALUE))

@@ -10,7 +10,7 @@ import pytest
 from metastore_assets.errors import GraphError
 from metastore_assets.produce import Dataflow, Root, Rows, Stage, SumStage
 from metastore_assets.store.objects import ObjectStore
-from tests.produce.model import columns
+from tests.produce.graph_model import columns
 
 KEY, VALUE = columns(k="int64"), columns(x="int64")
 ROWS = Rows(KEY, VALUE)

@@ -14,9 +14,9 @@ from random import Random
 import pytest
 
 from metastore_assets.store.objects import ObjectStore
+from tests.produce.commit_plans import Commit, Plan, plan
 from tests.produce.harness import Pair
-from tests.produce.mortal import committing, killed
-from tests.produce.plans import Commit, Plan, plan
+from tests.produce.killable_store import publish_commit, run_until_killed
 
 REPOSITORY = Path(__file__).parents[2]
 COMMITS = 4
@@ -52,7 +52,7 @@ def every_kill(seed: int, folder: Path) -> None:
     for fuse in count():
         here = folder / str(fuse)
         shutil.copytree(before, here)
-        if not killed(drawn, here, fuse, committing(commit)):
+        if not run_until_killed(drawn, here, fuse, publish_commit(commit)):
             break
         newest = drawn.pair(ObjectStore(str(here)), 0).seen().number
         assert newest in (found[-1], COMMITS), "an interrupted version leaves no trace, a published one stands"
@@ -64,7 +64,7 @@ def every_kill(seed: int, folder: Path) -> None:
     assert len(found) > 1
     last = folder / "after"
     shutil.copytree(before, last)
-    assert killed(drawn, last, 0, committing(commit), after=True, only="versions/")
+    assert run_until_killed(drawn, last, 0, publish_commit(commit), after=True, only="versions/")
     pair = drawn.pair(ObjectStore(str(last)), COMMITS)
     pair.verify(drawn.steps[-1])
     finish(drawn, pair, commit)
@@ -90,7 +90,7 @@ def test_killed_at_every_write_of_a_compaction(seed: int, full: bool, tmp_path: 
     for fuse in count():
         here = tmp_path / str(fuse)
         shutil.copytree(before, here)
-        done = not killed(drawn, here, fuse, lambda flow: flow.compact(full=full))
+        done = not run_until_killed(drawn, here, fuse, lambda flow: flow.compact(full=full))
         pair = drawn.pair(ObjectStore(str(here)), COMMITS)
         pair.verify(drawn.steps[-1])
         pair.compact(full=full)
@@ -107,7 +107,7 @@ def test_killed_at_every_removal_of_old_files(seed: int, tmp_path: Path) -> None
     for fuse in count():
         here = tmp_path / str(fuse)
         shutil.copytree(before, here)
-        done = not killed(drawn, here, fuse, lambda flow: flow.expire(keep=2, grace=timedelta(0)))
+        done = not run_until_killed(drawn, here, fuse, lambda flow: flow.expire(keep=2, grace=timedelta(0)))
         pair = drawn.pair(ObjectStore(str(here)), COMMITS)
         pair.verify(drawn.steps[-1])
         pair.expire(keep=1)
@@ -124,7 +124,9 @@ def random_kills(seed: int, folder: Path, commits: int) -> None:
     store = ObjectStore(str(folder))
     for commit in drawn.commits:
         number, reach = commit.number, 15
-        while killed(drawn, folder, random.randrange(reach), committing(commit), after=random.random() < 0.3):
+        while run_until_killed(
+            drawn, folder, random.randrange(reach), publish_commit(commit), after=random.random() < 0.3
+        ):
             reach *= 2  # so that it ends
             newest = drawn.pair(store, number - 1).seen().number
             assert newest in (number - 1, number)
@@ -133,9 +135,9 @@ def random_kills(seed: int, folder: Path, commits: int) -> None:
         pair.verify(drawn.steps[number - 1])
         if random.random() < 0.4:
             full = random.random() < 0.5
-            killed(drawn, folder, random.randrange(8), lambda flow, full=full: flow.compact(full=full))
+            run_until_killed(drawn, folder, random.randrange(8), lambda flow, full=full: flow.compact(full=full))
         if random.random() < 0.3:
-            killed(drawn, folder, random.randrange(12), lambda flow: flow.expire(keep=2, grace=timedelta(0)))
+            run_until_killed(drawn, folder, random.randrange(12), lambda flow: flow.expire(keep=2, grace=timedelta(0)))
         pair.verify(drawn.steps[number - 1])
 
 
@@ -154,7 +156,7 @@ def test_more_random_kills(seed: int, tmp_path: Path) -> None:
     "fuse", [1, 4, pytest.param(7, marks=pytest.mark.long), pytest.param(12, marks=pytest.mark.long)]
 )
 def test_a_process_that_ends_without_farewell(fuse: int, tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "tests.produce.publisher", str(tmp_path / "flow"), "3", "3", str(fuse)]
+    command = [sys.executable, "-m", "tests.produce.publisher_program", str(tmp_path / "flow"), "3", "3", str(fuse)]
     ended = subprocess.run(command, cwd=REPOSITORY, input="go\n", capture_output=True, text=True, timeout=120)
     assert ended.returncode == 9, ended.stderr
     drawn = plan(3, 3)

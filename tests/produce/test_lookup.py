@@ -14,8 +14,8 @@ from metastore_assets.produce import Settings
 from metastore_assets.produce import lookup as module
 from metastore_assets.produce.dataset import Dataset
 from metastore_assets.store.objects import ObjectStore
+from tests.produce.graph_model import Graph, RootNode, StageNode, SumNode, columns
 from tests.produce.harness import D, Pair, U
-from tests.produce.model import Graph, RootNode, StageNode, SumNode, columns
 
 RUNS = Settings(single_run_rows=0, bulk_share=1e9, row_group_rows=50)
 KEYS, GROUPS = 600, 40

@@ -16,7 +16,7 @@ PROJECT = Path(__file__).parents[2]
 
 
 def _large(folder: Path, limit: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "tests.produce.large", str(folder / limit), str(ROWS), limit]
+    command = [sys.executable, "-m", "tests.produce.large_stage_program", str(folder / limit), str(ROWS), limit]
     return subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False)
 
 

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 from metastore_assets.produce import Dataflow, Port, Root, Rows, Settings, Stage, SumStage
 from metastore_assets.store.objects import ObjectStore
+from tests.produce.graph_model import columns
 from tests.produce.harness import SMALL
-from tests.produce.model import columns
 
 PAGE = Path(__file__).parents[2] / "docs" / "explanation" / "produce.md"
 SIDES = {

@@ -8,8 +8,8 @@ import pytest
 
 from metastore_assets.store.objects import ObjectStore
 from tests.produce import oracle
-from tests.produce.dags import Case, random_case, random_edits, random_rows, shuffled
 from tests.produce.harness import Pair
+from tests.produce.random_graphs import Case, random_case, random_edits, random_rows, shuffled
 
 VERSIONS = 12
 DEFAULT_SEEDS = range(10)

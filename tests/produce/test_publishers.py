@@ -20,10 +20,10 @@ from metastore_assets.produce import Dataflow
 from metastore_assets.store.documents import Documents
 from metastore_assets.store.objects import ObjectStore
 from tests.produce import oracle
+from tests.produce.commit_plans import Plan, plan
+from tests.produce.graph_model import Graph, RootNode, StageNode, SumNode, columns
 from tests.produce.harness import Pair, U
-from tests.produce.model import Graph, RootNode, StageNode, SumNode, columns
-from tests.produce.mortal import committing, killed
-from tests.produce.plans import Plan, plan
+from tests.produce.killable_store import publish_commit, run_until_killed
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -149,7 +149,9 @@ def test_two_publishers_that_are_killed_again_and_again(seed: int, tmp_path: Pat
         random = Random(seed * 2 + number)
         for commit in drawn.commits:
             reach = 15
-            while killed(drawn, tmp_path, random.randrange(reach), committing(commit), after=random.random() < 0.3):
+            while run_until_killed(
+                drawn, tmp_path, random.randrange(reach), publish_commit(commit), after=random.random() < 0.3
+            ):
                 reach *= 2  # so that it ends
 
     with ThreadPoolExecutor(2) as pool:
@@ -158,7 +160,7 @@ def test_two_publishers_that_are_killed_again_and_again(seed: int, tmp_path: Pat
 
 
 def test_two_processes_publish_the_same_commits(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "tests.produce.publisher", str(tmp_path), "30", "6", "-1"]
+    command = [sys.executable, "-m", "tests.produce.publisher_program", str(tmp_path), "30", "6", "-1"]
     pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     running = [subprocess.Popen(command, cwd=REPOSITORY, text=True, **pipes) for _ in range(2)]
     try:

@@ -15,10 +15,10 @@ from metastore_assets.errors import VersionConflictError, VersionNotFoundError
 from metastore_assets.produce import Dataflow, Settings
 from metastore_assets.store.documents import Documents
 from metastore_assets.store.objects import ObjectInfo, ObjectStore
-from tests.produce.answers import losing_answers
+from tests.produce.commit_plans import plan
+from tests.produce.graph_model import Graph, RootNode, StageNode, SumNode, columns
 from tests.produce.harness import SMALL, D, Edit, Pair, U, changes
-from tests.produce.model import Graph, RootNode, StageNode, SumNode, columns
-from tests.produce.plans import plan
+from tests.produce.lost_responses import dropped_responses
 from tests.produce.test_publishers import check_all, meeting
 
 pytestmark = pytest.mark.s3
@@ -265,7 +265,7 @@ def test_another_publishers_object_is_no_success(pair: Pair, s3_options: dict[st
 def test_a_manifest_whose_answer_is_lost_on_the_way(pair: Pair, s3_options: dict[str, str]) -> None:
     """The server has it, the client was never told: the version counts, once."""
     lost: list[str] = []
-    with losing_answers(s3_options["aws_endpoint"], lost) as endpoint:
+    with dropped_responses(s3_options["aws_endpoint"], lost) as endpoint:
         store = ObjectStore(pair.store.uri(), {**s3_options, "aws_endpoint": endpoint})
         pair.flow = Dataflow(store, pair.graph.declaration(), settings=LAZY)
         for seed in range(2):

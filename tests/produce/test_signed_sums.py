@@ -15,9 +15,9 @@ from metastore_assets.produce.rows import frame_of
 from metastore_assets.produce.run_schema import sum_schema
 from metastore_assets.produce.sums import add_amounts
 from metastore_assets.store.objects import ObjectStore
-from tests.produce.cases import A, V, X
+from tests.produce.base_stage import A, V, X
+from tests.produce.graph_model import Graph, RootNode, StageNode, SumNode, columns
 from tests.produce.harness import SMALL, D, Pair, U
-from tests.produce.model import Graph, RootNode, StageNode, SumNode, columns
 
 BOOKING, ENTRY = columns(booking="int64"), columns(account="string", amount="int64")
 MOST = 2**63 - 1

@@ -12,9 +12,9 @@ import pytest
 from metastore_assets.errors import CorruptionError, UpdateError
 from metastore_assets.produce import Settings
 from metastore_assets.store.objects import ObjectStore
-from tests.produce.cases import A, V, X
+from tests.produce.base_stage import A, V, X
+from tests.produce.graph_model import Graph, RootNode, StageNode, SumNode, columns
 from tests.produce.harness import SMALL, D, Pair, U
-from tests.produce.model import Graph, RootNode, StageNode, SumNode, columns
 
 FILE, ROW = columns(file="int64"), columns(v="string", n="int64")
 

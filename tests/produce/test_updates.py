@@ -10,9 +10,9 @@ import pytest
 
 from metastore_assets.errors import GraphError, UpdateError
 from metastore_assets.store.objects import ObjectStore
-from tests.produce.cases import BASE_LOAD, A, Base, V
-from tests.produce.harness import Pair, Seen, U, changes
-from tests.produce.model import Graph, RootNode, StageNode, columns
+from tests.produce.base_stage import BASE_LOAD, A, Base, V
+from tests.produce.graph_model import Graph, RootNode, StageNode, columns
+from tests.produce.harness import Pair, PlainVersion, U, changes
 
 
 @pytest.fixture
@@ -177,4 +177,4 @@ def test_an_update_may_be_large(store: ObjectStore) -> None:
     base = Base(store)
     keys = range(10, 10_000)
     base.edit(*BASE_LOAD, *(U(key, (key % 1000, str(key))) for key in keys), exact_work=False)
-    assert Seen(base.graph, base.flow).view.content("stage").num_rows == len(keys) + 3
+    assert PlainVersion(base.graph, base.flow).view.content("stage").num_rows == len(keys) + 3

@@ -11,10 +11,10 @@ from metastore_assets.errors import ObjectNotFoundError, VersionNotFoundError
 from metastore_assets.produce import Dataflow, Settings
 from metastore_assets.produce.manifest import Manifests
 from metastore_assets.store.objects import ObjectStore
-from tests.produce.cases import BASE_LOAD, Base
+from tests.produce.base_stage import BASE_LOAD, Base
+from tests.produce.commit_plans import plan
+from tests.produce.graph_model import Graph, RootNode, StageNode, columns
 from tests.produce.harness import SMALL, D, Pair, U
-from tests.produce.model import Graph, RootNode, StageNode, columns
-from tests.produce.plans import plan
 from tests.produce.test_publishers import check_all
 
 

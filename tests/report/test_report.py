@@ -18,7 +18,7 @@ import pytest
 from metastore_assets.lookup import Table
 from metastore_assets.report.html import charts, report_page
 from metastore_assets.store.objects import ObjectStore
-from tests.lookup.published import publish
+from tests.lookup.publishing import publish
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page

@@ -1,4 +1,4 @@
-"""Tables with a file that claims, or unpacks to, far more than it holds; and what is said of each.
+"""Every decompression bomb and forged size of the tests, with the part of the error that names file and limit.
 
 Most are of some hundred kilobytes and would take gigabytes of memory, or for ever.
 """
@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from tests.robustness.bombs_avro import AVRO_BOMBS
-from tests.robustness.bombs_files import FILE_BOMBS
-from tests.robustness.bombs_metadata import METADATA_BOMBS
+from tests.robustness.avro_bombs import AVRO_BOMBS
+from tests.robustness.file_bombs import FILE_BOMBS
+from tests.robustness.metadata_bombs import METADATA_BOMBS
 
 BOMBS: Mapping[str, tuple[Callable[[Path], None], str]] = {**AVRO_BOMBS, **METADATA_BOMBS, **FILE_BOMBS}
 """By name: what writes the table, and a pattern of the error."""

@@ -1,4 +1,4 @@
-"""Drivers in processes of their own, and places that are full or cannot be written to."""
+"""A runner of refresh processes, and file systems that are full or read-only."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.robustness.processes import Drivers
+from tests.robustness.refresh_processes import Drivers
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

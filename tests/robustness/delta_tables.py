@@ -1,4 +1,4 @@
-"""Histories of Delta tables: those that deltalake writes, and by hand those with vectors and mapped columns."""
+"""Random histories of Delta tables: by deltalake, and by hand with deletion vectors and mapped columns."""
 
 from __future__ import annotations
 

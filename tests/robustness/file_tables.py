@@ -1,4 +1,4 @@
-"""Histories of plain Parquet files in folders: what writers do that know nothing of a table format."""
+"""Random histories of plain Parquet files in folders."""
 
 from __future__ import annotations
 

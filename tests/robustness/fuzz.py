@@ -1,4 +1,4 @@
-"""Files with random mistakes in them: how they are made, each again by its number, and what reading them comes to."""
+"""Mutations of files, repeatable by their seed, and a process that reads the mutated tables."""
 
 from __future__ import annotations
 

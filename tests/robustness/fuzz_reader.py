@@ -1,4 +1,4 @@
-"""Reads tables for the fuzz tests, one after the other, because a table may end the process that reads it. A program:
+"""A program that reads tables for the fuzz tests, because a mutated table may crash the process that reads it:
 
     python -m tests.robustness.fuzz_reader
 

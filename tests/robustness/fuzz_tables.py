@@ -1,4 +1,4 @@
-"""Small tables of every format, as other libraries write them, and which of their files get mistakes in them."""
+"""Small tables of every format, written by other libraries, and the files of them to mutate."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.formats.delta.log_writer import commit, newest
 from tests.formats.hudi.tables import HudiCopyOnWrite, HudiMergeOnRead
 from tests.formats.iceberg.tables import IcebergDeletionVectors, IcebergEqualityDeletes, IcebergPositionDeletes
 from tests.formats.readers.avro_container import recode
-from tests.formats.tables import DAYS, DeltaDeletionVectors, Row, Table
+from tests.formats.table_writers import DAYS, DeltaDeletionVectors, Row, Table
 
 ROWS: list[Row] = [(number, f"text {number}", DAYS[number % 2]) for number in range(12)]
 RICH = pa.table(

@@ -1,4 +1,4 @@
-"""Tables of any format that are changed at random, with a model of the rows that they should hold.
+"""Random histories of tables of any format, with a model of the expected rows.
 
 A format says how it does each step; what the step does to the rows is said here once.
 """
@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 import pyarrow as pa
 
 from metastore_assets.config import MetastoreConfig, TableConfig
-from tests.robustness.kinds import Kind
+from tests.robustness.column_kinds import Kind
 
 PARTITIONS = ["a", "b", "c/d", "é%", None]
 _START = {

@@ -1,4 +1,4 @@
-"""Histories of Iceberg tables, by pyiceberg."""
+"""Random histories of Iceberg tables, by pyiceberg."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What may happen between any two writes of a refresh in this process: it dies there, or another one overtakes it."""
+"""Runs an action, or a kill, before the n-th write of a refresh in this process."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from tests.produce.mortal import KilledError
+from tests.produce.killable_store import KilledError
 
 _CALLS = ("replace", "link", "unlink")
 """What makes files appear and disappear."""

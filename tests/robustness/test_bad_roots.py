@@ -14,10 +14,10 @@ from metastore_assets.errors import StoreError
 from metastore_assets.metastore import Metastore
 from metastore_assets.pipeline.outcome import Progress
 from metastore_assets.pipeline.refresh import refresh
-from tests.pipeline.support import Lake, assert_same, everything
+from tests.pipeline.file_lake import Lake, assert_same, everything
 from tests.robustness.conftest import remount
-from tests.robustness.processes import Drivers
-from tests.robustness.support import assert_equals_scratch, no_spark, refreshed, stray, versions
+from tests.robustness.refresh_assertions import assert_equals_scratch, no_spark, refreshed, stray, versions
+from tests.robustness.refresh_processes import Drivers
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -18,8 +18,8 @@ from metastore_assets.formats import decode_partition_key
 from metastore_assets.lookup import Table
 from metastore_assets.metastore import Metastore
 from metastore_assets.pipeline.refresh import refresh
-from tests.pipeline.support import Lake, assert_same, everything
-from tests.robustness.support import assert_equals_scratch, no_spark, refreshed, versions
+from tests.pipeline.file_lake import Lake, assert_same, everything
+from tests.robustness.refresh_assertions import assert_equals_scratch, no_spark, refreshed, versions
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

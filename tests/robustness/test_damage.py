@@ -14,8 +14,8 @@ import pytest
 from metastore_assets.errors import CorruptionError, StoreError
 from metastore_assets.metastore import Metastore
 from metastore_assets.store.version_document import FORMAT_VERSION, stored_entries
-from tests.pipeline.support import Lake, assert_same, everything
-from tests.robustness.support import copied, from_scratch, refreshed, versions
+from tests.pipeline.file_lake import Lake, assert_same, everything
+from tests.robustness.refresh_assertions import copied, from_scratch, refreshed, versions
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

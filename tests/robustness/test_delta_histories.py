@@ -14,9 +14,9 @@ from metastore_assets.metastore import Metastore
 from metastore_assets.pipeline.outcome import RefreshResult
 from metastore_assets.pipeline.refresh import refresh
 from tests.formats.delta.log_writer import add_file, commit, mapped, metadata, protocol
-from tests.pipeline.support import Lake, assert_same, everything
+from tests.pipeline.file_lake import Lake, assert_same, everything
 from tests.robustness.delta_tables import DeltaMapped
-from tests.robustness.support import assert_equals_scratch, no_spark, refreshed
+from tests.robustness.refresh_assertions import assert_equals_scratch, no_spark, refreshed
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -16,8 +16,8 @@ from metastore_assets.errors import NotStoredError
 from metastore_assets.lookup import Table
 from metastore_assets.metastore import Metastore
 from metastore_assets.pipeline.refresh import refresh
-from tests.pipeline.support import Lake, rows
-from tests.robustness.support import assert_equals_scratch, no_spark, refreshed
+from tests.pipeline.file_lake import Lake, rows
+from tests.robustness.refresh_assertions import assert_equals_scratch, no_spark, refreshed
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from metastore_assets.metastore import Metastore
-from tests.pipeline.support import everything_on_spark
+from tests.pipeline.file_lake import everything_on_spark
 from tests.robustness.delta_tables import DeltaCopyOnWrite, DeltaMapped
 from tests.robustness.file_tables import PlainFiles
 from tests.robustness.histories import History, shuffled
 from tests.robustness.iceberg_tables import IcebergCopyOnWrite
-from tests.robustness.live_rows import assert_tells
-from tests.robustness.support import assert_equals_scratch, refreshed
+from tests.robustness.refresh_assertions import assert_equals_scratch, refreshed
+from tests.robustness.statistics_assertions import assert_statistics
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -65,7 +65,7 @@ def _follow(
         now = history.fragments()
         result = refreshed(config, spark)
         told = Metastore(config.root).table("t")
-        assert_tells(told, history.live(), step)
+        assert_statistics(told, history.live(), step)
         before, types = types, {row.column: row.type for row in told.statistics()}
         if all(types[name] == before[name] for name in types.keys() & before.keys()):
             assert result.fragments_profiled == len(now - seen), step

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from tests.pipeline.support import Lake, assert_same, everything, everything_on_spark, latest, rows
-from tests.robustness.processes import Drivers
-from tests.robustness.support import assert_equals_scratch, copied, from_scratch, refreshed, stray, versions
+from tests.pipeline.file_lake import Lake, assert_same, everything, everything_on_spark, latest, rows
+from tests.robustness.refresh_assertions import assert_equals_scratch, copied, from_scratch, refreshed, stray, versions
+from tests.robustness.refresh_processes import Drivers
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

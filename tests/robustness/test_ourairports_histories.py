@@ -23,7 +23,7 @@ from pyiceberg.expressions import In
 from metastore_assets.config import MetastoreConfig, TableConfig
 from metastore_assets.lookup import Table
 from metastore_assets.metastore import Metastore
-from tests.robustness.support import refreshed
+from tests.robustness.refresh_assertions import refreshed
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -14,9 +14,9 @@ from deltalake import DeltaTable, write_deltalake
 from metastore_assets.errors import ProfileError, TableNotFoundError
 from metastore_assets.pipeline.outcome import Progress
 from metastore_assets.pipeline.refresh import refresh
-from tests.pipeline.support import Lake, assert_same, everything, rows
-from tests.robustness.processes import Drivers
-from tests.robustness.support import assert_equals_scratch, no_spark, refreshed, stray, versions
+from tests.pipeline.file_lake import Lake, assert_same, everything, rows
+from tests.robustness.refresh_assertions import assert_equals_scratch, no_spark, refreshed, stray, versions
+from tests.robustness.refresh_processes import Drivers
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

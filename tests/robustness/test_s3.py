@@ -23,9 +23,9 @@ from metastore_assets.lookup import Table
 from metastore_assets.metastore import Metastore
 from metastore_assets.pipeline.refresh import refresh
 from tests.formats.s3_proxy import counted
-from tests.pipeline.support import Lake, assert_same, everything, rows
-from tests.robustness.processes import Drivers
-from tests.robustness.support import assert_equals_scratch, from_scratch, no_spark, refreshed, versions
+from tests.pipeline.file_lake import Lake, assert_same, everything, rows
+from tests.robustness.refresh_assertions import assert_equals_scratch, from_scratch, no_spark, refreshed, versions
+from tests.robustness.refresh_processes import Drivers
 from tests.robustness.test_races import once
 
 if TYPE_CHECKING:

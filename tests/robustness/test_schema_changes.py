@@ -20,12 +20,12 @@ from metastore_assets.lookup.json import columns_json
 from metastore_assets.metastore import Metastore
 from metastore_assets.report.glance import glance_at
 from metastore_assets.store.manifest import Version
-from tests.pipeline.support import everything_on_spark, latest
+from tests.pipeline.file_lake import everything_on_spark, latest
 from tests.robustness.delta_tables import DeltaMapped
 from tests.robustness.histories import History, shuffled
 from tests.robustness.iceberg_tables import IcebergCopyOnWrite
-from tests.robustness.live_rows import assert_tells
-from tests.robustness.support import assert_equals_scratch, refreshed
+from tests.robustness.refresh_assertions import assert_equals_scratch, refreshed
+from tests.robustness.statistics_assertions import assert_statistics
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -108,7 +108,7 @@ def test_any_history_of_a_schema(
         before = latest(config)
         history.take(step)
         result = refreshed(config, spark)
-        assert_tells(Metastore(config.root).table("t"), history.live(), step)
+        assert_statistics(Metastore(config.root).table("t"), history.live(), step)
         if step in _SCHEMA_STEPS:
             assert (result.fragments_profiled, result.partitions_changed) == (0, ()), step
             assert _files(latest(config)) == _files(before), step

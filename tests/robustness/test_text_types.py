@@ -11,7 +11,7 @@ import pytest
 from metastore_assets.config import MetastoreConfig, TableConfig
 from metastore_assets.metastore import Metastore
 from metastore_assets.pipeline.refresh import plan_refresh
-from tests.robustness.support import assert_equals_scratch, refreshed
+from tests.robustness.refresh_assertions import assert_equals_scratch, refreshed
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -14,7 +14,7 @@ from metastore_assets.lookup import Table
 from metastore_assets.scan.matching_rows import matching_rows
 from metastore_assets.scan.scan_plan import bound_by_format, plan_scan
 from scripts.realtables.tables import real_tables
-from tests.scan.realtables import REFUSED, Question, check_table, keys, order
+from tests.scan.realtable_predicates import REFUSED, Question, check_table, keys, order
 
 _FEW = 53
 """Of the collection, every so manieth table in a quick run."""

@@ -17,8 +17,8 @@ from metastore_assets.lookup import Table
 from metastore_assets.metastore import open_table
 from metastore_assets.pipeline.refresh import refresh
 from metastore_assets.scan import register
-from tests.expressions.model import holds, plain, predicates, rows_of, sql, table_of
-from tests.scan.test_law import example, no_spark
+from tests.expressions.random_predicates import holds, plain, predicates, rows_of, sql, table_of
+from tests.scan.test_pruned_scan import example, no_spark
 
 
 def published(folder: Path, uri: Path, name: str = "t") -> Table:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import _published, published
-from tests.cli.support import execute
+from tests.cli.run_command import execute
 from tests.cli.test_completion import environment, offered
 
 __all__ = ["_published", "published"]

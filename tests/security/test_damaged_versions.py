@@ -25,7 +25,7 @@ from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.sections import SECTIONS
 from metastore_assets.store.segments import ROWS, TOMBSTONES
 from metastore_assets.store.versions import VersionStore
-from tests.cli.support import run
+from tests.cli.run_command import run
 
 
 def no_spark() -> Any:

@@ -20,8 +20,8 @@ from metastore_assets.errors import MetastoreError
 from metastore_assets.formats import metadata_cache
 from metastore_assets.pipeline.refresh import plan_refresh, refresh
 from tests.formats.iceberg.writer import IcebergWriter, column
-from tests.robustness.support import no_spark
-from tests.security.searching import files_with
+from tests.robustness.refresh_assertions import no_spark
+from tests.security.token_search import files_with
 
 TOKEN = "Zyzzyva-Secret"
 GOOD = f"id,email\n1,{TOKEN}\n2,{TOKEN}\n"

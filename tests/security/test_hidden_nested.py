@@ -20,8 +20,8 @@ from metastore_assets.metastore import Metastore
 from metastore_assets.pipeline.profile_spec import table_profile_spec
 from metastore_assets.pipeline.refresh import refresh
 from metastore_assets.values.leaf_columns import children, schema_leaves
-from tests.robustness.support import no_spark
-from tests.security.searching import files_with
+from tests.robustness.refresh_assertions import no_spark
+from tests.security.token_search import files_with
 
 TOKEN = "Zyzzyva-Secret"
 NAMES = ["a", "b", "a.b", "b.key", "key", "value", "element", "a.b.key", "a`b", "`a`", "A", "a b", "ä.ß", "default"]

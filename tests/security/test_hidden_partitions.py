@@ -14,8 +14,8 @@ from metastore_assets.config import MetastoreConfig, TableConfig
 from metastore_assets.errors import ConfigError
 from metastore_assets.pipeline.refresh import refresh
 from tests.formats.iceberg.writer import IcebergWriter, column
-from tests.robustness.support import no_spark
-from tests.security.searching import files_with
+from tests.robustness.refresh_assertions import no_spark
+from tests.security.token_search import files_with
 
 TOKEN = "Zyzzyva-Secret"
 COLUMNS = [column(1, "id", "long"), column(2, "email", "string"), column(3, "born", "date")]

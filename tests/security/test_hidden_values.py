@@ -35,8 +35,8 @@ from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.versions import VersionStore
 from tests.formats.hudi.tables import HudiCopyOnWrite, HudiMergeOnRead
 from tests.formats.iceberg.writer import IcebergWriter, column
-from tests.robustness.support import no_spark
-from tests.security.searching import files_with
+from tests.robustness.refresh_assertions import no_spark
+from tests.security.token_search import files_with
 
 TEXT, NUMBER, AMOUNT, BEYOND = "Zyzzyva-Secret", 881223554477, Decimal("44772588.11"), 2**53 + 881223554477
 TOKENS: tuple[str | bytes, ...] = (

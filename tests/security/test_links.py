@@ -23,7 +23,7 @@ from metastore_assets.pipeline.purge import purge
 from metastore_assets.pipeline.refresh import refresh
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.versions import VersionStore
-from tests.lookup.published import publish
+from tests.lookup.publishing import publish
 
 NOW = datetime.now(UTC) + timedelta(days=30)
 

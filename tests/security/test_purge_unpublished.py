@@ -30,8 +30,8 @@ from metastore_assets.store.manifest import Version
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.version_document import stored_entries
 from metastore_assets.store.versions import VersionStore
-from tests.robustness.support import no_spark
-from tests.security.searching import files_with
+from tests.robustness.refresh_assertions import no_spark
+from tests.security.token_search import files_with
 
 PERSON = "Zyzzyva-Person"
 KILLED = """

@@ -12,7 +12,7 @@ from metastore_assets.config import MetastoreConfig, TableConfig
 from metastore_assets.errors import MetastoreError
 from metastore_assets.messages import redact, remove_secrets
 from metastore_assets.pipeline.refresh import refresh
-from tests.cli.support import run
+from tests.cli.run_command import run
 
 SECRET = "hush-hush"
 URIS = [

@@ -19,8 +19,8 @@ from metastore_assets.statistics.histogram import build_histogram_of_values
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.values.types import type_class
 from tests.cli.conftest import _published, published
-from tests.cli.support import error_of, run
-from tests.lookup.published import publish
+from tests.cli.run_command import error_of, run
+from tests.lookup.publishing import publish
 
 __all__ = ["_published", "published"]
 

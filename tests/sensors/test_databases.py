@@ -17,7 +17,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 from metastore_assets.assets.project import build_metastore_assets, build_metastore_definitions
 from metastore_assets.errors import StoreError, TableFormatError
 from metastore_assets.resources.configuration import Configuration
-from tests.databases.lake import Lake
+from tests.databases.iceberg_lake import Lake
 
 _CONFIG = """
 root: ./root

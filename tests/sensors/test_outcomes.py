@@ -15,8 +15,8 @@ from deltalake import DeltaTable
 
 from metastore_assets.sensors.table_probe import TableProbe
 from tests.formats.iceberg.tables import IcebergCopyOnWrite
-from tests.formats.tables import DeltaCopyOnWrite, ParquetFiles, Table
-from tests.sensors.watched import Watched
+from tests.formats.table_writers import DeltaCopyOnWrite, ParquetFiles, Table
+from tests.sensors.watched_table import WatchedTable
 
 DAY = "2024-01-01"
 KINDS = [DeltaCopyOnWrite, *(pytest.param(kind, marks=pytest.mark.long) for kind in (IcebergCopyOnWrite, ParquetFiles))]
@@ -45,7 +45,7 @@ def test_a_table_that_does_not_exist_yet(
     now = 1e9
     monkeypatch.setattr("metastore_assets.sensors.commits.time", SimpleNamespace(time=lambda: now))
     looks: list[float] = []
-    watched = Watched(tmp_path, instance)
+    watched = WatchedTable(tmp_path, instance)
     probe = TableProbe.probe
     monkeypatch.setattr(TableProbe, "probe", lambda self, told: (looks.append(now), probe(self, told))[1])
     for _ in range(121):
@@ -65,7 +65,7 @@ def test_a_table_that_does_not_exist_yet(
 def test_a_table_that_went_away_and_came_back(kind: type[Table], tmp_path: Path, instance: DagsterInstance) -> None:
     """Told once, on the asset and in each tick; what is kept stays; back again it needs no run, made anew it does."""
     table = table_in(tmp_path / "t", kind)
-    watched = Watched(tmp_path, instance)
+    watched = WatchedTable(tmp_path, instance)
     assert watched.catches_up() == f"snapshot {watched.latest.snapshot} is the first"
     (tmp_path / "t").rename(tmp_path / "away")
     for _ in range(2):
@@ -98,7 +98,7 @@ def test_a_table_with_hidden_values(
 ) -> None:
     """It is current under the key that its values were hashed with, that of the root or a configured one."""
     table = table_in(tmp_path / "t", DeltaCopyOnWrite)
-    watched = Watched(tmp_path, instance, columns={"id": {"values": "hidden"}})
+    watched = WatchedTable(tmp_path, instance, columns={"id": {"values": "hidden"}})
     watched.catches_up()
     table.append([(9, "y", DAY)])
     watched.catches_up()
@@ -110,7 +110,7 @@ def test_a_table_with_hidden_values(
 def test_an_iceberg_table_that_was_rolled_back_or_cleaned_up(tmp_path: Path, instance: DagsterInstance) -> None:
     """Each is a change of its metadata, and says what it was; a run follows, which reads nothing that is known."""
     table = table_in(tmp_path / "t", IcebergCopyOnWrite)
-    watched = Watched(tmp_path, instance)
+    watched = WatchedTable(tmp_path, instance)
     watched.catches_up()
     first = watched.latest.snapshot
     table.append([(9, "y", DAY)])
@@ -132,7 +132,7 @@ def test_a_state_that_has_expired(kind: type[Table], tmp_path: Path, instance: D
     """One that the configuration names by `at` is gone when the table has it no more, and says what there is."""
     table = table_in(tmp_path / "t", kind)
     pinned = table.snapshot().id
-    watched = Watched(tmp_path, instance, at=pinned)
+    watched = WatchedTable(tmp_path, instance, at=pinned)
     watched.catches_up()
     table.append([(9, "y", DAY)])
     assert watched.skips() == watched.is_current()
@@ -153,7 +153,7 @@ def test_a_state_that_has_expired(kind: type[Table], tmp_path: Path, instance: D
 def test_a_burst_becomes_one_run(kind: type[Table], tmp_path: Path, instance: DagsterInstance) -> None:
     """Commits while a run waits or works ask for none beside it; one more takes in all that it has not seen."""
     table = table_in(tmp_path / "t", kind)
-    watched = Watched(tmp_path, instance)
+    watched = WatchedTable(tmp_path, instance)
     watched.catches_up()
     request = None
     for number in range(20):

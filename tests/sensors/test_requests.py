@@ -18,8 +18,8 @@ from metastore_assets.sensors import table_probe
 from tests.formats.hudi.tables import HudiCopyOnWrite
 from tests.formats.iceberg.tables import IcebergCopyOnWrite
 from tests.formats.s3_proxy import Requests, counted
-from tests.formats.tables import DeltaCopyOnWrite, ParquetFiles
-from tests.sensors.watched import Watched
+from tests.formats.table_writers import DeltaCopyOnWrite, ParquetFiles
+from tests.sensors.watched_table import WatchedTable
 
 pytestmark = pytest.mark.s3
 DAY = "2024-01-01"
@@ -37,7 +37,7 @@ class Remote:
     prefix: str
     client: Any
     requests: Requests
-    watched: Watched
+    watched: WatchedTable
     says: str = ""
     """Of a tick that finds nothing new."""
 
@@ -70,7 +70,9 @@ def remote(
         options = {**s3_options, "aws_endpoint": requests.endpoint, "max_retries": "0"}
         table = request.param(tmp_path / "t")
         uri = f"s3://metastore/{prefix}"
-        watched = Watched(tmp_path, instance, uri=uri, storage_options=options, path_mapping={str(tmp_path / "t"): uri})
+        watched = WatchedTable(
+            tmp_path, instance, uri=uri, storage_options=options, path_mapping={str(tmp_path / "t"): uri}
+        )
         text = yaml.safe_load(watched.file.read_text()) | {"root": f"{uri}-root", "storage_options": options}
         watched.file.write_text(yaml.safe_dump(text))
         made = Remote(table, prefix, client, requests, watched)

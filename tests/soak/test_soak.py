@@ -23,10 +23,10 @@ from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.versions import VersionStore
 from tests.formats.hudi.tables import HudiMergeOnRead
 from tests.formats.iceberg.tables import IcebergPositionDeletes
-from tests.formats.tables import DeltaDeletionVectors, ParquetFiles, Row, Table
-from tests.formats.tables import arrow as arrow_of
-from tests.robustness.live_rows import assert_tells
-from tests.soak.site import Site
+from tests.formats.table_writers import DeltaDeletionVectors, ParquetFiles, Row, Table
+from tests.formats.table_writers import arrow as arrow_of
+from tests.robustness.statistics_assertions import assert_statistics
+from tests.soak.dagster_processes import DagsterProcesses
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(4 * 3600)]
 
@@ -99,8 +99,8 @@ def tables(tmp_path: Path) -> dict[str, Changing]:
 
 
 @pytest.fixture
-def site(tables: dict[str, Changing], tmp_path: Path) -> Iterator[Site]:
-    made = Site(tmp_path)
+def site(tables: dict[str, Changing], tmp_path: Path) -> Iterator[DagsterProcesses]:
+    made = DagsterProcesses(tmp_path)
     try:
         made.start()
         yield made
@@ -108,7 +108,9 @@ def site(tables: dict[str, Changing], tmp_path: Path) -> Iterator[Site]:
         made.stop()
 
 
-def test_nothing_is_lost_and_nothing_done_twice(site: Site, tables: dict[str, Changing], tmp_path: Path) -> None:
+def test_nothing_is_lost_and_nothing_done_twice(
+    site: DagsterProcesses, tables: dict[str, Changing], tmp_path: Path
+) -> None:
     draw = random.Random(SEED)
     done: Counter[str] = Counter()
     memory: list[dict[str, float]] = []
@@ -132,7 +134,7 @@ def test_nothing_is_lost_and_nothing_done_twice(site: Site, tables: dict[str, Ch
     assert_flat(memory)
 
 
-def kill(draw: random.Random, site: Site, instance: DagsterInstance) -> str:
+def kill(draw: random.Random, site: DagsterProcesses, instance: DagsterInstance) -> str:
     kind = draw.choice(["daemon", "run", "spark"])
     if kind == "daemon":
         site.kill_daemon()
@@ -146,7 +148,7 @@ def versions_of(folder: Path, name: str) -> VersionStore:
 
 
 def settle(
-    site: Site, instance: DagsterInstance, tables: dict[str, Changing], seconds: float, runs: bool = True
+    site: DagsterProcesses, instance: DagsterInstance, tables: dict[str, Changing], seconds: float, runs: bool = True
 ) -> None:
     """Until the newest version of each of these tables is of its newest snapshot, and, with `runs`, no run is left."""
     ends = time.monotonic() + seconds
@@ -179,7 +181,7 @@ def assert_versions_are_true(folder: Path, changing: Changing) -> None:
         if rows is not None:
             known += 1
             live = arrow_of(list(rows.values())) if rows else arrow_of([(0, "", "")]).slice(1)
-            assert_tells(told, live, f"{changing.name} {number}", "day")
+            assert_statistics(told, live, f"{changing.name} {number}", "day")
     assert all(one != next_ for one, next_ in pairwise(snapshots)), "a snapshot was done twice"
     assert snapshots[-1] == open_table_format(config.table(changing.name)).current().id
     _LOG.warning("%s: %d versions, %d compared, %d rows", changing.name, len(numbers), known, len(changing.table.rows))

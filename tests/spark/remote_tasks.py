@@ -1,4 +1,4 @@
-"""Tasks for workers that do not run in this process: their module imports nothing else."""
+"""Tasks for Spark workers; the module imports nothing else."""
 
 from __future__ import annotations
 

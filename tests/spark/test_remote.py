@@ -20,7 +20,7 @@ from metastore_assets.pipeline.refresh import refresh
 from metastore_assets.spark import local_server as server
 from metastore_assets.spark.connect import connect_session, local_master
 from metastore_assets.spark.runner import SparkRunner, count_slots
-from tests.pipeline.support import Lake, assert_same, everything, everything_on_spark
+from tests.pipeline.file_lake import Lake, assert_same, everything, everything_on_spark
 from tests.spark.remote_tasks import beat, double_or_fail, end_worker, process_of
 
 if TYPE_CHECKING:

@@ -17,8 +17,8 @@ from metastore_assets.lookup.json import scalar_json
 from metastore_assets.metastore import Metastore
 from metastore_assets.sql import VIEWS, query, spark_views, view_batches
 from metastore_assets.store.objects import ObjectStore
-from tests.cli.support import answer, error_of, execute, run
-from tests.lookup.published import publish
+from tests.cli.run_command import answer, error_of, execute, run
+from tests.lookup.publishing import publish
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -1,4 +1,4 @@
-"""What the statistics of Python values are, by definition, in exact arithmetic. Shares no code with the package."""
+"""Statistics of Python values by definition, in exact arithmetic; it shares no code with the package."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from metastore_assets.statistics.distances import (
 )
 from metastore_assets.statistics.histogram import Histogram, build_histogram_of_values
 from metastore_assets.values.types import class_named
-from tests.statistics.columns import share
+from tests.statistics.random_columns import share
 
 Distance = Callable[[Sequence[int], Sequence[int]], float]
 DISTANCES: list[Distance] = [population_stability_index, kolmogorov_smirnov, jensen_shannon]

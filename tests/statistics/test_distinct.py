@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from metastore_assets.statistics.distinct import distinct_sketch, estimate_distinct, merge_distinct_sketches
 from metastore_assets.statistics.hashing import hash_values
 from metastore_assets.values.types import type_class
-from tests.statistics.columns import BYTES, KINDS, merge_statistics, profile_one, rows, share
+from tests.statistics.random_columns import BYTES, KINDS, merge_statistics, profile_one, rows, share
 
 
 @pytest.mark.parametrize("name", KINDS)

@@ -17,8 +17,8 @@ from metastore_assets.statistics.finalize import apply_summary
 from metastore_assets.statistics.frequencies import Frequencies, sum_frequencies, summarize_frequencies
 from metastore_assets.statistics.histogram import merge_histograms
 from metastore_assets.statistics.profile import ColumnProfile, profile_field
-from tests.statistics.columns import merge_statistics
 from tests.statistics.oracle import FRACTIONS
+from tests.statistics.random_columns import merge_statistics
 
 ROWS = 6_000
 COLUMNS = {

@@ -17,8 +17,8 @@ from metastore_assets.errors import CorruptionError
 from metastore_assets.statistics import counting, interface, runs
 from metastore_assets.statistics import profile as profile_module
 from metastore_assets.statistics.frequencies import EMPTY, Frequencies, sum_frequencies, summarize_frequencies
-from tests.statistics.columns import KINDS, profile_one, rows, share
 from tests.statistics.oracle import FRACTIONS, Facts, plain
+from tests.statistics.random_columns import KINDS, profile_one, rows, share
 from tests.statistics.test_merge import check_moments, check_shape, same
 from tests.statistics.test_profile import widened
 

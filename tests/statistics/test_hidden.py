@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from metastore_assets.config import ColumnPolicy
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.keyed_hashing import column_key, key_id, siphash
-from tests.statistics.columns import KINDS, merge_statistics, profile_one, rows, share
+from tests.statistics.random_columns import KINDS, merge_statistics, profile_one, rows, share
 from tests.statistics.test_merge import merged_in_any_order, parts_of, same
 
 KEY = column_key(b"k" * 32, "t", "c")

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from metastore_assets.errors import CorruptionError
 from metastore_assets.statistics.histogram import Histogram, build_histogram, histogram_capacity, merge_histograms
-from tests.statistics.columns import FINITE, KINDS, Kind, integers, profile_one, share
 from tests.statistics.oracle import plain
+from tests.statistics.random_columns import FINITE, KINDS, Kind, integers, profile_one, share
 
 LINES = ["int8", "int64", "uint64", "float64", "decimal128", "decimal128_short", "date32", "time64_ns", "timestamp_us"]
 

@@ -21,8 +21,8 @@ from metastore_assets.statistics.histogram import merge_histograms
 from metastore_assets.statistics.merge import merge_states
 from metastore_assets.statistics.moments import decode_moments
 from metastore_assets.statistics.profile import ColumnProfile
-from tests.statistics.columns import FINITE, KINDS, merge_statistics, profile, profile_one, rows, share
 from tests.statistics.oracle import Facts, plain, root, rounded
+from tests.statistics.random_columns import FINITE, KINDS, merge_statistics, profile, profile_one, rows, share
 
 ESTIMATED = {"distinct_count", "distinct_count_guarantee", "duplicate_count", "percentiles", "percentiles_guarantee"}
 ROUNDED = {"skewness", "kurtosis"}

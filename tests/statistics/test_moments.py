@@ -22,7 +22,7 @@ from metastore_assets.statistics.moments import (
 )
 from metastore_assets.statistics.power_sums import float_power_sums, integer_power_sums
 from tests.statistics import oracle
-from tests.statistics.columns import FINITE, integers
+from tests.statistics.random_columns import FINITE, integers
 
 COUNTS = st.one_of(st.integers(1, 5), st.integers(1, 2**40), st.sampled_from([2**31 - 1, 2**31, 2**53 + 1]))
 

@@ -18,8 +18,8 @@ from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.profile import profile_all_null
 from metastore_assets.values.leaf_columns import leaf_columns
 from metastore_assets.values.types import class_named
-from tests.statistics.columns import FINITE, KINDS, TICKS, Kind, profile, profile_one, rows, share
 from tests.statistics.oracle import FRACTIONS, Facts, plain, root, rounded, shape
+from tests.statistics.random_columns import FINITE, KINDS, TICKS, Kind, profile, profile_one, rows, share
 
 
 @pytest.mark.parametrize("name", KINDS)

@@ -18,7 +18,7 @@ from metastore_assets.statistics.quantiles import (
     merge_quantile_sketches,
 )
 from metastore_assets.values.types import class_named
-from tests.statistics.columns import FINITE, merge_statistics, profile_one
+from tests.statistics.random_columns import FINITE, merge_statistics, profile_one
 
 SHAPES = {
     "normal": lambda rng, n: rng.normal(size=n),

@@ -23,7 +23,7 @@ from metastore_assets.statistics.states import build_states_table, read_state_ro
 from metastore_assets.statistics.union import union_type
 from metastore_assets.values.leaf_columns import leaf_columns
 from metastore_assets.values.types import class_named
-from tests.statistics.columns import KINDS, profile_one, rows, share
+from tests.statistics.random_columns import KINDS, profile_one, rows, share
 
 UNION = union_type(class_named(kind.type_class) for kind in KINDS.values())
 

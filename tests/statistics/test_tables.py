@@ -31,8 +31,8 @@ from metastore_assets.statistics.tables import (
     union_type,
 )
 from metastore_assets.values.types import class_named
-from tests.statistics.columns import KINDS, merge_statistics, profile, profile_one, rows, share
 from tests.statistics.oracle import plain
+from tests.statistics.random_columns import KINDS, merge_statistics, profile, profile_one, rows, share
 
 EVERYTHING: dict[str, list[Any]] = {
     "boolean": [True, None, False],

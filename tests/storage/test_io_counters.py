@@ -25,8 +25,8 @@ from metastore_assets.storage.io_counters import (
     record_write,
 )
 from tests.formats.s3_proxy import Requests, counted
-from tests.pipeline.support import Lake, everything_on_spark, rows
-from tests.robustness.support import no_spark
+from tests.pipeline.file_lake import Lake, everything_on_spark, rows
+from tests.robustness.refresh_assertions import no_spark
 
 
 @pytest.fixture

@@ -24,7 +24,7 @@ from tests.formats.hudi.tables import HudiCopyOnWrite, HudiMergeOnRead
 from tests.formats.iceberg.tables import IcebergCopyOnWrite
 from tests.formats.oracle import read_columns, read_rows
 from tests.formats.s3_proxy import Requests, counted
-from tests.formats.tables import DeltaCopyOnWrite, Table
+from tests.formats.table_writers import DeltaCopyOnWrite, Table
 
 pytestmark = pytest.mark.s3
 

@@ -1,4 +1,4 @@
-"""Roots to test against: a local folder and a place on an S3 server."""
+"""Empty roots, in a local folder and on an S3 server."""
 
 from __future__ import annotations
 

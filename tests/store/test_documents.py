@@ -15,7 +15,7 @@ from metastore_assets.store.documents import Documents
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.versions import VersionStore
 from tests.formats.s3_proxy import Requests, counted
-from tests.store.versions import version
+from tests.store.sample_versions import version
 
 
 class Memory(ObjectStore):

@@ -20,7 +20,7 @@ from metastore_assets.store.parquet import ParquetObject
 from metastore_assets.store.segments import SegmentFile, SegmentFiles, retained_files
 from metastore_assets.store.version_document import stored_entries
 from metastore_assets.store.versions import VersionStore
-from tests.store.versions import files, fragment, version
+from tests.store.sample_versions import files, fragment, version
 
 KEYS = st.sampled_from(["", "a", "b", "B", "ä", "日", "🎈", "day=1", "zz"]) | st.text(
     st.characters(codec="utf-8"), max_size=3

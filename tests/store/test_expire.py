@@ -12,7 +12,7 @@ import pytest
 from metastore_assets.errors import CorruptionError, VersionNotFoundError
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.versions import VersionStore
-from tests.store.versions import files, files_of, fragment, version
+from tests.store.sample_versions import files, files_of, fragment, version
 
 HOUR = timedelta(hours=1)
 

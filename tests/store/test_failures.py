@@ -20,7 +20,7 @@ from metastore_assets.errors import ObjectNotFoundError, StoreError
 from metastore_assets.store.local import explain
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.versions import VersionStore
-from tests.store.versions import fragment, version
+from tests.store.sample_versions import fragment, version
 
 BLOB = pa.table({"blob": pa.array([os.urandom(1 << 20) for _ in range(4)], pa.binary())})
 

@@ -17,8 +17,8 @@ from metastore_assets.store import garbage
 from metastore_assets.store.manifest import Version
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.versions import VersionStore
+from tests.store.sample_versions import files, files_of, fragment, version
 from tests.store.test_expire import Table
-from tests.store.versions import files, files_of, fragment, version
 
 HALF_AN_HOUR = timedelta(hours=0.5)
 AT_ONCE = timedelta(days=-1)

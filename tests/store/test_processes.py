@@ -12,7 +12,7 @@ import pytest
 
 from metastore_assets.store.objects import ObjectStore
 
-PROGRAM = Path(__file__).with_name("processes.py")
+PROGRAM = Path(__file__).with_name("publisher_processes.py")
 
 
 def run(action: str, store: ObjectStore, options: dict[str, str], *arguments: str) -> Any:

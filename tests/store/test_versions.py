@@ -14,7 +14,7 @@ from metastore_assets.store.manifest import Version
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.version_document import stored_entries
 from metastore_assets.store.versions import VersionStore
-from tests.store.versions import SCHEMA, fragment, version
+from tests.store.sample_versions import SCHEMA, fragment, version
 
 
 @pytest.fixture

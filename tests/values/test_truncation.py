@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from metastore_assets.values import truncation
 from metastore_assets.values.truncation import truncate_lower, truncate_upper
 from metastore_assets.values.types import class_named
-from tests.statistics.columns import merge_statistics, profile_one
 from tests.statistics.oracle import plain
+from tests.statistics.random_columns import merge_statistics, profile_one
 
 LETTERS = st.sampled_from(["\x00", "a", "z", "\x7f", "\x80", "é", "\u07ff", "\u0800", "\ud7ff", "\ue000", "\uffff"])
 CHARACTERS = st.one_of(LETTERS, st.sampled_from(["\U00010000", "\U0001f600", "\U0010ffff"]))

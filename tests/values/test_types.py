@@ -7,7 +7,7 @@ import pytest
 
 from metastore_assets.errors import UnsupportedTypeError
 from metastore_assets.values.types import class_named, type_class, type_fingerprint
-from tests.statistics.columns import KINDS
+from tests.statistics.random_columns import KINDS
 
 
 @pytest.mark.parametrize("name", KINDS)

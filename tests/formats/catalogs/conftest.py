@@ -1,4 +1,4 @@
-"""A Glue server, with a database of the test's own."""
+"""A Glue server with a database per test."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 from metastore_assets.config import CatalogConfig, MetastoreConfig, TableConfig
 from metastore_assets.formats import Snapshot, TableFormat, open_table_format
-from tests.formats.catalogs.declaring import Declaration, register_in_glue
+from tests.formats.catalogs.table_declarations import Declaration, register_in_glue
 
 SECRET = "this-is-a-secret"
 

@@ -1,4 +1,4 @@
-"""A Hive metastore in a process of its own, of the jars that are in PySpark's wheel, on Derby; and Spark beside it."""
+"""A Hive metastore process on Derby, started from the jars in PySpark's wheel, and a Spark session that uses it."""
 
 from __future__ import annotations
 

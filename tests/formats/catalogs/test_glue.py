@@ -17,7 +17,7 @@ from metastore_assets.config import CatalogConfig, TableConfig
 from metastore_assets.errors import MetastoreError, TableFormatError, TableNotFoundError
 from metastore_assets.formats import open_table_format
 from tests.formats.catalogs.conftest import SECRET, Glue
-from tests.formats.catalogs.declaring import Declaration, delta, files, hudi, iceberg
+from tests.formats.catalogs.table_declarations import Declaration, delta, files, hudi, iceberg
 from tests.formats.hudi.realtables import unpacked
 from tests.formats.oracle import read_columns, read_rows
 
@@ -264,16 +264,22 @@ _VIEW = Declaration("t", "", kind="VIRTUAL_VIEW")
     ("table", "reason"),
     [
         (_VIEW, "'t' is a view: name the tables that it reads"),
-        (iceberg("t", "x").but(parameters={"table_type": "ICEBERG"}), "without metadata_location"),
-        (files("t", "/x").but(parameters={"storage_handler": "org.x.HBase"}), r"kept by org\.x\.HBase"),
-        (files("t", "/x").but(parameters={"transactional": "true"}), "transactional Hive table"),
-        (files("t", "/x").but(parameters={"projection.enabled": "TRUE"}), "are projected.*`uri`"),
-        (files("t", "/x").but(input_format="a.SymlinkTextInputFormat"), "list of files elsewhere"),
-        (files("t", "/x").but(input_format="a.B", serde="c.RegexSerDe"), r"a kind without a reader: c\.RegexSerDe"),
-        (files("t", "/x").but(input_format="", serde=""), "neither serde nor input format"),
+        (iceberg("t", "x").replaced(parameters={"table_type": "ICEBERG"}), "without metadata_location"),
+        (files("t", "/x").replaced(parameters={"storage_handler": "org.x.HBase"}), r"kept by org\.x\.HBase"),
+        (files("t", "/x").replaced(parameters={"transactional": "true"}), "transactional Hive table"),
+        (files("t", "/x").replaced(parameters={"projection.enabled": "TRUE"}), "are projected.*`uri`"),
+        (files("t", "/x").replaced(input_format="a.SymlinkTextInputFormat"), "list of files elsewhere"),
+        (
+            files("t", "/x").replaced(input_format="a.B", serde="c.RegexSerDe"),
+            r"a kind without a reader: c\.RegexSerDe",
+        ),
+        (files("t", "/x").replaced(input_format="", serde=""), "neither serde nor input format"),
         (files("t", ""), "does not say where 't' lies"),
-        (files("t", "/x").but(parameters={"spark.sql.sources.provider": "JDBC"}), "source 'jdbc' has no reader"),
-        (hudi("t_ro", "/x").but(serde_parameters={"hoodie.query.as.ro.table": "true"}), "'t_rt' or the one without"),
+        (files("t", "/x").replaced(parameters={"spark.sql.sources.provider": "JDBC"}), "source 'jdbc' has no reader"),
+        (
+            hudi("t_ro", "/x").replaced(serde_parameters={"hoodie.query.as.ro.table": "true"}),
+            "'t_rt' or the one without",
+        ),
         (files("t", "/x", "text", serde_parameters={"line.delim": "x"}), "line.delim = 'x'"),
         (files("t", "/x", "text", parameters={"skip.header.line.count": "2"}), "at most one line is a header"),
         (files("t", "/x", "text", columns=[("a", "array<int>")]), "'a' is of the type array<int>"),
@@ -299,7 +305,7 @@ def test_options_of_spark_that_are_not_known(
 ) -> None:
     table = files("t", "/x", "text", parameters={"spark.sql.sources.provider": "csv"} | parameters)
     with pytest.raises(TableFormatError, match=reason):
-        glue.snapshot(table.but(serde_parameters=options))
+        glue.snapshot(table.replaced(serde_parameters=options))
 
 
 _TEXT_COLUMNS = [("Name", "string"), ("count", "int"), ("day", "date"), ("share", "decimal(4,2)")]

@@ -16,8 +16,8 @@ from metastore_assets.config import CatalogConfig, TableConfig
 from metastore_assets.errors import TableFormatError, TableNotFoundError
 from metastore_assets.formats import open_table_format
 from metastore_assets.formats.catalogs.client import list_tables
-from tests.formats.catalogs.declaring import delta, register_in_hive
 from tests.formats.catalogs.hive_server import hive_metastore, run_spark
+from tests.formats.catalogs.table_declarations import delta, register_in_hive
 from tests.formats.oracle import read_columns
 
 pytestmark = [pytest.mark.long, pytest.mark.spark]

@@ -1,4 +1,4 @@
-"""Commits to Delta tables that deltalake cannot write: deletion vectors, column mapping, anything by hand.
+"""A writer of Delta commits that deltalake cannot write: deletion vectors, column mapping, any action.
 
 Shares no code with what reads them.
 """

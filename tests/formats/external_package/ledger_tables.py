@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from tests.formats.tables import Row, Table, arrow, rows_of
+from tests.formats.table_writers import Row, Table, arrow, rows_of
 
 _LEDGER = "_ledger"
 

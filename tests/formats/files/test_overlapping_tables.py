@@ -18,7 +18,7 @@ from metastore_assets.storage.location import Location
 from tests.formats.hudi.tables import HudiCopyOnWrite, HudiMergeOnRead
 from tests.formats.iceberg.tables import IcebergCopyOnWrite, IcebergDeletionVectors
 from tests.formats.oracle import read_columns, read_rows
-from tests.formats.tables import DeltaCopyOnWrite, DeltaDeletionVectors, Table
+from tests.formats.table_writers import DeltaCopyOnWrite, DeltaDeletionVectors, Table
 
 _KINDS = (
     DeltaCopyOnWrite,

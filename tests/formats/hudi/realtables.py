@@ -1,4 +1,4 @@
-"""The real Hudi tables, which lie packed; and their rows by plain Python from commits, base files and log files."""
+"""The real Hudi tables, unpacked, and their rows computed by plain Python from commits, base files and log files."""
 
 from __future__ import annotations
 

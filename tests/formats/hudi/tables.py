@@ -1,4 +1,4 @@
-"""Hudi tables with the operations that every format's laws are about."""
+"""Hudi tables with the operations of the contract suite."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.formats.hudi.writer import HudiWriter, Slice
-from tests.formats.tables import Row, Table
+from tests.formats.table_writers import Row, Table
 
 _FIELDS: list[dict[str, Any]] = [
     {"name": "id", "type": ["null", "long"], "default": None},

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from metastore_assets.config import TableConfig
 from metastore_assets.formats import Snapshot, open_table_format
-from tests.formats.hudi.history import History
+from tests.formats.hudi.random_histories import History
 from tests.formats.hudi.writer import HudiWriter
 from tests.formats.oracle import read_rows
 from tests.formats.test_metadata_cache import assert_same as same_plan

@@ -15,7 +15,7 @@ import pytest
 from metastore_assets.config import TableConfig
 from metastore_assets.errors import FragmentError
 from metastore_assets.formats import open_table_format
-from tests.formats.hudi.history import History
+from tests.formats.hudi.random_histories import History
 from tests.formats.hudi.writer import HudiWriter
 from tests.formats.oracle import read_rows
 

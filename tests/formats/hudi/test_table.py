@@ -16,7 +16,7 @@ from metastore_assets.config import TableConfig
 from metastore_assets.errors import ConfigError, FragmentError, TableFormatError, TableNotFoundError
 from metastore_assets.formats import Snapshot, open_table_format
 from metastore_assets.storage.location import Location
-from tests.formats.hudi.history import History
+from tests.formats.hudi.random_histories import History
 from tests.formats.hudi.realtables import unpacked
 from tests.formats.hudi.writer import FIELDS, META, HudiWriter, block
 from tests.formats.oracle import read_columns, read_rows

@@ -1,4 +1,4 @@
-"""Writes Hudi tables by the specification, of table versions 6 and 9; shares no code with the reader."""
+"""A Hudi writer after the specification, for table versions 6 and 9; it shares no code with the reader."""
 
 from __future__ import annotations
 

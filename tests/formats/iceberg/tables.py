@@ -1,4 +1,4 @@
-"""Iceberg tables with the operations that every format's laws are about."""
+"""Iceberg tables with the operations of the contract suite."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import LongType, NestedField, StringType
 
 from tests.formats.iceberg.writer import Entry, IcebergWriter, column
-from tests.formats.tables import Row, Table, arrow
+from tests.formats.table_writers import Row, Table, arrow
 
 
 class IcebergCopyOnWrite(Table):

@@ -1,4 +1,4 @@
-"""Iceberg tables written by hand, from the specification alone: delete files of every kind, any version, odd paths.
+"""An Iceberg writer after the specification: delete files of every kind, any version, unusual paths.
 
 Shares no code with what reads them.
 """

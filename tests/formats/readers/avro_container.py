@@ -1,4 +1,4 @@
-"""Avro container files under every codec, by the specification; shares no code with the reader."""
+"""A writer of Avro container files in every codec; it shares no code with the reader."""
 
 from __future__ import annotations
 

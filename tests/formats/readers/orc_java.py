@@ -1,4 +1,4 @@
-"""ORC files by Java's library of ORC, which comes with Spark: the one that writes Iceberg's files, with attributes."""
+"""A writer of ORC files that uses the Java library in PySpark's wheel, which Iceberg uses too."""
 
 from __future__ import annotations
 

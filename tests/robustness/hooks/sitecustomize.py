@@ -1,4 +1,4 @@
-"""On PYTHONPATH of a test's own processes: they tell each step that changes what is stored, and stop where told.
+"""Hooks on PYTHONPATH of refresh processes: they log each step that changes stored files, and stop at a given one.
 
 Python imports this module at its start, in the driver and in the Spark workers. It wraps the system calls that make
 files appear and disappear below a root. A step has a moment and a kind of file, such as

@@ -1,0 +1,43 @@
+"""Finds Arrow scalars in what is sent to another process, because they are pickled as Python values."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import types
+from collections.abc import Iterator, Mapping, Set
+from typing import Any
+
+import pyarrow as pa
+
+_LEAVES = (str, bytes, int, float, bool, type(None), type, types.ModuleType, pa.Array, pa.Schema, pa.DataType, pa.Field)
+
+
+def scalars_in(value: Any, path: str = "", seen: set[int] | None = None) -> Iterator[str]:
+    """The paths of all scalars in a value, at any depth: in data classes, containers, partial functions, closures."""
+    seen = set() if seen is None else seen
+    if isinstance(value, _LEAVES) or id(value) in seen:
+        return
+    seen.add(id(value))
+    if isinstance(value, pa.Scalar):
+        yield f"{path}: {value.type}"
+        return
+    for name, part in _parts(value):
+        yield from scalars_in(part, f"{path}.{name}", seen)
+
+
+def _parts(value: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, Mapping):
+        for key, part in value.items():
+            yield f"{key!r}", (key, part)
+    elif isinstance(value, list | tuple | Set):
+        yield from ((str(index), part) for index, part in enumerate(value))
+    elif isinstance(value, functools.partial):
+        yield from (("func", value.func), ("args", value.args), ("keywords", value.keywords))
+    elif isinstance(value, types.FunctionType):
+        yield from (("closure", cell.cell_contents) for cell in value.__closure__ or ())
+        yield "defaults", value.__defaults__
+    elif dataclasses.is_dataclass(value):
+        yield from ((field.name, getattr(value, field.name)) for field in dataclasses.fields(value))
+    else:
+        yield from vars(value).items() if hasattr(value, "__dict__") else ()

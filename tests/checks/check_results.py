@@ -1,0 +1,48 @@
+"""Functions that run checks, written as in YAML, on a published table and return their results."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+from metastore_assets.checks.base import Finding
+from metastore_assets.checks.entries import named_checks
+from metastore_assets.checks.evaluation import evaluate_checks
+from metastore_assets.checks.results import CheckResult
+from metastore_assets.checks.subject import CheckContext
+from metastore_assets.config import TableConfig
+from metastore_assets.formats.base import Snapshot
+from metastore_assets.lookup import Table
+from metastore_assets.metastore import Metastore
+from metastore_assets.store.objects import ObjectStore
+
+
+def no_table() -> Snapshot:
+    """For checks that have no business with the table's metadata."""
+    raise AssertionError("the table's metadata were asked for")
+
+
+def around(
+    store: ObjectStore, snapshot: Callable[[], Snapshot] = no_table, now: datetime | None = None
+) -> CheckContext:
+    return CheckContext(Metastore(store.uri()), snapshot, lambda: snapshot().reference, now or datetime.now(UTC))
+
+
+def results(store: ObjectStore, table: Table, *checks: Any, **columns: Any) -> list[CheckResult]:
+    """The results of checks of the table, and of its columns, as they are written in YAML."""
+    config = TableConfig.model_validate(
+        {
+            "name": table.version.table,
+            "uri": "nowhere",
+            "checks": list(checks),
+            "columns": {column: {"checks": own} for column, own in columns.items()},
+        }
+    )
+    return evaluate_checks(named_checks(config), table, around(store))
+
+
+def finding(store: ObjectStore, table: Table, *checks: Any, **columns: Any) -> Finding:
+    """What the one check finds."""
+    (result,) = results(store, table, *checks, **columns)
+    return result.finding

@@ -1,0 +1,96 @@
+"""`history`, `diff` and `report`: what people ask of a table's past."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.cli.run_command import answer, error_of, run
+
+
+def test_history(published: Path) -> None:
+    told = answer("history", "orders", config=published)
+    assert [(row["version"], row["row_count"], row["partitions"]) for row in told] == [(1, 100, 1), (2, 400, 2)]
+    of_column = answer("history", "orders", "state", config=published)
+    assert [(row["version"], row["null_count"]) for row in of_column] == [(1, 10), (2, 40)]
+    assert of_column[0]["minimum"] == "done\n\x1b[31m"
+    points = answer("history", "orders", "big", "--statistic", "maximum", config=published)
+    assert [(row["value"], row["guarantee"]) for row in points] == [
+        (str(2**62 + 99), "exact"),
+        (str(2**62 + 399), "exact"),
+    ]
+    assert not (published.parent / "root" / "orders" / "history").exists(), "reading writes nothing"
+    answer("history", "orders", "--append", config=published)
+    assert (published.parent / "root" / "orders" / "history" / "_delta_log").exists()
+    assert answer("history", "orders", config=published) == told
+
+
+@pytest.mark.parametrize("arguments", [[], ["price"], ["state"], ["tags"], ["id", "--statistic", "distinct_count"]])
+def test_history_for_people(published: Path, arguments: list[str]) -> None:
+    done = run("history", "orders", *arguments, config=published)
+    assert done.exit_code == 0, done.output
+    assert "2 versions, 1 to 2" in done.stdout
+    assert "\x1b" not in done.stdout
+
+
+def test_history_outlives_expiry(published: Path) -> None:
+    before = answer("history", "orders", "price", config=published)
+    assert answer("expire", "orders", "--keep", "1", "--grace", "0", config=published)["versions"] == 1
+    assert answer("history", "orders", "price", config=published) == before
+    assert len(answer("versions", "orders", config=published)) == 1
+
+
+def test_diff(published: Path) -> None:
+    told = answer("diff", "orders", "--from", "1", "--to", "2", config=published)
+    assert (told["from"]["version"], told["to"]["version"], told["row_count"]) == (1, 2, [100, 400])
+    columns = {row["column"]: row for row in told["columns"]}
+    assert columns["state"]["jensen_shannon"] == 0
+    assert columns["id"]["stability_index"] > 1
+    assert columns["id"]["before"]["distinct_count"] == 100
+    assert answer("diff", "orders", config=published) == told
+    assert answer("diff", "orders", "--from", "snapshot:snapshot 1", config=published) == told
+    other = answer("diff", "orders", "--baseline", "gone", config=published)
+    assert (other["from"]["table"], other["row_count"], other["partitions"]) == ("gone", [400, 400], None)
+    assert {row["change"] for row in other["columns"]} == {"same"}
+    printed = run("diff", "orders", config=published).stdout
+    assert "rows 100 → 400 (+300)" in printed
+    assert "10 columns the same" in run("diff", "orders", "--baseline", "gone", config=published).stdout
+    assert run("diff", "orders", "--baseline", "gone", "--all", config=published).stdout.count("the same values") == 9
+
+
+def test_report(published: Path, tmp_path: Path) -> None:
+    told = answer("report", "orders", "-o", str(tmp_path / "page.html"), config=published)
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert told == {"table": "orders", "version": 2, "file": str(tmp_path / "page.html"), "bytes": len(page.encode())}
+    assert page.startswith("<!doctype html>")
+    assert "Changes since version 1" in page
+    assert "\x1b" not in page
+    assert run("report", "orders", "-o", "-", "--against", "2", config=published).stdout.startswith("<!doctype html>")
+    assert "Changes" not in run("report", "gone", "-o", "-", config=published).stdout
+    assert sorted(path.name for path in tmp_path.iterdir() if path.is_file()) == ["page.html"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["history", "orders", "nix"], "has no column 'nix'"),
+        (["history", "fresh"], "no published version"),
+        (["diff", "gone"], "no version before 1 to compare with: give another table with --baseline"),
+        (["diff", "orders", "--from", "9"], "no version 9; its versions: 1-2"),
+        (["diff", "orders", "--to", "2031-13-01"], "no published version of snapshot '2031-13-01'"),
+        (["diff", "orders", "--from", "1999-01-01"], "no published version of 1999-01-01T00:00:00+00:00 or before"),
+        (
+            ["report", "orders", "-o", "/nowhere/page.html"],
+            "cannot write /nowhere/page.html: No such file",
+        ),
+    ],
+)
+def test_bad_input(published: Path, arguments: list[str], message: str) -> None:
+    assert message in error_of(run(*arguments, config=published))
+
+
+def test_an_unknown_statistic_is_a_wrong_use(published: Path) -> None:
+    told = error_of(run("history", "orders", "id", "--statistic", "nulls", config=published), 2)
+    assert told.startswith("there is no statistic 'nulls'")
+    assert "row_count" in error_of(run("history", "orders", "--statistic", "rows", config=published), 2)

@@ -1,0 +1,82 @@
+"""Commands with `--where`: answers of the rows that a predicate is true of."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from statistics import median_low
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tests.cli.run_command import answer, error_of, run
+
+ROWS = [{"day": f"2024-01-0{1 + own // 20}", "x": own, "shop": "abc"[own % 3]} for own in range(100)]
+
+
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The configuration of a table of five days, with a file each."""
+    folder = tmp_path_factory.mktemp("scoped")
+    for day in sorted({row["day"] for row in ROWS}):
+        part = folder / "lake" / f"day={day}"
+        part.mkdir(parents=True)
+        own = [{"x": row["x"], "shop": row["shop"]} for row in ROWS if row["day"] == day]
+        pq.write_table(pa.Table.from_pylist(own), part / "0.parquet")
+    config = folder / "metastore.yaml"
+    config.write_text("root: ./root\nengine: auto\ntables:\n- {name: t, uri: ./lake}\n")
+    assert run("refresh", "t", config=config).exit_code == 0
+    return config
+
+
+@pytest.mark.parametrize(("where", "read"), [("day >= '2024-01-04'", 0), ("x >= 65 and day > '2024-01-01'", 1)])
+def test_answers_of_some_rows(lake: Path, where: str, read: int) -> None:
+    rows = [row for row in ROWS if row["x"] >= (65 if read else 60)]
+    counts = Counter(row["shop"] for row in rows)
+    asked = ("--where", where)
+    shown = answer("show", "t", *asked, config=lake)
+    assert (shown["row_count"], shown["where"], shown["current"]) == (len(rows), where, True)
+    column = {row["column"]: row for row in shown["columns"]}["x"]
+    assert (column["minimum"], column["maximum"]) == (min(row["x"] for row in rows), 99)
+    assert (column["distinct_count"], column["distinct_count_guarantee"]) == (len(rows), "exact")
+    assert column["singleton_count"] == len(rows)
+    found = {own["value"]: own["frequency"] for own in answer("top", "t", "shop", *asked, config=lake)}
+    assert found == counts
+    assert sum(own["frequency"] for own in answer("histogram", "t", "x", *asked, config=lake)) == len(rows)
+    (half,) = answer("quantile", "t", "x", "0.5", *asked, config=lake)
+    assert (half["value"], half["guarantee"]) == (median_low(row["x"] for row in rows), "exact")
+    rank = answer("rank", "t", "x", "90", *asked, config=lake)
+    assert (rank["rank"], rank["frequency"], rank["row_count"]) == (len(rows) - 10, 1, len(rows))
+    of_a_day = answer("top", "t", "shop", "--partition", "day=2024-01-05", *asked, config=lake)
+    assert sum(own["frequency"] for own in of_a_day) == 20
+    told = run("top", "t", "shop", *asked, config=lake)
+    assert ("read 1 of 5 files" in told.stderr) == bool(read)
+    assert f"t where {where}" in run("show", "t", *asked, config=lake).stdout
+
+
+def test_layout(lake: Path) -> None:
+    found = answer("layout", "t", config=lake)
+    columns = {own["column"]: own for own in found["columns"]}
+    assert found["fragments"] == 5
+    assert (columns["x"]["depth"], columns["x"]["verdict"]) == (1.0, "clustered")
+    assert columns["x"]["skipped"] == pytest.approx(0.8)
+    assert (columns["shop"]["depth"], columns["shop"]["verdict"]) == (5.0, "scattered")
+    shown = run("layout", "t", config=lake).stdout
+    assert "t version 1: 5 files" in shown
+    assert "cluster or partition the table by it: shop" in shown
+    assert "did you mean 'shop'" in error_of(run("layout", "t", "--columns", "shpo", config=lake))
+    page = run("report", "t", "-o", str(lake.parent / "t.html"), config=lake)
+    assert page.exit_code == 0
+    assert "scattered" in (lake.parent / "t.html").read_text()
+
+
+def test_what_cannot_be_asked(lake: Path) -> None:
+    assert "did you mean 'shop'" in error_of(run("top", "t", "x", "--where", "shpo = 'a'", config=lake))
+    assert "at character" in error_of(run("show", "t", "--where", "x >", config=lake))
+    assert "--partition, --columns or --where" in error_of(
+        run("show", "t", "--partitions", "--where", "x > 1", config=lake), 2
+    )
+    assert "no partition 'day=2025'" in error_of(
+        run("show", "t", "--where", "x > 1", "--partition", "day=2025", config=lake)
+    )

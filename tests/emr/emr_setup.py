@@ -1,0 +1,122 @@
+"""A bucket with a table, an EMR Serverless application, and a configuration for both."""
+
+import io
+import sys
+import tarfile
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import date
+from typing import Any
+
+import boto3
+import pyarrow as pa
+import pytest
+from dagster import DagsterInstance, ExecuteInProcessResult
+from deltalake import write_deltalake
+
+from metastore_assets import MetastoreConfig, TableConfig
+from metastore_assets.config import EmrServerlessConfig
+from metastore_assets.lookup import Table
+from metastore_assets.metastore import Metastore
+from tests.conftest import REPOSITORY
+from tests.emr.emr_server import emr_server
+
+OF_THIS_PROCESS = {
+    "AWS_ACCESS_KEY_ID": "here",
+    "AWS_SECRET_ACCESS_KEY": "of-this-process-alone",
+    "AWS_DEFAULT_REGION": "eu-central-1",
+}
+
+
+@dataclass(frozen=True)
+class EmrSetup:
+    """What one test has: a folder of its own in the bucket `lake`."""
+
+    endpoint: str
+    application: str
+    folder: str
+    s3: Any
+    emr: Any
+
+    @property
+    def options(self) -> dict[str, str]:
+        return {"aws_endpoint": self.endpoint, "aws_allow_http": "true", "aws_region": "eu-central-1"}
+
+    def write(self, *days: int, mode: Any = "append") -> None:
+        """One commit, with three rows for each of the days."""
+        dates = [date(2024, 1, day) for day in days for _ in range(3)]
+        rows = pa.table({"day": dates, "amount": [1, 2, 2] * len(days)})
+        options = {"endpoint_url": self.endpoint, "allow_http": "true"}
+        place = f"s3://lake/{self.folder}/sales"
+        write_deltalake(place, rows, mode=mode, partition_by=["day"], storage_options=options)
+
+    def config(self, table: dict[str, Any] | None = None, **settings: Any) -> MetastoreConfig:
+        given = {
+            "application": self.application,
+            "execution_role": "arn:aws:iam::123456789012:role/metastore",
+            "environment": "s3://lake/environment.tar.gz",
+            "logs": f"s3://lake/{self.folder}/logs/",
+            "interval": 0.3,
+            **settings,
+        }
+        place = f"s3://lake/{self.folder}"
+        own = TableConfig(name="sales", uri=f"{place}/sales", storage_options=self.options, **(table or {}))
+        return MetastoreConfig(
+            root=f"{place}/metastore",
+            storage_options=self.options,
+            engine="emr-serverless",
+            emr_serverless=EmrServerlessConfig(**given),
+            tables=[own],
+        )
+
+    def published(self) -> Table:
+        access = {"aws_access_key_id": "looks", "aws_secret_access_key": "of-who-looks"}
+        return Metastore(f"s3://lake/{self.folder}/metastore", {**self.options, **access}).table("sales")
+
+    def jobs(self) -> list[Any]:
+        """Those of this test, in the order of their launch."""
+        found = self.emr.list_job_runs(applicationId=self.application).get("jobRuns", ())
+        jobs = [self.emr.get_job_run(applicationId=self.application, jobRunId=one["id"])["jobRun"] for one in found]
+        return [job for job in jobs if f"/{self.folder}/" in job["jobDriver"]["sparkSubmit"]["entryPoint"]]
+
+    def keys(self, below: str) -> list[str]:
+        listed = self.s3.list_objects_v2(Bucket="lake", Prefix=f"{self.folder}/{below}")
+        return [entry["Key"].removeprefix(f"{self.folder}/") for entry in listed.get("Contents", ())]
+
+
+@contextmanager
+def start_emr(way: str) -> Iterator[EmrSetup]:
+    """One for several tests, each of which takes `with_new_folder` of it."""
+    with pytest.MonkeyPatch.context() as patch, emr_server(way) as endpoint:
+        for name, value in {**OF_THIS_PROCESS, "AWS_ENDPOINT_URL": endpoint}.items():
+            patch.setenv(name, value)
+        s3, emr = boto3.client("s3"), boto3.client("emr-serverless")
+        s3.create_bucket(Bucket="lake", CreateBucketConfiguration={"LocationConstraint": "eu-central-1"})
+        s3.put_object(Bucket="lake", Key="environment.tar.gz", Body=environment())
+        made = emr.create_application(name="metastore", releaseLabel="emr-7.9.0", type="SPARK", clientToken="1")
+        yield EmrSetup(endpoint, made["applicationId"], "", s3, emr)
+
+
+def with_new_folder(cloud: EmrSetup) -> EmrSetup:
+    """A table of two days in a folder of its own."""
+    own = EmrSetup(cloud.endpoint, cloud.application, uuid.uuid4().hex, cloud.s3, cloud.emr)
+    own.write(1, 2)
+    return own
+
+
+def environment() -> bytes:
+    """An archive as EMR unpacks it, whose Python is this one."""
+    script = f'#!/bin/sh\nPYTHONPATH="{REPOSITORY}:$PYTHONPATH" exec "{sys.executable}" "$@"\n'.encode()
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w:gz") as archive:
+        entry = tarfile.TarInfo("bin/python")
+        entry.size, entry.mode = len(script), 0o755
+        archive.addfile(entry, io.BytesIO(script))
+    return packed.getvalue()
+
+
+def logged(instance: DagsterInstance, result: ExecuteInProcessResult) -> str:
+    """All that a run logged."""
+    return "\n".join(entry.user_message for entry in instance.all_logs(result.run_id))

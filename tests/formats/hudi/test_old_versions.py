@@ -1,0 +1,265 @@
+"""Hudi tables that do not record their partition columns, as the first versions: folders named `column=value` do."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from metastore_assets.config import TableConfig
+from metastore_assets.errors import ProfileError, TableFormatError
+from metastore_assets.formats import Snapshot, open_table_format
+from metastore_assets.profiling import profile
+from tests.formats.hudi.random_histories import History
+from tests.formats.hudi.writer import FIELDS, META, HudiWriter, Slice, block
+from tests.formats.oracle import read_columns, read_rows
+
+_OWN = [FIELDS[0], FIELDS[3]]
+_UNRECORDED = {"hoodie.table.partition.fields": "", "hoodie.table.version": "0"}
+_NULL = "__HIVE_DEFAULT_PARTITION__"
+
+
+def _snapshot(folder: Path, **more: Any) -> Snapshot:
+    return open_table_format(TableConfig(name="t", uri=str(folder), **more)).snapshot()
+
+
+def _table(
+    folder: Path, partitions: Mapping[str, str], fields: list[dict[str, Any]] = _OWN, **properties: str
+) -> HudiWriter:
+    """One row per partition, by key; the names of properties have underlines for dots."""
+    writer = HudiWriter(folder, 6, fields=fields, partition_field="")
+    lines = (folder / ".hoodie/hoodie.properties").read_text().splitlines()
+    kept = [line for line in lines if "hive_style" not in line]
+    (folder / ".hoodie/hoodie.properties").write_text("\n".join([*kept, ""]))
+    writer.set_properties(**(_UNRECORDED | properties))
+    instant = writer.tick()
+    stats = []
+    for key, path in partitions.items():
+        one = writer.new_slice(path, instant)
+        row = {"key": key, "value": 1.0, "part": f"of {key}", "year": 7}
+        stats.append(writer.base_file(one, instant, [row]))
+    writer.complete(instant, "commit", stats)
+    return writer
+
+
+def _rows(snapshot: Snapshot) -> dict[str, dict[str, Any]]:
+    columns = read_columns(snapshot)
+    return {row["key"]: row for row in (dict(zip(columns, row, strict=True)) for row in read_rows(snapshot))}
+
+
+@pytest.mark.parametrize("version", ["", "0", "1", "6"])
+def test_columns_that_folders_name(tmp_path: Path, version: str) -> None:
+    """Are columns of the table, of texts as they stand there; what filters ask for, and what keys have."""
+    paths = {"a": "year=2015/month=03/day=17", "b": "year=2016/month=03/day=15"}
+    writer = _table(tmp_path / "t", paths, **{"hoodie.table.version": version or "0"})
+    if not version:
+        path = writer.folder / ".hoodie/hoodie.properties"
+        path.write_text("\n".join(line for line in path.read_text().splitlines() if "version=" not in line))
+    snapshot = _snapshot(writer.folder)
+    assert snapshot.partition_columns == ("year", "month", "day")
+    assert [str(field.type) for field in snapshot.schema] == ["string", "double", "string", "string", "string"]
+    assert _rows(snapshot) == {
+        "a": {"key": "a", "value": 1.0, "year": "2015", "month": "03", "day": "17"},
+        "b": {"key": "b", "value": 1.0, "year": "2016", "month": "03", "day": "15"},
+    }
+    assert [one.partition_key for one in snapshot.fragments] == list(paths.values())
+    some = _snapshot(writer.folder, partitions={"year": ("2016",)})
+    assert [one.partition_key for one in some.fragments] == [paths["b"]]
+    with pytest.raises(TableFormatError, match="no partition column 'hour'; there are: year, month, day"):
+        _snapshot(writer.folder, partitions={"hour": ("1",)})
+
+
+@pytest.mark.parametrize(
+    ("path", "properties", "values"),
+    [
+        ("d=A%2FB", {}, {"d": "A/B"}),
+        ("d=A%2FB", {"hoodie.datasource.write.partitionpath.urlencode": "false"}, {"d": "A%2FB"}),
+        ("d=A%2FB", {"hoodie.datasource.write.partitionpath.urlencode": "true"}, {"d": "A/B"}),
+        (f"d={_NULL}/e=default", {}, {"d": None, "e": "default"}),
+        ("d=", {}, {"d": None}),
+        ("d=x=y/e= z é", {}, {"d": "x=y", "e": " z é"}),
+        ("ts=2020/01/31", {}, {"ts": "2020/01/31"}),
+        (
+            "ts=2020/01/31/e=1",
+            {"hoodie.datasource.write.hive_style_partitioning": "true"},
+            {"ts": "2020/01/31", "e": "1"},
+        ),
+    ],
+)
+def test_values_in_folders_names(
+    tmp_path: Path, path: str, properties: dict[str, str], values: dict[str, str | None]
+) -> None:
+    """Escaped as in Hive unless the table says otherwise; a date may make several folders."""
+    snapshot = _snapshot(_table(tmp_path / "t", {"a": path}, **properties).folder)
+    assert _rows(snapshot) == {"a": {"key": "a", "value": 1.0, **values}}
+
+
+@pytest.mark.parametrize(
+    "paths",
+    [
+        {"a": "2020/01", "b": "2020/02"},
+        {"a": "d=1", "b": "2020"},
+        {"a": "d=1", "b": "e=1"},
+        {"a": "d=1/e=2", "b": "e=2/d=1"},
+        {"a": "d=1", "b": "d=1/e=2"},
+        {"a": "d=1/d=2"},
+        {"a": "=1"},
+        {"a": "2020/d=1"},
+    ],
+)
+def test_folders_that_do_not_name_the_same_columns(tmp_path: Path, paths: dict[str, str]) -> None:
+    """Tell nothing: keys have the whole path, and the table has no more columns."""
+    snapshot = _snapshot(_table(tmp_path / "t", paths).folder)
+    assert snapshot.partition_columns == ("_hoodie_partition_path",)
+    assert _rows(snapshot) == {key: {"key": key, "value": 1.0} for key in paths}
+    assert len({one.partition_key for one in snapshot.fragments}) == len(paths)
+
+
+def test_a_table_that_says_that_it_has_no_such_folders(tmp_path: Path) -> None:
+    """A value may look like one."""
+    style = {"hoodie.datasource.write.hive_style_partitioning": "false"}
+    snapshot = _snapshot(_table(tmp_path / "t", {"a": "d=1"}, **style).folder)
+    assert snapshot.partition_columns == ("_hoodie_partition_path",)
+    assert snapshot.schema.names == ["key", "value"]
+
+
+def test_columns_that_files_hold_too(tmp_path: Path) -> None:
+    """Have the files' values and types: folders' names are made of them."""
+    year = {"name": "year", "type": ["null", "long"], "default": None}
+    for place, name in enumerate(("year", "YEAR")):
+        folder = tmp_path / str(place)
+        snapshot = _snapshot(_table(folder, {"a": f"{name}=2015/d=1"}, [*_OWN, year]).folder)
+        assert snapshot.partition_columns == (name, "d")
+        assert [one.partition_key for one in snapshot.fragments] == [f"{name}=2015/d=1"]
+        assert _rows(snapshot) == {"a": {"key": "a", "value": 1.0, "year": 7, "d": "1"}}
+
+
+@pytest.mark.parametrize("key", ["hoodie.table.partition.fields", "hoodie.table.partition.columns"])
+@pytest.mark.parametrize("path", ["d=1/e=x%20y", "1/x%20y"])
+def test_recorded_columns_that_no_file_holds(tmp_path: Path, key: str, path: str) -> None:
+    """Are columns all the same; under the name that Hudi 0.8 had for the property as well."""
+    properties = {key: "d,e", "hoodie.datasource.write.partitionpath.urlencode": "true"}
+    snapshot = _snapshot(_table(tmp_path / "t", {"a": path}, **properties).folder)
+    assert snapshot.partition_columns == ("d", "e")
+    assert _rows(snapshot) == {"a": {"key": "a", "value": 1.0, "d": "1", "e": "x y"}}
+
+
+def test_a_column_of_a_struct_that_makes_partitions(tmp_path: Path) -> None:
+    """Is there already."""
+    place = {"name": "place", "type": {"type": "record", "name": "p", "fields": [FIELDS[1]]}}
+    writer = _table(tmp_path / "t", {"a": "x"}, **{"hoodie.table.partition.fields": "place.part"})
+    (commit,) = writer.timeline.glob("*.commit")
+    document = json.loads(commit.read_text())
+    document["extraMetadata"]["schema"] = json.dumps(writer.schema | {"fields": [*_OWN, place]})
+    commit.write_text(json.dumps(document))
+    assert _snapshot(writer.folder).schema.names == ["key", "value", "place"]
+
+
+def test_states_of_the_past_have_the_columns(tmp_path: Path) -> None:
+    """And deletes and updates in log files leave them as they are."""
+    writer = _table(tmp_path / "t", {"a": "d=1", "b": "d=2"}, **{"hoodie.table.version": "6"})
+    first = _snapshot(writer.folder)
+    instant = writer.tick()
+    one = writer.new_slice("d=2", instant)
+    stat = writer.base_file(one, instant, [{"key": "c", "value": 1.0}, {"key": "d", "value": 1.0}])
+    one.base_name = stat["path"].rpartition("/")[2]
+    writer.complete(instant, "commit", [stat])
+    instant = writer.tick()
+    stat = writer.log_file(one, instant, [{"key": "c", "value": 2.0}], {"d": 0})
+    writer.complete(instant, "deltacommit", [stat])
+    rows = _rows(_snapshot(writer.folder))
+    assert {key: (row["value"], row["d"]) for key, row in rows.items()} == {
+        "a": (1.0, "1"),
+        "b": (1.0, "2"),
+        "c": (2.0, "2"),
+    }
+    assert _rows(_snapshot(writer.folder, at=first.id)) == _rows(first)
+
+
+def _without_schema(writer: HudiWriter) -> None:
+    for commit in writer.timeline.glob("*commit"):
+        document = json.loads(commit.read_text())
+        document.pop("extraMetadata", None)
+        commit.write_text(json.dumps(document))
+
+
+def test_commits_of_the_first_versions(tmp_path: Path) -> None:
+    """Call what else they say by another name."""
+    writer = _table(tmp_path / "t", {"a": "d=1"})
+    (commit,) = writer.timeline.glob("*.commit")
+    document = json.loads(commit.read_text())
+    document["extraMetadataMap"] = document.pop("extraMetadata")
+    document["extraMetadataMap"]["schema"] = json.dumps(writer.schema | {"fields": [_OWN[1], _OWN[0]]})
+    commit.write_text(json.dumps(document))
+    assert _snapshot(writer.folder).schema.names == ["value", "key", "d"]
+
+
+def test_a_schema_that_only_files_record(tmp_path: Path) -> None:
+    """As Parquet has it, where neither a commit nor a file has it in Avro: enough for all but log files."""
+    writer = _table(tmp_path / "t", {"a": "d=1"}, **{"hoodie.table.version": "6"})
+    _without_schema(writer)
+    snapshot = _snapshot(writer.folder)
+    assert snapshot.schema == pa.schema([("key", pa.string()), ("value", pa.float64()), ("d", pa.string())])
+    assert _rows(snapshot) == {"a": {"key": "a", "value": 1.0, "d": "1"}}
+    (stored,) = writer.folder.rglob("*.parquet")
+    assert pq.read_schema(stored).names == ["key", "value", *META]
+    instant = writer.tick()
+    one = writer.new_slice("d=2", instant)
+    writer.complete(instant, "deltacommit", [writer.log_file(one, instant, [{"key": "b", "value": 2.0}])])
+    _without_schema(writer)
+    with pytest.raises(TableFormatError, match=r"log files.*schema in Avro"):
+        _snapshot(writer.folder)
+
+
+def _log_file(writer: HudiWriter, one: Slice, content: bytes, version: int, kind: int = 3) -> None:
+    """A log file with one block, of rows or of deletes, in a version of its content."""
+    instant = writer.tick()
+    data = version.to_bytes(4, "big") + content[4:]
+    stat = writer.raw_log_file(one, instant, block(kind, {0: instant, 2: json.dumps(writer.stored_schema)}, data))
+    writer.complete(instant, "deltacommit", [stat])
+
+
+@pytest.mark.parametrize("version", [1, 2, 3])
+def test_rows_in_log_blocks_of_old_versions(tmp_path: Path, version: int) -> None:
+    """Blocks of rows in Avro are the same in all versions, the number aside."""
+    history = History(HudiWriter(tmp_path / "t", 6))
+    history.insert("x", [{"key": "a", "ts": 1, "value": 1.0}, {"key": "b", "ts": 1, "value": 2.0}])
+    (one,) = history.slices()
+    stored = history.writer._stored(one, "20240101000009007", 0, {"key": "a", "ts": 2, "value": 9.0, "part": "x"}, "")
+    _log_file(history.writer, one, history.writer._avro_block([stored]), version)
+    columns = read_columns(_snapshot(history.writer.folder))
+    assert dict(zip(columns["key"], columns["value"], strict=True)) == {"a": 9.0, "b": 2.0}
+
+
+@pytest.mark.parametrize(
+    ("version", "kind", "said"),
+    [
+        (1, 1, "delete blocks of version 1, which Hudi wrote up to 0.12, are not supported"),
+        (2, 1, "delete blocks of version 2, which Hudi wrote up to 0.12, are not supported"),
+        (4, 1, "delete blocks of version 4 are not supported"),
+        (4, 3, "Avro log blocks of version 4 are not supported"),
+    ],
+)
+@pytest.mark.parametrize("table_version", [6, 8])
+def test_log_blocks_that_are_not_supported(
+    tmp_path: Path, version: int, kind: int, said: str, table_version: int
+) -> None:
+    """The log file is named, and nobody is advised to remove anything."""
+    history = History(HudiWriter(tmp_path / "t", table_version))
+    history.insert("x", [{"key": "a", "ts": 1, "value": 1.0}])
+    (one,) = history.slices()
+    _log_file(history.writer, one, b"\0" * 12, version, kind)
+    with pytest.raises((TableFormatError, ProfileError)) as caught:
+        profile(history.writer.folder)
+    message = str(caught.value)
+    log = next(path for path in (tmp_path / "t").rglob(".*.log.*"))
+    assert f"{log}: {said}" in message
+    assert "Mend or remove" not in message
+    if table_version == 8:
+        assert "its file slice (1 log file) is not supported" in message
+        assert "Nothing is damaged: do not remove these files" in message

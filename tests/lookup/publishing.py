@@ -1,0 +1,137 @@
+"""Profiles Arrow tables in this process and publishes them as versions, for tests of lookups."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+import pyarrow as pa
+
+from metastore_assets.config import TableConfig
+from metastore_assets.lookup import Table
+from metastore_assets.metastore import open_scanner
+from metastore_assets.pipeline.engine import Engine
+from metastore_assets.pipeline.fragment_index import table_index
+from metastore_assets.pipeline.partition_index import table_partition_files
+from metastore_assets.pipeline.profile_spec import table_profile_spec
+from metastore_assets.pipeline.profiles.files import ProfileWriter
+from metastore_assets.pipeline.value_counts.table import enumerated_classes
+from metastore_assets.produce import Delta, FlowState
+from metastore_assets.statistics.frequencies import Frequencies
+from metastore_assets.statistics.profile import ColumnProfile, profile_field
+from metastore_assets.store.manifest import FragmentEntry, PartitionEntry, ProfileFiles, ValueCountFiles, Version
+from metastore_assets.store.objects import ObjectStore
+from metastore_assets.store.versions import VersionStore
+from metastore_assets.value_counts import TableValueCounts, write_value_counts
+from metastore_assets.value_counts.graph import delta_name, rows_of
+from metastore_assets.values.leaf_columns import schema_leaves
+
+
+def profiles_of(config: TableConfig, rows: pa.Table) -> list[ColumnProfile]:
+    """The profiles of all columns."""
+    return [
+        profile
+        for field, column, leaves in zip(rows.schema, rows.columns, schema_leaves(rows.schema), strict=True)
+        for profile in profile_field(field, column.chunks, config.policy, leaves=leaves)
+    ]
+
+
+def write_profile(
+    store: ObjectStore, config: TableConfig, rows: pa.Table, profiles: Iterable[ColumnProfile] | None = None
+) -> ProfileFiles:
+    """Write the files of one profile, as the pipeline does; of columns that were profiled already, where given."""
+    spec = table_profile_spec(rows.schema, config)
+    with ProfileWriter(store, "profiles", spec, rows.num_rows) as writer:
+        for profile in profiles_of(config, rows) if profiles is None else profiles:
+            writer.add(profile)
+    return writer.files
+
+
+def _no_spark() -> Any:
+    raise AssertionError("this is little work")
+
+
+def write_table_value_counts(
+    store: ObjectStore,
+    config: TableConfig,
+    schema: pa.Schema,
+    profiles: Sequence[ColumnProfile],
+    partitions: Mapping[str, Sequence[ColumnProfile]],
+) -> ValueCountFiles | None:
+    """Write the lists of a table, and of its partitions those of columns that are to be kept by partition."""
+    columns = enumerated_classes(table_profile_spec(schema, config))
+    by_partition = {own: name for own, name in columns.items() if config.effective_policy(own).by_partition == "on"}
+    came: dict[str, list[Delta]] = {}
+    for partition, part in [(None, profiles), *partitions.items()]:
+        kept = columns if partition is None else by_partition
+        for own, listed in _lists(part):
+            if own in kept:
+                arrays = [pa.array([own] * len(listed)), listed.values, listed.counts]
+                if partition is not None:
+                    arrays.insert(2, pa.array([partition] * len(listed)))
+                is_one = partition is not None
+                table = pa.table(arrays, schema=rows_of(kept[own], by_partition=is_one).schema)
+                came.setdefault(delta_name(kept[own], by_partition=is_one), []).append(Delta(table))
+    lists = TableValueCounts(columns, by_partition=by_partition)
+    return write_value_counts(store, replace(lists, flow=lists.dataflow(store).step(FlowState(), came)))
+
+
+def _lists(profiles: Iterable[ColumnProfile]) -> Iterator[tuple[str, Frequencies]]:
+    for profile in profiles:
+        if profile.frequencies is not None and len(profile.frequencies):
+            yield profile.statistics.field_id, profile.frequencies
+
+
+def publish(
+    store: ObjectStore,
+    rows: pa.Table,
+    *,
+    name: str = "orders",
+    columns: Mapping[str, Any] | None = None,
+    partitions: Mapping[str, pa.Table] | None = None,
+) -> Table:
+    """Publish the rows as the next version of a table, with profiles of partitions where given."""
+    config = TableConfig.model_validate({"name": name, "uri": "nowhere", "columns": columns or {}})
+    versions = VersionStore(store, name)
+    number = max(versions.numbers(), default=0) + 1
+    whole = profiles_of(config, rows)
+    parts = {key: profiles_of(config, own) for key, own in (partitions or {}).items()}
+
+    def entry(key: str, own: pa.Table, profiles: Sequence[ColumnProfile]) -> PartitionEntry:
+        written = write_profile(versions.objects, config, own, profiles)
+        return PartitionEntry(key, key, own.num_rows, own.nbytes, 1, written, number)
+
+    entries = [entry(key, own, parts[key]) for key, own in (partitions or {}).items()] or [entry("all", rows, whole)]
+    files = write_profile(versions.objects, config, rows, whole)
+    fragments = [
+        FragmentEntry(own.key, own.key, f"{own.key}.parquet", own.bytes, own.row_count, "spec", (), own.files)
+        for own in entries
+    ]
+    version = Version(
+        number=number,
+        table=name,
+        format="delta",
+        snapshot=f"snapshot {number}",
+        committed_at=None,
+        published_at=datetime.now(UTC),
+        schema=rows.schema,
+        partition_columns=(),
+        row_count=rows.num_rows,
+        bytes=rows.nbytes,
+        content_id=str(number),
+        files=files,
+        value_counts=write_table_value_counts(versions.objects, config, rows.schema, whole, parts),
+        code_version="0",
+        spec_id="spec",
+        specs={},
+        fragments=(),
+        partitions=entries,
+        index=table_index(Engine(_no_spark, "auto"), versions.objects, len(rows.schema), None, fragments),
+        partition_index=table_partition_files(
+            Engine(_no_spark, "auto"), versions.objects, len(rows.schema), None, entries
+        ),
+    )
+    versions.publish(version)
+    return Table(versions.objects, versions.read(number), open_scanner)

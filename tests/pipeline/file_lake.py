@@ -1,0 +1,195 @@
+"""A small table of plain files to commit to, and functions that compare published versions."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from metastore_assets.config import MetastoreConfig, TableConfig
+from metastore_assets.lookup import Table
+from metastore_assets.metastore import Metastore
+from metastore_assets.pipeline import engine
+from metastore_assets.store.manifest import Version
+from metastore_assets.store.objects import ObjectStore
+from metastore_assets.store.versions import VersionStore
+
+SCHEMA = pa.schema(
+    [
+        ("id", pa.int64()),
+        ("group", pa.string()),
+        ("price", pa.decimal128(12, 2)),
+        ("ratio", pa.float64()),
+        ("day", pa.date32()),
+        ("tags", pa.list_(pa.string())),
+    ]
+)
+
+
+def rows(random_source: random.Random, count: int) -> pa.Table:
+    """Random rows with nulls, NaN, repeated and near-unique values."""
+    draw = random_source
+
+    def maybe(value: Any) -> Any:
+        return None if draw.random() < 0.1 else value
+
+    records = [
+        {
+            "id": maybe(draw.randrange(10**6)),
+            "group": maybe(draw.choice(["a", "b", "ä", "", "zz"])),
+            "price": maybe(Decimal(draw.randrange(-(10**6), 10**9)) / 100),
+            "ratio": maybe(draw.choice([draw.gauss(0, 1e3), 0.0, -0.0, float("nan")])),
+            "day": maybe(draw.randrange(-1000, 20000)),
+            "tags": maybe([draw.choice(["x", "y"]) for _ in range(draw.randrange(3))]),
+        }
+        for _ in range(count)
+    ]
+    columns = [[record[name] for record in records] for name in SCHEMA.names]
+    arrays = [
+        pa.array(values, pa.int32()).cast(pa.date32()) if kind == pa.date32() else pa.array(values, kind)
+        for values, kind in zip(columns, SCHEMA.types, strict=True)
+    ]
+    return pa.Table.from_arrays(arrays, schema=SCHEMA)
+
+
+@contextmanager
+def everything_on_spark() -> Iterator[None]:
+    """Nothing is merged in this process, however little it is."""
+    with patch.object(engine, "_SMALL_MERGE", -1), patch.object(engine, "_SMALL_SUM", -1):
+        yield
+
+
+@dataclass
+class Lake:
+    """Parquet files in `part=N` folders below `uri`, and a Metastore root beside them."""
+
+    folder: Path
+    draw: random.Random = field(default_factory=lambda: random.Random(0))
+    options: dict[str, Any] = field(default_factory=dict)
+    written: int = 0
+
+    @property
+    def uri(self) -> Path:
+        return self.folder / "lake"
+
+    @property
+    def table(self) -> TableConfig:
+        return TableConfig.model_validate({"name": "t", "uri": str(self.uri), **self.options})
+
+    def config(self, root: str = "root") -> MetastoreConfig:
+        return MetastoreConfig(root=str(self.folder / root), tables=[self.table])
+
+    def files(self) -> list[Path]:
+        return sorted(self.uri.rglob("*.parquet"))
+
+    def append(self, partition: int, count: int = 50) -> Path:
+        folder = self.uri / f"part={partition}"
+        folder.mkdir(parents=True, exist_ok=True)
+        self.written += 1
+        path = folder / f"{self.written}.parquet"
+        pq.write_table(rows(self.draw, count), path)
+        return path
+
+    def commit(self) -> str:
+        """A random change of the table; says what it was."""
+        files = self.files()
+        kind = self.draw.choice(["append", "append", "remove", "rewrite", "compact", "drop", "scatter"])
+        if kind == "append" or len(files) < 4:
+            self.append(self.draw.randrange(8), self.draw.randrange(0, 80))
+        elif kind == "remove":
+            self.draw.choice(files).unlink()
+        elif kind == "rewrite":
+            old = self.draw.choice(files)
+            table = pq.read_table(old, partitioning=None)
+            old.unlink()
+            self.written += 1
+            pq.write_table(table.slice(len(table) // 3), old.with_name(f"{self.written}.parquet"))
+        elif kind == "compact":
+            own = list(self.draw.choice(files).parent.glob("*.parquet"))
+            whole = pa.concat_tables([pq.read_table(path, partitioning=None) for path in own])
+            for path in own:
+                path.unlink()
+            self.written += 1
+            pq.write_table(whole, own[0].with_name(f"{self.written}.parquet"))
+        elif kind == "drop":
+            for path in self.draw.choice(files).parent.glob("*.parquet"):
+                path.unlink()
+        else:
+            for partition in self.draw.sample(range(8), 3):
+                self.append(partition, 5)
+        return kind
+
+
+def latest(config: MetastoreConfig) -> Version:
+    """The newest published version of the table `t`."""
+    version = VersionStore(ObjectStore(config.root, config.storage_options), "t").latest()
+    assert version is not None
+    return version
+
+
+def profile(table: Table, partition: str | None = None) -> dict[str, Any]:
+    """All that a lookup says of the table or of a partition, as plain values: by column, in table order."""
+    columns: dict[str, Any] = {}
+    for row in table.statistics(partition=partition):
+        listed = None
+        if row.frequencies == "enumerated":
+            values = table.top(row.column, 10**9, partition).values
+            listed = sorted((repr(value.as_py()), count) for value, count in values)
+        histogram = table.profiles.profile(partition).histogram(row.column)
+        columns[row.column] = {
+            **asdict(row),
+            "enumerated": listed,
+            "bins": None
+            if histogram is None
+            else (histogram.exponent, histogram.first, histogram.counts.tolist(), histogram.capacity),
+        }
+    return {"row_count": table.row_count(partition), "columns": columns}
+
+
+def everything(config: MetastoreConfig) -> dict[str, Any]:
+    """All that the newest version says of the table and of each partition."""
+    table = Metastore(config.root, config.storage_options).table("t")
+    return {
+        "row_count": table.version.row_count,
+        "table": profile(table),
+        "partitions": {entry.key: (entry.row_count, profile(table, entry.key)) for entry in table.partitions()},
+    }
+
+
+def close(own: Any, other: Any) -> bool:
+    """Equal; floats to 1e-9 relative, for moments of the third and fourth order are rounded as they merge."""
+    if isinstance(own, dict) and isinstance(other, dict):
+        return own.keys() == other.keys() and all(close(own[key], other[key]) for key in own)
+    if isinstance(own, float) and isinstance(other, float):
+        return own == pytest.approx(other, rel=1e-9, abs=1e-12, nan_ok=True)
+    return bool(own == other)
+
+
+def numbers(told: dict[str, Any]) -> dict[str, Any]:
+    """A profile without the states that serve merging only."""
+    states = {"moments", "quantile_sketch", "distinct_sketch", "user_states", "user_defined"}
+    columns = {name: {k: v for k, v in row.items() if k not in states} for name, row in told["columns"].items()}
+    return {"row_count": told["row_count"], "columns": columns}
+
+
+def assert_same(own: dict[str, Any], other: dict[str, Any]) -> None:
+    """Two results of `everything` agree in all numbers; where they do not, the place, column and number are told."""
+    assert own["row_count"] == other["row_count"]
+    assert own["partitions"].keys() == other["partitions"].keys()
+    pairs = [("table", own["table"], other["table"])]
+    pairs += [(key, told[1], other["partitions"][key][1]) for key, told in own["partitions"].items()]
+    for place, left, right in pairs:
+        left, right = numbers(left), numbers(right)
+        assert left["row_count"] == right["row_count"], place
+        for column, row in left["columns"].items():
+            for name, value in row.items():
+                assert close(value, right["columns"][column][name]), (place, column, name)

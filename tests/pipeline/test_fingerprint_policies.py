@@ -1,0 +1,417 @@
+"""How a `repeated` column is kept: what decides, what a changed policy costs, and what is told and refused."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from metastore_assets.config import ColumnPolicy, MetastoreConfig, TableConfig
+from metastore_assets.errors import ConfigError, NotStoredError, ProfileError
+from metastore_assets.pipeline import auto_policies
+from metastore_assets.pipeline.auto_policies import why_fingerprinted, why_not_fingerprinted
+from metastore_assets.pipeline.engine import Engine
+from metastore_assets.pipeline.purge import purge
+from metastore_assets.pipeline.refresh import plan_refresh, refresh
+from metastore_assets.pipeline.value_counts import fingerprinted_values as print_values
+from metastore_assets.pipeline.value_counts.compact import compact
+from metastore_assets.pipeline.verification.verify import verify
+from metastore_assets.statistics import profile
+from metastore_assets.statistics.profile import profile_field
+from metastore_assets.store.objects import ObjectStore
+from metastore_assets.store.versions import VersionStore
+from metastore_assets.value_counts import ValueCountReader
+from tests.pipeline.file_lake import latest
+from tests.pipeline.test_fingerprints import PRINTED, Lake, _no_spark
+
+LISTS = {"frequencies": "repeated", "algorithm": "enumeration"}
+
+
+class Words(Lake):
+    """A table with one column of texts."""
+
+    def __init__(self, folder: Path, **policy: Any) -> None:
+        super().__init__(folder, policy or PRINTED)
+
+    @property
+    def config(self) -> MetastoreConfig:
+        own = TableConfig.model_validate(
+            {"name": "t", "uri": str(self.folder / "lake"), "columns": {"word": self.policy}}
+        )
+        return MetastoreConfig(root=str(self.folder / "root"), engine="auto", tables=[own])
+
+    def words(self, *values: str | None, part: int = 0) -> Path:
+        return self.put(pa.table({"word": pa.array(values, pa.string())}), part)
+
+    def top(self) -> list[tuple[str, int]]:
+        return [(value.as_py(), count) for value, count in self.table.top("word", 100).values]
+
+    def read_again(self) -> dict[str, Any]:
+        told = plan_refresh(self.config, self.config.tables[0]).to_json()["read_again"]
+        assert isinstance(told, dict)
+        return told
+
+    def algorithm(self) -> str:
+        (row,) = self.table.statistics(["word"])
+        return row.frequencies
+
+
+@given(st.integers(1, 10**7), st.integers(1, 20))
+def test_no_small_change_undoes_a_choice(distinct: int, repeats: int) -> None:
+    values = distinct * repeats
+    if why_not_fingerprinted(distinct, values):
+        assert why_fingerprinted(distinct, values) is None
+        assert why_fingerprinted(2 * distinct, 2 * values) is None
+
+
+def test_what_hardly_repeats_is_kept_by_fingerprints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Decided from what the values are like, recorded with why, and decided anew once they are clearly otherwise."""
+    for module in (auto_policies, profile):
+        monkeypatch.setattr(module, "NEAR_UNIQUE_FROM", 100)
+    lake = Words(tmp_path, frequencies="repeated")
+    lake.words(*(f"unique {at}" for at in range(90)), "twice", "twice")
+    lake.refresh()
+    assert (lake.algorithm(), latest(lake.config).decisions) == ("enumerated", {})
+    lake.words(*(f"more {at}" for at in range(90)), "twice", part=1)
+    assert lake.refresh().fragments_profiled == 1
+    decision = latest(lake.config).decisions["word"]
+    assert (lake.algorithm(), decision.frequencies, decision.since) == ("repeated", "fingerprinted", 2)
+    assert (decision.distinct, decision.values) == (181, 183)
+    assert decision.reason == "about 181 of 183 values are distinct: few of them can occur twice"
+    assert lake.top() == [("twice", 3)]
+    # More repeat, but not so many that lists would be shorter.
+    lake.words(*(f"more {at}" for at in range(90)), part=2)
+    lake.refresh()
+    assert lake.algorithm() == "repeated"
+    assert len(lake.top()) == 91
+    lake.words(*(["often"] * 900), part=2)
+    lake.refresh()
+    assert lake.algorithm() == "repeated", "what is to be read for lists, the next plan says"
+    lake.words("twice")
+    assert lake.read_again() == {"word": {"frequencies": 2}}
+    lake.refresh()
+    assert (lake.algorithm(), latest(lake.config).decisions["word"].frequencies) == ("enumerated", "enumerated")
+    assert lake.top()[:2] == [("often", 900), ("twice", 4)]
+
+
+def test_a_first_refresh_lists_nothing_that_hardly_repeats(tmp_path: Path) -> None:
+    """A long fragment is never sorted; what short ones listed gives way to fingerprints."""
+    lake = Words(tmp_path, frequencies="repeated")
+    lake.put(pa.table({"word": pa.array(np.arange(70_000)).cast(pa.string())}), 2)
+    lake.words("69999", "once", "unlisted value", *(f"short {at}" for at in range(40)))
+    lake.words("one", "more", "once", part=1)
+    lake.refresh()
+    decision = latest(lake.config).decisions["word"]
+    assert (lake.algorithm(), decision.frequencies) == ("repeated", "fingerprinted")
+    assert lake.top() == [("69999", 2), ("once", 2)]
+    assert lake.table.spread("word").distinct_count == 70_000 + 44
+    for path in (tmp_path / "root" / "t" / "fragments").rglob("*.parquet"):
+        assert "unlisted value" not in str(pq.read_table(path, columns=["listed_values"]).to_pydict())
+    assert lake.refresh().published is False
+    lake.words("short 7", part=1)
+    assert lake.refresh().fragments_profiled == 1
+    assert lake.top() == [("69999", 2), ("once", 2), ("short 7", 2)]
+
+
+@pytest.mark.parametrize("frequencies", ["top(3)", "repeated"])
+def test_cuts_of_long_lists_are_lists(frequencies: str) -> None:
+    """However many distinct values there are in one file."""
+    policy = ColumnPolicy(frequencies=frequencies, algorithm="enumeration" if frequencies == "repeated" else "auto")
+    (own,) = profile_field(pa.field("x", pa.int64()), [pa.array(range(0, 3_000_000, 20))], lambda path: policy)
+    assert (own.statistics.frequencies, own.statistics.distinct_count) == ("enumerated", 150_000)
+    assert own.frequencies is not None
+
+
+def test_fingerprints_follow_from_lists(tmp_path: Path) -> None:
+    """A policy that asks for them reads no file; one that asks for lists reads those without."""
+    lake = Words(tmp_path, **LISTS)
+    first = lake.words("a", "b", "b", None, "c")
+    lake.words("c", "d", part=1)
+    lake.refresh()
+    lake.policy = PRINTED
+    first.unlink()
+    lake.words("e", "e", "a")
+    assert lake.refresh().fragments_profiled == 1
+    assert (lake.algorithm(), lake.top()) == ("repeated", [("e", 2)])
+    lake.words("d", "a", part=2)
+    lake.refresh()
+    assert lake.top() == [("a", 2), ("d", 2), ("e", 2)]
+    lake.policy = {"frequencies": "all"}
+    assert lake.read_again() == {"word": {"frequencies": 2}}
+    assert lake.refresh().fragments_profiled == 2
+    assert dict(lake.top()) == {"a": 2, "d": 2, "e": 2, "c": 1}
+    lake.policy = {"frequencies": "auto"}
+    assert lake.refresh().fragments_profiled == 0
+    lake.policy = PRINTED
+    assert lake.refresh().fragments_profiled == 0
+    assert lake.top() == [("a", 2), ("d", 2), ("e", 2)]
+    for policy in ({"frequencies": "off"}, {"frequencies": "auto"}):
+        lake.policy = policy
+        lake.refresh()
+    assert (lake.algorithm(), dict(lake.top())) == ("enumerated", {"a": 2, "d": 2, "e": 2, "c": 1})
+
+
+def test_what_was_not_kept_is_read(tmp_path: Path) -> None:
+    lake = Words(tmp_path, frequencies="off")
+    lake.words("a", "b")
+    lake.words("a", part=1)
+    lake.refresh()
+    lake.policy = PRINTED
+    assert lake.read_again() == {"word": {"frequencies": 2}}
+    lake.refresh()
+    assert lake.top() == [("a", 2)]
+    lake.policy = {"frequencies": "auto"}
+    assert lake.read_again() == {"word": {"frequencies": 2}}, "few values are worth a list, which fingerprints are not"
+    lake.policy = {"frequencies": "off"}
+    assert lake.refresh().fragments_profiled == 0
+
+
+def test_what_only_goes_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor is a file without any value that comes to occur twice."""
+    lake = Words(tmp_path)
+    lake.words("a", "b", "x")
+    lake.words("a", "c", "x", part=1)
+    going = lake.words("a", "c", "e", part=1)
+    lake.words(*(f"other {at}" for at in range(20)), part=2)
+    lake.refresh()
+    assert lake.top() == [("a", 3), ("c", 2), ("x", 2)]
+    read: list[int] = []
+    holding = print_values._holding
+
+    def counting(*arguments: Any) -> list[str]:
+        found = holding(*arguments)
+        read.append(len(found))
+        return found
+
+    monkeypatch.setattr(print_values, "_holding", counting)
+    going.unlink()
+    lake.refresh()
+    assert (lake.top(), sum(read)) == ([("a", 2), ("x", 2)], 0)
+    lake.words("new", "b", "other 3", part=3)
+    plan = plan_refresh(lake.config, lake.config.tables[0]).to_json()
+    assert plan["may_read_again"] == {"word": 3}
+    lake.refresh()
+    assert lake.top() == [("a", 2), ("b", 2), ("other 3", 2), ("x", 2)]
+    assert sum(read) == 3, "what came, and the two files with a value of it"
+
+
+def test_values_that_come_again_are_looked_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A long list is not read for the sake of a few of its values."""
+    lake = Words(tmp_path)
+    lake.words(*(f"{at // 2}" for at in range(400)))
+    lake.refresh()
+    lake.words("7", "8", "8", "new", part=1)
+    with monkeypatch.context() as patched:
+        patched.setattr(ValueCountReader, "batches", None)
+        lake.refresh()
+    assert lake.top()[:3] == [("8", 4), ("7", 3), ("0", 2)]
+    assert lake.table.spread("word").distinct_count == 201
+
+
+def test_what_is_told_and_what_is_refused(tmp_path: Path) -> None:
+    lake = Words(tmp_path)
+    lake.words("a", "b", "b", None)
+    lake.words("a", "c", part=1)
+    lake.refresh()
+    table = lake.table
+    told = {word: table.frequency("word", word) for word in ("a", "b", "c", "d")}
+    assert {word: (own.count, own.guarantee) for word, own in told.items()} == {
+        "a": (2, "exact"),
+        "b": (2, "exact"),
+        "c": (1, "estimate"),
+        "d": (0, "exact"),
+    }
+    assert table.mode("word") is not None
+    assert table.spreads()["word"] == table.spread("word")
+    assert table.where_is("word", "d") == []
+    asked = [
+        lambda: table.quantile("word", 0.5),
+        lambda: table.rank("word", "a"),
+        lambda: table.count_between("word", "a", "b"),
+        lambda: table.where_is("word", "a"),
+        lambda: table.top("word", partition="p=1"),
+    ]
+    for ask in asked:
+        with pytest.raises(NotStoredError, match=r"`frequencies: repeated`.*`frequencies: all`"):
+            ask()
+    (row,) = table.statistics(["word"], "p=0")
+    assert (row.frequencies, row.distinct_count_guarantee, row.duplicate_count) == ("repeated", "estimate", None)
+
+
+@pytest.mark.parametrize(
+    ("policy", "message"),
+    [
+        ({"frequencies": "all", "algorithm": "fingerprints"}, "requires `frequencies: repeated`"),
+        ({"algorithm": "enumeration"}, "requires `frequencies: repeated`"),
+        ({**PRINTED, "ranks": "on"}, "use `algorithm: enumeration`"),
+        ({**PRINTED, "by_partition": "on"}, "`by_partition: on` .*`algorithm: fingerprints`"),
+        ({"frequencies": "repeated", "algorithm": "bloom"}, "algorithm"),
+    ],
+)
+def test_policies_that_make_no_sense_are_refused(policy: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        TableConfig.model_validate({"name": "t", "uri": "lake", "columns": {"word": policy}})
+
+
+def test_ranks_of_repeated_values_take_lists() -> None:
+    own = TableConfig.model_validate(
+        {"name": "t", "uri": "lake", "columns": {"word": {"frequencies": "repeated", "ranks": "on"}}}
+    )
+    assert own.effective_policy("word").algorithm == "enumeration"
+
+
+def test_small_columns_of_one_file_and_none(tmp_path: Path) -> None:
+    """A table of one file, of one partition; of nulls alone; without rows."""
+    lake = Words(tmp_path)
+    path = lake.words("a", "a", "b")
+    lake.refresh()
+    assert lake.top() == [("a", 2)]
+    (row,) = lake.table.statistics(["word"])
+    assert (row.distinct_count, row.duplicate_count, row.distinct_count_guarantee) == (2, 1, "exact")
+    path.unlink()
+    lake.words(None, None)
+    lake.refresh()
+    assert (lake.top(), lake.table.spread("word").distinct_count) == ([], 0)
+    lake.words("z", "z")
+    lake.refresh()
+    assert lake.top() == [("z", 2)]
+
+
+def test_verifying_finds_what_is_not_so(tmp_path: Path) -> None:
+    lake = Words(tmp_path)
+    path = lake.words("a", "b", "b")
+    lake.words("a", "c", part=1)
+    lake.refresh()
+    assert verify(lake.config, lake.config.tables[0], _no_spark).is_right
+    store, old = ObjectStore(lake.config.root).child("t"), path.stat()
+    data = path.read_bytes()
+    state = next(entry.files.states for entry in latest(lake.config).fragments if entry.path.endswith(path.name))
+    other = Words(tmp_path / "other")
+    other.words("a", "b", "d")
+    other.refresh()
+    written = next(entry.files for entry in latest(other.config).fragments)
+    assert data == path.read_bytes()
+    assert old.st_size
+    store.write(state, ObjectStore(other.config.root).child("t").read(written.states))
+    assert not verify(lake.config, lake.config.tables[0], _no_spark).is_right
+
+
+def test_compaction_and_purge_keep_what_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And a purge leaves no trace of a value that is gone."""
+    lake = Words(tmp_path)
+    gone = lake.words("Ada Deleted-Person", "b", "x")
+    lake.words("Ada Deleted-Person", "c", "x", "b", part=1)
+    lake.refresh()
+    kept = lake.words("d", "x", part=2)
+    lake.refresh()
+    gone.unlink()
+    (tmp_path / "lake" / "p=1" / "2.parquet").unlink()
+    lake.words("b", "c", "x", "b", part=1)
+    lake.refresh()
+    expected = [("b", 2), ("x", 2)]
+    assert lake.top() == expected
+    store = VersionStore(ObjectStore(lake.config.root), "t")
+    compact(store, lake.config.tables[0])
+    assert lake.top() == expected
+    purge(Engine(_no_spark), store, latest(lake.config).number)
+    assert lake.top() == expected
+    for path in (tmp_path / "root").rglob("*.parquet"):
+        assert "Ada" not in str(pq.read_table(path).to_pydict()), path
+    kept.unlink()
+    lake.refresh()
+    assert lake.top() == [("b", 2)]
+
+
+def test_a_file_changed_in_place_is_found_out(tmp_path: Path) -> None:
+    """The values that are read have to be those that the fingerprints were taken of."""
+    lake = Words(tmp_path)
+    path = lake.words("a", "b")
+    lake.words("c", part=1)
+    lake.refresh()
+    stat = path.stat()
+    data = path.read_bytes()
+    lake.words("a", part=1)
+    path.write_bytes(b"PAR1" + bytes(len(data) - 8) + b"PAR1")
+    os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+    before = sorted((tmp_path / "root" / "t" / "lists").iterdir())
+    with pytest.raises(ProfileError, match=r"1\.parquet"):
+        lake.refresh()
+    assert sorted((tmp_path / "root" / "t" / "lists").iterdir()) == before
+    path.write_bytes(data)
+    os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+    lake.refresh()
+    assert lake.top() == [("a", 2)]
+
+
+def test_a_file_that_goes_while_its_values_are_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The refresh plans again, from the table as it is then."""
+    lake = Words(tmp_path)
+    going = lake.words("a", "b")
+    lake.words("c", "d", part=1)
+    lake.refresh()
+    lake.words("a", "c", part=1)
+    find = print_values.find_values
+
+    def late(*arguments: Any) -> Any:
+        going.unlink(missing_ok=True)
+        return find(*arguments)
+
+    monkeypatch.setattr("metastore_assets.pipeline.value_counts.fingerprints.find_values", late)
+    lake.refresh()
+    assert lake.top() == [("c", 2)]
+
+
+def test_columns_come_go_and_change_class(tmp_path: Path) -> None:
+    lake = Lake(tmp_path)
+    lake.put(pa.table({"code": ["a", "a", "b"], "number": pa.array([1, 1, 2], pa.int64())}))
+    going = lake.put(pa.table({"code": ["b", "c"]}), 1)
+    last = lake.put(pa.table({"code": ["x", "y", "z"], "number": pa.array([7, 8, 9], pa.int64())}), 1)
+    lake.policy = PRINTED
+    own = lake.config.tables[0].model_copy(update={"columns": {"default": ColumnPolicy(**PRINTED)}})
+    config = lake.config.model_copy(update={"tables": [own]})
+
+    def top(column: str) -> dict[Any, int]:
+        refresh(config, own, _no_spark)
+        return {value.as_py(): count for value, count in lake.table.top(column, 9).values}
+
+    assert top("code") == {"a": 2, "b": 2}
+    assert top("number") == {1: 2}
+    lake.put(pa.table({"number": [2.0, 2.5]}), 2)
+    assert top("number") == {1.0: 2, 2.0: 2}
+    assert top("code") == {"a": 2, "b": 2}
+    going.unlink()
+    lake.put(pa.table({"new": ["n", "n"], "code": ["z", "q"]}), 2)
+    assert top("new") == {"n": 2}
+    assert top("code") == {"a": 2, "z": 2}
+    last.unlink()
+    lake.put(pa.table({"number": [7.0], "code": ["x"]}), 1)
+    assert top("code") == {"a": 2}
+    assert top("number") == {1.0: 2, 2.0: 2}
+
+
+def test_hidden_values_have_no_fingerprints(tmp_path: Path) -> None:
+    lake = Words(tmp_path, **PRINTED, values="hidden")
+    lake.words("a", "a")
+    lake.refresh()
+    assert lake.algorithm() == "absent"
+
+
+def test_some_four_bytes_a_value(tmp_path: Path) -> None:
+    """In the profile of a fragment, and in the sums of the table."""
+    lake = Words(tmp_path)
+    count = 60_000
+    data = np.random.default_rng(1).bytes(16 * count)
+    lake.words(*(data[at : at + 16].hex() for at in range(0, len(data), 16)))
+    lake.refresh()
+    sizes = {path: path.stat().st_size for path in (tmp_path / "root").rglob("*.parquet")}
+    profiles = sum(size for path, size in sizes.items() if path.parent.name == "fragments")
+    lists = sum(size for path, size in sizes.items() if path.parent.name == "lists")
+    assert profiles < 5.2 * count
+    assert lists < 5.2 * count

@@ -1,0 +1,161 @@
+"""Lists from scratch, by each algorithm: the same to the row, and what DuckDB counts."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from datetime import date
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from metastore_assets.config import MetastoreConfig, TableConfig
+from metastore_assets.metastore import open_table
+from metastore_assets.pipeline.refresh import refresh
+from metastore_assets.pipeline.value_counts import ranges
+from metastore_assets.statistics.frequencies import Frequencies, split_frequencies
+from metastore_assets.store.objects import ObjectStore
+from metastore_assets.value_counts import Built, read_value_counts
+from tests.robustness.refresh_assertions import no_spark
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Content = Mapping[str, list[dict[str, Any]]]
+
+
+def config_of(folder: Path, root: str, **policy: Any) -> MetastoreConfig:
+    columns = {"default": {"frequencies": "all", **policy}}
+    table = TableConfig.model_validate({"name": "t", "uri": str(folder / "lake"), "columns": columns})
+    return MetastoreConfig(root=str(folder / root), engine="auto", tables=[table])
+
+
+def written(folder: Path, draw: random.Random, files: int, count: int) -> None:
+    def column(kind: pa.DataType, values: list[Any]) -> pa.Array:
+        return pa.array([None if draw.random() < 0.1 else draw.choice(values) for _ in range(count)], kind)
+
+    numbers = list(range(-300, 300))
+    for at in range(files):
+        rows = {
+            "number": column(pa.int32(), numbers),
+            "text": column(pa.string(), [f"{'ä' * (number % 3)}{number}" for number in numbers]),
+            "money": column(pa.decimal128(9, 2), [Decimal(number) / 4 for number in numbers]),
+            "ratio": column(pa.float64(), [*(number / 8 for number in numbers), float("nan"), float("-inf"), -0.0]),
+            "flag": column(pa.bool_(), [True, False]),
+            "day": column(pa.date32(), [date.fromordinal(730_000 + number) for number in numbers]),
+            "id": column(pa.uuid(), [UUID(int=at).bytes for at in range(40)]),
+            "nothing": pa.nulls(count, pa.int32()),
+            "one": pa.array([7] * count),
+        }
+        path = folder / "lake" / f"part={at % 3}" / f"{at}.parquet"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        pq.write_table(pa.table(rows), path)
+
+
+def content_of(config: MetastoreConfig) -> tuple[dict[str, pa.Table], Mapping[str, Built]]:
+    """All that each stage of the lists holds."""
+    store = ObjectStore(config.root).child("t")
+    lists = read_value_counts(store, open_table(config.root, "t").version.value_counts)
+    view = lists.dataflow(store).view(lists.flow)
+    stages = {name for name in lists.flow.stages if "deltas" not in name}
+    return {name: view.content(name) for name in sorted(stages)}, lists.built
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(2, 8))])
+def test_all_algorithms_list_the_same(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    """Of values of every class, here and on Spark; how each list was built is recorded, and stays so."""
+    monkeypatch.setattr(ranges, "_ROWS_PER_RANGE", 250)
+    monkeypatch.setattr(ranges, "_PER_LIST", 10)
+    draw = random.Random(seed)
+    written(tmp_path, draw, 5, 300)
+    here, ranged = config_of(tmp_path, "here", algorithm="counts"), config_of(tmp_path, "ranged", algorithm="ranges")
+    refresh(here, here.tables[0], no_spark)
+    refresh(ranged, ranged.tables[0], lambda: spark)
+    counted, built = content_of(here)
+    assert {(own.algorithm, own.where, own.profiles) for own in built.values()} == {("counts", "here", 3)}
+    split_frequencies, built_by_ranges = content_of(ranged)
+    assert {(own.algorithm, own.where, own.profiles) for own in built_by_ranges.values()} == {("ranges", "spark", 3)}
+    assert built["one"].distinct == built_by_ranges["one"].distinct == 1
+    assert counted.keys() == split_frequencies.keys()
+    for stage, rows in counted.items():
+        assert shown(rows) == shown(split_frequencies[stage]), stage
+    told = open_table(ranged.root, "t")
+    with duckdb.connect() as connection:
+        connection.execute(f"CREATE VIEW t AS SELECT * FROM '{tmp_path}/lake/*/*.parquet'")
+        for column in ("number", "text", "money", "day"):
+            counts = f'SELECT "{column}", count(*) FROM t WHERE "{column}" IS NOT NULL GROUP BY 1 ORDER BY 2 DESC, 1'
+            listed = [(value.as_py(), count) for value, count in told.top(column, 10_000).values]
+            assert listed == connection.execute(counts).fetchall(), column
+    assert left_over(ranged) == set(), "what was merged is gone"
+    # A small commit carries on what there is.
+    pq.write_table(pa.table({"number": pa.array([9, 9], pa.int32())}), tmp_path / "lake" / "part=0" / "new.parquet")
+    refresh(ranged, ranged.tables[0], lambda: spark)
+    assert content_of(ranged)[1] == built_by_ranges
+
+
+def shown(rows: pa.Table) -> str:
+    """As text, in which NaN is equal to itself."""
+    return repr(rows.to_pylist())
+
+
+def left_over(config: MetastoreConfig) -> set[str]:
+    named = set(open_table(config.root, "t").version.value_counts.paths())  # type: ignore[union-attr]
+    folder = Path(config.root) / "t"
+    return {str(path.relative_to(folder)) for path in (folder / "lists").iterdir()} - named
+
+
+@pytest.mark.spark
+@pytest.mark.long
+def test_long_lists_are_cut_unless_told_otherwise(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ranges, "LONG", 300)
+    written(tmp_path, random.Random(3), 4, 400)
+    chosen = config_of(tmp_path, "chosen")
+    refresh(chosen, chosen.tables[0], lambda: spark)
+    _, built = content_of(chosen)
+    long = {name for name, own in built.items() if own.algorithm == "ranges"}
+    assert long == {name for name, own in built.items() if (own.distinct or 0) > 300}
+    assert "number" in long
+    assert "one" not in long
+    counts = config_of(tmp_path, "counts", algorithm="counts")
+    refresh(counts, counts.tables[0], no_spark)
+    assert {own.algorithm for own in content_of(counts)[1].values()} == {"counts"}
+    assert {name: shown(rows) for name, rows in content_of(chosen)[0].items()} == {
+        name: shown(rows) for name, rows in content_of(counts)[0].items()
+    }
+
+
+@given(
+    st.lists(st.one_of(st.floats(allow_nan=True), st.sampled_from([0.0, 1.0, float("inf")])), max_size=30, unique=True),
+    st.lists(st.floats(allow_nan=False), max_size=6, unique=True),
+)
+def test_a_cut_list_is_in_ranges(values: list[float], splitters: list[float]) -> None:
+    ordered = sorted({value + 0.0 for value in values if value == value})
+    ordered += [float("nan")] if any(value != value for value in values) else []
+    own = Frequencies(pa.array(ordered, pa.float64()), pa.array(range(1, len(ordered) + 1), pa.int64()))
+    bounds = sorted({splitter + 0.0 for splitter in splitters})
+    pieces = split_frequencies(own, pa.array(bounds, pa.float64()))
+    assert len(pieces) == len(bounds) + 1
+    assert repr([value for piece in pieces for value in piece.values.to_pylist()]) == repr(ordered)
+    assert [count for piece in pieces for count in piece.counts.to_pylist()] == own.counts.to_pylist()
+    for at, piece in enumerate(pieces):
+        for value in piece.values.to_pylist():
+            assert at == sum(not value <= bound for bound in bounds)
+
+
+@pytest.mark.parametrize("policy", [{"algorithm": "ranges"}, {"algorithm": "counts", "frequencies": "repeated"}])
+def test_a_policy_may_say_how_lists_are_built(policy: dict[str, str]) -> None:
+    own = TableConfig.model_validate({"name": "t", "uri": "/t", "columns": {"a": policy}}).effective_policy("a")
+    assert (own.algorithm, own.is_fingerprinted, own.is_enumerated) == (policy["algorithm"], False, True)

@@ -1,0 +1,86 @@
+"""The graph of one stage, its first load and its expected content: the base state of the tests of single updates."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from metastore_assets.produce import Settings
+from metastore_assets.store.objects import ObjectStore
+from tests.produce.graph_model import Function, Graph, RootNode, StageNode, columns
+from tests.produce.harness import Edit, Pair, U
+
+BASE_LOAD = [U(4, (108, "mango")), U(6, (105, "apple")), U(9, (105, "banana"))]
+BASE_CONTENT = [(105, 6, "apple"), (105, 9, "banana"), (108, 4, "mango")]
+BASE_MAPPINGS = [(4, 108), (6, 105), (9, 105)]
+
+
+def split(key: int, rows: Iterator[Any]) -> Iterator[Any]:
+    """A value is a target key and a value."""
+    yield from rows
+
+
+def skipping(key: int, rows: Iterator[Any]) -> Iterator[Any]:
+    """As `split`, without the rows that say `skip`."""
+    return (row for row in rows if row[1] != "skip")
+
+
+def base_graph(function: Function = split, **options: Any) -> Graph:
+    """Values (t, x) of a root, and a stage that emits them as x by t."""
+    return Graph(
+        (
+            RootNode("source", columns(k="int64"), columns(t="int64", x="string")),
+            StageNode("stage", (("source",),), columns(t="int64"), columns(x="string"), function, **options),
+        )
+    )
+
+
+class Base(Pair):
+    """A dataflow of one stage with the base content in version 1."""
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        function: Function = split,
+        *,
+        settings: Settings | None = None,
+        load: bool = True,
+        **options: Any,
+    ) -> None:
+        super().__init__(store, base_graph(function, **options), settings=settings)
+        if load:
+            self.advance({"source": BASE_LOAD})
+            self.expect(content=BASE_CONTENT, mappings=BASE_MAPPINGS)
+
+    def edit(self, *edits: Edit, **options: Any) -> None:
+        """Publish the next version."""
+        self.advance({"source": edits}, **options)
+
+    def expect(self, update: list[Any] | None = None, content: list[Any] | None = None, mappings: Any = None) -> None:
+        """What the stage shows in the newest version."""
+        seen = self.seen()
+        if update is not None:
+            assert seen.update("stage") == update
+        if content is not None:
+            assert seen.content("stage") == content
+        if mappings is not None:
+            assert seen.mappings("stage") == mappings
+
+    def files(self) -> set[str]:
+        """The files of all runs of the stage."""
+        return {path for *_, path in self.seen().view.runs("stage")}
+
+
+def A(key: Any, value: Any) -> tuple[str, Any, Any]:
+    """A row of an update: the first of a new key."""
+    return "add", key, value
+
+
+def V(key: Any, value: Any) -> tuple[str, Any, Any]:
+    """A row of an update: any other row of a key."""
+    return "update", key, value
+
+
+def X(key: Any) -> tuple[str, Any, Any]:
+    """A row of an update: the key is gone."""
+    return "delete", key, None

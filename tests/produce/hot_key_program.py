@@ -1,0 +1,85 @@
+"""A program that builds and updates a stage in which all rows have one target key.
+
+With a last argument of `spread`, every row has a target key of its own, to compare with.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import sys
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from metastore_assets.produce import Batch, Dataflow, Root, Rows, Settings, Stage, SurrogateKey
+from metastore_assets.store.objects import ObjectStore
+
+PIECE = 50_000
+SETTINGS = Settings(buffer_rows=100_000, row_group_rows=20_000, batch_rows=50_000, small_rows=0)
+_PAIRS = Rows(pa.schema([("key", pa.int64())]), pa.schema([("amount", pa.int64())]))
+_ONE = Rows(pa.schema([("group", pa.int64())]), pa.schema([("amount", pa.int64()), ("id", pa.int64())]))
+
+
+def pairs(keys: npt.NDArray[np.int64], change: str, more: int = 0) -> pa.RecordBatch:
+    changes = pa.repeat(change, len(keys))
+    return pa.RecordBatch.from_pydict({"_change": changes, "key": keys, "amount": keys % 1_000 + more})
+
+
+def all_rows(rows: int) -> Iterator[pa.RecordBatch]:
+    for start in range(0, rows, PIECE):
+        yield pairs(np.arange(start, min(start + PIECE, rows)), "add")
+
+
+def hot(batch: Batch) -> pa.Table:
+    """Every row to the one key."""
+    port = batch.ports[0]
+    columns = {"group": pa.repeat(pa.scalar(0, pa.int64()), port.num_rows), "id": pa.nulls(port.num_rows, pa.int64())}
+    return pa.table({"_source": port["_source"], "amount": port["amount"], **columns})
+
+
+def spread(batch: Batch) -> pa.Table:
+    """Every row to its key."""
+    port = batch.ports[0]
+    group = batch.keys["key"].take(port["_source"])
+    return pa.table({**dict(zip(port.column_names, port.columns, strict=True)), "group": group}).append_column(
+        "id", pa.nulls(port.num_rows, pa.int64())
+    )
+
+
+def main(folder: str, rows: int, kind: str) -> None:
+    """Prints, after the build and after an update of a few keys, rows, distinct ids and sum of amounts, of update and
+    content; then the memory that it took at most.
+    """
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    produce = hot if kind == "hot" else spread
+    stage = Stage("one", (("pairs",),), _ONE, produce_batch=produce, preserve=SurrogateKey("id"))
+    flow = Dataflow(ObjectStore(folder), [Root("pairs", _PAIRS), stage], settings=SETTINGS)
+    for update in (all_rows(rows), [pairs(np.arange(7, rows, rows // 10), "update", 1)]):
+        flow.advance({"pairs": update})
+        for found in (flow.version().update_batches("one"), flow.version().content_batches("one")):
+            _say(_held(found))
+    flow.compact(full=True)
+    _say(_held(flow.version().content_batches("one")))
+    _say((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
+
+
+def _say(said: object) -> None:
+    sys.stdout.write(json.dumps(said) + "\n")
+
+
+def _held(batches: Iterator[pa.RecordBatch]) -> list[int]:
+    rows = amounts = adds = 0
+    ids: set[int] = set()
+    for batch in batches:
+        rows += batch.num_rows
+        amounts += int(batch.column("amount").to_numpy().sum())
+        ids |= set(np.unique(batch.column("id").to_numpy()).tolist()) if len(ids) < 3 else set()
+        adds += batch.column("_change").to_pylist().count("add") if "_change" in batch.schema.names else 0
+    return [rows, amounts, len(ids) if len(ids) < 3 else -1, adds]
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]), sys.argv[3])

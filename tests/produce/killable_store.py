@@ -1,0 +1,113 @@
+"""An object store that raises, or ends its process, at a chosen write, and fails every later call."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from metastore_assets.produce import Dataflow
+from metastore_assets.store.objects import ObjectStore
+from tests.produce.commit_plans import Commit, Plan
+
+
+class KilledError(BaseException):
+    """What ends a process that is killed: no handler of the code under test is to catch it."""
+
+
+def raise_killed() -> None:
+    raise KilledError
+
+
+def exit_at_once() -> None:
+    """No handler, no `finally`, no flush."""
+    os._exit(9)
+
+
+class KillableStore(ObjectStore):
+    """Dies before its n-th change of what is stored (or, with `after`, when that one is done).
+
+    Changes are counted from 0: objects written whole, Parquet objects, and deletions.
+    """
+
+    def __init__(
+        self, uri: str, fuse: int, *, after: bool = False, only: str = "", die: Callable[[], None] = raise_killed
+    ) -> None:
+        super().__init__(uri)
+        self._fuse, self._after, self._only, self._die = fuse, after, only, die
+        self.changes = 0
+        self.dead = False
+
+    @contextmanager
+    def _change(self, path: str) -> Iterator[None]:
+        self._alive()
+        mine = self.changes == self._fuse and path.startswith(self._only)
+        self.changes += path.startswith(self._only)
+        if mine and not self._after:
+            self._end()
+        yield
+        if mine:
+            self._end()
+
+    def _end(self) -> None:
+        self.dead = True
+        self._die()
+
+    def _alive(self) -> None:
+        if self.dead:
+            raise KilledError
+
+    def write(self, path: str, data: bytes, *, create: bool = False) -> None:
+        with self._change(path):
+            super().write(path, data, create=create)
+
+    @contextmanager
+    def parquet_writer(self, path: str, schema: pa.Schema, **options: Any) -> Iterator[Any]:
+        with self._change(path), super().parquet_writer(path, schema, **options) as writer:
+            yield writer
+            self._alive()
+
+    def delete(self, paths: Sequence[str]) -> None:
+        for path in paths:
+            with self._change(path):
+                super().delete([path])
+
+    def read(self, path: str) -> bytes:
+        self._alive()
+        return super().read(path)
+
+    def info(self, path: str) -> Any:
+        self._alive()
+        return super().info(path)
+
+    def list(self, prefix: str = "") -> Any:
+        self._alive()
+        return super().list(prefix)
+
+    def open_parquet(self, path: str, metadata: Any = None) -> Any:
+        self._alive()
+        return super().open_parquet(path, metadata)
+
+
+def run_until_killed(
+    drawn: Plan, folder: Path, fuse: int, work: Callable[[Dataflow], object], *, after: bool = False, only: str = ""
+) -> bool:
+    """Do some work on a storage that dies at its n-th change; whether it came to that."""
+    store = KillableStore(str(folder), fuse, after=after, only=only)
+    flow = Dataflow(store, drawn.case.graph.declaration(), settings=drawn.case.settings)
+    try:
+        work(flow)
+    except KilledError:
+        assert store.dead
+        return True
+    assert not store.dead, "a kill was swallowed"
+    return False
+
+
+def publish_commit(commit: Commit) -> Callable[[Dataflow], object]:
+    """Work for `run_until_killed`: publish a commit."""
+    return lambda flow: flow.advance(dict(commit.tables), versions=commit.versions)

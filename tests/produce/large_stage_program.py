@@ -1,0 +1,85 @@
+"""A program that builds and updates a stage of many rows on Spark with limited memory per worker."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import SparkSession
+
+from metastore_assets.produce import Batch, Dataflow, Root, Rows, Stage
+from metastore_assets.spark.runner import SparkRunner
+from metastore_assets.store.objects import ObjectStore
+
+PIECE = 1_000_000
+_KEY = pa.schema([("key", pa.int64())])
+_PAIRS = Rows(_KEY, pa.schema([("group", pa.int64()), ("amount", pa.int64())]))
+_BY_GROUP = Rows(pa.schema([("group", pa.int64())]), pa.schema([("amount", pa.int64())]))
+
+
+def pairs(keys: npt.NDArray[np.int64], rows: int, round_: int) -> pa.RecordBatch:
+    """Keys far from each other fall into one of rows / 5 groups, into another one each round."""
+    groups = (keys * 7_919 + round_ * 13) % (rows // 5)
+    amounts = keys % 1_000 + round_
+    change = pa.repeat("update", len(keys))
+    return pa.RecordBatch.from_pydict({"_change": change, "key": keys, "group": groups, "amount": amounts})
+
+
+def all_rows(rows: int) -> Iterator[pa.RecordBatch]:
+    """The first update."""
+    for start in range(0, rows, PIECE):
+        yield pairs(np.arange(start, min(start + PIECE, rows)), rows, 0)
+
+
+def by_group(batch: Batch) -> pa.Table:
+    """Every pair to its group."""
+    return batch.ports[0]
+
+
+def main(folder: str, rows: int, limit: str) -> None:
+    """Prints what the stage holds after the build, after an update, and after a compaction."""
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    # The limit is on addresses, of which allocators reserve a gigabyte, or some for each thread, that they do not use.
+    os.environ["ARROW_DEFAULT_MEMORY_POOL"] = "system"
+    os.environ["MALLOC_ARENA_MAX"] = "2"
+    builder = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
+    spark = builder.config("spark.runner.pyspark.memory", limit).getOrCreate()
+    stage = Stage("groups", (("pairs",),), _BY_GROUP, produce_batch=by_group)
+    flow = Dataflow(ObjectStore(folder), [Root("pairs", _PAIRS), stage], runner=SparkRunner(lambda: spark))
+    flow.advance({"pairs": all_rows(rows)})
+    _say(built=_held(flow))
+    # More than is done in the calling process, of all shards.
+    keys = np.arange(0, rows, 150)
+    flow.advance({"pairs": pa.Table.from_batches([pairs(keys, rows, 1)])})
+    _say(updated=_held(flow))
+    flow.compact(full=True)
+    _say(compacted=_held(flow))
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    _say(driver=peak * 1024)
+    spark.stop()
+
+
+def _say(**said: Any) -> None:
+    sys.stdout.write(json.dumps(said) + "\n")
+    sys.stdout.flush()
+
+
+def _held(flow: Dataflow) -> list[int]:
+    """Rows, sum of groups and sum of amounts, read piece by piece."""
+    found = [0, 0, 0]
+    for batch in flow.version().content_batches("groups"):
+        sums = (pc.sum(batch.column(name)).as_py() for name in ("group", "amount"))
+        found = [old + new for old, new in zip(found, (batch.num_rows, *sums), strict=True)]
+    return found
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]), sys.argv[3])

@@ -1,0 +1,53 @@
+"""A proxy before an S3 server that drops the response to the first put of each manifest."""
+
+from __future__ import annotations
+
+import http.client
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+
+@contextmanager
+def dropped_responses(endpoint: str, lost: list[str]) -> Iterator[str]:
+    """An endpoint in front of another, which hangs up instead of answering the first put of each manifest."""
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def forward(self) -> None:
+            body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            behind = http.client.HTTPConnection(endpoint.removeprefix("http://"))
+            behind.request(self.command, self.path, body, dict(self.headers))
+            answer = behind.getresponse()
+            data = answer.read()
+            behind.close()
+            if self.command == "PUT" and "/versions/" in self.path and self.path not in lost:
+                lost.append(self.path)
+                self.close_connection = True
+                return
+            self.send_response_only(answer.status, answer.reason)
+            for key, value in answer.getheaders():
+                if key.lower() not in ("content-length", "transfer-encoding", "connection"):
+                    self.send_header(key, value)
+            size = answer.getheader("Content-Length", "0") if self.command == "HEAD" else str(len(data))
+            self.send_header("Content-Length", size)
+            self.end_headers()
+            self.wfile.write(data)
+
+        do_GET = do_PUT = do_POST = do_HEAD = do_DELETE = forward
+
+        def log_message(self, *arguments: Any) -> None:
+            """Nothing."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    serving = threading.Thread(target=server.serve_forever)
+    serving.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        serving.join()
+        server.server_close()

@@ -1,0 +1,30 @@
+"""A program that publishes the commits of a plan, and may be killed at a chosen write.
+
+python -m tests.produce.publisher_program ROOT SEED COMMITS FUSE
+
+Publishes the commits of a plan one after another, beside whoever else does, and prints the number of each. With a FUSE
+of n ≥ 0 the process ends at its n-th write without any farewell, with status 9.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from metastore_assets.store.objects import ObjectStore
+from tests.produce.commit_plans import plan
+from tests.produce.killable_store import KillableStore, exit_at_once
+
+
+def main(root: str, seed: str, commits: str, fuse: str) -> None:
+    os.fsync = lambda descriptor: None  # a killed process loses nothing that it wrote
+    drawn = plan(int(seed), int(commits))
+    store = KillableStore(root, int(fuse), die=exit_at_once) if int(fuse) >= 0 else ObjectStore(root)
+    print("ready", flush=True)  # noqa: T201 (read by whoever started it)
+    sys.stdin.readline()
+    for commit in drawn.commits:
+        print(drawn.publish(store, commit), flush=True)  # noqa: T201
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

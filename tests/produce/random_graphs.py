@@ -1,0 +1,265 @@
+"""Random graphs and random updates with so few keys that most of them collide."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from random import Random
+
+import pyarrow as pa
+
+from metastore_assets.produce import Settings
+from tests.produce import oracle
+from tests.produce.graph_model import Graph, Node, RootNode, StageNode, SumNode
+from tests.produce.number_encodings import (
+    FOUNDER_ENCODING,
+    ID_ENCODINGS,
+    KEY_ENCODINGS,
+    SIGNED_ENCODING,
+    VALUE_ENCODINGS,
+    Function,
+    NumberEncoding,
+)
+from tests.produce.number_functions import ANY_PORTS, JOINS, KEYS
+from tests.produce.oracle import Change, Groups, Key, Value
+
+
+@dataclass
+class Case:
+    """A random graph with all that its runs are drawn from. Prints so that a failure can be told again."""
+
+    seed: int
+    graph: Graph
+    settings: Settings
+    forms: dict[str, tuple[NumberEncoding, NumberEncoding]]
+    random: Random
+
+    def __repr__(self) -> str:
+        lines = [f"seed {self.seed}, {self.settings}"]
+        for node in self.graph.nodes:
+            forms = "/".join(form.name for form in self.forms.get(node.name, ()))
+            match node:
+                case RootNode():
+                    lines.append(f"  {node.name}: root {forms} descending={node.descending}")
+                case StageNode():
+                    lines.append(
+                        f"  {node.name}: {node.function!r} of {node.ports} descending={node.descending}"
+                        f"{' suppress' if node.suppress else ''}{' batch' if node.batch else ''}"
+                        f"{' numbered' if node.numbered else ''}{' founded' if node.founded else ''}"
+                    )
+                case SumNode():
+                    lines.append(
+                        f"  {node.name}: sum of {node.amounts} by {node.group}, {node.count} of {node.feeders}"
+                        f"{' signed' if node.signed else ''}{'' if node.is_followed else ' not followed'}"
+                    )
+        return "\n".join(lines)
+
+
+def random_case(seed: int) -> Case:
+    """1–3 roots, 1–5 stages of 1–3 ports of 1–2 feeders, drawn from all earlier nodes.
+
+    In a part of the graphs, most stages give surrogate keys; in another, most keep what the first row of a key had; in
+    another, values are of either sign.
+    """
+    random = Random(seed)
+    # Drawn apart, so that the graphs without ids are the same as they would be if there were none at all.
+    ids = Random(f"ids of {seed}")
+    share = 0.7 if ids.random() < 0.2 else 0.0
+    more = Random(f"founders and signs of {seed}")
+    founded, signed = more.random() < 0.25, more.random() < 0.3
+
+    def varied(form: NumberEncoding, *, stage: bool) -> NumberEncoding:
+        """Values that have nothing special as others."""
+        if stage and founded and form in VALUE_ENCODINGS and more.random() < 0.7:
+            return FOUNDER_ENCODING
+        return SIGNED_ENCODING if form is VALUE_ENCODINGS[0] and signed and more.random() < 0.8 else form
+
+    nodes: list[Node] = []
+    forms: dict[str, tuple[NumberEncoding, NumberEncoding]] = {}
+    key_form = random.choice(KEY_ENCODINGS)
+    for number in range(random.randint(1, 3)):
+        # Roots mostly share the form of their keys: only then can they meet.
+        key = key_form if random.random() < 0.9 else random.choice(KEY_ENCODINGS)
+        value = varied(random.choice(VALUE_ENCODINGS), stage=False)
+        name = f"root{number}"
+        forms[name] = key, value
+        nodes.append(RootNode(name, key.schema, value.schema, _descending(random, key)))
+    for number in range(random.randint(1, 5)):
+        name = f"stage{number}"
+        if random.random() < 0.15 or (signed and more.random() < 0.35):
+            total = _sum(random, ids, name, forms, signed=signed or more.random() < 0.3)
+            nodes.append(total)
+            source = forms[total.feeders[0]][0]
+            if total.group == tuple(source.schema.names) and total.amounts == ("x",) and not total.count:
+                forms[name] = source, VALUE_ENCODINGS[0]  # others may be fed by it
+        else:
+            values = ID_ENCODINGS if ids.random() < share else VALUE_ENCODINGS
+            nodes.append(_stage(random, name, forms, key_form, values, partial(varied, stage=True)))
+    for node in [node for node in nodes if isinstance(node, SumNode)]:
+        if more.random() < 0.5:
+            # Of each feeder a sum by itself, where there are two: then one may change, and the other not.
+            alone = [replace(node, name=f"{node.name}_of_{name}", feeders=(name,)) for name in node.feeders]
+            parts = alone if len(alone) > 1 else [node]
+            nodes += [part for part in parts if part is not node] + [_of_sums(more, node, parts)]
+    fed = {name for node in nodes for name in _feeders(node)}
+    for at, node in enumerate(nodes):
+        if isinstance(node, SumNode) and node.name not in fed:
+            nodes[at] = replace(node, is_followed=more.random() < 0.5)
+    settings = _settings(random)
+    if (share and ids.random() < 0.6) or (founded and more.random() < 0.6):
+        # So that the novel keys of one version are met in several ranges, and in several pieces of each.
+        settings = replace(settings, target_rows=4, row_group_rows=2, buffer_rows=2, small_rows=0)
+    return Case(seed, Graph(tuple(nodes)), settings, forms, random)
+
+
+def _of_sums(random: Random, node: SumNode, parts: Sequence[SumNode]) -> SumNode:
+    """A sum of the totals of one that is like `node`, or of some, or of how many there are of each."""
+    totals = [*node.amounts, *([node.count] if node.count else [])]
+    total = random.choice(totals)
+    group = random.choice((node.group, node.group[:1], (total,), (*node.group, total)))
+    amounts = () if total in group else (total,)
+    return SumNode(f"{node.name}_again", tuple(part.name for part in parts), group, amounts, "rows", signed=node.signed)
+
+
+def _feeders(node: Node) -> list[str]:
+    match node:
+        case StageNode():
+            return [name for port in node.ports for name in port]
+        case SumNode():
+            return list(node.feeders)
+    return []
+
+
+def _stage(
+    random: Random,
+    name: str,
+    forms: dict[str, tuple[NumberEncoding, NumberEncoding]],
+    usual: NumberEncoding,
+    values: Sequence[NumberEncoding],
+    varied: Callable[[NumberEncoding], NumberEncoding],
+) -> StageNode:
+    first = random.choice(list(forms))
+    source = forms[first][0]
+    fitting = [other for other, (key, _) in forms.items() if key is source]
+    ports = []
+    for number in range(random.choice((1, 1, 2, 2, 3))):
+        feeder = first if number == 0 else random.choice(fitting)
+        same = [other for other in fitting if forms[other][1] is forms[feeder][1] and other != feeder]
+        ports.append((feeder, random.choice(same)) if same and random.random() < 0.5 else (feeder,))
+    numbers = random.choice(JOINS if len(ports) > 1 and random.random() < 0.6 else ANY_PORTS)
+    target = usual if random.random() < 0.6 else random.choice(KEY_ENCODINGS)
+    output = varied(random.choice(values))
+    forms[name] = target, output
+    inputs = tuple(forms[port[0]][1] for port in ports)
+    return StageNode(
+        name,
+        tuple(ports),
+        target.schema,
+        output.schema,
+        Function(numbers, source, inputs, target, output),
+        descending=_descending(random, target),
+        suppress=random.random() < 0.4,
+        batch=random.random() < 0.3,
+        numbered="id" if output in ID_ENCODINGS else None,
+        founded=("founder", "x") if output is FOUNDER_ENCODING else None,
+    )
+
+
+def _sum(
+    random: Random, ids: Random, name: str, forms: dict[str, tuple[NumberEncoding, NumberEncoding]], *, signed: bool
+) -> SumNode:
+    # Amounts are not null: a null is no number to add.
+    fitting = [other for other, (_, value) in forms.items() if value is not VALUE_ENCODINGS[1]]
+    first = random.choice(fitting or list(forms))
+    feeders = [other for other in forms if forms[other] == forms[first]]
+    random.shuffle(feeders)
+    key = forms[first][0].schema.names
+    preserved = forms[first][1] in (*ID_ENCODINGS, FOUNDER_ENCODING)
+    column = ids.choice(forms[first][1].schema.names) if preserved else "x"
+    group = random.choice((key, key[:1], key[-1:], [column]))
+    amounts = () if group == [column] or not fitting else (column,)
+    counted = not amounts or random.random() < 0.4
+    by = pa.schema([field for schema in (forms[first][0].schema, forms[first][1].schema) for field in schema])
+    descending = [column for column in group if random.random() < 0.3 and column in by.names]
+    chosen = feeders[: random.randint(1, 2)]
+    return SumNode(name, tuple(chosen), tuple(group), amounts, "n" if counted else None, tuple(descending), signed)
+
+
+def _descending(random: Random, form: NumberEncoding) -> tuple[str, ...]:
+    return tuple(name for name in form.schema.names if random.random() < 0.3)
+
+
+def _settings(random: Random) -> Settings:
+    """Mostly so small that shards, row groups, batches, spills and compactions come with a dozen of rows."""
+    kind = random.random()
+    if kind < 0.4:
+        return Settings()
+    if kind < 0.7:
+        # Every version adds runs, which are merged tier by tier.
+        return Settings(
+            single_run_rows=0, fan_in=2, bulk_share=100.0, base_share=100.0, inline_budget=100, row_group_rows=8
+        )
+    return Settings(
+        single_run_rows=0,
+        target_rows=random.choice((4, 8, 20)),
+        row_group_rows=random.choice((2, 6, 20)),
+        batch_rows=random.choice((2, 5, 30)),
+        buffer_rows=random.choice((2, 5, 100)),
+        task_rows=random.choice((3, 10, 1000)),
+        bulk_share=random.choice((0.05, 0.2, 1.0, 100.0)),
+        fan_in=random.choice((2, 3, 8)),
+        base_share=random.choice((0.5, 0.5, 100.0)),
+        max_runs=random.choice((3, 6, 24)),
+        inline_budget=random.choice((0, 2, 4, 100)),
+        small_rows=random.choice((0, 3, 1000)),
+    )
+
+
+Edits = dict[str, dict[Key, list[Value] | None]]
+
+
+def random_edits(case: Case) -> Edits:
+    """35 % deletes; of each root with probability 0.3 nothing."""
+    random, edits = case.random, {}
+    for node in case.graph.nodes:
+        if not isinstance(node, RootNode) or random.random() < 0.3:
+            continue
+        key, value = case.forms[node.name]
+        own: dict[Key, list[Value] | None] = {}
+        for number in random.sample(range(KEYS + 1), random.choice((0, 1, 1, 2, 2, 3, 5))):
+            rows = [value.write(random.randrange(50)) for _ in range(random.choice((1, 1, 2, 3)))]
+            own[oracle.one(key.write(number))] = None if random.random() < 0.35 else rows
+        edits[node.name] = own
+    return edits
+
+
+def random_rows(case: Case, root: str, own: dict[Key, list[Value] | None]) -> list[Change]:
+    """The rows of an update, sorted, under random labels."""
+    key, _, descending = case.graph.rows(root)
+    flags = [name in descending for name in key.names]
+    rows: list[Change] = []
+    for one_key in oracle.ordered(own, flags):
+        values = own[one_key]
+        if values is None:
+            rows.append(("delete", one_key, None))
+        else:
+            rows += [(case.random.choice(("add", "update")), one_key, value) for value in values]
+    return rows
+
+
+def shuffled(case: Case, rows: Sequence[Change]) -> list[Change]:
+    """The same rows in another order of keys; the rows of a key keep theirs, but need not be together."""
+    lanes: dict[Key, list[Change]] = {}
+    for row in rows:
+        lanes.setdefault(row[1], []).append(row)
+    left, out = list(lanes.values()), []
+    while left:
+        lane = case.random.choice(left)
+        out.append(lane.pop(0))
+        left = [other for other in left if other]
+    return out
+
+
+def empty_sources(case: Case) -> dict[str, Groups]:
+    return {node.name: {} for node in case.graph.nodes if isinstance(node, RootNode)}

@@ -1,0 +1,74 @@
+"""One target key that has all rows: it passes by, as many keys would, and is told of as any other."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import settings as examples
+from hypothesis import strategies as st
+
+from metastore_assets.produce.order import Order
+from metastore_assets.produce.streams import grouped
+
+PROJECT = Path(__file__).parents[2]
+
+
+@pytest.mark.long
+def test_three_million_rows_of_one_key(tmp_path: Path) -> None:
+    """The rows take 70 MB as they are; each step held several times as much when a key was held as a whole."""
+    rows = 3_000_000
+    command = [sys.executable, "-m", "tests.produce.hot_key_program", str(tmp_path), str(rows), "hot"]
+    environment = {**os.environ, "POLARS_MAX_THREADS": "1"}
+    done = subprocess.run(command, cwd=PROJECT, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-4000:]
+    *said, peak = [json.loads(line) for line in done.stdout.splitlines()]
+    total = rows // 1_000 * 499_500
+    # Rows, sum of amounts, distinct ids, and how many say `add`.
+    first, later = [rows, total, 1], [rows, total + 10, 1]
+    assert said == [[*first, 1], [*first, 0], [*later, 0], [*later, 0], [*later, 0]]
+    assert peak < 400
+
+
+@given(st.lists(st.integers(0, 4), max_size=30), st.data(), st.integers(1, 6))
+@examples(max_examples=100)
+def test_pieces_are_cut_where_keys_end(keys: list[int], data: st.DataObject, most: int) -> None:
+    """Nothing is lost, and only keys with more rows than `most` are split, by themselves."""
+    rows = [(key, number) for number, key in enumerate(sorted(keys))]
+    sides = [data.draw(st.booleans()) for _ in rows]
+    steps: list[Any] = []
+    place = 0
+    while place < len(rows):
+        stop = place + data.draw(st.integers(1, 8))
+        steps.append([_frame(rows[place:stop], sides[place:stop], side) for side in (False, True)])
+        place = stop
+    found: list[list[tuple[int, int]]] = [[], []]
+    for piece in grouped(iter(steps), Order.of(["k"]), most):
+        here = [frame.rows() for frame in piece.frames]
+        own = {key for frame in here for key, _ in frame}
+        assert own
+        assert not own & {key for frame in found for key, _ in frame} or (piece.split and len(own) == 1)
+        if piece.split:
+            (key,) = own
+            assert sum(other == key for other in keys) > most
+        for one, more in zip(found, here, strict=True):
+            one += more
+    assert found == [[row for row, own in zip(rows, sides, strict=True) if own is side] for side in (False, True)]
+
+
+def _frame(rows: list[tuple[int, int]], sides: list[bool], side: bool) -> pl.DataFrame:
+    chosen = [row for row, own in zip(rows, sides, strict=True) if own is side]
+    table = pa.table(
+        {"k": pa.array([k for k, _ in chosen], pa.int64()), "n": pa.array([n for _, n in chosen], pa.int64())}
+    )
+    frame = pl.from_arrow(table)
+    assert isinstance(frame, pl.DataFrame)
+    return frame

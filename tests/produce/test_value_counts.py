@@ -1,0 +1,264 @@
+"""Lists of values carried from commit to commit: states, deltas of which nothing is kept, loads, native keys, ranks."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from random import Random
+
+import duckdb
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import settings as examples
+from hypothesis import strategies as st
+
+from metastore_assets.errors import (
+    CorruptionError,
+    GraphError,
+    StageChangedError,
+    StoreError,
+    UpdateError,
+    VersionNotFoundError,
+)
+from metastore_assets.produce import Dataflow, Delta, DeltaRoot, FlowState, Root, Rows, Settings, Stage, SumStage
+from metastore_assets.produce.rows import frame_of
+from metastore_assets.store.objects import ObjectStore
+from tests.produce.harness import SMALL
+from tests.produce.value_counts import ORDERED, TableValueCounts, nodes, random_change, table
+
+RUNS = Settings(
+    single_run_rows=0, bulk_share=1e9, base_share=1e9, fan_in=3, max_runs=9, row_group_rows=3, small_rows=0, task_rows=2
+)
+CHOICES = {"default": Settings(), "small": SMALL, "runs": RUNS}
+
+
+@pytest.mark.parametrize("kind", ORDERED)
+def test_lists_of_every_type_class(store: ObjectStore, kind: str) -> None:
+    """Keys keep their values, and come in their order, whatever their type."""
+    random, lists = Random(kind), TableValueCounts(store, kind, RUNS)
+    for _ in range(2):
+        lists.step(*random_change(kind, lists.counts, random), random)
+    lists.check()
+    lists.check_ranks(random)
+
+
+@pytest.mark.long
+@given(st.sampled_from(sorted(ORDERED)), st.sampled_from(sorted(CHOICES)), st.integers(0, 2**32))
+@examples(max_examples=100)
+@pytest.mark.timeout(3600)
+def test_any_history_of_lists(tmp_path_factory: pytest.TempPathFactory, kind: str, choice: str, seed: int) -> None:
+    _history(tmp_path_factory.mktemp("lists"), kind, choice, seed, 12)
+
+
+@given(st.sampled_from(sorted(ORDERED)), st.sampled_from(sorted(CHOICES)), st.integers(0, 2**32))
+@examples(max_examples=4)
+def test_histories_of_lists(tmp_path_factory: pytest.TempPathFactory, kind: str, choice: str, seed: int) -> None:
+    _history(tmp_path_factory.mktemp("lists"), kind, choice, seed, 4)
+
+
+def _history(folder: Path, kind: str, choice: str, seed: int, steps: int) -> None:
+    """After every step all stages, updates and ranks are what counting gives; loaded equals stepped, and stays so."""
+    random, lists = Random(seed), TableValueCounts(ObjectStore(str(folder)), kind, CHOICES[choice])
+    for _ in range(steps):
+        if random.random() < 0.3:
+            lists.state = lists.flow.compact_state(lists.state, full=random.random() < 0.5)
+            lists.check()
+        if random.random() < 0.3:
+            _load(lists, random)
+            lists.check()
+        lists.step(*random_change(kind, lists.counts, random), random)
+        lists.check()
+        lists.check_ranks(random)
+
+
+def _load(lists: TableValueCounts, random: Random) -> None:
+    """What the values, and perhaps the frequencies, hold is loaded in their place, cut somewhere."""
+    rows = sorted((column, value, count) for (column, value), count in lists.counts.items())
+    cut = random.randint(0, len(rows))
+    loader = lists.flow.loader("values")
+    runs = [run for part in (rows[:cut], rows[cut:]) for run in loader.write(table(lists.kind, part))]
+    content: dict[str, object] = {"values": [loader.adopt(run.path) for run in runs]}
+    if random.random() < 0.5:
+        held = lists.flow.view(lists.state).groups("frequencies")
+        content["frequencies"] = iter(held.to_batches(max_chunksize=2))
+    lists.state = lists.flow.load(lists.state, content)  # type: ignore[arg-type]
+    view = lists.flow.view(lists.state)
+    assert all(view.is_reset(name) for name in ("values", "frequencies", "facts"))
+    told = view.update("values").drop(["_change", "_before_frequency"])
+    assert frame_of(told).equals(frame_of(view.groups("values")))  # for Arrow, NaN is not equal to itself
+    assert set(view.update("facts")["_change"].to_pylist()) <= {"add"}
+
+
+def _steps(store: ObjectStore, settings: Settings, count: int = 6) -> TableValueCounts:
+    random, lists = Random(1), TableValueCounts(store, "string", settings)
+    for _ in range(count):
+        lists.step(*random_change("string", lists.counts, random), random)
+    return lists
+
+
+def test_any_tool_adds_up_the_runs(store: ObjectStore) -> None:
+    lists = _steps(store, RUNS)
+    files = [store.uri(run.path) for run in lists.flow.view(lists.state).runs("values")]
+    assert len(files) > 1
+    query = f"""
+        select * from (
+            select "column", value, sum(frequency) from read_parquet({files}) group by all having sum(frequency) > 0
+        ) order by 1, encode(value)
+    """
+    counted = sorted((column, ORDERED["string"][value], n) for (column, value), n in lists.counts.items())
+    assert duckdb.sql(query).fetchall() == sorted(counted, key=lambda row: (row[0], row[1].encode()))
+
+
+def test_a_small_list_is_one_plain_file(store: ObjectStore) -> None:
+    lists = _steps(store, Settings())
+    (run,) = lists.flow.view(lists.state).runs("frequencies")
+    found = duckdb.sql(f"select \"column\", frequency, value from read_parquet('{store.uri(run.path)}')").fetchall()
+    rows = lists.flow.view(lists.state).groups("frequencies").select(["column", "frequency", "value"]).to_pylist()
+    assert found == [tuple(row.values()) for row in rows]
+    over = _steps(ObjectStore(store.uri("over")), Settings(single_run_rows=4, bulk_share=1e9, base_share=1e9))
+    assert len(over.flow.view(over.state).runs("values")) > 1
+
+
+def test_a_state_is_published_by_whoever_names_it(store: ObjectStore) -> None:
+    """A state that nobody publishes, and a step that fails, leave the others alone, and can be cleaned."""
+    lists = _steps(store, RUNS)
+    base, random = lists.state, Random(2)
+
+    def files() -> set[str]:
+        return {info.path for info in store.list()}
+
+    named = files()
+    lists.step(Counter({(0, 0): 5}), Counter(), random)
+    assert files() - named >= lists.state.paths() - base.paths() != set()
+    lists.flow.discard(lists.state, base)
+    assert base.paths() <= files() <= named
+    assert all(path.startswith("lists/") for path in files())
+    with pytest.raises(CorruptionError, match=r"'values': the totals of the key .* more was taken away"):
+        lists.flow.step(base, {"lists": [Delta(table("string", [(0, 0, 10**6)]), removed=True)]})
+    assert files() <= named
+    with pytest.raises(VersionNotFoundError, match=r"this state of .* has been expired"):
+        lists.flow.view(lists.state).update("values")
+    state = lists.flow.step(base, {})
+    assert lists.flow.view(state).groups("facts").equals(lists.flow.view(base).groups("facts"))
+    assert lists.flow.view(state).update("values").num_rows == 0
+
+
+def test_equal_steps_give_states_of_one_form(store: ObjectStore) -> None:
+    first, second = (_steps(ObjectStore(store.uri(name)), RUNS, 3) for name in ("first", "second"))
+
+    def shape(lists: TableValueCounts) -> str:
+        text = json.dumps(lists.state.to_json())
+        for number, path in enumerate(_in_order(lists.state)):
+            text = text.replace(path, str(number))
+        return text
+
+    assert shape(first) == shape(second)
+
+
+def _in_order(state: FlowState) -> list[str]:
+    return [path for stage in state.stages.values() for path in stage.paths()]
+
+
+def test_a_version_of_the_lists_is_applied_once(store: ObjectStore) -> None:
+    flow = Dataflow(store, nodes("int64"))
+    came = {"lists": [Delta(table("int64", [(1, 2, 3)]))]}
+    once = flow.step(FlowState(), came, {"lists": 7})
+    assert flow.step(once, came, {"lists": 7}) is once
+    assert flow.view(once).sources == {"lists": 7}
+    number = flow.advance(came, {"lists": 7})
+    assert flow.advance(came, {"lists": 7}) == number
+    assert flow.version().groups("values").equals(flow.view(once).groups("values"))
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ([(0, 1, 1), (0, 0, 1)], "not sorted by column, value"),
+        ([(0, 1, 1), (0, 1, 1)], r"has the key \(0, -1\) twice"),
+        ([(0, 1, 0)], r"the key \(0, -1\) has frequency = 0"),
+        ([(0, 1, -2)], r"the key \(0, -1\) has frequency = -2"),
+        ([(0, 1, None)], r"the key \(0, -1\) has frequency = None"),
+    ],
+)
+def test_what_is_loaded_is_checked(store: ObjectStore, rows: list[tuple[int, int, int]], message: str) -> None:
+    flow = Dataflow(store, nodes("int64"))
+    with pytest.raises(UpdateError, match=message):
+        flow.load(FlowState(), {"values": table("int64", rows)})
+    assert store.list() == []
+
+
+def test_runs_that_are_loaded_follow_each_other(store: ObjectStore) -> None:
+    flow = Dataflow(store, nodes("int64"))
+    runs = [run for number in (1, 0) for run in flow.loader("values").write(table("int64", [(0, number, 1)]))]
+    with pytest.raises(UpdateError, match=r"begins with the key \(0, -9223372036854775808\), but the one before"):
+        flow.load(FlowState(), {"values": runs})
+    assert flow.view(flow.load(FlowState(), {"values": runs[::-1]})).groups("values").num_rows == 2
+    with pytest.raises(CorruptionError, match="columns column, value, frequency, not those of a run of 'facts'"):
+        flow.loader("facts").adopt(runs[0].path)
+    store.write_parquet("other.parquet", table("int64", [(0, 0, 1)]))
+    with pytest.raises(GraphError, match="'facts' is a stage; updates, and versions of sources"):
+        flow.load(FlowState(), {}, {"facts": 1})
+    with pytest.raises(CorruptionError, match="was not written as a run"):
+        flow.loader("values").adopt("other.parquet")
+
+
+def test_what_was_not_kept_cannot_be_built_from(store: ObjectStore) -> None:
+    flow = Dataflow(store, nodes("int64"))
+    state = flow.step(FlowState(), {"lists": [Delta(table("int64", [(1, 2, 3), (1, 3, 1)]))]})
+    with pytest.raises(StageChangedError, match=r"'values' cannot be built anew from 'lists'.*load it"):
+        flow.rebuild_state(state, "values")
+    assert flow.view(flow.rebuild_state(state, "lists")).groups("facts").num_rows == 0
+    assert flow.view(flow.rebuild_state(state, "facts")).groups("facts").equals(flow.view(state).groups("facts"))
+    with pytest.raises(GraphError, match="nothing of it is kept"):
+        flow.view(state).content("lists")
+    with pytest.raises(UpdateError, match="its update is a list of `Delta`"):
+        flow.step(state, {"lists": table("int64", [])})
+    with pytest.raises(ValueError, match="needs `count`"):
+        Delta(list)
+    with pytest.raises(UpdateError, match="no column 'value'"):
+        flow.step(state, {"lists": [Delta(pa.table({"column": pa.array([1], pa.int32())}))]})
+    rows = Rows(pa.schema([("k", pa.int64())]), pa.schema([("n", pa.int64())]))
+    with pytest.raises(GraphError, match="it can feed sum stages only"):
+        Dataflow(store, [DeltaRoot("r", rows), Stage("s", (("r",),), rows, produce=lambda key, values: [])])
+
+
+def test_sums_of_deltas_and_of_rows(store: ObjectStore) -> None:
+    """One stage may be fed by both kinds of roots."""
+    rows = Rows(pa.schema([("k", pa.int64())]), pa.schema([("n", pa.int64())]))
+    graph = [DeltaRoot("d", rows), Root("r", rows), SumStage("s", ("r", "d"), ("k",), ("n",), count="rows")]
+    flow = Dataflow(store, graph, settings=SMALL)
+    given = {"d": [Delta(pa.table({"k": [1, 2], "n": [5, 5]}))]}
+    state = flow.step(FlowState(), {**given, "r": pa.table({"_change": ["add"], "k": [1], "n": [1]})})
+    assert flow.view(state).groups("s").to_pylist() == [{"k": 1, "n": 6, "rows": 2}, {"k": 2, "n": 5, "rows": 1}]
+    removed = {"d": [Delta(pa.table({"k": [2, 1], "n": [5, 5]}), removed=True)]}
+    state = flow.step(state, {**removed, "r": pa.table({"_change": ["update"], "k": [1], "n": [3]})})
+    assert flow.view(state).groups("s").to_pylist() == [{"k": 1, "n": 3, "rows": 1}]
+
+
+def test_states_of_other_releases_and_damaged_ones(store: ObjectStore) -> None:
+    state = _steps(store, RUNS, 1).state.to_json()
+    with pytest.raises(StoreError, match="newer release, in format 9"):
+        FlowState.from_json({**state, "format": 9})
+    with pytest.raises(StoreError, match="older release, in format 2"):
+        FlowState.from_json({**state, "format": 2})
+    for wrong in ({}, {**state, "stages": {"values": {}}}, {**state, "stages": 3}):
+        with pytest.raises(CorruptionError, match="the state of a dataflow is damaged"):
+            FlowState.from_json(wrong)
+
+
+def test_ranks_that_there_are_not(store: ObjectStore) -> None:
+    lists = _steps(store, RUNS)
+    view = lists.flow.view(lists.state)
+    column = pa.table({"column": pa.array([1], pa.int32())})
+    total = view.ranks("values", "frequency").total(column)
+    for rank in (-1, total):
+        with pytest.raises(IndexError, match=f"from 0 up to {total}"):
+            view.ranks("values", "frequency").at_rank(column, rank)
+    with pytest.raises(GraphError, match=r"no ranks by 'value': .* there are: frequency"):
+        view.ranks("values", "value")
+    with pytest.raises(ValueError, match="the key column 'value' is missing"):
+        view.ranks("values", "frequency").rank(column)
+    empty = lists.flow.view(FlowState()).ranks("values", "frequency")
+    assert empty.total(column) == 0

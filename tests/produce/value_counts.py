@@ -1,0 +1,199 @@
+"""Value counts as a dataflow, as those of a table's columns, beside a `Counter`."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from random import Random
+from typing import Any
+from uuid import UUID
+
+import pyarrow as pa
+
+from metastore_assets.produce import Dataflow, Delta, DeltaRoot, FlowState, InProcessRunner, Rows, Settings, SumStage
+from metastore_assets.store.objects import ObjectStore
+from metastore_assets.values.types import class_named
+
+NINES = 10**38 - 1
+LONG = [-(2**63), -1, 0, 1, 2**53 + 1, 2**63 - 1]
+# By type class some values, ascending.
+ORDERED: Mapping[str, list[Any]] = {
+    "boolean": [False, True],
+    "int64": LONG,
+    "uint64": [0, 1, 2**63 - 1, 2**63, 2**64 - 1],
+    "float64": [float("-inf"), -1.5, 0.0, 5e-324, 0.1, float("inf"), float("nan")],
+    "decimal_0": [-NINES, -1, 0, 10**37, NINES],
+    "decimal_10": [-NINES, -1, 0, 10**37, NINES],
+    "string": ["", "B", "a", "a\0", "aa", "z", "ä", "\ue000", "\U0001f34e"],
+    "binary": [b"", b"\0", b"\x7f", b"\x80", b"\xff", b"\xff\0"],
+    "date": [-(2**31), -1, 0, 20_000, 2**31 - 1],
+    "time": [0, 1, 86_400 * 10**9 - 1],
+    "uuid": [UUID(int=0), UUID(int=255), UUID(int=2**127), UUID(int=2**128 - 1)],
+    **{f"timestamp{zone}_{unit}": LONG for zone in ("", "tz") for unit in ("ms", "us", "ns")},
+}
+Amounts = Counter[tuple[int, int]]
+"""By column and number of a value in `ORDERED`, how often it occurs."""
+
+
+def array(kind: str, numbers: Sequence[int]) -> pa.Array:
+    """The values with these numbers, in the type of their class."""
+    type_ = class_named(kind).arrow
+    values = [ORDERED[kind][number] for number in numbers]
+    if pa.types.is_decimal(type_):
+        stored = b"".join(value.to_bytes(16, "little", signed=True) for value in values)
+        return pa.Array.from_buffers(type_, len(values), [None, pa.py_buffer(stored)])
+    if pa.types.is_temporal(type_):
+        return pa.array(values, pa.int32() if type_.bit_width == 32 else pa.int64()).view(type_)
+    if kind == "uuid":
+        return pa.ExtensionArray.from_storage(type_, pa.array([value.bytes for value in values], pa.binary(16)))
+    return pa.array(values, type_)
+
+
+def numbers_of(kind: str, column: pa.ChunkedArray) -> list[int]:
+    """The numbers of values that came back, of whatever types Python lacks."""
+    assert column.type == class_named(kind).arrow
+    known = {text: number for number, text in enumerate(_texts(array(kind, range(len(ORDERED[kind])))))}
+    return [known[text] for chunk in column.chunks for text in _texts(chunk)]
+
+
+def _texts(values: pa.Array) -> list[str]:
+    if pa.types.is_temporal(values.type):
+        values = values.view(pa.int32() if values.type.bit_width == 32 else pa.int64())
+    return [repr(value) for value in values.to_pylist()]
+
+
+def nodes(kind: str) -> list[Any]:
+    """The graph that carries lists of one type class."""
+    key = pa.schema([("column", pa.int32()), ("value", class_named(kind).arrow)])
+    by_frequency = ("column", "frequency", "value")
+    return [
+        DeltaRoot("lists", Rows(key, pa.schema([("frequency", pa.int64())]))),
+        SumStage("values", ("lists",), key=("column", "value"), amounts=("frequency",)),
+        SumStage("frequencies", ("values",), by_frequency, (), "values", ("frequency",), least=("frequency", 2)),
+        SumStage("facts", ("values",), key=("column", "frequency"), count="values"),
+    ]
+
+
+def table(kind: str, rows: Iterable[tuple[int, int, int]]) -> pa.Table:
+    """Rows of column, number of a value, frequency."""
+    found = list(rows)
+    columns = [
+        pa.array([row[0] for row in found], pa.int32()),
+        array(kind, [row[1] for row in found]),
+        pa.array([row[2] for row in found], pa.int64()),
+    ]
+    return pa.table(columns, names=["column", "value", "frequency"])
+
+
+def pieces(whole: pa.Table) -> list[pa.RecordBatch]:
+    """A delta's function: some rows at a time."""
+    return whole.to_batches(max_chunksize=2)
+
+
+def delta(kind: str, amounts: Amounts, random: Random, *, removed: bool) -> Delta:
+    """Rows in any order, a key in several; as a table, or read when they are wanted."""
+    rows = _as_given(amounts, random)
+    whole = table(kind, rows)
+    return Delta(whole, removed) if random.random() < 0.5 else Delta(partial(pieces, whole), removed, count=len(rows))
+
+
+def _as_given(amounts: Amounts, random: Random) -> list[tuple[int, int, int]]:
+    rows: list[tuple[int, int, int]] = []
+    for (column, value), count in amounts.items():
+        first = random.randint(0, count)
+        rows += [(column, value, part) for part in (first, count - first) if part]
+    random.shuffle(rows)
+    return rows
+
+
+class PicklingRunner(InProcessRunner):
+    """Tasks and what comes of them go to other processes and back, as on Spark."""
+
+    def map(self, function: Callable[[Any], Any], tasks: Sequence[Any], **options: object) -> list[Any]:
+        return [pickle.loads(pickle.dumps(function(pickle.loads(pickle.dumps(task))))) for task in tasks]
+
+
+class TableValueCounts:
+    """A dataflow and its state, beside a Counter."""
+
+    def __init__(self, store: ObjectStore, kind: str, settings: Settings | None = None) -> None:
+        self.kind = kind
+        self.flow = Dataflow(store, nodes(kind), settings=settings, folder="lists", runner=PicklingRunner())
+        self.state = FlowState()
+        self.counts: Amounts = Counter()
+
+    def step(self, came: Amounts, went: Amounts, random: Random) -> None:
+        previous = self.counts
+        self.counts = previous + came
+        self.counts.subtract(went)
+        self.counts = +self.counts
+        deltas = [delta(self.kind, came, random, removed=False), delta(self.kind, went, random, removed=True)]
+        self.state = self.flow.step(self.state, {"lists": deltas})
+        # What a version of the caller's own holds.
+        self.state = FlowState.from_json(json.loads(json.dumps(self.state.to_json())))
+        self.check_update(previous)
+
+    def rows(self, stage: str, *columns: str) -> list[tuple[Any, ...]]:
+        """What a stage holds, with numbers in place of values."""
+        return self._plain(self.flow.view(self.state).groups(stage), columns)
+
+    def check(self) -> None:
+        """Every stage holds what counting gives, in its order."""
+        counted = sorted((column, value, count) for (column, value), count in self.counts.items())
+        assert self.rows("values", "column", "value", "frequency") == counted
+        by_frequency = sorted((column, -count, value) for column, value, count in counted if count > 1)
+        found = self.rows("frequencies", "column", "frequency", "value", "values")
+        assert found == [(column, -count, value, 1) for column, count, value in by_frequency]
+        facts = sorted(Counter((column, count) for column, _, count in counted).items())
+        assert self.rows("facts", "column", "frequency", "values") == [(*key, number) for key, number in facts]
+
+    def check_update(self, previous: Amounts) -> None:
+        """The update of the values is the difference, typed."""
+        update = self.flow.view(self.state).update("values")
+        found = self._plain(update, ("column", "value", "_change", "frequency", "_before_frequency"))
+        expected = []
+        for key in sorted(previous.keys() | self.counts.keys()):
+            before, now = previous.get(key), self.counts.get(key)
+            if before != now:
+                change = "add" if before is None else "delete" if now is None else "update"
+                expected.append((*key, change, now, before))
+        assert found == expected
+
+    def check_ranks(self, random: Random) -> None:
+        """Ranks against a sort of all rows."""
+        ranks = self.flow.view(self.state).ranks("values", "frequency")
+        every = sorted(key for key, count in self.counts.items() for _ in range(count))
+        for column in {column for column, _ in self.counts} | {99}:
+            own = [value for other, value in every if other == column]
+            prefix = pa.table({"column": pa.array([column], pa.int32())})
+            assert ranks.total(prefix) == len(own)
+            keys = [random.randrange(len(ORDERED[self.kind])) for _ in range(2)]
+            assert ranks.rank(self._keys(column, keys)) == [sum(value < key for value in own) for key in keys]
+            low, high = self._keys(column, keys[:1]), self._keys(column, keys[1:])
+            assert ranks.count_between(low, high) == sum(keys[0] <= value <= keys[1] for value in own)
+            for rank in random.sample(range(len(own)), min(3, len(own))):
+                (row,) = self._plain(ranks.at_rank(prefix, rank), ("column", "value", "frequency", "rank"))
+                assert row == (column, own[rank], own.count(own[rank]), own.index(own[rank]))
+
+    def _keys(self, column: int, numbers: Sequence[int]) -> pa.Table:
+        columns = [pa.array([column] * len(numbers), pa.int32()), array(self.kind, numbers)]
+        return pa.table(columns, names=["column", "value"])
+
+    def _plain(self, found: pa.Table, columns: Sequence[str]) -> list[tuple[Any, ...]]:
+        lists = [numbers_of(self.kind, found[name]) if name == "value" else found[name].to_pylist() for name in columns]
+        return list(zip(*lists, strict=True))
+
+
+def random_change(kind: str, counts: Amounts, random: Random, columns: int = 3) -> tuple[Amounts, Amounts]:
+    """What comes and what goes: never more than there is then."""
+    came: Amounts = Counter()
+    for _ in range(random.randint(0, 8)):
+        came[random.randrange(columns), random.randrange(len(ORDERED[kind]))] += random.randint(1, 3)
+    there = counts + came
+    went: Amounts = Counter()
+    for key in random.sample(sorted(there), min(len(there), random.randint(0, 5))):
+        went[key] = random.randint(1, there[key])
+    return came, went

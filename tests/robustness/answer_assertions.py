@@ -1,0 +1,358 @@
+"""Assertions that compare every answer about a table and its partitions with DuckDB's over the live rows."""
+
+from __future__ import annotations
+
+import math
+import random
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+
+from metastore_assets.config import MetastoreConfig, TableConfig
+from metastore_assets.errors import NotStoredError
+from metastore_assets.formats import decode_partition_key
+from metastore_assets.lookup import Table
+from metastore_assets.statistics.column import ColumnStatistics
+
+_ORACLE = duckdb.connect(config={"threads": 1})
+_ORACLE.execute("SET TimeZone = 'UTC'")
+_LONG = 4096
+"""Characters from which on bounds of texts may be bounds."""
+
+
+@dataclass
+class Leaf:
+    """A column, be it nested, as SQL has it of the rows."""
+
+    path: str
+    type: pa.DataType
+    query: str
+    """Its values, as `x`."""
+    condition: str
+    connection: duckdb.DuckDBPyConnection
+    counts: Counter[Any] = field(init=False)
+    """By value; NaN is `"nan"`, equal to itself. Of what has values of its own."""
+    values: int = field(init=False)
+    nulls: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        if pa.types.is_nested(self.type):
+            self.counts = Counter()
+            (found,) = self.connection.execute(f"SELECT count(x), count(*) - count(x) FROM ({self.query})").fetchall()
+            self.values, self.nulls = found
+            return
+        rows = self.connection.execute(f"SELECT x, count(*) FROM ({self.query}) GROUP BY x").fetchall()
+        self.counts = Counter({nan_as_text(value): count for value, count in rows if value is not None})
+        self.values = self.counts.total()
+        self.nulls = sum(count for value, count in rows if value is None)
+
+    def of(self, condition: str) -> Leaf:
+        """The same column in some of the rows."""
+        return Leaf(self.path, self.type, self.query.replace(self.condition, condition), condition, self.connection)
+
+    @property
+    def finite(self) -> list[Any]:
+        """The values but for NaN, ascending."""
+        return sorted(value for value in self.counts if value != "nan")
+
+
+def nan_as_text(value: Any) -> Any:
+    return "nan" if isinstance(value, float) and math.isnan(value) else value
+
+
+@contextmanager
+def leaves_of(live: pa.Table) -> Iterator[list[Leaf]]:
+    """Every column of the rows and all that is in them, depth first."""
+    with _ORACLE.cursor() as connection:
+        connection.register("live", live)
+
+        def leaves(path: str, type_: pa.DataType, query: str) -> Iterator[Leaf]:
+            yield Leaf(path, type_, query, "(true)", connection)
+            below: list[tuple[str, pa.DataType, str]] = []
+            if pa.types.is_struct(type_):
+                below = [(own.name, own.type, f'x."{own.name}"') for own in type_]
+            elif pa.types.is_map(type_):
+                parts = (("key", type_.key_type, "map_keys"), ("value", type_.item_type, "map_values"))
+                below = [(name, own, f"unnest({function}(x))") for name, own, function in parts]
+            elif pa.types.is_list(type_):
+                below = [("element", type_.value_type, "unnest(x)")]
+            for name, own, taken in below:
+                yield from leaves(f"{path}.{name}", own, f"SELECT {taken} AS x FROM ({query})")
+
+        yield [
+            leaf
+            for own in live.schema
+            for leaf in leaves(own.name, own.type, f'SELECT "{own.name}" AS x FROM live WHERE (true)')
+        ]
+
+
+def assert_answers(lookup: Table, live: pa.Table, config: MetastoreConfig, draw: random.Random) -> None:
+    """Of the table, of some of its partitions, and of the files of compacted lists."""
+    assert lookup.row_count() == len(live)
+    rows = {row.column: row for row in lookup.statistics()}
+    with leaves_of(live) as leaves:
+        assert sorted(leaf.path for leaf in leaves) == sorted(rows)
+        for leaf in leaves:
+            assert_column(lookup, rows[leaf.path], leaf, config.tables[0], None)
+        by_path = {leaf.path: leaf for leaf in leaves}
+        ordered = [row for row in rows.values() if row.frequencies == "enumerated" and row.value_count]
+        for row in draw.sample(ordered, min(3, len(ordered))):
+            assert_ordered(lookup, row, by_path[row.column], draw)
+        entries = lookup.partitions()
+        assert sum(entry.row_count for entry in entries) == len(live)
+        for entry in draw.sample(entries, min(2, len(entries))):
+            own = {row.column: row for row in lookup.statistics(partition=entry.key)}
+            for leaf in leaves:
+                assert_column(lookup, own[leaf.path], leaf.of(_of_partition(entry.key)), config.tables[0], entry.key)
+        if lookup.frequencies_file is not None:
+            assert_compacted_files(lookup, by_path, rows.values())
+
+
+def _of_partition(key: str) -> str:
+    ((name, value),) = decode_partition_key(key)
+    text = "NULL" if value is None else "'" + value.replace("'", "''") + "'"
+    return f'("{name}" IS NOT DISTINCT FROM {text})'
+
+
+def assert_changes(before: Table, was: pa.Table, after: Table, live: pa.Table) -> None:
+    """What changed value by value between two versions, and that these can be compared, whatever was kept in each."""
+    first, last = _counts(was), _counts(live)
+    names = {row.field_id: row.column for row in before.statistics()}
+    changes = after.changes(before.version.number).columns
+    for row, lookup in zip(after.statistics(), changes, strict=True):
+        if lookup.table is None:
+            continue
+        old, new = first.get(names.get(row.field_id, ""), Counter()), last[row.column]
+        wanted = {value: (old.get(value), new.get(value)) for value in old | new if old[value] != new[value]}
+        counts = zip(lookup.table["before"].to_pylist(), lookup.table["after"].to_pylist(), strict=True)
+        found = dict(zip((nan_as_text(value.as_py()) for value in lookup.table["value"]), counts, strict=True))
+        assert (found, len(found)) == (wanted, lookup.table.num_rows), row.column
+    assert after.diff(before.version.number).row_count == (len(was), len(live))
+
+
+def _counts(live: pa.Table) -> dict[str, Counter[Any]]:
+    with leaves_of(live) as leaves:
+        return {leaf.path: leaf.counts for leaf in leaves}
+
+
+def assert_column(lookup: Table, row: ColumnStatistics, leaf: Leaf, table: TableConfig, partition: str | None) -> None:
+    """Its statistics, what its values are and how often, its histogram, and the statistics of one's own."""
+    place, policy = (partition, leaf.path), table.effective_policy(leaf.path)
+    assert (row.value_count, row.null_count) == (leaf.values, leaf.nulls), place
+    if pa.types.is_nested(leaf.type):
+        assert row.frequencies == "absent", place
+        return
+    if policy.values == "hidden":
+        assert row.distinct_count is not None
+        assert abs(row.distinct_count - len(leaf.counts)) <= 4, place
+        assert (row.minimum, row.maximum, row.sum, row.frequencies, row.user_defined) == (*[None] * 3, "absent", {})
+        with pytest.raises(NotStoredError, match="hidden"):
+            lookup.dyadic_histogram(leaf.path, partition)
+        return
+    assert (row.nan_count or 0) == leaf.counts["nan"], place
+    assert_bounds(row, leaf, place)
+    kept = {"off": {"off"}, "auto": {"enumerated", "estimated"}, "repeated": {"enumerated", "repeated"}}
+    expected = {"repeated"} if policy.is_fingerprinted else kept.get(policy.frequencies, {"enumerated"})
+    if policy.frequencies == "auto" and policy.enumerating_key:
+        expected = {"enumerated"}
+    assert row.frequencies in expected, place
+    if row.frequencies == "enumerated" or (row.frequencies == "repeated" and partition is None):
+        assert_value_counts(lookup, row, leaf, policy.min_frequency, policy.max_values, partition)
+    elif row.frequencies == "estimated":
+        assert lookup.version.decisions[row.field_id].frequencies == "estimated", place
+        with pytest.raises(NotStoredError):
+            lookup.top(leaf.path, 1, partition)
+    assert_bins(lookup, row, leaf, policy.histogram, partition)
+    assert_custom_statistics(row, leaf, place)
+
+
+def assert_bounds(row: ColumnStatistics, leaf: Leaf, place: Any) -> None:
+    values, counts = leaf.finite, leaf.counts
+    least, greatest = (values[0], values[-1]) if values else (None, None)
+    if isinstance(greatest, str) and max(map(len, values)) > _LONG // 2:
+        assert row.minimum is not None, place
+        assert row.maximum is not None, place
+        assert row.minimum.as_py() <= least, place
+        assert row.maximum.as_py() >= greatest, place
+        assert least.startswith(row.minimum.as_py()[:1000]), place
+    else:
+        assert [None if own is None else own.as_py() for own in (row.minimum, row.maximum)] == [least, greatest], place
+        assert not values or (row.minimum_exact, row.maximum_exact) == (True, True), place
+    if isinstance(greatest, bool):
+        assert row.true_count == counts[True], place
+    elif isinstance(greatest, int | Decimal):
+        assert row.sum is not None
+        assert Fraction(row.sum) == sum(Fraction(value) * counts[value] for value in values), place
+    elif isinstance(greatest, float):
+        assert row.sum is not None
+        total = math.fsum(value for value in values for _ in range(counts[value]))
+        assert float(row.sum) == pytest.approx(total, rel=1e-12, abs=1e-12), place
+    elif isinstance(greatest, str | bytes):
+        lengths = [len(value) for value in values]
+        assert (row.minimum_length, row.maximum_length) == (min(lengths), max(lengths)), place
+        assert row.total_length == sum(len(value) * counts[value] for value in values), place
+
+
+def assert_value_counts(
+    lookup: Table, row: ColumnStatistics, leaf: Leaf, least: int, most: int | None, partition: str | None
+) -> None:
+    """The most frequent values, all of them where all are listed, and what follows from lists."""
+    place = (partition, leaf.path)
+    expected = {value: count for value, count in leaf.counts.items() if count >= least}
+    listed = [(nan_as_text(own.as_py()), count) for own, count in lookup.top(row.column, 10**6, partition).values]
+    assert [count for _, count in listed] == sorted(expected.values(), reverse=True)[:most], place
+    assert all(expected[value] == count for value, count in listed), place
+    assert len({value for value, _ in listed}) == len(listed), place
+    duplicates = sum(count > 1 for count in leaf.counts.values())
+    facts = (row.distinct_count, row.duplicate_count, row.distinct_count_guarantee)
+    assert facts == (len(leaf.counts), duplicates, "exact"), place
+    spread = lookup.spread(row.column, partition)
+    assert spread.singleton_count == sum(count == 1 for count in leaf.counts.values()), place
+    entropy = -sum(count / leaf.values * math.log2(count / leaf.values) for count in leaf.counts.values())
+    assert spread.entropy == pytest.approx(entropy, abs=1e-9), place
+
+
+def assert_bins(lookup: Table, row: ColumnStatistics, leaf: Leaf, policy: str | int, partition: str | None) -> None:
+    """Every bin has as many values as lie in it, and there are no more bins than may be."""
+    values = leaf.finite
+    if policy == "off" or not values or isinstance(values[0], bool | str | bytes):
+        return
+    bins = lookup.dyadic_histogram(row.column, partition)
+    place = (partition, leaf.path)
+    assert bins is not None, place
+    width = Fraction(2) ** bins.exponent
+    expected: Counter[int] = Counter()
+    for value in values:
+        expected[math.floor(_physical(value) / width) - bins.first] += leaf.counts[value]
+    assert {at: count for at, count in enumerate(bins.counts.tolist()) if count} == expected, place
+    assert len(bins) <= bins.capacity <= 10_000, place
+
+
+def _physical(value: Any) -> Fraction:
+    """What a value is on the lattice of its class."""
+    if isinstance(value, Decimal):
+        return Fraction(value) * 100
+    if isinstance(value, datetime):
+        return Fraction((value - datetime(1970, 1, 1, tzinfo=UTC)).total_seconds()) * 10**6
+    return Fraction((value - date(1970, 1, 1)).days) if isinstance(value, date) else Fraction(value)
+
+
+def assert_custom_statistics(row: ColumnStatistics, leaf: Leaf, place: Any) -> None:
+    """Those that the package ships, computed from the values as their descriptions say."""
+    texts = pa.types.is_string(leaf.type)
+    for name, own in row.user_defined.items():
+        lookup = own.value.as_py()
+        if name == "common_prefix" and texts:
+            expected: Any = _common(leaf.finite)
+            assert lookup == expected, (place, name)
+        elif name == "string_patterns" and texts:
+            patterns = {"empty": "", "word": r"[^\W\d_]+", "e-mail": r"[^@\s]+@[^@\s]+\.[^@\s]+", "url": r"https://\S+"}
+            shares = {own["pattern"]: own["share"] for own in lookup or ()}
+            for pattern, expression in patterns.items():
+                fits = sum(n for value, n in leaf.counts.items() if re.fullmatch(expression, value))
+                assert shares.get(pattern, 0) == pytest.approx(fits / max(1, leaf.values)), (place, name, pattern)
+        elif name == "benford_distance":
+            assert lookup == pytest.approx(_benford(leaf.counts)), (place, name)
+        elif name == "share_outside_fences" and own.guarantee != "absent":
+            assert lookup == pytest.approx(_outside(leaf)), (place, name)
+
+
+def _common(texts: list[str]) -> str | None:
+    if not texts:
+        return None
+    return next(
+        text for at in range(len(texts[0]), -1, -1) if all(each.startswith(text := texts[0][:at]) for each in texts)
+    )
+
+
+def _benford(counts: Counter[Any]) -> float | None:
+    digits: Counter[int] = Counter()
+    for value, count in counts.items():
+        if value != "nan" and value:
+            digits[int(f"{abs(Decimal(value)):e}"[0])] += count
+    if not digits:
+        return None
+    return sum(abs(digits[d] / digits.total() - math.log10(1 + 1 / d)) for d in range(1, 10)) / 9
+
+
+def _outside(leaf: Leaf) -> float | None:
+    values = [Fraction(value) for value in leaf.finite for _ in range(leaf.counts[value])]
+    if not values:
+        return None
+    low, high = (values[max(0, math.ceil(len(values) * share) - 1)] for share in (Fraction(1, 4), Fraction(3, 4)))
+    reach = (high - low) * Fraction(3, 2)
+    return sum(not low - reach <= value <= high + reach for value in values) / len(values)
+
+
+def assert_ordered(lookup: Table, row: ColumnStatistics, leaf: Leaf, draw: random.Random) -> None:
+    """Quantiles and a rank, a range, and where a value is: against DuckDB's over the rows."""
+    number = "CASE WHEN isnan(x) THEN NULL ELSE x END" if row.type == "double" else "x"
+    fractions = [0.0, draw.choice([0.25, 0.5, 0.9]), 1.0]
+    rows = f"FROM (SELECT {number} AS x FROM ({leaf.query}))"
+    ((wanted,),) = leaf.connection.execute(f"SELECT quantile_disc(x, {fractions}) {rows}").fetchall()
+    if wanted is None:
+        return
+    found = lookup.quantile(row.column, fractions)
+    assert [one.value.as_py() for one in found] == wanted, row.column
+    assert {one.guarantee for one in found} == {"exact"}, row.column
+    value = wanted[1]
+    ((before, held),) = leaf.connection.execute(
+        f"SELECT count(*) FILTER (x < $1), count(*) FILTER (x = $1) {rows}", [value]
+    ).fetchall()
+    rank = lookup.rank(row.column, value)
+    assert (rank.count, rank.guarantee) == (before, "exact"), row.column
+    assert lookup.frequency(row.column, value).count == held == leaf.counts[value], row.column
+    assert lookup.count_between(row.column, wanted[0], value).count == before + held, row.column
+    conditions = {entry.key: _of_partition(entry.key) for entry in lookup.partitions()}
+    expected = {key: leaf.of(condition).counts[value] for key, condition in conditions.items()}
+    assert dict(lookup.where_is(row.column, value)) == {key: n for key, n in expected.items() if n}, row.column
+
+
+def assert_compacted_files(lookup: Table, leaves: dict[str, Leaf], rows: Iterable[ColumnStatistics]) -> None:
+    """The files of compacted lists, read by other tools as they are."""
+    listed = {row.column: row for row in rows if row.frequencies in ("enumerated", "repeated")}
+    frequencies, ranks = (
+        None if path is None else pq.read_table(f"{lookup.location}/{path}")
+        for path in (lookup.frequencies_file, lookup.ranks_file)
+    )
+    assert frequencies is not None
+    assert set(frequencies["column"].unique().to_pylist()) <= listed.keys()
+    for name, row in listed.items():
+        least = 2 if row.frequencies == "repeated" else 1
+        counts = {_comparable(value): count for value, count in leaves[name].counts.items()}
+        expected = sorted((-count, value) for value, count in counts.items() if count >= least)
+        own = frequencies.filter(pc.equal(frequencies["column"], name))
+        found = zip(_values(own, row), own["frequency"].to_pylist(), strict=True)
+        assert [(-count, value) for value, count in found] == expected, name
+        own = None if ranks is None else ranks.filter(pc.equal(ranks["column"], name))
+        if own is not None and own.num_rows:
+            ordered, before = sorted(counts.items()), 0
+            for (value, count), *told_ in zip(
+                ordered, _values(own, row), own["frequency"].to_pylist(), own["rank"].to_pylist(), strict=True
+            ):
+                assert told_ == [value, count, before], name
+                before += count
+
+
+def _values(rows: pa.Table, row: ColumnStatistics) -> list[Any]:
+    if not rows.num_rows:
+        return []
+    value = rows["value"].combine_chunks()
+    return [_comparable(nan_as_text(own)) for own in value.field(row.type_class).to_pylist()]
+
+
+def _comparable(value: Any) -> Any:
+    """NaN is greater than all others, and equal to itself."""
+    return (True, 0.0) if isinstance(value, str) and value == "nan" else (False, value)

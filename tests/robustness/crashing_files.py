@@ -1,0 +1,69 @@
+"""Small files that crash the process that reads them: Arrow aborts or faults instead of raising an error.
+
+Each maker returns the bytes of one file, always the same. Reading it in the tests' own process would end the tests.
+Both files have the columns `id` (which can be read) and another one, of so many rows.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Mapping
+
+import pyarrow as pa
+import pyarrow.orc as orc
+import pyarrow.parquet as pq
+
+ROWS = 100
+
+
+def flipped_repetition() -> bytes:
+    """Parquet with one flipped bit in its footer: the column `s` is said to be required.
+
+    Its size statistics then have a level too many. Arrow throws where pyarrow does not catch: at
+    `metadata.row_group(0).column(1)`, which tells the column's bounds. Schema, number of rows and the column `id` can
+    be read; of the column `s` Arrow's reader says that it is broken.
+    """
+    sink = io.BytesIO()
+    table = pa.table({"id": pa.array(range(ROWS), pa.int64()), "s": [f"value {number % 7}" for number in range(ROWS)]})
+    pq.write_table(table, sink)
+    # Of the column's schema element: its repetition, 1 (optional) or 0 (required) as a zigzag number, then its name.
+    return _replaced(sink.getvalue(), b"\x25\x02\x18\x01s", b"\x25\x00\x18\x01s")
+
+
+def negative_lengths() -> bytes:
+    """ORC with one flipped bit in its data: the lengths of the maps in `m` are 1, 0, -1, -2, …, not 1, 1, 1, 1, ….
+
+    A segmentation fault when `m` is read. The footer and the column `id` can be read.
+    """
+    sink = io.BytesIO()
+    maps = pa.array([[(7, number)] for number in range(ROWS)], pa.map_(pa.int32(), pa.int32()))
+    orc.write_table(pa.table({"id": pa.array(range(ROWS), pa.int64()), "m": maps}), sink, compression="uncompressed")
+    # A run of a hundred numbers: the first one, and the difference from one to the next, both as zigzag numbers.
+    return _replaced(sink.getvalue(), b"\xc0\x63\x01\x00", b"\xc0\x63\x01\x01")
+
+
+def impossible_precision() -> bytes:
+    """ORC with one flipped bit in its footer: the decimals in `m` have 76 digits, not 12.
+
+    Arrow ends the process where the types of the columns are asked for: whoever plans the table does.
+    """
+    sink = io.BytesIO()
+    decimals = pa.array(range(ROWS), pa.decimal128(12, 2))
+    orc.write_table(
+        pa.table({"id": pa.array(range(ROWS), pa.int64()), "m": decimals}), sink, compression="uncompressed"
+    )
+    # Of the column's type: its kind (14), precision and scale.
+    return _replaced(sink.getvalue(), b"\x08\x0e \x00\x28\x0c\x30\x02", b"\x08\x0e \x00\x28\x4c\x30\x02")
+
+
+def _replaced(data: bytes, old: bytes, new: bytes) -> bytes:
+    assert data.count(old) == 1, "the writer lays out its files otherwise: find the place anew"
+    return data.replace(old, new)
+
+
+KILLERS: Mapping[str, Callable[[], bytes]] = {
+    "flipped-repetition.parquet": flipped_repetition,
+    "negative-lengths.orc": negative_lengths,
+    "impossible-precision.orc": impossible_precision,
+}
+"""Makers by a name for the file."""

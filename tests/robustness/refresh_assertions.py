@@ -1,0 +1,79 @@
+"""Functions that refresh the only table of a configuration and compare the version with a first refresh."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from metastore_assets.config import MetastoreConfig
+from metastore_assets.pipeline.outcome import RefreshResult
+from metastore_assets.pipeline.refresh import refresh
+from metastore_assets.store.objects import ObjectStore
+from metastore_assets.store.versions import VersionStore
+from tests.pipeline.file_lake import Lake, assert_same, everything
+from tests.store.sample_versions import files_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_AT_ONCE = timedelta(days=-1)
+
+
+def no_spark() -> SparkSession:
+    """For refreshes that must not need Spark."""
+    raise AssertionError("Spark was started for nothing")
+
+
+def versions(config: MetastoreConfig) -> VersionStore:
+    """The versions of the only table."""
+    return VersionStore(ObjectStore(config.root, config.storage_options), config.tables[0].name)
+
+
+def refreshed(config: MetastoreConfig, spark: SparkSession, **how: Any) -> RefreshResult:
+    """Refresh the only table."""
+    return refresh(config, config.tables[0], lambda: spark, **how)
+
+
+def from_scratch(config: MetastoreConfig, spark: SparkSession, folder: Path) -> dict[str, Any]:
+    """What a first refresh under an empty root says of the table now."""
+    empty = config.model_copy(update={"root": str(folder / "scratch"), "storage_options": {}})
+    shutil.rmtree(empty.root, ignore_errors=True)
+    refreshed(empty, spark)
+    return everything(empty)
+
+
+def assert_equals_scratch(config: MetastoreConfig, spark: SparkSession, folder: Path) -> None:
+    """The newest version says what one from scratch says."""
+    assert_same(everything(config), from_scratch(config, spark, folder))
+
+
+def copied(lake: Lake, folder: Path) -> Lake:
+    """A copy of a lake with its roots; modification times are kept, so that fragments stay what they are."""
+    shutil.copytree(lake.folder, folder, dirs_exist_ok=True)
+    return replace(lake, folder=folder)
+
+
+def stray(config: MetastoreConfig, patience: float = 5.0, *, may_stay: tuple[str, ...] = ()) -> set[str]:
+    """Files that outlive `expire` though the newest version does not name them, but for those of folders that may stay.
+
+    A task whose driver was killed may still be writing, for a moment: what it leaves is waited for.
+    """
+    store = versions(config)
+    end = time.monotonic() + patience
+    while True:
+        store.expire(keep=1, grace=_AT_ONCE)
+        latest = store.latest()
+        assert latest is not None
+        named = set(files_of(latest))
+        optional = {"versions/oldest"}
+        folder = Path(store.objects.uri())
+        found = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+        assert named <= found, "expire took what a version names"
+        left = {path for path in found - named - optional if path.split("/")[0] not in may_stay}
+        if not left or time.monotonic() > end:
+            return left
+        time.sleep(0.2)

@@ -1,0 +1,90 @@
+"""Starts refreshes in processes of their own, which `hooks` stop at a step or make wait for each other."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from metastore_assets.config import MetastoreConfig
+from tests.robustness.refresh_program import STEPS
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+REPOSITORY = Path(__file__).parents[2]
+HOOKS = Path(__file__).with_name("hooks")
+_SECONDS = 120
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a driver ended."""
+
+    killed: bool
+    answer: dict[str, Any]
+    """`{"result": …}` or `{"error": …, "message": …}`; empty when it was killed."""
+    steps: list[str]
+    """The steps that it and its workers came to, in order."""
+
+
+class Drivers:
+    """Starts drivers. `folder` is where their rules and logs go; without `spark` each starts a Spark of its own."""
+
+    def __init__(self, folder: Path, spark: SparkSession | None) -> None:
+        self._folder = folder
+        self._environment = {
+            **os.environ,
+            "PYTHONPATH": f"{HOOKS}{os.pathsep}{REPOSITORY}",
+            STEPS: str(folder),
+        }
+        if spark is not None:
+            parameters = spark.sparkContext._gateway.gateway_parameters  # type: ignore[union-attr]
+            self._environment["PYSPARK_GATEWAY_PORT"] = str(parameters.port)
+            self._environment["PYSPARK_GATEWAY_SECRET"] = parameters.auth_token
+
+    def refresh(self, config: MetastoreConfig, *options: str, kill: str | None = None, nth: int = 1) -> Outcome:
+        """Refresh the only table of a configuration; with `kill`, until the nth time that step is come to."""
+        (outcome,) = self.together([config], *options, kill=kill, nth=nth)
+        return outcome
+
+    def together(self, configs: list[MetastoreConfig], *options: str, **rules: Any) -> list[Outcome]:
+        """A driver for each of the configurations, all at the same time and under the same rules."""
+        log = self._folder / "log"
+        log.unlink(missing_ok=True)
+        self._rule(configs[0], rules)
+        running = [self._start(config, options) for config in configs]
+        self._rule(configs[0], {**rules, "driver": running[0].pid})
+        for process in running:
+            assert process.stdin is not None
+            process.stdin.close()
+            process.stdin = None
+        ended = []
+        for process in running:
+            output, errors = process.communicate(timeout=_SECONDS)
+            assert process.returncode in (0, -signal.SIGKILL), errors
+            ended.append((process.returncode != 0, json.loads(output) if process.returncode == 0 else {}))
+        steps = log.read_text(encoding="utf-8").splitlines() if log.exists() else []
+        (self._folder / "rules.json").unlink()
+        return [Outcome(killed, answer, steps) for killed, answer in ended]
+
+    def _rule(self, config: MetastoreConfig, rules: dict[str, Any]) -> None:
+        (self._folder / "rules.json").write_text(json.dumps({"root": config.root, **rules}), encoding="utf-8")
+
+    def _start(self, config: MetastoreConfig, options: tuple[str, ...]) -> subprocess.Popen[str]:
+        path = Path(config.root).with_suffix(".yaml") if "://" not in config.root else self._folder / "metastore.yaml"
+        path.write_text(config.model_dump_json(exclude_defaults=True), encoding="utf-8")
+        return subprocess.Popen(
+            [sys.executable, "-m", "tests.robustness.refresh_program", str(path), config.tables[0].name, *options],
+            cwd=REPOSITORY,
+            env=self._environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )

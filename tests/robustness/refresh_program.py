@@ -1,0 +1,90 @@
+"""A program that refreshes one table and prints the result or the error as JSON:
+
+    python -m tests.robustness.refresh_program metastore.yaml TABLE [--full] [--file-size=BYTES] [--meet=COUNT]
+
+It joins the Spark of the process that started it when that says where (PYSPARK_GATEWAY_PORT, as Spark itself has it),
+so that one JVM serves many drivers; else it starts one of its own. No file that it writes gets larger than BYTES.
+With `--meet` it publishes when so many drivers are about to.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import sys
+import time
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from metastore_assets.config import load_config
+from metastore_assets.errors import MetastoreError
+from metastore_assets.pipeline.outcome import Progress
+from metastore_assets.pipeline.refresh import refresh
+from metastore_assets.spark.session import get_spark_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+STEPS = "METASTORE_TEST_STEPS"
+_WAIT_SECONDS = 60
+
+
+@cache
+def joined() -> SparkSession:
+    """A session of this process in the running JVM's Spark context. Its workers tell their steps too."""
+    from pyspark import SparkConf, SparkContext
+    from pyspark.java_gateway import launch_gateway
+    from pyspark.sql import SparkSession
+
+    gateway = launch_gateway()
+    SparkContext._ensure_initialized(gateway=gateway)
+    jvm = gateway.jvm
+    java_context = jvm.JavaSparkContext(jvm.org.apache.spark.SparkContext.getOrCreate())
+    context = SparkContext(conf=SparkConf(_jconf=java_context.getConf()), gateway=gateway, jsc=java_context)
+    for name in (STEPS, "PYTHONPATH"):
+        if name in os.environ:
+            context.environment[name] = os.environ[name]
+    return SparkSession(context)
+
+
+def wait_for_drivers(count: int) -> Callable[[Progress], None]:
+    """Waits, the first time that a driver is about to publish, until so many are; nothing for fewer than two."""
+    log = Path(os.environ[STEPS], "log")
+    met = []
+
+    def listen(progress: Progress) -> None:
+        if count < 2 or progress.stage != "publish" or met:
+            return
+        met.append(True)
+        with log.open("a", encoding="utf-8") as file:
+            file.write("publishing\n")
+        end = time.monotonic() + _WAIT_SECONDS
+        while log.read_text(encoding="utf-8").splitlines().count("publishing") < count and time.monotonic() < end:
+            time.sleep(0.005)
+
+    return listen
+
+
+def main(path: str, name: str, *options: str) -> dict[str, object]:
+    """Refresh one table; its result, or the error by type and message."""
+    config = load_config(path)
+    given = dict(option.partition("=")[::2] for option in options)
+    if "--file-size" in given:
+        limit = int(given["--file-size"])
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+    meet = wait_for_drivers(int(given.get("--meet", 0)))
+    start = joined if "PYSPARK_GATEWAY_PORT" in os.environ else lambda: get_spark_session(config.spark)
+    try:
+        return {"result": refresh(config, config.table(name), start, full="--full" in given, progress=meet).to_json()}
+    except MetastoreError as error:
+        return {"error": type(error).__name__, "message": str(error)}
+
+
+if __name__ == "__main__":
+    sys.stdin.read()  # until its rules are written
+    print(json.dumps(main(*sys.argv[1:])), flush=True)  # noqa: T201
+    # No goodbye to Spark: it is another process's.
+    os._exit(0)

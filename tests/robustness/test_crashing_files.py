@@ -1,0 +1,272 @@
+"""Files that end the process that reads them: each is named, nothing else is lost, and who plans does not end."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.orc as orc
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from metastore_assets.config import MetastoreConfig, TableConfig
+from metastore_assets.errors import FatalFileError, ProfileError, TableFormatError
+from metastore_assets.formats import open_table_format
+from metastore_assets.formats.base import FragmentReader, FragmentSource, Snapshot
+from metastore_assets.formats.files.union import canonical_type
+from metastore_assets.pipeline.engine import Engine
+from metastore_assets.pipeline.fragments import FragmentProfiler, ProfileContext
+from metastore_assets.pipeline.refresh import plan_refresh
+from metastore_assets.store.objects import ObjectStore
+from metastore_assets.tasks import child_process
+from metastore_assets.tasks.isolation import run_isolated
+from tests.cli.run_command import run
+from tests.formats.iceberg.writer import IcebergWriter, column, with_ids
+from tests.pipeline.file_lake import assert_same, everything
+from tests.robustness.crashing_files import KILLERS, ROWS, negative_lengths
+from tests.robustness.refresh_assertions import assert_equals_scratch, refreshed
+from tests.tasks import child_tasks as tasks
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_MAPS = pa.map_(pa.int32(), pa.int32())
+
+
+def good(path: Path, number: int) -> None:
+    """A file with the columns of one that kills by its maps."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    maps = pa.array([[(7, number)]] * 20, _MAPS)
+    orc.write_table(pa.table({"id": pa.array(range(20), pa.int64()), "m": maps}), path)
+
+
+def killing(path: Path) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(negative_lengths())
+    return path
+
+
+def config_of(folder: Path, **table: Any) -> MetastoreConfig:
+    own = TableConfig.model_validate({"name": "t", "uri": str(folder / "lake"), **table})
+    return MetastoreConfig(root=str(folder / "root"), tables=[own])
+
+
+def snapshot_of(folder: Path) -> Snapshot:
+    return open_table_format(TableConfig(name="t", uri=str(folder))).snapshot()
+
+
+@pytest.mark.long
+@pytest.mark.spark
+def test_two_among_forty_and_one_in_a_commit(spark: SparkSession, tmp_path: Path) -> None:
+    """Each is named, with how the process ended; the version before stands; nothing else is read twice."""
+    config = config_of(tmp_path)
+    lake = tmp_path / "lake"
+    for number in range(40):
+        good(lake / f"p={number % 4}" / f"{number}.orc", number)
+    killers = [killing(lake / "p=1" / "killer.orc"), killing(lake / "p=3" / "other.orc")]
+    (tmp_path / "metastore.yaml").write_text("root: ./root\ntables: [{name: t, uri: ./lake}]\n")
+    told = run("refresh", "t", "--json", config=tmp_path / "metastore.yaml")
+    assert (told.exit_code, len(told.stderr.splitlines())) == (1, 1)
+    assert "2 of 42 fragments could not be profiled" in told.stderr
+    for killer, partition in zip(killers, ("p=1", "p=3"), strict=True):
+        reason = (
+            f"partition {partition!r}: reading {killer} (column 'm') ended the process that read it "
+            "(signal 11, segmentation fault)"
+        )
+        assert reason in told.stderr
+        assert reason in json.loads(told.stdout)["error"]
+        killer.unlink()
+    assert refreshed(config, spark).fragments_profiled == 0
+    before = everything(config)
+    good(lake / "p=4" / "new.orc", 9)
+    killing(killers[0])
+    with pytest.raises(ProfileError, match=rf"1 of 2 fragments.*partition 'p=1': reading {killers[0]} "):
+        refreshed(config, spark)
+    assert_same(everything(config), before)
+    good(killers[0], 5)
+    result = refreshed(config, spark)
+    assert (result.fragments_added, result.fragments_profiled, result.partitions_changed) == (2, 1, ("p=1", "p=4"))
+    assert_equals_scratch(config, spark, tmp_path)
+
+
+@contextmanager
+def killed(*paths: Path) -> Iterator[None]:
+    """Children that read one of these files are killed, as is who asks for most memory when there is too little.
+
+    Without any path, children that read what they do not name: the one file they were asked for.
+    """
+    stop = threading.Event()
+
+    def kill() -> None:
+        while not stop.is_set():
+            for child in list(child_process._running):
+                found = child._in_flight.entries().values()
+                if any(str(path) in text for text in found for path in paths) or (found and not paths):
+                    child._process.kill()
+            time.sleep(0.002)
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        killer.join()
+
+
+def long(path: Path) -> Path:
+    """A file that takes some time to be read."""
+    path.write_bytes(b"id,s\n" + b"1,abcdefgh\n" * 3_000_000)
+    return path
+
+
+@pytest.mark.spark
+def test_one_whose_reader_dies_while_the_table_is_planned(spark: SparkSession, tmp_path: Path) -> None:
+    """It is a file that cannot be read like any other; no worker of Spark is sent to read it again."""
+    config = config_of(tmp_path)
+    lake = tmp_path / "lake"
+    lake.mkdir()
+    for number in range(3):
+        (lake / f"{number}.csv").write_text(f"id,s\n{number},x\n")
+    fatal = long(lake / "long.csv")
+    with killed(fatal):
+        snapshot = snapshot_of(lake)
+        counts = {Path(fragment.path).name: fragment.row_count for fragment in snapshot.fragments}
+        assert counts == {"0.csv": 1, "1.csv": 1, "2.csv": 1, "long.csv": None}
+        unread = next(fragment for fragment in snapshot.fragments if fragment.row_count is None)
+        with pytest.raises(FatalFileError, match=rf"reading {fatal} ended .*\(signal 9, killed\).* more memory"):
+            unread.source.open()
+        with pytest.raises(ProfileError, match=rf"1 of 4 fragments.*reading {fatal} ended .*signal 9"):
+            refreshed(config, spark)
+    fatal.write_text("id,s\n7,x\n")
+    assert refreshed(config, spark).fragments_profiled == 1
+    assert_equals_scratch(config, spark, tmp_path)
+
+
+def test_a_table_of_nothing_else(tmp_path: Path) -> None:
+    files = [long(tmp_path / name) for name in ("a.csv", "b.csv")]
+    with (
+        killed(*files),
+        pytest.raises(TableFormatError, match=rf"{tmp_path} has no readable file: reading {files[0]} ended"),
+    ):
+        snapshot_of(tmp_path)
+
+
+@pytest.mark.parametrize("name", KILLERS)
+def test_bounds_of_a_file_that_kills_who_asks_for_them(tmp_path: Path, name: str) -> None:
+    """Nothing is known of it; of the others everything is."""
+    (tmp_path / f"killer{Path(name).suffix}").write_bytes(KILLERS[name]())
+    column_ = {"flipped-repetition.parquet": "s"}.get(name, "id")
+    table = pa.table({"id": pa.array([1, 2], pa.int64()), "s": ["a", "b"]})
+    if name.endswith(".parquet"):
+        pq.write_table(table, tmp_path / "good.parquet")
+    else:
+        orc.write_table(table.select(["id"]), tmp_path / "good.orc")
+    format_ = open_table_format(TableConfig(name="t", uri=str(tmp_path)))
+    snapshot = format_.snapshot()
+    told = format_.bounds(snapshot, column_).to_pylist()
+    paths = [Path(fragment.path).stem for fragment in snapshot.fragments]
+    by_path = dict(zip(paths, told, strict=True))
+    assert by_path["good"]["null_count"] == 0
+    if name != "negative-lengths.orc":  # whose footer is sound
+        assert {by_path["killer"][key] for key in ("null_count", "minimum", "maximum")} == {None}
+
+
+@pytest.mark.parametrize("kind", ["position", "equality"])
+def test_a_delete_file_is_named_and_not_the_data_file(tmp_path: Path, kind: str) -> None:
+    """Whoever mends the table has to know which of its files it is."""
+    writer = IcebergWriter(tmp_path / "t", [column(1, "id", "long")])
+    data = writer.data(pa.table({"id": pa.array(range(ROWS), pa.int64())}))
+    writer.commit(data)
+    many = 2_000_000
+    if kind == "position":
+        deletes = writer.position_deletes([(data["file_path"], 3)])
+        table = pa.table({"file_path": pa.repeat(data["file_path"], many), "pos": pa.repeat(3, many)})
+        ids = {"file_path": 2147483546, "pos": 2147483545}
+    else:
+        deletes = writer.equality_deletes(pa.table({"id": pa.array([3], pa.int64())}), "id")
+        table, ids = pa.table({"id": pa.repeat(3, many)}), {"id": 1}
+    writer.commit(deletes)
+    fatal = Path(deletes["file_path"])
+    pq.write_table(with_ids(table, ids), fatal)
+    (fragment,) = snapshot_of(tmp_path / "t").fragments
+    with killed(fatal), pytest.raises(TableFormatError, match=rf"reading {fatal} \(.*\) ended .*\(signal 9, killed\)"):
+        run_isolated(tasks.open_fragment, fragment.path, fragment.source)
+
+
+def _nulls(schema: pa.Schema, count: int) -> pa.Table:
+    return pa.table([pa.nulls(count, type_) for type_ in schema.types], schema=schema)
+
+
+@pytest.mark.parametrize("place", ["a checkpoint", "a sidecar"])
+def test_a_checkpoint_whose_reader_dies(tmp_path: Path, place: str) -> None:
+    """The checkpoint is named, and who asks goes on."""
+    lake = tmp_path / "lake"
+    log = lake / "_delta_log"
+    write_deltalake(str(lake), pa.table({"id": [1, 2]}))
+    DeltaTable(lake).create_checkpoint()
+    (path,) = log.glob("*.checkpoint.parquet")
+    if place == "a sidecar":
+        sidecar = log / "_sidecars" / "one.parquet"
+        sidecar.parent.mkdir()
+        path.rename(sidecar)
+        actions = [json.loads(line) for line in (log / f"{0:020}.json").read_text().splitlines()]
+        told = [action for action in actions if {"protocol", "metaData"} & set(action)]
+        told.append({"sidecar": {"path": sidecar.name, "sizeInBytes": 1, "modificationTime": 0}})
+        checkpoint = log / f"{0:020}.checkpoint.00000000-0000-4000-8000-000000000000.json"
+        checkpoint.write_text("\n".join(map(json.dumps, told)))
+        path = sidecar
+    (log / f"{0:020}.json").unlink()
+    # Rows without any action make it long and change nothing.
+    rows = pq.read_table(path)
+    rows = rows.cast(pa.schema([(field.name, canonical_type(field.type)) for field in rows.schema]))
+    pq.write_table(pa.concat_tables([_nulls(rows.schema, 3_000_000), rows]), path)
+    with killed(), pytest.raises(TableFormatError, match=rf"reading {path} ended .*\(signal 9, killed\)"):
+        snapshot_of(lake)
+    assert [fragment.row_count for fragment in snapshot_of(lake).fragments] == [2]
+
+
+@dataclass(frozen=True)
+class Kills:
+    """A source that ends its process, as whoever needs memory would: so many times, and then it reads the file."""
+
+    source: FragmentSource
+    marks: str
+    times: int
+
+    def open(self) -> FragmentReader:
+        made = len(os.listdir(self.marks))
+        if made < self.times:
+            Path(self.marks, str(made)).touch()
+            signal.raise_signal(signal.SIGKILL)
+        return self.source.open()
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(("times", "fails"), [(2, False), pytest.param(9, True, marks=pytest.mark.long)])
+def test_a_worker_that_is_killed(spark: SparkSession, tmp_path: Path, times: int, fails: bool) -> None:
+    """Once or twice may have had other reasons: the fragment is read again, and by itself. Then it is to blame."""
+    config = config_of(tmp_path)
+    for number in range(6):
+        good(tmp_path / "lake" / f"{number}.orc", number)
+    plan = plan_refresh(config, config.tables[0])
+    context = ProfileContext(ObjectStore(config.root).child("t"), config.tables[0], plan.snapshot.schema, plan.spec)
+    marks = tmp_path / "marks"
+    marks.mkdir()
+    first, *others = plan.snapshot.fragments
+    killer = replace(first, source=Kills(first.source, str(marks), times))
+    profiles, failures = FragmentProfiler(Engine(lambda: spark), context).profile([(killer, *others)])
+    assert len(profiles) == (5 if fails else 6)
+    assert [failure.path for failure in failures] == ([killer.path] if fails else [])
+    if fails:
+        assert "(signal 9, killed)" in failures[0].message

@@ -1,0 +1,69 @@
+"""Random histories of tables of every format whose columns are kept by fingerprints, which several values share.
+
+What repeats Python counts over a model of the rows. Deletes, renames, new columns, wider types and restores included.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from metastore_assets.config import ColumnPolicy
+from metastore_assets.lookup import Table
+from metastore_assets.metastore import Metastore
+from metastore_assets.pipeline.refresh import refresh
+from metastore_assets.pipeline.value_counts import fingerprints
+from tests.robustness.delta_tables import DeltaMapped
+from tests.robustness.file_tables import PlainFiles
+from tests.robustness.histories import History, shuffled
+from tests.robustness.iceberg_tables import IcebergCopyOnWrite
+from tests.robustness.refresh_assertions import no_spark
+
+pytestmark = [
+    # Of pyiceberg, where a commit finds nothing to delete.
+    pytest.mark.filterwarnings("ignore:Delete operation did not match any records"),
+]
+_KINDS = [DeltaMapped, IcebergCopyOnWrite, PlainFiles]
+
+
+@pytest.mark.parametrize(
+    ("kind", "seed", "length"),
+    [
+        pytest.param(DeltaMapped, 0, 3),
+        *(pytest.param(kind, seed, 14, marks=pytest.mark.long) for kind in _KINDS for seed in range(6)),
+    ],
+)
+def test_what_repeats_is_what_is_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: type[History], seed: int, length: int
+) -> None:
+    monkeypatch.setattr(fingerprints, "TABLE_BITS", 6)
+    history = kind(tmp_path, seed)
+    config = history.config()
+    policy = ColumnPolicy(frequencies="repeated", algorithm="fingerprints")
+    table = config.tables[0].model_copy(update={"columns": {"default": policy}})
+    config = config.model_copy(update={"tables": [table], "engine": "auto"})
+    for step in ["", *shuffled(history, length)]:
+        if step:
+            history.take(step)
+        refresh(config, table, no_spark)
+        _compare(Metastore(config.root).table("t"), history.live(), step)
+
+
+def _compare(told: Table, live: pa.Table, step: str) -> None:
+    assert sorted(row.column for row in told.statistics()) == sorted(live.column_names), step
+    for name in live.column_names:
+        counted = Counter(_key(value) for value in live[name].to_pylist() if value is not None)
+        repeated = {value: count for value, count in counted.items() if count > 1}
+        found = {_key(value.as_py()): count for value, count in told.top(name, 10**9).values}
+        assert found == repeated, (step, name)
+        spread = told.spread(name)
+        assert (spread.distinct_count, spread.duplicate_count) == (len(counted), len(repeated)), (step, name)
+
+
+def _key(value: Any) -> Any:
+    return "nan" if isinstance(value, float) and math.isnan(value) else value

@@ -1,0 +1,163 @@
+"""Very many short histories of tables and of policies: lists, ranks, facts, bins and statistics of one's own.
+
+Columns of many kinds; refreshes die between any two writes, and others publish meanwhile. After every commit all of it
+is what DuckDB says of the live rows, and, in every long history, what is computed from scratch. Refreshes need no
+Spark here, so that a history takes a fraction of a second.
+"""
+
+from __future__ import annotations
+
+import random
+import shutil
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from metastore_assets.config import MetastoreConfig
+from metastore_assets.metastore import Metastore
+from metastore_assets.pipeline import auto_policies
+from metastore_assets.pipeline.hidden_values import KEY_FILE
+from metastore_assets.pipeline.verification.verify import verify
+from metastore_assets.value_counts import graph
+from tests.pipeline.file_lake import assert_same, close, everything
+from tests.pipeline.test_value_counts import RUNS
+from tests.robustness.answer_assertions import assert_answers, assert_changes
+from tests.robustness.histories import shuffled
+from tests.robustness.policy_histories import (
+    DeltaPolicies,
+    FewPartitions,
+    FilePolicies,
+    IcebergPolicies,
+    MappedPolicies,
+    Policies,
+    refreshed,
+)
+from tests.robustness.refresh_assertions import no_spark
+
+# Of pyiceberg, where a commit finds nothing to delete.
+pytestmark = pytest.mark.filterwarnings("ignore:Delete operation did not match any records")
+
+_LOTS = 10
+"""Histories of one test."""
+_NEAR_UNIQUE = 30
+"""Values from which on a column may hardly repeat: in every second lot, of tables that have some more."""
+
+
+def _lots(kind: type[Policies], count: int, length: int, first: int = 0) -> list[Any]:
+    return [
+        pytest.param(kind, range(at, at + _LOTS), length, id=f"{kind.__name__}-{at}")
+        for at in range(first, first + count, _LOTS)
+    ]
+
+
+@pytest.fixture(autouse=True)
+def _in_runs(monkeypatch: pytest.MonkeyPatch, seeds: range) -> None:
+    monkeypatch.setattr(graph, "SETTINGS", RUNS)
+    if seeds[0] // _LOTS % 2:
+        monkeypatch.setattr(auto_policies, "NEAR_UNIQUE_FROM", _NEAR_UNIQUE)
+
+
+@pytest.mark.parametrize(("kind", "seeds", "length"), _lots(FewPartitions, 50, 2))
+def test_fifty_histories(tmp_path: Path, kind: type[Policies], seeds: range, length: int) -> None:
+    """Ten begin as copies of one table with a version. Of one or two steps, refreshed and looked at once; one of the
+    ten is computed from scratch too."""
+    start = kind(tmp_path / "start", seeds[0])
+    refreshed(start.config())
+    for seed in seeds:
+        follow(begun(start, tmp_path / str(seed), seed), seed, 1 + seed % length, always=False)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("kind", "seeds", "length"),
+    [
+        *_lots(FewPartitions, 600, 5, 100),
+        *_lots(FilePolicies, 100, 5),
+        *_lots(DeltaPolicies, 150, 5),
+        *_lots(MappedPolicies, 100, 5),
+        *_lots(IcebergPolicies, 100, 5),
+    ],
+)
+def test_a_thousand_histories(tmp_path: Path, kind: type[Policies], seeds: range, length: int) -> None:
+    for seed in seeds:
+        history = kind(tmp_path / str(seed), seed)
+        refreshed(history.config())
+        follow(history, seed, length, always=True)
+        shutil.rmtree(history.folder)
+
+
+def begun(start: Policies, folder: Path, seed: int) -> Policies:
+    """A table and a root like another's, in a folder of its own: modification times are kept, and so are fragments."""
+    shutil.copytree(start.folder, folder)
+    history = deepcopy(start)
+    history.folder, history.draw = folder, random.Random(seed)
+    return history
+
+
+def follow(history: Policies, seed: int, length: int, *, always: bool) -> None:
+    """Take the steps, and compare after each of them, or in the end; then with what is computed from scratch."""
+    done: list[str] = []
+    draw = random.Random(seed)
+    before, was = Metastore(history.config().root).table("t"), history.live()
+    try:
+        for step in shuffled(history, length):
+            done.append(step)
+            history.take(step)
+            if not always and len(done) < length:
+                continue
+            done.append(history.refresh())
+            table, live = Metastore(history.config().root).table("t"), history.live()
+            assert_answers(table, live, history.config(), draw)
+            if (always or seed % 3 == 0) and before.version.number in before.versions.numbers():
+                assert_changes(before, was, table, live)
+            before, was = table, live
+            if always:
+                assert_is_verified(history.config())
+        if always or seed % _LOTS == 0:
+            assert_is_from_scratch(history.config(), history.folder)
+    except Exception as error:
+        raise AssertionError(f"{type(history).__name__}, seed {seed}: {', '.join(done)}") from error
+
+
+def assert_is_verified(config: MetastoreConfig) -> None:
+    """All files of the version say what those of one from scratch say, those of fragments and of the index included."""
+    found = verify(config, config.tables[0], no_spark)
+    assert found.is_right, (found.differences, found.unreadable)
+    assert found.whole
+
+
+def assert_is_from_scratch(config: MetastoreConfig, folder: Path) -> None:
+    anew = config.model_copy(update={"root": str(folder / "scratch")})
+    if (key := folder / "root" / KEY_FILE).exists():
+        (folder / "scratch").mkdir()
+        shutil.copy(key, folder / "scratch")
+    refreshed(anew)
+    own, other = everything(config), everything(anew)
+    _leave_out_what_was_decided(own, other)
+    assert_same(own, other)
+    for column, row in own["table"]["columns"].items():
+        assert close(told_by_users(row), told_by_users(other["table"]["columns"][column])), column
+
+
+def _leave_out_what_was_decided(own: dict[str, Any], other: dict[str, Any]) -> None:
+    """What hangs on whether a column is listed, of those of which it was decided otherwise before, when there were
+    other values: estimates, lists, and bins, of which there are no more than distinct values."""
+    decided = {
+        column
+        for column, row in own["table"]["columns"].items()
+        if row["frequencies"] != other["table"]["columns"][column]["frequencies"]
+    }
+    hang = ("frequencies", "reason", "enumerated", "distinct_count", "distinct_count_guarantee", "duplicate_count")
+    hang = (*hang, "percentiles", "percentiles_guarantee", "user_defined", "bins")
+    for told in (own, other):
+        for profile in (told["table"], *(each for _, each in told["partitions"].values())):
+            for column in decided:
+                for name in hang:
+                    profile["columns"][column].pop(name)
+
+
+def told_by_users(row: dict[str, Any]) -> dict[str, Any]:
+    told = row.get("user_defined", {})
+    return {name: (own["array"].to_pylist(), own["guarantee"]) for name, own in told.items()}

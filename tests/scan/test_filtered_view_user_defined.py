@@ -1,0 +1,175 @@
+"""User-defined statistics of the rows that a predicate is true of are those of a table of just these rows."""
+
+from __future__ import annotations
+
+import random
+import sys
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+
+from metastore_assets.config import MetastoreConfig, TableConfig
+from metastore_assets.lookup import FilteredView
+from metastore_assets.lookup.json import column_to_json
+from metastore_assets.metastore import open_table
+from metastore_assets.pipeline.refresh import refresh
+from metastore_assets.statistics.user_defined import loading
+from tests.pipeline.file_lake import Lake
+from tests.pipeline.test_user_defined import ALL, LONG, OWN, close, no_spark, refreshed
+
+POLICIES: list[dict[str, Any]] = [
+    {},
+    {"default": {"frequencies": "off"}},
+    {"default": {"frequencies": "repeated", "algorithm": "fingerprints"}, "group": {"statistics": []}},
+    {"price": {"frequencies": "off"}, "ratio": {"values": "hidden"}, "id": {"frequencies": "all"}},
+]
+"""States that follow from lists, states that are kept for themselves, and some of both."""
+
+
+def told(scope: Any) -> dict[str, Any]:
+    return {row.column: column_to_json(row)["user_defined"] for row in scope.statistics()}
+
+
+def of_rows(lake: Lake, folder: Path, where: pc.Expression) -> dict[str, Any]:
+    """The same, of a new table that has only these rows."""
+    table = pa.concat_tables(
+        pq.read_table(path, partitioning=None).append_column("part", pa.array([int(path.parent.name[5:])] * count))
+        for path in lake.files()
+        if (count := pq.read_metadata(path).num_rows)
+    ).filter(where)
+    uri = folder / "alone"
+    uri.mkdir(parents=True)
+    pq.write_table(table, uri / "rows.parquet")
+    own = TableConfig.model_validate({"name": "t", "uri": str(uri), **lake.options})
+    config = MetastoreConfig(root=str(folder / "alone_root"), tables=[own], engine="auto")
+    refresh(config, own, no_spark)
+    return told(open_table(config.root, "t"))
+
+
+def filtered(lake: Lake, where: str, *, named: bool = True, **how: Any) -> FilteredView:
+    table = open_table(
+        str(lake.folder / "root"), "t", statistics=ALL if named else (), table_locations=[str(lake.folder)]
+    )
+    return table.filter(where, **how)
+
+
+PREDICATES = [
+    ("part in ('1', '2')", pc.field("part").isin([1, 2])),
+    ("part = '1' or id < 300000", (pc.field("part") == 1) | (pc.field("id") < 300_000)),
+    ("\"group\" = 'ä'", pc.field("group") == "ä"),
+    ("id is null and part = '2'", pc.field("id").is_null() & (pc.field("part") == 2)),
+    ("id < 0", pc.field("id") < 0),
+]
+
+
+@pytest.mark.parametrize("policy", [0, 3, *(pytest.param(own, marks=pytest.mark.long) for own in (1, 2))])
+def test_they_are_those_of_a_table_of_these_rows(tmp_path: Path, policy: int) -> None:
+    """Whole partitions are merged, cut fragments read; listed and not; by each of the routes."""
+    lake = Lake(tmp_path, random.Random(policy))
+    lake.options = {"statistics": ALL, "columns": POLICIES[policy]}
+    for partition, count in ((1, 50), (2, 40), (2, LONG if policy == 2 else 30), (3, 20)):
+        lake.append(partition, count)
+    refreshed(lake)
+    for at, (where, same) in enumerate(PREDICATES[policy % 2 :: 2]):
+        own, wanted = told(filtered(lake, where, read=True)), of_rows(lake, tmp_path / str(at), same)
+        wanted["part"] = own["part"]  # text in one, a number in the other
+        assert close(own, wanted), (where, own, wanted)
+        assert policy in (1, 2) or all("most_frequent" in own[name] for name in ("id", "day"))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(25))
+def test_they_are_along_a_history(tmp_path: Path, seed: int) -> None:
+    """Profiles that were merged, kept and taken over by later versions, of random tables."""
+    draw = random.Random(seed)
+    lake = Lake(tmp_path, draw)
+    lake.options = {"statistics": ALL, "columns": draw.choice(POLICIES)}
+    for partition in range(4):
+        lake.append(partition)
+    for at in range(4):
+        refreshed(lake)
+        where, same = draw.choice(PREDICATES)
+        own, wanted = told(filtered(lake, where, read=True)), of_rows(lake, tmp_path / str(at), same)
+        wanted["part"] = own["part"]
+        assert close(own, wanted), (where, own, wanted)
+        lake.commit()
+
+
+def test_what_nobody_named_is_not_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is absent, and the reason says what to do; of whole partitions it is kept, and of this package it is known."""
+    lake = Lake(tmp_path)
+    lake.options = {"statistics": ALL}
+    for partition in (1, 2, 3):
+        lake.append(partition)
+    refreshed(lake)
+    loading.load_statistic.cache_clear()
+    loading._load_all.cache_clear()
+    monkeypatch.delitem(sys.modules, OWN)
+    scope = filtered(lake, "part in ('1', '2')", named=False)
+    found = told(scope)
+    assert OWN not in sys.modules
+    reason = (
+        f"'{OWN}:MostFrequent' or '{OWN}:Parities' computes it, and is not imported because you have not named it: "
+        "name them, with"
+    )
+    assert found["id"]["parities"]["guarantee"] == "absent"
+    assert reason in found["id"]["parities"]["reason"]
+    assert found["id"]["benford_distance"]["guarantee"] != "absent"
+    assert found["group"]["common_prefix"] == {"value": "", "guarantee": "exact", "reason": None}
+    assert told(filtered(lake, "part = '1'", named=False))["id"]["parities"]["guarantee"] == "exact"
+    # The configuration of the table names them, too.
+    assert told(filtered(lake, "part in ('1', '2')", named=False, table=lake.table))["id"]["parities"]["value"]
+
+
+def test_a_class_that_is_another_here_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of another revision, of another source under the same one, or not there at all."""
+    import linecache
+
+    module = tmp_path / "scoped_statistics.py"
+    text = (
+        "import pyarrow as pa\nimport pyarrow.compute as pc\nfrom metastore_assets import MergeableStatistic\n\n"
+        "class Total(MergeableStatistic):\n    name = 'total'\n    revision = '{}'\n    types = ('int64',)\n"
+        "    state = result = pa.int64()\n    def initial(self):\n        return 0\n"
+        "    def update(self, state, values, counts):\n        return state + pc.sum(counts).as_py(){}\n"
+        "    def merge(self, one, other):\n        return one + other\n"
+        "    def finalize(self, state):\n        return state\n"
+    )
+
+    def written(revision: str, more: str = "") -> dict[str, Any]:
+        module.write_text(text.format(revision, more))
+        return again()
+
+    def again() -> dict[str, Any]:
+        sys.modules.pop("scoped_statistics", None)
+        linecache.clearcache()
+        loading.load_statistic.cache_clear()
+        loading._load_all.cache_clear()
+        table = open_table(str(tmp_path / "root"), "t", statistics=["scoped_statistics:Total"])
+        found: dict[str, Any] = told(table.filter("part in ('1', '2')"))["id"]["total"]
+        return found
+
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    lake = Lake(tmp_path)
+    for partition in (1, 2, 3):
+        lake.append(partition)
+    refreshed(lake)
+    module.write_text(text.format("1", ""))
+    lake.options = {"statistics": ["scoped_statistics:Total"]}
+    refreshed(lake)  # from the lists that there are: nothing is read by a process that has started before
+    assert again()["value"] == sum(
+        pq.read_table(path, columns=["id"], partitioning=None)["id"].drop_null().length() for path in lake.files()[:2]
+    )
+    assert (
+        written("2")["reason"]
+        == "revision '1' of 'scoped_statistics:Total' computed it, and the installed revision is '2'"
+    )
+    changed = written("1", " + 1")
+    assert changed["guarantee"] == "absent"
+    assert changed["reason"] == "another source of 'scoped_statistics:Total' than the installed one computed it"
+    module.unlink()
+    assert "cannot be imported" in again()["reason"]

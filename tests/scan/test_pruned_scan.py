@@ -1,0 +1,105 @@
+"""A pruned scan is the full scan with the filter, row for row: random tables of all types, random predicates."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import hypothesis.strategies as st
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import HealthCheck, given, seed, settings
+
+from metastore_assets.config import MetastoreConfig, TableConfig
+from metastore_assets.metastore import open_table
+from metastore_assets.pipeline.refresh import refresh
+from metastore_assets.scan.matching_rows import matching_rows
+from metastore_assets.scan.scan_plan import plan_scan
+from tests.expressions.random_predicates import holds, plain, predicates, rows_of, sql, table_of
+
+QUIET = list(HealthCheck)
+POLICIES: list[dict[str, str]] = [
+    {},
+    {"frequencies": "off"},
+    {"frequencies": "repeated", "algorithm": "fingerprints"},
+    {"frequencies": "off", "histogram": "off", "quantiles": "off"},
+    {"values": "hidden"},
+    {"by_partition": "on"},
+    {"frequencies": "top(1)"},
+]
+"""Of all columns: what is kept of values decides what is known of predicates."""
+
+
+def no_spark() -> Any:
+    raise AssertionError("nothing here is worth a session")
+
+
+def check(folder: Path, number: int, pairs: int) -> int:
+    """One table of a few fragments; how many of the predicates left a fragment out."""
+    draw = random.Random(number)
+    fragments = example(st.lists(rows_of(most=8), min_size=1, max_size=4), draw, 3)[-1]
+    asked = example(predicates(), draw, pairs)
+    uri = folder / f"table{number}"
+    uri.mkdir()
+    every: list[dict[str, Any]] = []
+    for at, rows in enumerate(fragments):
+        part = uri / f"part={at % 2}"
+        part.mkdir(exist_ok=True)
+        numbered = [{**row, "n": at * 100 + place} for place, row in enumerate(plain(rows))]
+        every += numbered
+        table = table_of(rows).append_column("n", pa.array([row["n"] for row in numbered], pa.int64()))
+        pq.write_table(table, part / f"{at}.parquet")
+    policy = POLICIES[number % len(POLICIES)]
+    own = TableConfig.model_validate(
+        {"name": "t", "uri": str(uri), "columns": {"default": policy, "part": {"values": "shown"}}}
+    )
+    config = MetastoreConfig(root=str(folder / f"root{number}"), tables=[own], engine="auto")
+    refresh(config, own, no_spark)
+    lookup = open_table(config.root, "t")
+    place = lookup.version.schema.get_field_index("n")
+    skipped = 0
+    for node in asked:
+        where = sql(node)
+        wanted = Counter(row["n"] for row in every if holds(node, row) is True)
+        plan = plan_scan(lookup, own, where, "version")
+        found: Counter[int] = Counter()
+        for filter_, held in ((None, plan.full_fragments), (plan.filter, plan.partial_fragments)):
+            for fragment in held:
+                for batch in matching_rows(filter_, plan.snapshot.schema, [place], fragment):
+                    found.update(batch.column(0).to_pylist())
+        assert found == wanted, where
+        left, about = lookup.prune(where), lookup.estimate(where)
+        assert left.rows[0] <= wanted.total() <= left.rows[1], where
+        assert about.lower <= wanted.total() <= about.upper, (where, about)
+        skipped += left.fragment_count < left.fragments_total
+    return skipped
+
+
+def example(strategy: st.SearchStrategy[Any], draw: random.Random, count: int) -> list[Any]:
+    """So many examples of a strategy, the same for the same state of `draw`."""
+    found: list[Any] = []
+
+    @seed(draw.randrange(2**30))
+    @settings(max_examples=count, database=None, suppress_health_check=QUIET, deadline=None)
+    @given(strategy)
+    def collect(one: Any) -> None:
+        found.append(one)
+
+    collect()
+    return found[-count:]
+
+
+@pytest.mark.parametrize("number", range(len(POLICIES)))
+def test_a_pruned_scan_is_the_full_scan(tmp_path: Path, number: int) -> None:
+    """84 pairs."""
+    check(tmp_path, number, 12)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+def test_a_pruned_scan_is_the_full_scan_at_length(tmp_path: Path) -> None:
+    """6,000 pairs, and fragments are skipped in many of them."""
+    assert sum(check(tmp_path, 100 + number, 60) for number in range(100)) > 1000

@@ -1,0 +1,131 @@
+"""A table that a sensor watches, on a Dagster instance that stores the cursor between ticks."""
+
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+import yaml
+from dagster import (
+    AssetCheckKey,
+    AssetKey,
+    DagsterInstance,
+    DagsterRun,
+    DagsterRunStatus,
+    RunRequest,
+    build_sensor_context,
+)
+from dagster._core.definitions.sensor_definition import SensorExecutionData
+from dagster._core.remote_origin import RegisteredCodeLocationOrigin, RemoteJobOrigin, RemoteRepositoryOrigin
+from dagster._core.test_utils import create_run_for_test
+
+from metastore_assets.assets.project import build_metastore_definitions
+from metastore_assets.config import load_config
+from metastore_assets.store.manifest import Version
+from metastore_assets.store.versions import versions_of
+
+_QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
+
+
+class WatchedTable:
+    """The table `t`, in `folder/t` unless its settings say otherwise; runs that are asked for work in this process."""
+
+    def __init__(self, folder: Path, instance: DagsterInstance, **settings: Any) -> None:
+        self.file = folder / "metastore.yaml"
+        self.instance = instance
+        self.cursor: str | None = None
+        self.configure(**settings)
+        self.load()
+
+    def configure(self, **settings: Any) -> None:
+        """Write the configuration."""
+        table = {"name": "t", "uri": "t", "sensor": {"interval": 5}, **settings}
+        self.file.write_text(yaml.safe_dump({"root": "root", "engine": "auto", "tables": [table]}), encoding="utf-8")
+
+    def load(self) -> None:
+        """As a code server does when it starts."""
+        self.definitions = build_metastore_definitions(self.file)
+        self.sensor = self.definitions.resolve_sensor_def("t_commits")
+
+    def tick(self) -> tuple[SensorExecutionData, list[str]]:
+        """One tick, and what it logs. Dagster stores what a tick tells when it ends, and nothing of one that fails."""
+        logged = _Logged()
+        with build_sensor_context(self.instance, self.cursor, sensor_name=self.sensor.name) as context:
+            context.log.handlers[:] = [logged]
+            tick = self.sensor.evaluate_tick(context)
+        self.cursor = tick.cursor
+        for event in tick.asset_events:
+            self.instance.report_runless_asset_event(event)
+        return tick, logged.messages
+
+    def skips(self) -> str:
+        """A tick that asks for nothing; what it says."""
+        tick, logged = self.tick()
+        assert (tick.run_requests, logged) == ([], [])
+        return tick.skip_message or ""
+
+    def reloads(self) -> tuple[RunRequest, str]:
+        """A tick that asks for one run; the request, and what it logs."""
+        tick, (message,) = self.tick()
+        (request,) = tick.run_requests or []
+        assert json.loads(tick.cursor or "")["target"] == (request.run_key or "").split(":")[-2]
+        return request, message
+
+    def run(self, request: RunRequest) -> DagsterRun:
+        """What was asked for."""
+        job = self.definitions.resolve_job_def("t_refresh")
+        result = job.execute_in_process(_QUIET, instance=self.instance, tags=dict(request.tags))
+        assert result.success
+        return result.dagster_run
+
+    def catches_up(self) -> str:
+        """One run brings the newest version up to the table, and the next tick asks for none; what the first says."""
+        request, message = self.reloads()
+        before = self.number
+        self.run(request)
+        assert self.number == before + 1
+        assert self.skips() == self.is_current()
+        return message
+
+    def is_current(self) -> str:
+        """What a tick says when nothing changed."""
+        return f"version {self.number} is current: snapshot {self.latest.snapshot}"
+
+    def launched(self, request: RunRequest, status: DagsterRunStatus) -> DagsterRun:
+        """The run of a request, as the daemon or another process left it."""
+        place = RemoteRepositoryOrigin(RegisteredCodeLocationOrigin("location"), "repository")
+        return create_run_for_test(
+            self.instance,
+            job_name="t_refresh",
+            status=status,
+            tags={**request.tags, "dagster/run_key": request.run_key or ""},
+            remote_job_origin=RemoteJobOrigin(place, "t_refresh"),
+        )
+
+    @property
+    def latest(self) -> Version:
+        found = versions_of(load_config(self.file), "t").latest()
+        assert found is not None
+        return found
+
+    @property
+    def number(self) -> int:
+        return versions_of(load_config(self.file), "t").newest()
+
+    def check(self) -> tuple[bool, str]:
+        """Whether the check `current`, which a person sees on the asset, passed last, and what it says."""
+        key = AssetCheckKey(AssetKey(["t", "t_statistics"]), "current")
+        record = self.instance.event_log_storage.get_asset_check_execution_history(key, limit=1)[0]
+        event = record.event and record.event.dagster_event
+        assert event is not None
+        evaluation = event.asset_check_evaluation_data
+        return evaluation.passed, (evaluation.description or "").replace("\\", "")
+
+
+class _Logged(logging.Handler):
+    def __init__(self) -> None:
+        super().__init__()
+        self.messages: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.messages.append(record.getMessage())

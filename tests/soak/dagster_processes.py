@@ -1,0 +1,172 @@
+"""Dagster's daemon and code server as processes that can be killed, with a Spark Connect server."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sysconfig
+import time
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from dagster import DagsterInstance, DagsterRunStatus
+
+from tests.conftest import REPOSITORY
+
+_SETTINGS = """telemetry: {enabled: false}
+concurrency:
+  pools: {granularity: run, default_limit: 1}
+  runs: {tag_concurrency_limits: [{key: metastore/table, limit: 2}]}
+run_monitoring: {enabled: true, poll_interval_seconds: 5}
+"""
+
+
+@dataclass
+class DagsterProcesses:
+    """Everything that runs, below a folder with a `metastore.yaml`."""
+
+    folder: Path
+    port: int = 0
+    daemon: subprocess.Popen[bytes] | None = None
+    code: subprocess.Popen[bytes] | None = None
+    environment: dict[str, str] = field(default_factory=dict)
+
+    def start(self) -> None:
+        """The code server, which the daemon's runs are processes of, and the daemon."""
+        home = self.folder / "home"
+        home.mkdir()
+        (home / "dagster.yaml").write_text(_SETTINGS, encoding="utf-8")
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            self.port = free.getsockname()[1]
+        (self.folder / "workspace.yaml").write_text(
+            f"load_from: [{{grpc_server: {{host: 127.0.0.1, port: {self.port}}}}}]\n"
+        )
+        self.environment = {
+            **os.environ,
+            "METASTORE_CONFIG": str(self.folder / "metastore.yaml"),
+            "DAGSTER_HOME": str(home),
+            "SPARK_LOCAL_CONNECT_DISCOVERY": str(self.folder / "server" / "connect-local.json"),
+            "PYTHONWARNINGS": "ignore",
+        }
+        os.environ["SPARK_LOCAL_CONNECT_DISCOVERY"] = self.environment["SPARK_LOCAL_CONNECT_DISCOVERY"]
+        arguments = (
+            "code-server",
+            "start",
+            "-h",
+            "127.0.0.1",
+            "-p",
+            str(self.port),
+            "-m",
+            "metastore_assets.definitions",
+        )
+        self.code = self._process("dagster", *arguments)
+        ends = time.monotonic() + 120
+        while not self._listens():
+            assert time.monotonic() < ends, "the code server does not start"
+            time.sleep(0.5)
+        self.start_daemon()
+
+    def start_daemon(self) -> None:
+        self.daemon = self._process("dagster-daemon", "run", "-w", str(self.folder / "workspace.yaml"))
+
+    def kill_daemon(self) -> None:
+        """As if its machine went down, and another one took over."""
+        assert self.daemon is not None
+        self.daemon.kill()
+        self.daemon.wait()
+        self.start_daemon()
+
+    def kill_run(self, instance: DagsterInstance) -> bool:
+        """The process of a run that works; False when none does."""
+        for run in instance.get_runs():
+            if run.status == DagsterRunStatus.STARTED:
+                told = " ".join(entry.message for entry in instance.all_logs(run.run_id))
+                found = re.findall(r"\(pid: (\d+)\)", told)
+                if found:
+                    _kill(int(found[-1]))
+                    return True
+        return False
+
+    def kill_spark(self) -> bool:
+        pid = self.spark()
+        if pid is not None:
+            _kill(pid)
+        return pid is not None
+
+    def spark(self) -> int | None:
+        """The process of the Spark Connect server."""
+        from metastore_assets.spark.local_server import find_server
+
+        found = find_server()
+        return found.pid if found else None
+
+    def megabytes(self) -> dict[str, float]:
+        """Resident memory of what stays: the daemon, the code server, Spark, and all Python workers of Spark."""
+        assert self.daemon is not None
+        assert self.code is not None
+        spark = self.spark()
+        found = {"daemon": _tree({self.daemon.pid}), "code server": _tree({self.code.pid})}
+        if spark is not None:
+            found |= {"spark": _resident(spark), "workers of spark": _tree({spark}) - _resident(spark)}
+        return found
+
+    def stop(self) -> None:
+        for process in (self.daemon, self.code):
+            if process is not None:
+                os.killpg(process.pid, signal.SIGTERM)
+                try:
+                    process.wait(60)
+                except subprocess.TimeoutExpired:
+                    os.killpg(process.pid, signal.SIGKILL)
+                    process.wait()
+        from metastore_assets.spark.local_server import stop_server
+
+        stop_server()
+
+    def _process(self, program: str, *arguments: str) -> subprocess.Popen[bytes]:
+        command = [Path(sysconfig.get_path("scripts")) / program, *arguments]
+        with (self.folder / f"{program}.log").open("ab") as log:
+            return subprocess.Popen(
+                command, cwd=REPOSITORY, env=self.environment, stdout=log, stderr=log, start_new_session=True
+            )
+
+    def _listens(self) -> bool:
+        with socket.socket() as client:
+            return client.connect_ex(("127.0.0.1", self.port)) == 0
+
+
+def _kill(pid: int) -> None:
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return
+
+
+def _resident(pid: int) -> float:
+    """Megabytes of a process that other processes do not share with it, or share with it in part."""
+    try:
+        told = Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="utf-8")
+    except (FileNotFoundError, ProcessLookupError, PermissionError):
+        return 0.0
+    found = re.search(r"^Pss:\s+(\d+)", told, re.MULTILINE)
+    return int(found[1]) / 1024 if found else 0.0
+
+
+def _tree(roots: Collection[int]) -> float:
+    """Megabytes of some processes and of all that descend from them."""
+    parents: dict[int, int] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                stat = (entry / "stat").read_text(encoding="utf-8")
+            except (FileNotFoundError, ProcessLookupError):
+                continue
+            parents[int(entry.name)] = int(stat.rpartition(")")[2].split()[1])
+    members = set(roots)
+    while more := {pid for pid, parent in parents.items() if parent in members} - members:
+        members |= more
+    return sum(_resident(pid) for pid in members)

@@ -1,0 +1,305 @@
+"""A program that runs publishers in processes, races and kills them, and prints one JSON report.
+
+    python publisher_processes.py kill ROOT OPTIONS            at every step of a publish; what is there afterwards?
+    python publisher_processes.py race ROOT OPTIONS            several publishers of the same version, round after round
+    python publisher_processes.py expire ROOT OPTIONS SECONDS  a publisher and a reader beside an expiring process
+
+Every actor is forked from this process, which has imported everything and opened nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from datetime import timedelta
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+import obstore
+import pyarrow as pa
+
+from metastore_assets.errors import ObjectNotFoundError, VersionConflictError
+from metastore_assets.store import local
+from metastore_assets.store import remote as _remote
+from metastore_assets.store.objects import ObjectStore
+from metastore_assets.store.version_document import stored_entries
+from metastore_assets.store.versions import VersionStore
+from tests.store.sample_versions import files, files_of, fragment, version
+
+assert _remote, "imported before the first fork"
+os.fsync = lambda descriptor: None  # a killed process loses nothing that it wrote: waiting for the disk shows nothing
+pa.array(["text"])  # makes pyarrow import pandas, once instead of in every child
+
+
+def forked(work: Callable[[], Any]) -> tuple[int, Callable[[], Any]]:
+    """Run `work` in a child. Returns its process id and a function that waits for its result.
+
+    The result is what `work` returned, `killed` when a signal ended the child, or the text of its error.
+    """
+    read_end, write_end = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(read_end)
+        try:
+            answer = {"result": work()}
+        except BaseException:  # noqa: BLE001 (reported to the parent)
+            answer = {"error": traceback.format_exc()}
+        with os.fdopen(write_end, "w") as pipe:
+            json.dump(answer, pipe)
+        os._exit(0)
+    os.close(write_end)
+
+    def wait() -> Any:
+        with os.fdopen(read_end) as pipe:
+            text = pipe.read()
+        status = os.waitpid(child, 0)[1]
+        if os.WIFSIGNALED(status):
+            return "killed" if os.WTERMSIG(status) == signal.SIGKILL else f"signal {os.WTERMSIG(status)}"
+        answer = json.loads(text)
+        return answer["result"] if "result" in answer else answer["error"]
+
+    return child, wait
+
+
+def run(work: Callable[[], Any]) -> Any:
+    """Run `work` in a child and wait for its result."""
+    return forked(work)[1]()
+
+
+class KillSwitch:
+    """Ends this process with SIGKILL at the n-th step from now, steps being the calls that change what is stored."""
+
+    def __init__(self, step: int) -> None:
+        self._left = step
+
+    def step(self) -> None:
+        if self._left == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        self._left -= 1
+
+    def around(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        """The call, with one step before it and one after it."""
+
+        def wrapped(*args: Any, **kwargs: Any) -> Any:
+            self.step()
+            result = call(*args, **kwargs)
+            self.step()
+            return result
+
+        return wrapped
+
+    def arm(self) -> None:
+        """Put the switch around every system call and request that writes."""
+        for name in ("mkdir", "fsync", "link", "replace", "unlink"):
+            setattr(os, name, self.around(getattr(os, name)))
+        output: Any = local._Output
+        for name in ("__init__", "sync"):
+            setattr(output, name, self.around(getattr(output, name)))
+        write = output.write
+
+        def first_write(file: Any, data: Any) -> int:
+            begun = file.tell() > 0
+            written = write(file, data)
+            if not begun:
+                file._file.flush()  # a part of the file is on the disk
+                self.step()
+            return written
+
+        output.write = first_write
+        module: Any = obstore
+        module.put = self.around(obstore.put)
+        module.delete = self.around(obstore.delete)
+        open_writer, switch = obstore.open_writer, self
+
+        class Writer:
+            def __init__(self, *args: Any) -> None:
+                writer = open_writer(*args)
+                self.write, self.close = writer.write, switch.around(writer.close)
+
+        module.open_writer = Writer
+
+
+def read_all_versions(versions: VersionStore) -> list[int]:
+    """Read everything of every version; their numbers. Fails on anything half-written."""
+    numbers = versions.numbers()
+    for number in numbers:
+        found = versions.read(number)
+        expected = version(number, found.content_id.removeprefix(str(number)))
+        assert found == expected, (found, expected)
+        entries = {path for entries in stored_entries(found) for path in entries.files.paths()}
+        assert entries <= {info.path for info in versions.objects.list("entries")}
+    return numbers
+
+
+def kill(store: ObjectStore) -> list[dict[str, Any]]:
+    """Publish versions 1 and 2, be killed at the n-th step of publishing 2 and dropping 1; then look, and go on."""
+    report = []
+    for step in count():
+        versions = VersionStore(store, f"table-{step}")
+
+        def publish(versions: VersionStore = versions, step: int = step) -> str:
+            versions.publish(version(1))
+            base = versions.latest()
+            KillSwitch(step).arm()
+            versions.publish(version(2, "first"), base)
+            versions.drop_outdated(2, 1, timedelta(days=-1))
+            return "published"
+
+        def recover(versions: VersionStore = versions) -> dict[str, Any]:
+            before = read_all_versions(versions)
+            number = before[-1] + 1
+            versions.publish(version(number, "next"), versions.latest())
+            after = read_all_versions(versions)
+            versions.drop_outdated(number, 1, timedelta(days=-1))
+            dropped = read_all_versions(versions)
+            versions.expire(keep=1, grace=timedelta(days=-1))
+            left = [info.path for info in versions.objects.list()]
+            latest = versions.latest()
+            assert latest is not None
+            left = [path for path in left if path != "versions/oldest"]
+            hidden = [path for path in _tree(versions) if os.path.basename(path).startswith(".")]
+            return {
+                "before": before,
+                "after": after,
+                "dropped": dropped,
+                "stray": sorted(set(left) - set(files_of(latest))) + hidden,
+            }
+
+        outcome = run(publish)
+        report.append({"outcome": outcome, "recovered": run(recover)})
+        if outcome != "killed":
+            return report
+    raise AssertionError
+
+
+def _tree(versions: VersionStore) -> Iterator[str]:
+    root = versions.objects.uri()
+    if "://" not in root:
+        for folder, _, names in os.walk(root):
+            yield from (os.path.join(folder, name) for name in names)
+
+
+def race(store: ObjectStore, publishers: int = 6, rounds: int = 8) -> list[dict[str, Any]]:
+    """In each round all publish the same number at the same moment."""
+    versions = VersionStore(store, "orders")
+    report = []
+    for number in range(1, rounds + 1):
+        start = time.monotonic() + 0.1
+
+        def publish(tag: str, number: int = number, start: float = start) -> str:
+            versions.numbers()  # connections are open before the start
+            time.sleep(max(0.0, start - time.monotonic()))
+            try:
+                versions.publish(version(number, tag))
+            except VersionConflictError:
+                return "conflict"
+            return f"{number}{tag}"
+
+        waits = [forked(lambda tag=tag, publish=publish: publish(tag))[1] for tag in "abcdefgh"[:publishers]]
+        outcomes = [wait() for wait in waits]
+        report.append({"outcomes": outcomes, "published": run(lambda n=number: versions.read(n).content_id)})
+    report.append({"whole": run(lambda: read_all_versions(versions))})
+    return report
+
+
+def expire(store: ObjectStore, seconds: float) -> dict[str, Any]:
+    """A publisher takes files over from version to version and writes new ones; the grace is a few publishes long.
+
+    Each call has a table of its own: it is repeated where the machine was too slow.
+    """
+    versions = VersionStore(store, f"orders-{time.time_ns()}")
+    grace = timedelta(seconds=2.5 if versions.objects.is_remote else 0.5)
+    # Stores tell times to the second, and cut off what is beyond.
+    patience = grace.total_seconds() - versions.objects.is_remote
+    end = time.monotonic() + seconds
+
+    def save(name: str) -> None:
+        for path in files(name).paths():
+            versions.objects.write(path, name.encode())
+
+    def publisher() -> tuple[int | str, float]:
+        """The last version's number, or an error, and the seconds of the slowest one from its first file on."""
+        durations = [0.0]
+        started = time.monotonic()
+        try:
+            return publish_all(durations), max(durations)
+        except Exception:  # noqa: BLE001 (judged by who started it: publishing may have taken longer than the grace)
+            return traceback.format_exc(), max(*durations, time.monotonic() - started - sum(durations))
+
+    def publish_all(durations: list[float]) -> int:
+        kept: list[str] = ["always"]
+        started = time.monotonic()
+        save("always")
+        for number in count(1):
+            if number > 1:
+                durations.append(time.monotonic() - started)
+                started = time.monotonic()
+            if time.monotonic() > end:
+                return number - 1
+            new = [f"{number}-{i}" for i in range(2)]
+            for name in (*new, f"table-{number}", f"day-{number}", f"node-{number}"):
+                save(name)
+            if number % 3 == 0:
+                versions.save_pending([fragment(f"{number}-0")])
+                reused = [entry.id for entry in versions.pending()]
+            else:
+                reused = []
+            kept = list(dict.fromkeys(["always", *kept[-4:], *reused, *new]))
+            time.sleep(0.02)
+            versions.publish(replace(version(number), fragments=[fragment(name) for name in kept]))
+            versions.clear_pending()
+        raise AssertionError
+
+    def reader() -> int:
+        reads = 0
+        while time.monotonic() < end:
+            started = time.monotonic()
+            latest = versions.latest()
+            if latest is None:
+                continue
+            try:
+                for path in latest.paths():
+                    versions.objects.read(path)
+                reads += 1
+            except ObjectNotFoundError:
+                if time.monotonic() - started < patience:
+                    raise
+        return reads
+
+    def expirer() -> list[int]:
+        removed = [0, 0]
+        while time.monotonic() < end:
+            counts = versions.expire(keep=2, grace=grace)
+            removed[0] += counts.versions
+            removed[1] += counts.files
+            time.sleep(0.05)
+        return removed
+
+    waits = [forked(work)[1] for work in (publisher, reader, expirer, expirer)]
+    (published, slowest), reads, *removed = [wait() for wait in waits]
+
+    def finish() -> dict[str, Any]:
+        versions.expire(keep=1, grace=timedelta(days=-1))
+        latest = versions.latest()
+        assert latest is not None
+        named = set(files_of(latest))
+        return {"numbers": versions.numbers(), "exactly": {info.path for info in versions.objects.list()} == named}
+
+    found = {"published": published, "reads": reads, "removed": removed, "finally": run(finish)}
+    return {**found, "in_time": slowest < patience}
+
+
+if __name__ == "__main__":
+    action, root, options, *rest = sys.argv[1:]
+    target = ObjectStore(root, json.loads(options))
+    actions: dict[str, Callable[..., Any]] = {"kill": kill, "race": race, "expire": expire}
+    json.dump(actions[action](target, *map(float, rest)), sys.stdout)

@@ -1,0 +1,62 @@
+"""Small, distinct versions to publish in tests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+
+import pyarrow as pa
+
+from metastore_assets.store.manifest import Decision, FragmentEntry, NodeEntry, PartitionEntry, ProfileFiles, Version
+from metastore_assets.store.version_document import stored_entries
+
+SCHEMA = pa.schema([pa.field("a", pa.int64(), metadata={b"metastore.field_id": b"1"}), ("b", pa.list_(pa.string()))])
+
+
+def files(name: str) -> ProfileFiles:
+    """The files of a profile, all named after `name`."""
+    return ProfileFiles(f"profiles/{name}.s", f"profiles/{name}.h", (f"profiles/{name}.f0", f"profiles/{name}.f1"))
+
+
+def fragment(name: str) -> FragmentEntry:
+    """A fragment whose files are `files(name)`."""
+    return FragmentEntry(
+        name, "day=1", f"s3://lake/{name}.parquet", 1000, 10, "spec", ("7",), files(name), unlisted=("7",)
+    )
+
+
+def version(number: int, tag: str = "", fragments: int = 3) -> Version:
+    """A version that differs from any other in number or tag."""
+    name = f"{number}{tag}"
+    return Version(
+        number=number,
+        table="orders",
+        format="delta",
+        snapshot=f"snapshot {name}",
+        committed_at=None,
+        published_at=datetime(2024, 5, 6, 7, 8, 9, 123456, tzinfo=UTC),
+        schema=SCHEMA,
+        partition_columns=("day",),
+        row_count=30,
+        bytes=3000,
+        content_id=name,
+        files=files(f"table-{name}"),
+        code_version="0.1.0",
+        spec_id="spec",
+        specs={"spec": {"1": "int64", "2": "list"}, "empty": {}},
+        fragments=[fragment(f"fragment-{name}-{i}") for i in range(fragments)],
+        partitions=[
+            PartitionEntry("day=1", f"content {name}", 30, 3000, fragments, files(f"day-{name}"), number, "spec")
+        ],
+        nodes=[NodeEntry(f"node-{name}", files(f"node-{name}"), "spec")],
+        decisions={"1": Decision("estimated", "about 200,000 distinct", 1, 200_000, 300_000)},
+    )
+
+
+def files_of(published: Version) -> Iterator[str]:
+    """All files that a version read from a store consists of: what is there if there is no other version."""
+    yield from published.paths()
+    yield from published.auxiliary_files()
+    yield from (path for entries in stored_entries(published) for path in entries.files.paths())
+    yield f"versions/{published.number}.json"
+    yield "versions/newest"
