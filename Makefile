@@ -17,7 +17,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # Expands to a shell prefix: stops when there is no Java for Spark and it cannot be installed either.
 WITH_JAVA = home="$$(scripts/ensure-java)" && export JAVA_HOME="$$home" &&
 
-.PHONY: help setup demo demo-s3 ui test test-fast test-long test-browser test-postgresql test-cluster test-matrix test-soak docs reference lint format formats mutants bench lock clean
+.PHONY: help setup demo demo-s3 ui test test-fast test-long test-browser test-postgresql test-cluster test-matrix test-soak docs reference lint format formats mutants bench bench-against lock clean
 
 help: ## List the commands
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -92,6 +92,9 @@ mutants: $(INSTALLED) ## Make mistakes in a copy of the produce/reduce layer, an
 
 bench: $(INSTALLED) ## Measure against Spark's ANALYZE TABLE and DuckDB's SUMMARIZE
 	@$(WITH_JAVA) $(BIN)/python -m benchmarks $(ARGS)
+
+bench-against: $(INSTALLED) ## Compare the speed with an earlier commit, in 20 pairs (ARGS=COMMIT; a quiet machine, 30 minutes)
+	@$(WITH_JAVA) $(BIN)/python -m benchmarks.against $(ARGS)
 
 lock: ## Renew requirements.lock from pyproject.toml
 	@scripts/lock
