@@ -207,8 +207,8 @@ class _Counting:
         self._counted.update(written=1, bytes_written=len(data))
         self._backend.write(path, data, create=create, private=private)
 
-    def open_input(self, path: str, *, again: bool = False) -> Input:
-        opened: Input = self._backend.open_input(path, again=again)
+    def open_input(self, path: str, *, use_cached_tail: bool = False) -> Input:
+        opened: Input = self._backend.open_input(path, use_cached_tail=use_cached_tail)
         self._counted.update(read=1, bytes_read=opened.file.size())
         return opened
 

@@ -57,7 +57,7 @@ class DeletionVector:
             if len(encoded) != _NAME_DIGITS:
                 raise ValueError(f"{self.path_or_inline!r} is too short for the name of its file")
             name = f"deletion_vector_{uuid.UUID(bytes=_decode_z85(encoded))}.bin"
-            return location_policy.resolve_relative(location_policy.table, f"{prefix}/{name}" if prefix else name)
+            return location_policy.resolve_relative(location_policy.table_root, f"{prefix}/{name}" if prefix else name)
         if self.storage == "p":
             return location_policy.resolve(unquote(self.path_or_inline))
         raise ValueError(f"it is of the storage type {self.storage!r}; there are 'u', 'p' and 'i'")

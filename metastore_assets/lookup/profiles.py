@@ -39,9 +39,8 @@ from metastore_assets.statistics.union import unpack_scalars
 from metastore_assets.store.entries import find_partition
 from metastore_assets.store.manifest import Decision, PartitionEntry, ProfileFiles, UnindexedPartition, Version
 from metastore_assets.store.objects import ObjectStore
-from metastore_assets.store.parquet import parquet_errors
+from metastore_assets.store.parquet import SharedParquet, parquet_errors
 from metastore_assets.store.sections import SectionReader
-from metastore_assets.store.shared_parquet import SharedParquet
 from metastore_assets.values.leaf_columns import LeafColumn
 
 ALL_PARTITIONS = {"*", "all"}
@@ -194,7 +193,7 @@ class ProfileReader:
             return None
         with self._reading(self._files.histograms):
             # The reader returns every column whose dotted path begins with the name.
-            with self._histograms.lent() as file:
+            with self._histograms.acquire() as file:
                 table = file.read(columns=[written])
             return parse_histograms(table.select([written]))[written]
 
@@ -246,7 +245,7 @@ class ProfileReader:
     def _group(self, index: int) -> pa.Table:
         group = self._groups.get(index)
         if group is None:
-            with self._reading(self._files.statistics), self._statistics.lent() as file:
+            with self._reading(self._files.statistics), self._statistics.acquire() as file:
                 group = self._groups.setdefault(index, file.read_row_group(index))
         return group
 

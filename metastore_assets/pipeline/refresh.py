@@ -153,7 +153,7 @@ class _Refresh:
         """
         versions, attempt, context = self.versions, self.attempt, self.context
         if attempt.paths and versions.purged() != self._purged:
-            versions.abandon(attempt.paths)  # A purge removes everything that was written before it.
+            versions.delete_unreferenced(attempt.paths)  # A purge removes everything that was written before it.
             attempt.clear()
         if not self._request.forces_reading:
             latest = versions.latest()

@@ -37,7 +37,7 @@ def apply(task: ApplyTask) -> Applied:
     """Apply the instructions of a key range."""
     run_schema, spool = task.dataset.run_schema, task.spool
     updates = run_schema if task.rows is None else update_schema(task.rows, sums=bool(run_schema.amounts))
-    tally = _Tally(spool.settings.buffer_rows if _reads_previous(task) else None)
+    tally = _StepTotals(spool.settings.buffer_rows if _reads_previous(task) else None)
     pieces: Pieces = []
     with Sink(spool, updates) as update, Sink(spool, run_schema) as run:
         steps = _report_steps(task, update, tally)
@@ -65,7 +65,7 @@ def count_novel(task: ApplyTask) -> int:
     return novel
 
 
-class _Tally:
+class _StepTotals:
     """Totals over the steps of a range: the number of new keys, and the previous rows while they are few."""
 
     def __init__(self, limit: int | None) -> None:
@@ -92,7 +92,7 @@ def _reads_previous(task: ApplyTask) -> bool:
     return task.rows is not None and task.spool.in_memory and not task.bulk and not is_root(task.dataset.run_schema)
 
 
-def _report_steps(task: ApplyTask, update: Sink, tally: _Tally) -> Iterator[Step]:
+def _report_steps(task: ApplyTask, update: Sink, tally: _StepTotals) -> Iterator[Step]:
     """Yield the steps after writing their part of the update and counting them."""
     for step in _steps(task):
         tally.add(step)

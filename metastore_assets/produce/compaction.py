@@ -14,7 +14,7 @@ from typing import Protocol
 
 import polars as pl
 
-from metastore_assets.produce.dataset import Dataset, Shard, State, merged
+from metastore_assets.produce.dataset import Dataset, DatasetState, Shard, merged
 from metastore_assets.produce.run_schema import TOMBSTONE, RunSchema
 from metastore_assets.produce.runs import KeyRange, Run, RunWriter, read_run
 from metastore_assets.produce.settings import Settings
@@ -40,7 +40,7 @@ Pieces = list[tuple[Run, pl.DataFrame]]
 """Consecutive runs, each with its greatest key."""
 
 
-def compact_dataset(dataset: Dataset, work: Work, *, unlimited: bool) -> State:
+def compact_dataset(dataset: Dataset, work: Work, *, unlimited: bool) -> DatasetState:
     """Return the state after all due merges that the credit allows; `unlimited` ignores the credit."""
     state = dataset.state
     while True:
@@ -50,7 +50,7 @@ def compact_dataset(dataset: Dataset, work: Work, *, unlimited: bool) -> State:
         state = replace(job.run(replace(dataset, state=state), work), credit=max(0, state.credit - job.cost))
 
 
-def rewrite_dataset(dataset: Dataset, work: Work) -> State:
+def rewrite_dataset(dataset: Dataset, work: Work) -> DatasetState:
     """Return the state with one run per shard and an empty level 0, with shards of about the target size."""
     state = dataset.state
     ranges = _joined(state, work.settings)
@@ -59,7 +59,7 @@ def rewrite_dataset(dataset: Dataset, work: Work) -> State:
     return replace(assemble_state(state, list(zip(pieces, ranges, strict=True))), credit=0)
 
 
-def assemble_state(state: State, results: Sequence[tuple[Pieces, KeyRange]]) -> State:
+def assemble_state(state: DatasetState, results: Sequence[tuple[Pieces, KeyRange]]) -> DatasetState:
     """Return the state whose shards are the given consecutive pieces, with an empty level 0."""
     shards: list[Shard] = []
     bounds: list[pl.DataFrame] = []
@@ -112,7 +112,7 @@ class _Job(Protocol):
     def cost(self) -> int:
         """The maximum number of rows that the merge writes."""
 
-    def run(self, dataset: Dataset, work: Work) -> State:
+    def run(self, dataset: Dataset, work: Work) -> DatasetState:
         """Return the state with the runs merged."""
 
 
@@ -122,7 +122,7 @@ class _Flush:
 
     cost: int
 
-    def run(self, dataset: Dataset, work: Work) -> State:
+    def run(self, dataset: Dataset, work: Work) -> DatasetState:
         state = dataset.state
         tasks = [
             _MergeTask(
@@ -143,7 +143,7 @@ class _Tier:
     shard: int
     count: int
 
-    def run(self, dataset: Dataset, work: Work) -> State:
+    def run(self, dataset: Dataset, work: Work) -> DatasetState:
         state = dataset.state
         runs = state.shards[self.shard].runs
         older_runs, taken = runs[: -self.count], runs[-self.count :]
@@ -163,7 +163,7 @@ class _Base:
     cost: int
     shard: int
 
-    def run(self, dataset: Dataset, work: Work) -> State:
+    def run(self, dataset: Dataset, work: Work) -> DatasetState:
         state = dataset.state
         older = replace(dataset, state=replace(state, level0=()))
         task = _RewriteTask(older, work.folder, work.settings, state.ranges()[self.shard])
@@ -171,7 +171,7 @@ class _Base:
         return _with_shard(state, self.shard, [Shard((run,)) for run, _ in pieces], [key for _, key in pieces[:-1]])
 
 
-def _with_shard(state: State, number: int, shards: list[Shard], bounds: list[pl.DataFrame]) -> State:
+def _with_shard(state: DatasetState, number: int, shards: list[Shard], bounds: list[pl.DataFrame]) -> DatasetState:
     """Return the state with one shard replaced by shards that end at `bounds`."""
     return replace(
         state,
@@ -180,7 +180,7 @@ def _with_shard(state: State, number: int, shards: list[Shard], bounds: list[pl.
     )
 
 
-def _most_urgent(state: State, settings: Settings, *, unlimited: bool) -> _Job | None:
+def _most_urgent(state: DatasetState, settings: Settings, *, unlimited: bool) -> _Job | None:
     """Return the next merge, or None if no merge is due or affordable."""
     flush = _Flush(sum(run.rows for run in state.level0))
     crowded = [
@@ -194,7 +194,7 @@ def _most_urgent(state: State, settings: Settings, *, unlimited: bool) -> _Job |
     return next((job for job in due if unlimited or job.cost <= state.credit), None)
 
 
-def _due(state: State, number: int, shard: Shard, settings: Settings) -> list[_Job]:
+def _due(state: DatasetState, number: int, shard: Shard, settings: Settings) -> list[_Job]:
     newer = [run for run in shard.runs if run.level != BASE_LEVEL]
     base = sum(run.rows for run in shard.runs if run.level == BASE_LEVEL)
     weight = sum(run.rows + (_TOMBSTONE_WEIGHT - 1) * run.tombstones for run in newer)
@@ -206,11 +206,11 @@ def _due(state: State, number: int, shard: Shard, settings: Settings) -> list[_J
     return [_Tier(sum(run.rows for run in tail), number, len(tail))]
 
 
-def _base(state: State, number: int) -> _Base:
+def _base(state: DatasetState, number: int) -> _Base:
     return _Base(sum(run.rows for run in state.shards[number].runs), number)
 
 
-def _joined(state: State, settings: Settings) -> list[KeyRange]:
+def _joined(state: DatasetState, settings: Settings) -> list[KeyRange]:
     """Return the key ranges of the shards; small neighbours share one range."""
     result: list[tuple[KeyRange, int]] = []
     for shard, key_range in zip(state.shards, state.ranges(), strict=True):
@@ -268,7 +268,7 @@ def _rewrite(task: _RewriteTask) -> Pieces:
     )
 
 
-def _rows(state: State, key_range: KeyRange, run_schema: RunSchema) -> int:
+def _rows(state: DatasetState, key_range: KeyRange, run_schema: RunSchema) -> int:
     """Count the rows in the shards of a range of whole shards; level 0 counts only if the range is everything."""
     inside = [
         sum(run.rows for run in shard.runs)

@@ -8,12 +8,12 @@ from datetime import timedelta
 from typing import TypeAlias
 
 from metastore_assets.errors import GraphError, UpdateError, VersionConflictError
-from metastore_assets.produce.dataset import State
+from metastore_assets.produce.dataset import DatasetState
 from metastore_assets.produce.environment import Environment
 from metastore_assets.produce.flow_step import StepInput, compact_state, fed_by, receive_update, step_flow
 from metastore_assets.produce.graph import Typed, typed_graph
 from metastore_assets.produce.loading import Loader
-from metastore_assets.produce.manifest import DATA, Manifest, Manifests
+from metastore_assets.produce.manifest import DATA, FlowManifest, Manifests
 from metastore_assets.produce.parts import Part
 from metastore_assets.produce.runs import Run
 from metastore_assets.produce.settings import Settings
@@ -216,7 +216,7 @@ class Dataflow:
         if state.paths() == base.state.paths():
             return False
         try:
-            self._manifests.publish(Manifest(base.number, base.document + 1, state))
+            self._manifests.publish(FlowManifest(base.number, base.document + 1, state))
         except VersionConflictError:
             self.discard(state, base.state)
             return False
@@ -236,7 +236,7 @@ class Dataflow:
             if state is None:
                 return base.number
             try:
-                self._manifests.publish(Manifest(base.number + 1, base.document + 1, state))
+                self._manifests.publish(FlowManifest(base.number + 1, base.document + 1, state))
             except VersionConflictError:
                 scratch += state.paths() - base.state.paths()
                 continue
@@ -267,7 +267,7 @@ class Dataflow:
                 parts[name] = receive_update(env, self._typed(name), update, sort=sort)
         return StepInput(parts, deltas, dict(versions))
 
-    def _loaded(self, env: Environment, name: str, rows: External | Sequence[Run]) -> State:
+    def _loaded(self, env: Environment, name: str, rows: External | Sequence[Run]) -> DatasetState:
         """Return the given content as a dataset state."""
         loader = self.loader(name)
         if not isinstance(rows, list | tuple) or not all(isinstance(run, Run) for run in rows):

@@ -28,7 +28,7 @@ class Shard:
 
 
 @dataclass(frozen=True)
-class State:
+class DatasetState:
     """The runs of a dataset, as a manifest records them."""
 
     splitters: pl.DataFrame
@@ -73,7 +73,7 @@ class Dataset:
 
     storage: ObjectStore
     run_schema: RunSchema
-    state: State
+    state: DatasetState
 
     def scan(self, key_range: KeyRange = EVERYTHING) -> Stream:
         """Return all rows of a key range, sorted. No unit is split between two frames."""
@@ -105,7 +105,7 @@ class Dataset:
                 frames += self._merged(streams)
         return pl.concat(frames)
 
-    def beginning(self, prefixes: pl.DataFrame) -> pl.DataFrame:
+    def rows_with_prefixes(self, prefixes: pl.DataFrame) -> pl.DataFrame:
         """Return the rows of a sum dataset whose keys start with one of some sorted distinct prefixes, in key order."""
         run_schema, state = self.run_schema, self.state
         looked_up = replace(run_schema, group_columns=prefixes.width)

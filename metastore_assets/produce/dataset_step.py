@@ -11,7 +11,7 @@ import polars as pl
 from metastore_assets.produce.apply_instructions import Applied, apply, count_novel
 from metastore_assets.produce.cogroup import ApplyTask
 from metastore_assets.produce.compaction import Work, assemble_state, compact_dataset, write_pieces
-from metastore_assets.produce.dataset import Dataset, State
+from metastore_assets.produce.dataset import Dataset, DatasetState
 from metastore_assets.produce.environment import Environment
 from metastore_assets.produce.inputs import even_ranges
 from metastore_assets.produce.parts import Part, Sink, Spool, part_bounds, part_rows, scan_part
@@ -27,7 +27,7 @@ from metastore_assets.tasks.runner import TaskRunner
 class DatasetResult:
     """The new state of a dataset."""
 
-    state: State
+    state: DatasetState
     update: tuple[Run, ...] = ()
     novel: int = 0
     """Number of numbers assigned to new keys."""
@@ -108,19 +108,19 @@ class DatasetStep:
         counters = accumulate(runner.map(count_novel, tasks[:-1]), initial=self.counter)
         return [replace(task, counter=counter) for task, counter in zip(tasks, counters, strict=True)]
 
-    def _rewritten(self, tasks: Sequence[ApplyTask], done: Sequence[Applied]) -> State:
+    def _rewritten(self, tasks: Sequence[ApplyTask], done: Sequence[Applied]) -> DatasetState:
         """Return the state after rewriting all ranges."""
         pieces = [(one.pieces, task.key_range) for task, one in zip(tasks, done, strict=True)]
         return assemble_state(self.dataset.state, pieces)
 
-    def _extended(self, done: Sequence[Applied]) -> State:
+    def _extended(self, done: Sequence[Applied]) -> DatasetState:
         """Return the state with one more run at level 0."""
         state = self.dataset.state
         level0 = self._level0([one.content for one in done])
         credit = state.credit + self.env.settings.inline_budget * sum(run.rows for run in level0)
         return replace(state, level0=(*state.level0, *level0), credit=credit)
 
-    def _compact_affordable(self, new: State, runner: TaskRunner) -> State:
+    def _compact_affordable(self, new: DatasetState, runner: TaskRunner) -> DatasetState:
         """Return the state after the merges that the credit allows. Files that no state references become scratch."""
         work = Work(runner, self.env.folder, self.env.settings)
         compacted_state = compact_dataset(replace(self.dataset, state=new), work, unlimited=False)

@@ -11,7 +11,7 @@ import polars as pl
 
 from metastore_assets.errors import StageChangedError
 from metastore_assets.produce.compaction import Work, compact_dataset, rewrite_dataset
-from metastore_assets.produce.dataset import Dataset, State
+from metastore_assets.produce.dataset import Dataset, DatasetState
 from metastore_assets.produce.environment import Environment
 from metastore_assets.produce.graph import Typed
 from metastore_assets.produce.node_step import empty_state, step_root, step_stage
@@ -34,7 +34,7 @@ class StepInput:
     """Added and removed rows of delta roots."""
     sources: Mapping[str, int] = field(default_factory=dict)
     """The version of its source that a root reaches, if the source has versions."""
-    loaded: Mapping[str, State] = field(default_factory=dict)
+    loaded: Mapping[str, DatasetState] = field(default_factory=dict)
     """Content that replaces a node's content."""
 
     def beyond(self, applied: Mapping[str, int]) -> StepInput:
@@ -129,7 +129,7 @@ def compact_state(env: Environment, graph: Mapping[str, Typed], base: FlowState,
     check_declared(graph, base, frozenset(), env.storage.uri())
     work = Work(env.runner, env.folder, env.settings)
 
-    def merged(run_schema: RunSchema, state: State) -> State:
+    def merged(run_schema: RunSchema, state: DatasetState) -> DatasetState:
         dataset = Dataset(env.storage, run_schema, state)
         is_compact = not state.level0 and all(len(shard.runs) <= 1 for shard in state.shards)
         if full:

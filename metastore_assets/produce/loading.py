@@ -12,7 +12,7 @@ import polars as pl
 
 from metastore_assets.errors import CorruptionError, GraphError, UpdateError
 from metastore_assets.produce.compaction import BASE_LEVEL, goes_on
-from metastore_assets.produce.dataset import Shard, State, merged
+from metastore_assets.produce.dataset import DatasetState, Shard, merged
 from metastore_assets.produce.graph import Typed
 from metastore_assets.produce.order import canonical
 from metastore_assets.produce.rows import frame_of, table_of
@@ -98,7 +98,7 @@ class Loader:
         rows = (table_of(frame, self.run_schema.schema) for frame in merged(streams, self.run_schema))
         return self.write(batch for table in rows for batch in table.to_batches())
 
-    def state(self, runs: Sequence[Run]) -> State:
+    def state(self, runs: Sequence[Run]) -> DatasetState:
         """Return the dataset state of runs in key order. Raises UpdateError if they are not in order."""
         group = self.run_schema.group
         splitters = self.run_schema.empty_keys
@@ -115,7 +115,7 @@ class Loader:
                 splitters = pl.concat([splitters, last])
             last = footer.last[-1:]
         based = tuple(Shard((replace(run, level=BASE_LEVEL),)) for run in runs)
-        return State(splitters, based or (Shard(),))
+        return DatasetState(splitters, based or (Shard(),))
 
     def _checked(self, rows: External) -> Iterator[pl.DataFrame]:
         names = self.run_schema.group.columns

@@ -28,7 +28,7 @@ DATA = "data"
 
 
 @dataclass(frozen=True)
-class Manifest:
+class FlowManifest:
     """One version, as published or as compacted later."""
 
     number: int
@@ -37,7 +37,7 @@ class Manifest:
     state: FlowState
 
 
-NOTHING = Manifest(0, 0, FlowState())
+NOTHING = FlowManifest(0, 0, FlowState())
 """The manifest before the first version."""
 
 
@@ -49,12 +49,12 @@ class Manifests:
         self._folder = folder
         self._documents = Documents(storage)
 
-    def latest(self) -> Manifest:
+    def latest(self) -> FlowManifest:
         """Return the newest version, or NOTHING before the first."""
         document = self._documents.newest()
         return self._documents.load(document, _decode_manifest) if document else NOTHING
 
-    def read(self, number: int) -> Manifest:
+    def read(self, number: int) -> FlowManifest:
         """Return a version as it was compacted last. Raises VersionNotFoundError."""
         if number == 0:
             return NOTHING
@@ -65,7 +65,7 @@ class Manifests:
             raise VersionNotFoundError(f"{self._storage.uri()} has no version {number}; there are: {existing}")
         return manifest
 
-    def publish(self, manifest: Manifest) -> None:
+    def publish(self, manifest: FlowManifest) -> None:
         """Publish a manifest as the newest. Raises VersionConflictError if its document number is taken."""
         fields = {"number": manifest.number, "document": manifest.document, **manifest.state.to_json()}
         self._documents.publish(manifest.document, fields)
@@ -98,7 +98,7 @@ class Manifests:
         removed = expire(self._documents, first, unnamed, grace)
         return replace(removed, versions=oldest[-1] - oldest[0] if oldest else 0)
 
-    def _last_of(self, number: int, latest: Manifest) -> Manifest | None:
+    def _last_of(self, number: int, latest: FlowManifest) -> FlowManifest | None:
         """Find the last document of a version by binary search; None if it has expired."""
         if not 0 < number <= latest.number:
             return None
@@ -110,7 +110,7 @@ class Manifests:
         manifest = self._read_if_present(low)
         return manifest if manifest is not None and manifest.number == number else None
 
-    def _read_if_present(self, document: int) -> Manifest | None:
+    def _read_if_present(self, document: int) -> FlowManifest | None:
         """Return a manifest, or None if it has expired."""
         try:
             return self._documents.load(document, _decode_manifest)
@@ -118,5 +118,5 @@ class Manifests:
             return None
 
 
-def _decode_manifest(fields: Mapping[str, Any]) -> Manifest:
-    return Manifest(fields["number"], fields["document"], FlowState.from_json(fields))
+def _decode_manifest(fields: Mapping[str, Any]) -> FlowManifest:
+    return FlowManifest(fields["number"], fields["document"], FlowState.from_json(fields))

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import polars as pl
 
-from metastore_assets.produce.dataset import Dataset, State
+from metastore_assets.produce.dataset import Dataset, DatasetState
 from metastore_assets.produce.dataset_step import DatasetStep, flat
 from metastore_assets.produce.environment import Environment
 from metastore_assets.produce.graph import Typed, ports
@@ -29,8 +29,8 @@ from metastore_assets.produce.sums import (
 
 def empty_state(typed: Typed) -> StageState:
     """Return the state of a node before its first version."""
-    content = State(typed.content.empty_keys)
-    mappings = State(typed.mappings.empty_keys) if typed.mappings else None
+    content = DatasetState(typed.content.empty_keys)
+    mappings = DatasetState(typed.mappings.empty_keys) if typed.mappings else None
     return StageState(typed.fingerprint, typed.form, content, mappings, ())
 
 
@@ -63,7 +63,7 @@ def step_stage(
     if not rows:
         return replace(before, update=(), reset=is_full)
     if (amounts := _few_amounts(env, stage)) is not None:
-        emptied = replace(before, content=State(stage.content.empty_keys))
+        emptied = replace(before, content=DatasetState(stage.content.empty_keys))
         return replace(
             _apply(env, stage, emptied, Instructions([amounts], []), env.spool(amounts.height)), reset=is_full
         )
@@ -82,7 +82,7 @@ def step_stage(
 
 
 def _feeder(
-    env: Environment, feeder: Typed, content: State, files: tuple[Part, ...], spool: Spool, *, is_full: bool
+    env: Environment, feeder: Typed, content: DatasetState, files: tuple[Part, ...], spool: Spool, *, is_full: bool
 ) -> Feeder:
     """Return a feeder with the files of its update, or with the parts of the update that are in memory."""
     update, replaced = files, None

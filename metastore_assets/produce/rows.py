@@ -20,7 +20,7 @@ CHANGE = "_change"
 """Column of an update: `add`, `update` or `delete`."""
 
 
-FEW = {b"metastore.values": b"few"}
+FEW_VALUES = {b"metastore.values": b"few"}
 """Field metadata of a key column with few distinct values under any prefix; the column is stored with a dictionary."""
 
 

@@ -9,7 +9,7 @@ import polars as pl
 import pyarrow as pa
 
 from metastore_assets.produce.order import Order
-from metastore_assets.produce.rows import FEW, Rows, empty_frame, source_columns
+from metastore_assets.produce.rows import FEW_VALUES, Rows, empty_frame, source_columns
 
 TOMBSTONE = "_gone"
 """Column of a run that marks a tombstone: the unit has no rows any more. Its value columns are null."""
@@ -71,7 +71,7 @@ class RunSchema:
         """
         types = {name: self.schema.field(name).type for name in self.order.columns}
         encodings = {name: "DELTA_BINARY_PACKED" for name, type_ in types.items() if _is_integral(type_)}
-        for last in [name for name in types if self.schema.field(name).metadata != FEW][-1:]:
+        for last in [name for name in types if self.schema.field(name).metadata != FEW_VALUES][-1:]:
             if pa.types.is_floating(types[last]):
                 encodings[last] = "BYTE_STREAM_SPLIT"
             elif _is_text(types[last]):

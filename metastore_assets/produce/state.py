@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from metastore_assets.errors import CorruptionError, StoreError
-from metastore_assets.produce.dataset import Shard, State
+from metastore_assets.produce.dataset import DatasetState, Shard
 from metastore_assets.produce.runs import Run, keys_of, keys_text
 
 FORMAT = 4
@@ -25,8 +25,8 @@ class StageState:
     fingerprint: str
     form: str
     """Digest of the layout of its files."""
-    content: State
-    mappings: State | None
+    content: DatasetState
+    mappings: DatasetState | None
     update: tuple[Run, ...]
     """Files of the update that led to the state, in key order; empty if nothing changed."""
     reset: bool = False
@@ -96,7 +96,7 @@ def _stage_json(stage: StageState) -> dict[str, Any]:
     }
 
 
-def _state_json(state: State) -> dict[str, Any]:
+def _state_json(state: DatasetState) -> dict[str, Any]:
     return {
         "splitters": keys_text(state.splitters),
         "shards": [[_run_json(run) for run in shard.runs] for shard in state.shards],
@@ -122,8 +122,8 @@ def _stage(fields: dict[str, Any]) -> StageState:
     )
 
 
-def _state(fields: dict[str, Any]) -> State:
-    return State(
+def _state(fields: dict[str, Any]) -> DatasetState:
+    return DatasetState(
         splitters=keys_of(fields["splitters"]),
         shards=tuple(Shard(_runs(runs)) for runs in fields["shards"]),
         level0=_runs(fields["level0"]),

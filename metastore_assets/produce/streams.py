@@ -25,7 +25,7 @@ def aligned(streams: Sequence[Stream], order: Order) -> Iterator[list[pl.DataFra
     The ranges are consecutive, and a key is never split between two steps. One frame of each stream is in memory, or
     all rows of one key if that is more.
     """
-    cursors = [_Cursor(stream, order) for stream in streams]
+    cursors = [_StreamCursor(stream, order) for stream in streams]
     while True:
         for cursor in cursors:
             cursor.fill()
@@ -99,7 +99,7 @@ def _rows(frames: list[pl.DataFrame]) -> int:
     return sum(frame.height for frame in frames)
 
 
-class _Cursor:
+class _StreamCursor:
     def __init__(self, stream: Stream, order: Order) -> None:
         self._frames = iter(stream.frames)
         self._order = order

@@ -10,9 +10,9 @@ import polars as pl
 import pyarrow as pa
 
 from metastore_assets.errors import GraphError, ObjectNotFoundError, StageChangedError, VersionNotFoundError
-from metastore_assets.produce.dataset import Dataset, State
+from metastore_assets.produce.dataset import Dataset, DatasetState
 from metastore_assets.produce.graph import Typed
-from metastore_assets.produce.manifest import Manifest, Manifests
+from metastore_assets.produce.manifest import FlowManifest, Manifests
 from metastore_assets.produce.order import canonical
 from metastore_assets.produce.ranks import Ranks
 from metastore_assets.produce.rows import CHANGE, frame_of, table_of, with_nulls
@@ -47,7 +47,7 @@ class View:
     """
 
     def __init__(
-        self, storage: ObjectStore, graph: Mapping[str, Typed], state: FlowState, manifest: Manifest | None = None
+        self, storage: ObjectStore, graph: Mapping[str, Typed], state: FlowState, manifest: FlowManifest | None = None
     ) -> None:
         """Create a view of a state; `manifest` is its manifest if the dataflow published it."""
         self._storage = storage
@@ -146,7 +146,7 @@ class View:
         rows = pl.concat([typed.content.empty.select(typed.content.schema.names), *frames])
         return table_of(rows, typed.rows.schema)
 
-    def beginning(self, stage: str, prefixes: pa.Table) -> pa.Table:
+    def rows_with_prefixes(self, stage: str, prefixes: pa.Table) -> pa.Table:
         """Return key and value columns of a sum stage's keys that start with one of some prefixes.
 
         Args:
@@ -160,7 +160,7 @@ class View:
         schema = pa.schema([typed.rows.key.field(name) for name in order.columns])
         wanted = order.distinct(order.sort(canonical(frame_of(prefixes.cast(schema)), schema.names)))
         with self._there():
-            frames = [dataset.beginning(wanted) for dataset in self._dataset(stage, typed.content, "content")]
+            frames = [dataset.rows_with_prefixes(wanted) for dataset in self._dataset(stage, typed.content, "content")]
         return table_of(pl.concat([typed.content.empty, *frames]), typed.rows.schema)
 
     def ranks(self, stage: str, amount: str) -> Ranks:
@@ -169,7 +169,7 @@ class View:
         """
         typed = self._typed(stage)
         datasets = self._dataset(stage, typed.content, "content")
-        nothing = Dataset(self._storage, typed.content, State(typed.content.empty_keys))
+        nothing = Dataset(self._storage, typed.content, DatasetState(typed.content.empty_keys))
         return Ranks(stage, datasets[0] if datasets else nothing, amount)
 
     def runs(self, stage: str) -> list[RunInfo]:
@@ -207,7 +207,7 @@ class View:
         """Return the dataset in a list, which is empty if the stage has no state yet."""
         self._check_form(stage)
         state: StageState | None = self._state.stages.get(stage)
-        dataset_state: State | None = getattr(state, name) if state else None
+        dataset_state: DatasetState | None = getattr(state, name) if state else None
         return [] if dataset_state is None else [Dataset(self._storage, run_schema, dataset_state)]
 
     def _check_form(self, stage: str) -> None:

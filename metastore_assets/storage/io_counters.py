@@ -39,7 +39,7 @@ class FileCount:
 
 
 @dataclass
-class _Tally:
+class _FileTally:
     files: set[bytes] = field(default_factory=set)
     size: int = 0
 
@@ -65,12 +65,12 @@ class IoCounter:
     """Counters by step, which `io_step` names. Reads and writes outside of all steps belong to the step ``""``."""
 
     def __init__(self) -> None:
-        self._steps: dict[str, tuple[_Tally, _Tally]] = {}
+        self._steps: dict[str, tuple[_FileTally, _FileTally]] = {}
 
-    def tallies(self, step: str) -> tuple[_Tally, _Tally]:
+    def tallies(self, step: str) -> tuple[_FileTally, _FileTally]:
         """Return the mutable counters of a step's reads and writes."""
         with _lock:
-            return self._steps.setdefault(step, (_Tally(), _Tally()))
+            return self._steps.setdefault(step, (_FileTally(), _FileTally()))
 
     def counts(self, step: str = "") -> IoCounts:
         """Return what a step has read and written so far."""

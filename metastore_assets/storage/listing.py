@@ -46,17 +46,23 @@ def remote_stored_file(path: str, info: Mapping[str, Any]) -> StoredFile:
     return StoredFile(path, info["size"], info["e_tag"] or info["last_modified"].isoformat())
 
 
-_LISTINGS = 16
+_PARALLEL_LISTINGS = 16
 """Folders of an object store that are listed at the same time."""
 
-PathFilter = Callable[[str], bool]
+
+class PathFilters(NamedTuple):
+    """The predicates that select what a listing yields, by paths relative to the listed location."""
+
+    select: Callable[[str], bool]
+    """Selects files."""
+    descend: Callable[[str], bool]
+    """Selects folders to list; called once per folder."""
 
 
 def files_on_disk(
     root: str,
-    on_disk: Callable[[str], str],
-    keep: PathFilter,
-    descend: PathFilter,
+    check_link: Callable[[str], object],
+    filters: PathFilters,
     folder: str = "",
     above: frozenset[tuple[int, int]] = frozenset(),
 ) -> Iterator[StoredFile]:
@@ -64,9 +70,8 @@ def files_on_disk(
 
     Args:
         root: Path of the listed location.
-        on_disk: Raises OSError for a symbolic link, given as a path below `root`, that may not be followed.
-        keep: Selects files by their path below `root`.
-        descend: Selects folders by their path below `root`.
+        check_link: Raises OSError for the path below `root` of a symbolic link that must not be followed.
+        filters: Select files and folders by their path below `root`.
         folder: The folder below `root`; empty for `root` itself.
         above: Device and inode numbers of the folders above, to detect cycles of links.
 
@@ -83,12 +88,12 @@ def files_on_disk(
             path = f"{folder}/{entry.name}" if folder else entry.name
             try:
                 is_folder = entry.is_dir()
-                if not (descend if is_folder else keep)(path):
+                if not (filters.descend if is_folder else filters.select)(path):
                     continue
                 if entry.is_symlink():
-                    on_disk(path)
+                    check_link(path)
                 if is_folder:
-                    yield from files_on_disk(root, on_disk, keep, descend, path, above | {identity})
+                    yield from files_on_disk(root, check_link, filters, path, above | {identity})
                 else:
                     yield local_stored_file(path, entry.stat())
             except FileNotFoundError:
@@ -97,9 +102,7 @@ def files_on_disk(
                     raise
 
 
-def objects_at_once(
-    store: Any, prefix: str, uri: str, keep: PathFilter, descend: PathFilter
-) -> Generator[StoredFile, None, bool]:
+def objects_at_once(store: Any, prefix: str, uri: str, filters: PathFilters) -> Generator[StoredFile, None, bool]:
     """Yield the selected objects below a prefix from one listing of all objects.
 
     Returns whether there is any object, selected or not.
@@ -109,7 +112,7 @@ def objects_at_once(
 
     def is_in_selected_folder(folder: str) -> bool:
         if folder not in is_selected:
-            is_selected[folder] = is_in_selected_folder(folder.rpartition("/")[0]) and descend(folder)
+            is_selected[folder] = is_in_selected_folder(folder.rpartition("/")[0]) and filters.descend(folder)
         return is_selected[folder]
 
     with object_errors(uri):
@@ -118,14 +121,12 @@ def objects_at_once(
                 has_objects = True
                 path = info["path"][len(prefix) :].lstrip("/")
                 # An object with the name of the folder is a marker that a web console created for it.
-                if path and is_in_selected_folder(path.rpartition("/")[0]) and keep(path):
+                if path and is_in_selected_folder(path.rpartition("/")[0]) and filters.select(path):
                     yield remote_stored_file(path, info)
     return has_objects
 
 
-def objects_by_folder(
-    store: Any, prefix: str, uri: str, keep: PathFilter, descend: PathFilter
-) -> Generator[StoredFile, None, bool]:
+def objects_by_folder(store: Any, prefix: str, uri: str, filters: PathFilters) -> Generator[StoredFile, None, bool]:
     """Yield the selected objects below a prefix from listings of the selected folders alone.
 
     Returns whether there is any object or folder, selected or not.
@@ -137,16 +138,16 @@ def objects_by_folder(
             return store.list_with_delimiter(object_key(prefix, folder) or None)
 
     folders = [""]
-    with ThreadPoolExecutor(_LISTINGS) as pool:
+    with ThreadPoolExecutor(_PARALLEL_LISTINGS) as pool:
         while folders:
-            below: list[str] = []
-            for listed in pool.map(list_folder, folders):
-                paths = [path[len(prefix) :].strip("/") for path in listed["common_prefixes"]]
-                has_objects = has_objects or bool(paths or listed["objects"])
-                below += filter(descend, paths)
-                for info in listed["objects"]:
+            subfolders: list[str] = []
+            for listing in pool.map(list_folder, folders):
+                paths = [path[len(prefix) :].strip("/") for path in listing["common_prefixes"]]
+                has_objects = has_objects or bool(paths or listing["objects"])
+                subfolders += filter(filters.descend, paths)
+                for info in listing["objects"]:
                     path = info["path"][len(prefix) :].lstrip("/")
-                    if path and path not in folders and keep(path):
+                    if path and path not in folders and filters.select(path):
                         yield remote_stored_file(path, info)
-            folders = below
+            folders = subfolders
     return has_objects

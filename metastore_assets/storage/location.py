@@ -12,15 +12,17 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import lru_cache
+from stat import S_ISBLK, S_ISCHR, S_ISFIFO, S_ISSOCK
 from typing import Any
 from urllib.parse import unquote
 
 import pyarrow as pa
 
 from metastore_assets.messages import remember_password
-from metastore_assets.storage.io_counters import record_read
-from metastore_assets.storage.listing import StoredFile as StoredFile
+from metastore_assets.storage.io_counters import counting_input, record_read
+from metastore_assets.storage.limits import METADATA_BYTES
 from metastore_assets.storage.listing import (
+    PathFilters,
     checked_path,
     files_on_disk,
     local_stored_file,
@@ -29,7 +31,7 @@ from metastore_assets.storage.listing import (
     objects_by_folder,
     remote_stored_file,
 )
-from metastore_assets.storage.local_files import check_size, open_local, read_local
+from metastore_assets.storage.listing import StoredFile as StoredFile
 from metastore_assets.storage.object_store import (
     ObjectFile,
     OverwrittenError,
@@ -102,7 +104,7 @@ class Location:
 
     def list(
         self,
-        keep: Callable[[str], bool] = lambda path: True,
+        select: Callable[[str], bool] = lambda path: True,
         descend: Callable[[str], bool] = lambda path: True,
         *,
         by_folder: bool = False,
@@ -110,14 +112,13 @@ class Location:
         """Yield the files below, at any depth, in no order; for a location that is a file, that file.
 
         Args:
-            keep: Selects files by their path below the location.
+            select: Selects files by their path below the location.
             descend: Selects folders by their path below the location; called once per folder.
             by_folder: Whether an object store is listed folder by folder, without the folders that are not selected,
                 rather than with one listing of all objects.
         """
-        if self.is_local:
-            return self._list_local(keep, descend)
-        return self._list_remote(keep, descend, by_folder)
+        filters = PathFilters(select, descend)
+        return self._list_local(filters) if self.is_local else self._list_remote(filters, by_folder)
 
     def names(self, folder: str, after: str = "", before: str = "") -> Iterator[str]:
         """Yield the names of the files directly in a folder; none if there is no such folder.
@@ -190,18 +191,18 @@ class Location:
     def read(self, path: str) -> bytes:
         """Return the content of a metadata file. Raises OSError if it is too large for one."""
         if self.is_local:
-            return read_local(self._on_disk(path))
+            return _read_local(self._on_disk(path))
         store, prefix = self._store()
         with object_errors(self.full_path(path)):
             response = store.get(object_key(prefix, path))
-            check_size(self.full_path(path), response.meta["size"])
+            _check_size(self.full_path(path), response.meta["size"])
             data = bytes(response.bytes())
         record_read(self.full_path(path), len(data))
         return data
 
     def open(self, path: str) -> pa.NativeFile:
         """Open the current content of a file for random access."""
-        return open_local(self._on_disk(path)) if self.is_local else self._open_object(self.stat(path))
+        return _open_local(self._on_disk(path)) if self.is_local else self._open_object(self.stat(path))
 
     def open_stored(self, stored: StoredFile) -> pa.NativeFile:
         """Open the listed content of a file for random access. Raises OverwrittenError if it has changed.
@@ -213,7 +214,7 @@ class Location:
 
     def open_listed(self, stored: StoredFile) -> pa.NativeFile:
         """Open a file as `open_stored` does, without the check before reading: callers read little, and check after."""
-        return open_local(self._on_disk(stored.path)) if self.is_local else self._open_object(stored)
+        return _open_local(self._on_disk(stored.path)) if self.is_local else self._open_object(stored)
 
     def check(self, stored: StoredFile) -> None:
         """Raise OverwrittenError if the file has changed since it was listed."""
@@ -261,18 +262,16 @@ class Location:
                 )
         return full_path
 
-    def _list_local(self, keep: Callable[[str], bool], descend: Callable[[str], bool]) -> Iterator[StoredFile]:
+    def _list_local(self, filters: PathFilters) -> Iterator[StoredFile]:
         if os.path.isdir(self.uri):
-            yield from files_on_disk(self.uri, self._on_disk, keep, descend)
+            yield from files_on_disk(self.uri, self._on_disk, filters)
         elif os.path.exists(self.uri):
             yield self.stat("")
 
-    def _list_remote(
-        self, keep: Callable[[str], bool], descend: Callable[[str], bool], by_folder: bool
-    ) -> Iterator[StoredFile]:
+    def _list_remote(self, filters: PathFilters, by_folder: bool) -> Iterator[StoredFile]:
         store, prefix = self._store()
         listing = objects_by_folder if by_folder else objects_at_once
-        has_objects = yield from listing(store, prefix, self.uri, keep, descend)
+        has_objects = yield from listing(store, prefix, self.uri, filters)
         if has_objects or not prefix:
             return
         try:
@@ -288,3 +287,34 @@ def _identity(info: Mapping[str, Any]) -> Sequence[str]:
 @lru_cache(maxsize=64)
 def _open_store(root: str, options: tuple[tuple[str, str], ...]) -> Any:
     return open_object_store(root, options)
+
+
+def _read_local(path: str) -> bytes:
+    """Return the content of a metadata file. Raises OSError for more than METADATA_BYTES, and for a pipe or device."""
+    _check_regular_file(path)
+    with open(path, "rb") as file:
+        _check_size(path, os.fstat(file.fileno()).st_size)
+        data = file.read()
+    record_read(path, len(data))
+    return data
+
+
+def _open_local(path: str) -> pa.NativeFile:
+    """Open a file for random access. Raises OSError for a pipe or device."""
+    _check_regular_file(path)
+    return counting_input(pa.OSFile(path, "rb"), path)
+
+
+def _check_size(path: str, size: int) -> None:
+    """Raise OSError if a metadata file is too large to be read into memory."""
+    if size > METADATA_BYTES:
+        raise OSError(f"{path} has {size:,} bytes; of a file of metadata at most {METADATA_BYTES:,} are read")
+
+
+def _check_regular_file(path: str) -> None:
+    if "\0" in path:
+        # Arrow would open the path that ends before the NUL.
+        raise OSError(f"{path!r} is not the path of a file: it contains a NUL character")
+    mode = os.stat(path).st_mode
+    if S_ISFIFO(mode) or S_ISCHR(mode) or S_ISBLK(mode) or S_ISSOCK(mode):
+        raise OSError(f"{path} is a device or a pipe, no file")

@@ -91,7 +91,7 @@ class LocationPolicy:
 
     name: str
     """Name of the table in messages."""
-    table: Location
+    table_root: Location
     """Folder of the table."""
     path_mapping: PathMapping
     allowed: tuple[StorageAddress, ...]
@@ -115,31 +115,37 @@ class LocationPolicy:
         Raises:
             TableFormatError: The policy does not allow the file, or the path is relative, to an unknown folder.
         """
-        current = self.path_mapping(recorded)
-        address = StorageAddress.of(current, _table_address(self.table).account)
+        current = self.path_mapping.apply(recorded)
+        address = StorageAddress.of(current, _table_address(self.table_root).account)
         if address is None:
             raise TableFormatError(
                 f"{self.name} records the relative location {recorded!r}; map it with "
                 "path_mapping to its current location"
             )
-        return self._check(address, recorded)
+        return self._resolve_address(address, recorded)
 
     def resolve_relative(self, folder: Location, path: str) -> tuple[Location, str]:
         """Resolve a path that is relative to a folder of the table, and may leave that folder with `..`."""
         if ".." not in path.split("/"):
             return folder, path
-        address = StorageAddress.of(folder.full_path(path), _table_address(self.table).account)
+        address = StorageAddress.of(folder.full_path(path), _table_address(self.table_root).account)
         assert address is not None
-        return self._check(address, path)
+        return self._resolve_address(address, path)
 
-    def _check(self, address: StorageAddress, recorded: str) -> tuple[Location, str]:
-        table_address = _table_address(self.table)
+    def _resolve_address(self, address: StorageAddress, recorded: str) -> tuple[Location, str]:
+        """Return the location that contains an address, and the path below it; raise TableFormatError if forbidden.
+
+        Args:
+            address: The address of a file.
+            recorded: The path or URI of the file in the metadata, for the message.
+        """
+        table_address = _table_address(self.table_root)
         if table_address.contains(address):
-            return self.table, address.path[len(table_address.path) + 1 :]
+            return self.table_root, address.path[len(table_address.path) + 1 :]
         if self.restrict_to_table_root:
-            return self.table, self._path_below_root(table_address, address, recorded)
+            return self.table_root, self._path_below_root(table_address, address, recorded)
         if address.store == table_address.store:
-            return replace(self.table, uri=table_address.root + address.path), ""
+            return replace(self.table_root, uri=table_address.root + address.path), ""
         if any(prefix.contains(address) for prefix in self.allowed):
             return Location(address.uri, self._options(table_address, address)), ""
         raise self._refusal(address, recorded)
@@ -147,11 +153,11 @@ class LocationPolicy:
     def _path_below_root(self, table_address: StorageAddress, address: StorageAddress, recorded: str) -> str:
         """Return the path below the table of a file that symbolic links above the table give another name."""
         if table_address.kind == address.kind == "file":
-            root, real = os.path.realpath(self.table.uri), os.path.realpath(address.uri)
+            root, real = os.path.realpath(self.table_root.uri), os.path.realpath(address.uri)
             if os.path.commonpath([root, real]) == root:
                 return os.path.relpath(real, root)
         raise TableFormatError(
-            f"{self.name}: its metadata name {recorded}, which is not below {self.table.uri}: "
+            f"{self.name}: its metadata name {recorded}, which is not below {self.table_root.uri}: "
             "`restrict_to_table_root: true` refuses other files"
         )
 
@@ -162,7 +168,7 @@ class LocationPolicy:
         ):
             return ()
         foreign = tuple(prefix for kind, prefix in _OPTIONS.items() if kind != address.kind)
-        return tuple(option for option in self.table.options if not option[0].lower().startswith(foreign))
+        return tuple(option for option in self.table_root.options if not option[0].lower().startswith(foreign))
 
     def _refusal(self, address: StorageAddress, recorded: str) -> TableFormatError:
         where = "on local disk" if address.kind == "file" else f"in {address.root}"
@@ -192,7 +198,7 @@ def catalog_location(table: TableConfig, recorded: str, options: Mapping[str, st
         recorded: Path or URI from the catalog.
         options: Storage options from the catalog. Those of the table take precedence.
     """
-    address = StorageAddress.of(_path_mapping(table)(recorded))
+    address = StorageAddress.of(_path_mapping(table).apply(recorded))
     return Location.of(
         address.uri if address else recorded,
         {**options, **table.storage_options},
@@ -251,7 +257,7 @@ class PathMapping:
         pairs = [(old.rstrip("/"), new.rstrip("/")) for old, new in mapping.items()]
         return cls(tuple(sorted(pairs, key=lambda pair: -len(pair[0]))))
 
-    def __call__(self, uri: str) -> str:
+    def apply(self, uri: str) -> str:
         """Return the current path or URI of a recorded one, which is the same without a matching prefix.
 
         A prefix ends at a path segment. A prefix without scheme matches any scheme and authority.

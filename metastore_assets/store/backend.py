@@ -82,10 +82,10 @@ class Backend(Protocol):
     def refuse_links(self, prefix: str) -> None:
         """Raise StoreError if the folder `prefix`, a parent of it or anything in it is a symbolic link."""
 
-    def open_input(self, path: str, *, again: bool = False) -> Input:
+    def open_input(self, path: str, *, use_cached_tail: bool = False) -> Input:
         """Open an object for ranged reads. Raises ObjectNotFoundError.
 
-        `again` says that the object was opened before and is immutable, so that its end may come from a cache.
+        With `use_cached_tail`, the object was opened before and is immutable, so its tail may come from a cache.
         """
 
     def create_output(self, path: str) -> AbstractContextManager[Output]:

@@ -282,10 +282,10 @@ class StoredMetadataCache(Mapping[bytes, bytes]):
 
     @cached_property
     def _values(self) -> Mapping[bytes, bytes]:
-        return {entry.key: entry.value for entry in self.entries} if self.is_sound else {}
+        return {entry.key: entry.value for entry in self.entries} if self.is_readable else {}
 
     @cached_property
-    def is_sound(self) -> bool:
+    def is_readable(self) -> bool:
         """Whether the cache can be read. It only saves work, so an unreadable cache is not an error."""
         try:
             iter(self.entries)

@@ -123,7 +123,7 @@ class LocalFiles:
             if link is not None:
                 raise StoreError(f"cannot write {full}: {link} is a symbolic link; remove it")
 
-    def open_input(self, path: str, *, again: bool = False) -> Input:
+    def open_input(self, path: str, *, use_cached_tail: bool = False) -> Input:
         full = self._full(path)
         with self._explained("read", full):
             file = pa.OSFile(full, "r")
@@ -204,14 +204,14 @@ class LocalFiles:
                     yield entry
 
     @contextmanager
-    def _temporary(self, path: str, mode: int = _SHARED) -> Iterator[tuple[str, _Output, str]]:
+    def _temporary(self, path: str, mode: int = _SHARED) -> Iterator[tuple[str, _LocalOutput, str]]:
         """Yield a new file beside `path` under a name that `list` hides. It is deleted at the end unless renamed."""
         full = self._full(path)
         folder = os.path.dirname(full)
         temporary = os.path.join(folder, f".{uuid.uuid4().hex}.tmp")
         with self._explained("write", full):
             _make_folders(folder)
-            file = _Output(temporary, full, mode)
+            file = _LocalOutput(temporary, full, mode)
         try:
             yield temporary, file, full
         except OSError as error:
@@ -235,7 +235,7 @@ class LocalFiles:
             raise explain(verb, full, error) from error
 
 
-class _Output(io.RawIOBase):
+class _LocalOutput(io.RawIOBase):
     """A file that is being written. Its failures are StoreErrors, also when pyarrow writes."""
 
     def __init__(self, temporary: str, full: str, mode: int) -> None:

@@ -16,7 +16,7 @@ from metastore_assets.errors import InvalidPathError, ObjectExistsError, ObjectN
 from metastore_assets.store.backend import Backend, ObjectInfo
 from metastore_assets.store.local import LocalFiles
 from metastore_assets.store.parquet import (
-    Lean,
+    MinimalParquet,
     ParquetObject,
     ParquetTableWriter,
     open_parquet,
@@ -24,7 +24,7 @@ from metastore_assets.store.parquet import (
     parquet_writer,
 )
 
-__all__ = ["Lean", "ObjectExistsError", "ObjectInfo", "ObjectNotFoundError", "ObjectStore"]
+__all__ = ["MinimalParquet", "ObjectExistsError", "ObjectInfo", "ObjectNotFoundError", "ObjectStore"]
 
 _SCHEMES = {"s3": "s3", "s3a": "s3", "gs": "gs", "gcs": "gs", "az": "az", "azure": "az", "abfs": "az", "abfss": "az"}
 
@@ -116,7 +116,7 @@ class ObjectStore:
 
         What has a known footer must not have changed since.
         """
-        source = self._backend.open_input(_checked(path), again=metadata is not None)
+        source = self._backend.open_input(_checked(path), use_cached_tail=metadata is not None)
         return open_parquet(source, self.uri(path), metadata)
 
     def read_parquet(self, path: str, columns: Sequence[str] | None = None) -> pa.Table:
@@ -132,7 +132,7 @@ class ObjectStore:
         *,
         encodings: Mapping[str, str] | None = None,
         bounded: Sequence[str] | None = None,
-        lean: Lean | None = None,
+        minimal: MinimalParquet | None = None,
     ) -> Iterator[ParquetTableWriter]:
         """Write one Parquet object table by table; visible when the block ends well, never when it raises.
 
@@ -141,7 +141,7 @@ class ObjectStore:
         """
         with (
             self._backend.create_output(_checked(path)) as sink,
-            parquet_writer(sink, schema, encodings, bounded, lean) as writer,
+            parquet_writer(sink, schema, encodings, bounded, minimal) as writer,
         ):
             yield writer
 

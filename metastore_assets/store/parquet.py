@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import accumulate
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -14,22 +15,27 @@ from metastore_assets.errors import CorruptionError, StoreError
 from metastore_assets.store.backend import Input, Output
 from metastore_assets.store.prefetch import chunk_ranges
 
+if TYPE_CHECKING:
+    from metastore_assets.store.objects import ObjectStore
+
 ROW_GROUP_ROWS = 131_072
 """Most rows in one row group."""
+_MAX_IDLE_FILES = 2
+"""Most idle files of a `SharedParquet` that stay open for the next reader."""
 
 
 @dataclass(frozen=True)
-class Lean:
+class MinimalParquet:
     """How to write a file of which every byte counts: no column but the top-level texts has a dictionary, and none but
     those named a minimum and maximum."""
 
     encodings: Mapping[str, str] = field(default_factory=dict)
     """Of leaf columns, by dotted path."""
-    keeps_types: bool = False
+    stores_arrow_types: bool = False
     """Whether Arrow's types are kept beside Parquet's, which do not tell texts of over 2 GB in all from others."""
     bounded: Sequence[str] = ()
     """Leaf columns that have a minimum and maximum per row group, by dotted path."""
-    long: Collection[str] | None = None
+    zstd_columns: Collection[str] | None = None
     """Columns of the schema that have many bytes per row group: compressed with zstd. The others with LZ4, which adds
     no header and is ready at once: of a hundred bytes it makes less than zstd, in a tenth of the time. None: all."""
 
@@ -58,7 +64,7 @@ def parquet_writer(
     schema: pa.Schema,
     encodings: Mapping[str, str] | None = None,
     bounded: Sequence[str] | None = None,
-    lean: Lean | None = None,
+    minimal: MinimalParquet | None = None,
 ) -> Iterator[ParquetTableWriter]:
     """Write Parquet to a sink; the footer is written when the block ends.
 
@@ -69,9 +75,9 @@ def parquet_writer(
     the time.
     """
     dictionary: list[str] | bool
-    if lean is not None:
-        bounded, dictionary = lean.bounded, [field.name for field in schema if pa.types.is_string(field.type)]
-        light = set() if lean.long is None else set(schema.names).difference(lean.long)
+    if minimal is not None:
+        bounded, dictionary = minimal.bounded, [field.name for field in schema if pa.types.is_string(field.type)]
+        light = set() if minimal.zstd_columns is None else set(schema.names).difference(minimal.zstd_columns)
     else:
         if bounded is None:
             bounded = [path for field in schema for path in _bounded(field, field.name)]
@@ -87,10 +93,10 @@ def parquet_writer(
         write_statistics=list(bounded),
         write_page_checksum=True,
         use_dictionary=dictionary,
-        column_encoding=dict(lean.encodings if lean else encodings or {}) or None,
-        store_schema=lean is None or lean.keeps_types,
+        column_encoding=dict(minimal.encodings if minimal else encodings or {}) or None,
+        store_schema=minimal is None or minimal.stores_arrow_types,
     )
-    if lean is not None and not lean.keeps_types and schema.metadata:
+    if minimal is not None and not minimal.stores_arrow_types and schema.metadata:
         writer.add_key_value_metadata(schema.metadata)  # which the writer takes for a part of Arrow's types
     try:
         yield ParquetTableWriter(writer)
@@ -195,6 +201,40 @@ def open_parquet(source: Input, uri: str, metadata: pq.FileMetaData | None = Non
     """Open Parquet for ranged reads. Raises CorruptionError when it is not Parquet or is cut short."""
     with parquet_errors(uri):
         return ParquetObject(source, uri, metadata)
+
+
+class SharedParquet:
+    """A Parquet object whose footer is read once, and which many threads can read.
+
+    Arrow's files are not thread-safe, so each reading thread gets a file of its own, opened with the known footer.
+    """
+
+    def __init__(self, store: ObjectStore, path: str) -> None:
+        self._store = store
+        self._path = path
+        first = store.open_parquet(path)
+        self.metadata: pq.FileMetaData = first.metadata
+        self._idle = [first]  # a list's `pop` and `append` are atomic
+
+    @contextmanager
+    def acquire(self) -> Iterator[ParquetObject]:
+        """A file that nobody else reads meanwhile."""
+        try:
+            file = self._idle.pop()
+        except IndexError:
+            file = self._store.open_parquet(self._path, self.metadata)
+        try:
+            yield file
+        finally:
+            if len(self._idle) < _MAX_IDLE_FILES:
+                self._idle.append(file)
+            else:
+                file.close()
+
+    def close(self) -> None:
+        """Close what is open."""
+        while self._idle:
+            self._idle.pop().close()
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from metastore_assets.errors import CorruptionError, ObjectNotFoundError
 from metastore_assets.store.entries import FRAGMENTS, entries_of, entries_table
 from metastore_assets.store.manifest import FragmentEntry
 from metastore_assets.store.objects import ObjectInfo, ObjectStore
-from metastore_assets.store.parquet import Lean
+from metastore_assets.store.parquet import MinimalParquet
 
 FOLDER = "pending"
 _CLEARED = ".cleared"
@@ -96,7 +96,7 @@ def save_pending(objects: ObjectStore, entries: Sequence[FragmentEntry], attempt
     since = f"{_SINCE}{purged}" if purged else ""
     path = f"{FOLDER}/{uuid.uuid4().hex}{since}{attempt and _OF}{attempt}.parquet"
     table = entries_table(FRAGMENTS, entries)
-    with objects.parquet_writer(path, table.schema, lean=Lean()) as output:
+    with objects.parquet_writer(path, table.schema, minimal=MinimalParquet()) as output:
         output.write_table(table)
     return path
 

@@ -97,14 +97,14 @@ class RemoteObjects:
     def refuse_links(self, prefix: str) -> None:
         """Nothing to refuse: object stores have no links."""
 
-    def open_input(self, path: str, *, again: bool = False) -> Input:
-        opened = _RangedInput(self, path, again=again)
+    def open_input(self, path: str, *, use_cached_tail: bool = False) -> Input:
+        opened = _RangedInput(self, path, use_cached_tail=use_cached_tail)
         return Input(pa.PythonFile(opened, mode="r"), opened.fetched.fetch)
 
     @contextmanager
     def create_output(self, path: str) -> Iterator[Output]:
         with self._explained("write", path):
-            output = _Output(self, path, obstore.open_writer(self._store, path))
+            output = _RemoteOutput(self, path, obstore.open_writer(self._store, path))
         yield output
         # Not closed when the block raises: an upload never completed is never visible.
         output.complete()
@@ -167,8 +167,8 @@ class RemoteObjects:
 class _RangedInput(RangedFile):
     """An object as a file whose tail is there already, where a Parquet footer is."""
 
-    def __init__(self, objects: RemoteObjects, path: str, *, again: bool) -> None:
-        kept = objects.tail_again(path) if again else None
+    def __init__(self, objects: RemoteObjects, path: str, *, use_cached_tail: bool) -> None:
+        kept = objects.tail_again(path) if use_cached_tail else None
         size, self._tail = objects.tail(path) if kept is None else kept
         super().__init__(size)
         self._note = read_recorder(objects.place(path))
@@ -191,7 +191,7 @@ class _RangedInput(RangedFile):
         return self._objects.range(self._path, start, end)
 
 
-class _Output(io.RawIOBase):
+class _RemoteOutput(io.RawIOBase):
     def __init__(self, objects: RemoteObjects, path: str, writer: Any) -> None:
         self._objects = objects
         self._path = path

@@ -23,8 +23,14 @@ from metastore_assets.errors import CorruptionError
 from metastore_assets.startup import pc
 from metastore_assets.store.json_fields import parse_json
 from metastore_assets.store.objects import ObjectStore
-from metastore_assets.store.parquet import ROW_GROUP_ROWS, Lean, ParquetObject, ParquetTableWriter, parquet_errors
-from metastore_assets.store.shared_parquet import SharedParquet
+from metastore_assets.store.parquet import (
+    ROW_GROUP_ROWS,
+    MinimalParquet,
+    ParquetObject,
+    ParquetTableWriter,
+    SharedParquet,
+    parquet_errors,
+)
 
 SECTIONS = "metastore.columns"
 """Metadata key of the sections: a JSON list of [name, first row, row count] in file order."""
@@ -66,7 +72,7 @@ class SectionWriter:
             store: Where the file will be.
             path: Path of the file in the store.
             schema: Columns of all sections.
-            encodings: Encodings of leaf columns. With them the file is a `Lean` one.
+            encodings: Encodings of leaf columns. With them the file is a `MinimalParquet` one.
             bounded: Columns with a minimum and maximum per row group. None: no column of a lean file, and all columns
                 of short values of another.
             large: From this many rows on, a section shares no row group with another.
@@ -75,7 +81,9 @@ class SectionWriter:
         self._store = store
         self._path = path
         self._schema = schema
-        self._lean = None if encodings is None else Lean(encodings, keeps_types=True, bounded=bounded or ())
+        self._minimal = (
+            None if encodings is None else MinimalParquet(encodings, stores_arrow_types=True, bounded=bounded or ())
+        )
         self._bounded = bounded
         self._row_group_rows = row_group_rows
         self._large = large
@@ -135,7 +143,7 @@ class SectionWriter:
 
     def __enter__(self) -> SectionWriter:
         self._writer = self._stack.enter_context(
-            self._store.parquet_writer(self._path, self._schema, lean=self._lean, bounded=self._bounded)
+            self._store.parquet_writer(self._path, self._schema, minimal=self._minimal, bounded=self._bounded)
         )
         return self
 
@@ -212,7 +220,7 @@ class SectionReader:
     @property
     def schema(self) -> pa.Schema:
         """The schema of the rows of all sections, as written."""
-        with self._file.lent() as file:
+        with self._file.acquire() as file:
             return file.schema_arrow.remove_metadata()
 
     @property
@@ -234,7 +242,7 @@ class SectionReader:
         groups = list(range(first_group, last_group + 1)) if count else []
         skipped = section.first_row - self._group_starts[first_group] if count else 0
         wanted = None if columns is None else list(columns)
-        with self._file.lent() as file, parquet_errors(self._uri):
+        with self._file.acquire() as file, parquet_errors(self._uri):
             if limit is None and len(groups) == 1:
                 table = self._read_group(file, groups[0], wanted)
             elif limit is None or not groups:
@@ -253,7 +261,7 @@ class SectionReader:
                 last = bisect_right(self._group_starts, section.first_row + section.row_count - 1) - 1
                 groups.update(range(first, last + 1))
         order = sorted(groups)
-        with self._file.lent() as file, parquet_errors(self._uri):
+        with self._file.acquire() as file, parquet_errors(self._uri):
             table = file.read_row_groups(order, columns)
         sizes = (self._group_starts[group + 1] - self._group_starts[group] for group in order)
         starts = dict(zip(order, accumulate(sizes, initial=0), strict=False))
@@ -275,7 +283,7 @@ class SectionReader:
             for group, bounds in enumerate(self._key_bounds)
             if bounds is None or any(bounds[0] <= key <= bounds[1] for key in keys)
         ]
-        with self._file.lent() as file, parquet_errors(self._uri):
+        with self._file.acquire() as file, parquet_errors(self._uri):
             single = len(groups) == 1
             table = self._read_group(file, groups[0], None) if single else file.read_row_groups(groups)
         ranges = [np.arange(*self._group_starts[group : group + 2]) for group in groups]

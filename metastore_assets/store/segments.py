@@ -312,7 +312,7 @@ class SegmentOutput:
         Args:
             rows: The rows that the segment adds or replaces, with all columns of the section `rows`.
             schema: Columns of the other sections.
-            encodings: Encodings of leaf columns. With them the file is a `Lean` one.
+            encodings: Encodings of leaf columns. With them the file is a `MinimalParquet` one.
         """
         kind = self._kind
         self._schema = pa.schema([*kind.rows, *(schema or ())])

@@ -140,7 +140,7 @@ class VersionStore:
         if (
             base is not None
             and isinstance(base.metadata_cache, StoredMetadataCache)
-            and not base.metadata_cache.is_sound
+            and not base.metadata_cache.is_readable
         ):
             del before[METADATA_CACHE]
         written = {
@@ -167,7 +167,7 @@ class VersionStore:
         """
         self.objects.delete(sorted(set(version.auxiliary_files()) - set(base.auxiliary_files() if base else ())))
 
-    def abandon(self, paths: Iterable[str]) -> None:
+    def delete_unreferenced(self, paths: Iterable[str]) -> None:
         """Delete some files, except those that a version references. They were written before a purge that makes them
         useless.
         """

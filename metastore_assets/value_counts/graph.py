@@ -24,7 +24,7 @@ from functools import lru_cache
 import pyarrow as pa
 
 from metastore_assets.produce import Dataflow, DeltaRoot, Rows, Settings, SumStage, TaskRunner, Typed, typed_graph
-from metastore_assets.produce.rows import FEW
+from metastore_assets.produce.rows import FEW_VALUES
 from metastore_assets.produce.stages import Node
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.values.types import class_named
@@ -51,7 +51,7 @@ def rows_of(type_class: str, *, by_partition: bool = False) -> Rows:
     """Return the delta rows of a class: `column`, `value`, optionally `partition` (its key), and `frequency`."""
     key = pa.schema({"column": pa.string(), "value": class_named(type_class).arrow})
     if by_partition:
-        key = key.append(pa.field("partition", pa.string(), metadata=FEW))
+        key = key.append(pa.field("partition", pa.string(), metadata=FEW_VALUES))
     return Rows(key, pa.schema({"frequency": pa.int64()}))
 
 

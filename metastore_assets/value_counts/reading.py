@@ -142,7 +142,9 @@ class ValueCountReader:
     def values_of_fingerprints(self, column: str, type_class: str, fingerprints: Numbers) -> Frequencies:
         """Return the stored values of a fingerprinted column that have one of some ascending fingerprints."""
         keys = pa.table({"column": pa.repeat(pa.scalar(column), len(fingerprints)), "print": fingerprints})
-        return frequencies_of_rows(self._fingerprint_view.beginning(stage_name(VALUES, type_class), keys), type_class)
+        return frequencies_of_rows(
+            self._fingerprint_view.rows_with_prefixes(stage_name(VALUES, type_class), keys), type_class
+        )
 
     def partitions_of(self, column: str, value: pa.Scalar) -> list[tuple[str, int]]:
         """Return the keys of the partitions that hold a value, ascending, with its frequency in each.

@@ -41,7 +41,7 @@ def test_a_recorded_location_is_mapped_by_the_longest_prefix_of_whole_segments(r
             "data/persistent": "/relative",
         }
     )
-    assert path_mapping(recorded) == now
+    assert path_mapping.apply(recorded) == now
 
 
 def test_the_path_of_a_location_is_what_is_left_without_scheme_and_authority() -> None:

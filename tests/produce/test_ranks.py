@@ -61,7 +61,7 @@ def test_ranks_in_many_runs(store: ObjectStore, seed: int) -> None:
             view = flow.view(state)
             check(view.ranks("values", "frequency"), held, draw, -1 if descending else 1)
             columns = draw.sample("abcd", 2)
-            found = view.beginning("values", pa.table({"column": columns})).to_pylist()
+            found = view.rows_with_prefixes("values", pa.table({"column": columns})).to_pylist()
             expected = {key: count for key, count in held.items() if key[0] in columns}
             assert {(row["column"], row["value"]): row["frequency"] for row in found} == expected
             assert len(found) == len(expected)
@@ -112,6 +112,6 @@ def test_the_last_that_holds_whatever_was_guessed() -> None:
 
 def test_only_sums_are_looked_up_by_how_keys_begin(store: ObjectStore) -> None:
     view = Dataflow(store, nodes(()), settings=TINY).view(FlowState())
-    assert view.beginning("values", pa.table({"column": ["a"]})).num_rows == 0
+    assert view.rows_with_prefixes("values", pa.table({"column": ["a"]})).num_rows == 0
     with pytest.raises(GraphError, match="'values' is no sum by keys that begin with value"):
-        view.beginning("values", pa.table({"value": pa.array([1])}))
+        view.rows_with_prefixes("values", pa.table({"value": pa.array([1])}))

@@ -101,7 +101,7 @@ class KillSwitch:
         """Put the switch around every system call and request that writes."""
         for name in ("mkdir", "fsync", "link", "replace", "unlink"):
             setattr(os, name, self.around(getattr(os, name)))
-        output: Any = local._Output
+        output: Any = local._LocalOutput
         for name in ("__init__", "sync"):
             setattr(output, name, self.around(getattr(output, name)))
         write = output.write

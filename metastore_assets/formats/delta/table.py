@@ -169,7 +169,7 @@ class _Table:
 
     def __init__(self, location_policy: LocationPolicy, state: TableState, partitions: PartitionFilter) -> None:
         """Validate the metadata. Raises TableFormatError for features that are not supported."""
-        location = location_policy.table
+        location = location_policy.table_root
         check_readable(location.uri, state.protocol, state.metadata)
         self._location = location
         self._state = state

@@ -39,7 +39,7 @@ class TableFiles:
         A configured path mapping wins over a detected move. Raises TableFormatError for a file outside of what the
         table may read, and for a relative path that cannot be resolved.
         """
-        if self.location_policy.path_mapping(recorded) == recorded:
+        if self.location_policy.path_mapping.apply(recorded) == recorded:
             for root in (*self.previous_roots, self.folder.uri):
                 if (path := _below(recorded, root)) is not None:
                     return self.location_policy.resolve_relative(self.folder, path)
@@ -57,7 +57,7 @@ def table_files(
     """
     files = TableFiles(location_policy, folder)
     first = None if snapshot is None else snapshot.manifest_list or next(iter(snapshot.manifests), None)
-    if first is None or location_policy.path_mapping(first) != first:
+    if first is None or location_policy.path_mapping.apply(first) != first:
         return files
     roots = {metadata.location.rstrip("/")}
     if (cut := first.rfind(f"/{METADATA}/")) > 0:

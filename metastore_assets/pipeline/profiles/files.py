@@ -32,7 +32,7 @@ from metastore_assets.statistics.tables import (
     build_statistics_table,
 )
 from metastore_assets.store.manifest import ProfileFiles
-from metastore_assets.store.objects import Lean, ObjectStore
+from metastore_assets.store.objects import MinimalParquet, ObjectStore
 from metastore_assets.store.sections import SectionWriter
 
 COLUMNS = "metastore.columns"
@@ -142,7 +142,7 @@ def write_profile(
         encodings = {f"{path}.frequency": "DELTA_BINARY_PACKED" for path in shown}
         kinds = {path: value_encoding(own.type_class) for path, own in shown.items()}
         encodings |= {f"{path}.minimum": encoding for path, encoding in kinds.items() if encoding}
-        with store.parquet_writer(files.histograms, table.schema, lean=Lean(encodings)) as output:
+        with store.parquet_writer(files.histograms, table.schema, minimal=MinimalParquet(encodings)) as output:
             output.write_table(table)
     # Without value counts, a profile has nothing that states could be derived from.
     implied = bool(frequencies)
@@ -173,8 +173,8 @@ def write_statistics(store: ObjectStore, path: str, row_count: int, statistics: 
     table = build_statistics_table(statistics)
     columns = encode_columns([(row.column, row.field_id) for row in statistics])
     table = table.replace_schema_metadata({ROW_COUNT: str(row_count), COLUMNS: columns})
-    lean = Lean(long=() if table.num_rows <= _FEW_ROWS else None)
-    with store.parquet_writer(path, table.schema, lean=lean) as writer:
+    minimal = MinimalParquet(zstd_columns=() if table.num_rows <= _FEW_ROWS else None)
+    with store.parquet_writer(path, table.schema, minimal=minimal) as writer:
         writer.write_table(table, _ROWS_PER_GROUP)
     return path
 

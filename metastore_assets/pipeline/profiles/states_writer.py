@@ -24,7 +24,7 @@ from metastore_assets.statistics.histogram import Histogram
 from metastore_assets.statistics.states import SKETCH_COLUMNS, build_states_table
 from metastore_assets.statistics.union import pack_values, union_type
 from metastore_assets.store.manifest import ProfileFiles
-from metastore_assets.store.objects import Lean, ObjectStore
+from metastore_assets.store.objects import MinimalParquet, ObjectStore
 from metastore_assets.values.types import TypeClass, class_named, classes_of
 
 ROW_COUNT = "metastore.row_count"
@@ -227,8 +227,8 @@ class StatesWriter:
         return table.cast(self._schema)
 
     def __enter__(self) -> StatesWriter:
-        lean = Lean(_encodings(self._schema), self._lists, long=_LONG)
-        self._writer = self._stack.enter_context(self._store.parquet_writer(self.path, self._schema, lean=lean))
+        minimal = MinimalParquet(_encodings(self._schema), self._lists, zstd_columns=_LONG)
+        self._writer = self._stack.enter_context(self._store.parquet_writer(self.path, self._schema, minimal=minimal))
         return self
 
     def __exit__(
