@@ -36,7 +36,7 @@ class Deletes:
         return remaining if remaining >= 0 else None
 
 
-_NOTHING = Deletes()
+_NO_DELETES = Deletes()
 
 
 class DeleteIndex:
@@ -55,31 +55,33 @@ class DeleteIndex:
         self._ambiguous = {path for path, count in counts.items() if count > 1}
         self._by_path: dict[str, list[FileEntry]] = {}
         self._by_partition: dict[_Partition, list[FileEntry]] = {}
-        self._everywhere: list[FileEntry] = []
+        self._unpartitioned: list[FileEntry] = []
         for entry in deletes:
             target = None if entry.content == EQUALITY_DELETES else _target(entry, counts)
             if target is not None:
                 self._by_path.setdefault(self._key(target), []).append(entry)
             elif entry.content == EQUALITY_DELETES and is_unpartitioned(entry.spec_id):
-                self._everywhere.append(entry)
+                self._unpartitioned.append(entry)
             else:
                 self._by_partition.setdefault((entry.spec_id, entry.partition), []).append(entry)
         self._shared: dict[tuple[_Partition, int], Deletes] = {}
 
-    def of(self, data: FileEntry) -> Deletes:
+    def deletes_of(self, data: FileEntry) -> Deletes:
         """Return the deletes of a data file. Raises ValueError if it has no sequence number."""
-        if not (self._by_path or self._by_partition or self._everywhere):
-            return _NOTHING
+        if not (self._by_path or self._by_partition or self._unpartitioned):
+            return _NO_DELETES
         by_path = self._by_path.get(self._key(data.path), ())
-        if not by_path and not self._by_partition and not self._everywhere:
-            return _NOTHING
+        if not by_path and not self._by_partition and not self._unpartitioned:
+            return _NO_DELETES
         if data.sequence_number is None:
             raise ValueError(f"{data.path} has no sequence number in its manifest, and there are delete files")
         by_path = [entry for entry in by_path if _applies(entry, data.sequence_number)]
         partition = data.spec_id, data.partition
         shared = self._shared.get((partition, data.sequence_number))
         if shared is None:
-            shared = self._shared[partition, data.sequence_number] = self._of_partition(partition, data.sequence_number)
+            shared = self._shared[partition, data.sequence_number] = self._partition_deletes(
+                partition, data.sequence_number
+            )
         files = (*by_path, *shared.files)
         if any(entry.format == "puffin" for entry in by_path):
             # A deletion vector includes all earlier position deletes of its data file.
@@ -92,8 +94,8 @@ class DeleteIndex:
             return shared
         return Deletes(files, _digest(files), exact)
 
-    def _of_partition(self, partition: _Partition, sequence_number: int) -> Deletes:
-        candidates = [*self._by_partition.get(partition, ()), *self._everywhere]
+    def _partition_deletes(self, partition: _Partition, sequence_number: int) -> Deletes:
+        candidates = [*self._by_partition.get(partition, ()), *self._unpartitioned]
         files = tuple(entry for entry in candidates if _applies(entry, sequence_number))
         return Deletes(files, _digest(files))
 

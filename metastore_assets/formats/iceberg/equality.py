@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -11,7 +13,6 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from metastore_assets.formats.iceberg.delete_files import Positions, aligned
-from metastore_assets.formats.iceberg.delete_row_cache import DeleteRowCache
 from metastore_assets.formats.iceberg.names import FallbackIds
 from metastore_assets.formats.readers.columns import open_columns
 from metastore_assets.formats.readers.reader import ColumnMapping, FileFragmentReader, fragment_errors
@@ -22,6 +23,40 @@ from metastore_assets.storage.limits import DELETE_FILE_BYTES, DELETES_CACHE_BYT
 from metastore_assets.storage.location import Location
 
 Codes = npt.NDArray[np.int64]
+Columns = Sequence[pa.Array]
+
+
+class DeleteRowCache:
+    """A least-recently-used cache of columns with a limit in bytes. The keys identify the content."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._entries: OrderedDict[Hashable, tuple[Columns, int]] = OrderedDict()
+        self._bytes = 0
+        self._lock = threading.Lock()
+
+    def get(self, key: Hashable, read: Callable[[], Columns]) -> Columns:
+        """Return the columns, reading them if they are not cached. Raises what `read` raises."""
+        with self._lock:
+            if key in self._entries:
+                self._entries.move_to_end(key)
+                return self._entries[key][0]
+        columns = read()
+        size = sum(column.nbytes for column in columns)
+        with self._lock:
+            if key not in self._entries and size <= self._max_bytes:
+                self._entries[key] = columns, size
+                self._bytes += size
+            while self._bytes > self._max_bytes:
+                self._bytes -= self._entries.popitem(last=False)[1][1]
+        return columns
+
+    def clear(self) -> None:
+        """Remove all entries."""
+        with self._lock:
+            self._entries.clear()
+            self._bytes = 0
+
 
 DELETE_ROWS = DeleteRowCache(DELETES_CACHE_BYTES)
 """The process-wide cache of delete files, which are immutable."""

@@ -6,6 +6,7 @@ They are read by the field ids in their Avro schemas. Other Avro headers are not
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from metastore_assets.errors import TableFormatError
@@ -139,34 +140,40 @@ def _integer_or_none(value: Any) -> int | None:
     return value if isinstance(value, int) else None
 
 
-def read_manifest(
-    specs: Mapping[int, tuple[PartitionField, ...]],
-    default_spec_id: int,
-    statistics: bool,
-    manifest: Manifest,
-    location: Location,
-    path: str,
-) -> list[FileEntry]:
-    """Return the live entries of a manifest. Runs in a child process.
+@dataclass(frozen=True)
+class ManifestReader:
+    """Reads the manifests of one table. It can be sent to a child process."""
 
-    Args:
-        specs: Partition specs by id.
-        default_spec_id: The spec of a manifest that names none.
-        statistics: Whether to read column statistics, which are most of a manifest. The path bounds of position delete
-            files are always read, because they identify data files. Other bounds of delete files are never read: they
-            contain values that somebody deleted.
+    specs: Mapping[int, tuple[PartitionField, ...]]
+    """Partition specs by id."""
+    default_spec_id: int
+    """The spec of a manifest that names none."""
+    with_statistics: bool
+    """Whether to read the column statistics of data files, which are most of a manifest.
 
-    Raises:
-        TableFormatError: If the metadata file lacks the manifest's partition spec.
+    The path bounds of position delete files are always read, because they identify data files. Other bounds of delete
+    files are never read, because they contain deleted values.
     """
-    data = location.read(path)
-    spec_id = _spec_id(data) if manifest.spec_id is None else manifest.spec_id
-    spec_id = default_spec_id if spec_id is None else spec_id
-    if spec_id not in specs:
-        raise TableFormatError(
-            f"{location.full_path(path)} is of the partition spec {spec_id}, which the metadata file lacks"
-        )
-    return list(_entries(data, manifest, spec_id, specs[spec_id], statistics))
+
+    def read(self, manifest: Manifest, location: Location, path: str) -> list[FileEntry]:
+        """Return the live entries of a manifest. Runs in a child process.
+
+        Args:
+            manifest: the manifest's entry in the manifest list.
+            location: a location from which the manifest can be read.
+            path: path of the manifest below the location.
+
+        Raises:
+            TableFormatError: the metadata file lacks the manifest's partition spec.
+        """
+        data = location.read(path)
+        spec_id = _spec_id(data) if manifest.spec_id is None else manifest.spec_id
+        spec_id = self.default_spec_id if spec_id is None else spec_id
+        if spec_id not in self.specs:
+            raise TableFormatError(
+                f"{location.full_path(path)} is of the partition spec {spec_id}, which the metadata file lacks"
+            )
+        return list(_live_entries(data, manifest, spec_id, self.specs[spec_id], self.with_statistics))
 
 
 def _spec_id(data: bytes) -> int | None:
@@ -175,12 +182,12 @@ def _spec_id(data: bytes) -> int | None:
     return None if text is None else int(text)
 
 
-def _entries(
-    data: bytes, manifest: Manifest, spec_id: int, spec: tuple[PartitionField, ...], statistics: bool
+def _live_entries(
+    data: bytes, manifest: Manifest, spec_id: int, spec: tuple[PartitionField, ...], with_statistics: bool
 ) -> Iterator[FileEntry]:
-    with_statistics = statistics or manifest.content == 1
-    read_statistics = _statistics if statistics else _deleted_paths
-    names = _ENTRY_FIELDS | _FILE_FIELDS | (_STATISTICS_FIELDS if with_statistics else {})
+    has_statistics = with_statistics or manifest.content == 1
+    read_statistics = _statistics if with_statistics else _deleted_paths
+    names = _ENTRY_FIELDS | _FILE_FIELDS | (_STATISTICS_FIELDS if has_statistics else {})
     for record in records_by_id(data, names, spec):
         if record["status"] == _DELETED:
             continue
@@ -194,7 +201,7 @@ def _entries(
             # Inherited: the manifest is written before the sequence number of its commit is known.
             sequence_number = manifest.sequence_number
         partition = _partition(file.get("partition") or {}, spec)
-        yield _entry(file, spec_id, partition, sequence_number, read_statistics(file) if with_statistics else None)
+        yield _entry(file, spec_id, partition, sequence_number, read_statistics(file) if has_statistics else None)
 
 
 def _entry(

@@ -6,7 +6,6 @@ import hashlib
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, cast
 
 import pyarrow as pa
@@ -25,7 +24,7 @@ from metastore_assets.formats.iceberg.manifests import (
     EQUALITY_DELETES,
     FileEntry,
     Manifest,
-    read_manifest,
+    ManifestReader,
     read_manifest_list,
 )
 from metastore_assets.formats.iceberg.metadata import TableMetadata
@@ -48,7 +47,7 @@ _MANIFESTS = 64
 
 
 @dataclass(frozen=True)
-class Planned:
+class PlannedFragment:
     """A fragment, with the manifest entry of its data file."""
 
     fragment: Fragment
@@ -56,7 +55,7 @@ class Planned:
     has_deletes: bool
 
 
-class Planner:
+class FragmentPlanner:
     """Plans the fragments of one state of a table."""
 
     def __init__(
@@ -71,7 +70,7 @@ class Planner:
         self._metadata = metadata
         self._state = state
         self._fallback = FallbackIds.of(metadata)
-        self._kept = ManifestCache(cache, files.folder.uri, metadata)
+        self._manifest_cache = ManifestCache(cache, files.folder.uri, metadata)
         self.partitions = Partitions(files.name, metadata, state.schema)
         self.specs_in_use = {metadata.default_spec_id} & metadata.specs.keys()
         """The spec of new files; after planning also the specs of all files that were considered."""
@@ -86,56 +85,58 @@ class Planner:
             )
         self._filter = partition_filter.bind(files.name, dict(self.partitions.types()))
 
-    def fragments(self, *, statistics: bool = False) -> Iterator[Planned]:
+    def fragments(self, *, with_statistics: bool = False) -> Iterator[PlannedFragment]:
         """Yield the fragments of the partitions that pass the filter, in no order."""
         deletes: list[FileEntry] = []
         data: list[FileEntry] = []
-        for entry in self._entries(statistics):
+        for entry in self._entries(with_statistics):
             self._check(entry)
             (data if entry.content == DATA else deletes).append(entry)
         index = DeleteIndex(deletes, (entry.path for entry in data), self.partitions.is_unpartitioned)
         fragment_ids: set[str] = set()
         for entry in data:
-            applying = index.of(entry)
-            fragment = self._fragment(entry, applying, fragment_ids)
+            deletes_of_file = index.deletes_of(entry)
+            fragment = self._fragment(entry, deletes_of_file, fragment_ids)
             fragment_ids.add(fragment.id)
-            yield Planned(fragment, entry, bool(applying.files))
+            yield PlannedFragment(fragment, entry, bool(deletes_of_file.files))
 
-    def _entries(self, statistics: bool) -> Iterator[FileEntry]:
+    def _entries(self, with_statistics: bool) -> Iterator[FileEntry]:
         manifests = [manifest for manifest in self._manifests() if self._may_match(manifest)]
         for manifest in manifests:
             if manifest.is_encrypted:
                 raise TableFormatError(f"{self._files.name}: {manifest.path} is encrypted, which has no reader")
         for start in range(0, len(manifests), _MANIFESTS):
-            some = manifests[start : start + _MANIFESTS]
-            for manifest, outcome in zip(some, self._read(some, statistics), strict=True):
+            batch = manifests[start : start + _MANIFESTS]
+            for manifest, outcome in zip(batch, self._read(batch, with_statistics), strict=True):
                 with metadata_errors(manifest.path, f"{self._files.name}: the manifest"):
-                    yield from self._wanted(metadata_result(outcome))
+                    yield from self._selected(metadata_result(outcome))
 
-    def _read(self, manifests: Sequence[Manifest], statistics: bool) -> list[Any]:
+    def _read(self, manifests: Sequence[Manifest], with_statistics: bool) -> list[Any]:
         """Return the entries of each manifest, or the error of reading it. Cached entries have no statistics."""
-        outcomes: list[Any] = [None if statistics else self._kept.get(manifest) for manifest in manifests]
+        outcomes: list[Any] = [
+            None if with_statistics else self._manifest_cache.get(manifest) for manifest in manifests
+        ]
         new = [index for index, outcome in enumerate(outcomes) if outcome is None]
         locations = [self._files.locate(manifest.path) for manifest in manifests]
-        read = partial(read_manifest, self.partitions.specs, self._metadata.default_spec_id, statistics)
+        reader = ManifestReader(self.partitions.specs, self._metadata.default_spec_id, with_statistics)
         results = IsolatedRunner(threads=_READ_AT_ONCE).outcomes(
-            with_arguments(read),
+            with_arguments(reader.read),
             [(manifests[index], *locations[index]) for index in new],
             paths=[locations[index][0].full_path(locations[index][1]) for index in new],
         )
         for index, outcome in zip(new, results, strict=True):
             outcomes[index] = outcome
-            if not statistics and not isinstance(outcome, Exception):
-                self._kept.put(manifests[index], outcome)
+            if not with_statistics and not isinstance(outcome, Exception):
+                self._manifest_cache.put(manifests[index], outcome)
         return outcomes
 
-    def _wanted(self, entries: Iterable[FileEntry]) -> Iterator[FileEntry]:
+    def _selected(self, entries: Iterable[FileEntry]) -> Iterator[FileEntry]:
         """Yield the entries that pass the filter."""
         for entry in entries:
             self.specs_in_use.add(entry.spec_id)
             partition = self.partitions.normal(entry.spec_id, entry.partition)
             normalized = entry if partition is entry.partition else entry._replace(partition=partition)
-            if normalized.content != DATA or self._keeps(normalized):
+            if normalized.content != DATA or self._is_selected(normalized):
                 yield normalized
 
     def _manifests(self) -> list[Manifest]:
@@ -162,7 +163,7 @@ class Planner:
         ]
         return self._filter.may_match(item for item in items if item is not None)
 
-    def _keeps(self, entry: FileEntry) -> bool:
+    def _is_selected(self, entry: FileEntry) -> bool:
         return self._filter.may_match(self.partitions.partition(entry.spec_id, entry.partition).items)
 
     def _check(self, entry: FileEntry) -> None:
@@ -233,7 +234,7 @@ class Planner:
 
     def _key(self, entry: FileEntry, field_id: int) -> pa.Field:
         """Return a key column of an equality delete: from the planned schema, else from the last schema that had it."""
-        newest_first = [self._metadata.schemas[one] for one in sorted(self._metadata.schemas, reverse=True)]
+        newest_first = [self._metadata.schemas[schema_id] for schema_id in sorted(self._metadata.schemas, reverse=True)]
         for schema in (self._state.schema, *newest_first):
             for path in fields_by_id(schema["fields"]):
                 if path[-1]["id"] == field_id:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 import pyarrow as pa
@@ -15,10 +16,10 @@ from metastore_assets.expressions.partition_filter import PartitionFilter
 from metastore_assets.formats.base import HistoryChange, Snapshot, SnapshotReference, TableFormat
 from metastore_assets.formats.bounds import FragmentBounds, bounds_table, column_path
 from metastore_assets.formats.iceberg.bounds import fragment_bounds
-from metastore_assets.formats.iceberg.locations import TableFiles, table_files
+from metastore_assets.formats.iceberg.locations import table_files
 from metastore_assets.formats.iceberg.metadata import TableMetadata, read_metadata
 from metastore_assets.formats.iceberg.metadata_files import METADATA, is_metadata_file, newest_metadata
-from metastore_assets.formats.iceberg.plan import Planner
+from metastore_assets.formats.iceberg.plan import FragmentPlanner
 from metastore_assets.formats.iceberg.schema import arrow_schema
 from metastore_assets.formats.iceberg.states import State, history_change_since, resolve_state
 from metastore_assets.formats.metadata_cache import MetadataCache, cache_key
@@ -26,6 +27,19 @@ from metastore_assets.storage.corrupt_input import CORRUPTION_ERRORS, metadata_e
 from metastore_assets.storage.listing import StoredFile
 from metastore_assets.storage.location import Location
 from metastore_assets.storage.location_policy import LocationPolicy, table_location
+
+
+@dataclass(frozen=True)
+class _LoadedTable:
+    """The content of a table's metadata file, and the table's current location."""
+
+    location_policy: LocationPolicy
+    """What the table's metadata may refer to."""
+    folder: Location
+    """The table's current folder."""
+    metadata: TableMetadata
+    state: State
+    """The state that the configuration requests."""
 
 
 class IcebergFormat(TableFormat):
@@ -47,35 +61,33 @@ class IcebergFormat(TableFormat):
         The time is that of the last change of the table, schema changes included. For an earlier state or another
         branch it is the time of the snapshot.
         """
-        with self._explained():
+        with self._iceberg_errors():
             location, file = self._file()
             # Cache the answer, because a metadata file may hold thousands of snapshots and is immutable.
             key = cache_key("iceberg state", location.uri, self._table.at, *file)
-            reference = self._cache.get(key, _decoded)
+            reference = self._cache.get(key, _decode_reference)
             if reference is None:
-                state = self._load(file)[3]
+                state = self._load(location, file).state
                 reference = SnapshotReference(state.id, state.committed_at)
                 self._cache.put(key, json.dumps([reference.id, state.committed_at.isoformat()]).encode())
         return reference
 
     def history_change(self, previous: SnapshotReference, current: SnapshotReference) -> HistoryChange:
         """Compare the table's UUID and the snapshot's ancestors, from the metadata file."""
-        with self._explained():
-            metadata, state = self._load()[2:]
-        reference = self._cache.get(self._uuid_key, bytes.decode)
-        if reference and metadata.uuid and reference != metadata.uuid:
+        with self._iceberg_errors():
+            loaded = self._load()
+        planned_uuid, uuid = self._cache.get(self._uuid_key, bytes.decode), loaded.metadata.uuid
+        if planned_uuid and uuid and planned_uuid != uuid:
             return "recreated"
-        return history_change_since(metadata, state, previous) if state.id == current.id else None
+        return history_change_since(loaded.metadata, loaded.state, previous) if loaded.state.id == current.id else None
 
     def snapshot(self) -> Snapshot:
         """Return the requested state, from the metadata file, the manifest list, and all new manifests."""
-        with self._explained():
-            location_policy, folder, metadata, state = self._load()
-            planner = Planner(
-                self._files(location_policy, folder, metadata, state), metadata, state, self._filter, self._cache
-            )
+        with self._iceberg_errors():
+            loaded = self._load()
+            state, planner = loaded.state, self._planner(loaded)
             fragments = [planned.fragment for planned in planner.fragments()]
-            self._cache.put(self._uuid_key, metadata.uuid.encode())
+            self._cache.put(self._uuid_key, loaded.metadata.uuid.encode())
             return Snapshot(
                 format="iceberg",
                 id=state.id,
@@ -99,15 +111,12 @@ class IcebergFormat(TableFormat):
         """
         path = column_path(snapshot.schema, column)
         bounds_by_id: dict[str, FragmentBounds] = {}
-        with self._explained():
-            location_policy, folder, metadata, state = self._load()
-            if state.id != snapshot.id:
+        with self._iceberg_errors():
+            loaded = self._load()
+            if loaded.state.id != snapshot.id:
                 # The table has changed since.
-                state = resolve_state(self._table.uri, metadata, snapshot.id or None)
-            planner = Planner(
-                self._files(location_policy, folder, metadata, state), metadata, state, self._filter, self._cache
-            )
-            for planned in planner.fragments(statistics=True) if snapshot.id else ():
+                loaded = replace(loaded, state=resolve_state(self._table.uri, loaded.metadata, snapshot.id or None))
+            for planned in self._planner(loaded).fragments(with_statistics=True) if snapshot.id else ():
                 bounds_by_id[planned.fragment.id] = fragment_bounds(
                     path, planned.entry, has_deletes=planned.has_deletes
                 )
@@ -125,18 +134,20 @@ class IcebergFormat(TableFormat):
         except FileNotFoundError as error:
             raise TableNotFoundError(f"{location.uri} does not exist") from error
 
-    def _load(self, file: StoredFile | None = None) -> tuple[LocationPolicy, Location, TableMetadata, State]:
-        """Return the location policy, the folder, the metadata and the requested state of the table."""
-        location, file = (table_location(self._table), file) if file else self._file()
-        path = file.path
-        metadata = read_metadata(location, path)
-        with metadata_errors(location.full_path(path)):
-            location_policy, folder = (
-                (LocationPolicy.of(self._table, location), location) if path else self._around(location, metadata)
-            )
-            return location_policy, folder, metadata, resolve_state(self._table.uri, metadata, self._table.at)
+    def _load(self, location: Location | None = None, file: StoredFile | None = None) -> _LoadedTable:
+        """Read the table's metadata file: by default the current one, else `file` at or below `location`."""
+        if location is None or file is None:
+            location, file = self._file()
+        metadata = read_metadata(location, file.path)
+        with metadata_errors(location.full_path(file.path)):
+            if file.path:
+                location_policy, folder = LocationPolicy.of(self._table, location), location
+            else:
+                location_policy, folder = self._from_metadata_file(location, metadata)
+            state = resolve_state(self._table.uri, metadata, self._table.at)
+        return _LoadedTable(location_policy, folder, metadata, state)
 
-    def _around(self, file: Location, metadata: TableMetadata) -> tuple[LocationPolicy, Location]:
+    def _from_metadata_file(self, file: Location, metadata: TableMetadata) -> tuple[LocationPolicy, Location]:
         """Return the location policy and the folder of a table that is located by a metadata file."""
         parent = file.folder
         if parent.uri.endswith(f"/{METADATA}"):
@@ -147,13 +158,12 @@ class IcebergFormat(TableFormat):
         location, path = location_policy.resolve(metadata.location)
         return location_policy, location.below(path)
 
-    def _files(
-        self, location_policy: LocationPolicy, folder: Location, metadata: TableMetadata, state: State
-    ) -> TableFiles:
-        return table_files(location_policy, folder, metadata, state.snapshot)
+    def _planner(self, loaded: _LoadedTable) -> FragmentPlanner:
+        files = table_files(loaded.location_policy, loaded.folder, loaded.metadata, loaded.state.snapshot)
+        return FragmentPlanner(files, loaded.metadata, loaded.state, self._filter, self._cache)
 
     @contextmanager
-    def _explained(self) -> Iterator[None]:
+    def _iceberg_errors(self) -> Iterator[None]:
         uri = self._table.uri
         try:
             yield
@@ -167,6 +177,6 @@ class IcebergFormat(TableFormat):
             raise unreadable_error(f"{uri} cannot be read as an Iceberg table", error) from error
 
 
-def _decoded(data: bytes) -> SnapshotReference:
+def _decode_reference(data: bytes) -> SnapshotReference:
     id_, committed_at = json.loads(data)
     return SnapshotReference(id_, datetime.fromisoformat(committed_at))

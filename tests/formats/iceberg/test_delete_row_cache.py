@@ -12,8 +12,7 @@ import pytest
 
 from metastore_assets.config import TableConfig
 from metastore_assets.formats import open_table_format
-from metastore_assets.formats.iceberg.delete_row_cache import DeleteRowCache
-from metastore_assets.formats.iceberg.equality import DELETE_ROWS
+from metastore_assets.formats.iceberg.equality import DELETE_ROWS, DeleteRowCache
 from metastore_assets.storage.object_store import open_object_store
 from tests.formats.iceberg.writer import IcebergWriter, column
 from tests.formats.oracle import read_columns
