@@ -1,4 +1,4 @@
-"""The tables that have published versions below a root: what reads versions, and what reads the tables themselves."""
+"""`Metastore` and `open_table`: access to the published versions of the tables below a root."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from metastore_assets.store.objects import ObjectStore
 
 
 class Metastore:
-    """Everything published below a root."""
+    """The published versions of all tables below a root."""
 
     def __init__(
         self,
@@ -19,7 +19,7 @@ class Metastore:
         statistics: Iterable[str] = (),
         table_locations: Iterable[str] = (),
     ) -> None:
-        """Open a root. Nothing is read before a question needs it.
+        """Open a root, without reading anything yet.
 
         Args:
             root: A local path or a URI, such as `s3://bucket/metastore`.
@@ -86,7 +86,7 @@ def open_table(
 
 
 def open_scanner() -> Scanner:
-    """Return what reads tables themselves."""
+    """Return a scanner, which reads the files of tables."""
     # Imports the table formats and the pipeline, which most lookups do not need.
     from metastore_assets.scan import TableScanner
 

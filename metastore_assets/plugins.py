@@ -61,7 +61,7 @@ class PluginGroup:
             ) from error
 
     def refresh(self) -> None:
-        """Forget which packages are installed, so that the next call looks again."""
+        """Clear the cached list of installed packages, so that the next call reads it again."""
         self.__dict__.pop("_installed", None)
 
     @cached_property

@@ -18,11 +18,12 @@ from metastore_assets.errors import (
     MetastoreError,
     NotStoredError,
     ObjectNotFoundError,
+    PartitionNotFoundError,
     VersionNotFoundError,
 )
-from metastore_assets.expressions.wildcards import matches_wildcards
+from metastore_assets.expressions.partition_patterns import match_partitions
 from metastore_assets.lookup import Table
-from metastore_assets.messages import close_names, nearest_names
+from metastore_assets.messages import close_names
 from metastore_assets.report.text import plural
 
 _MAX_NAMED = 5
@@ -121,7 +122,7 @@ class _PartitionSelection:
 
     keys: frozenset[str]
     missing: str | None
-    """A pattern that matches no partition, as a message."""
+    """A message about a pattern that matches no partition; None if each pattern matches one."""
 
     @classmethod
     def of(cls, check: NamedCheck, table: Table) -> _PartitionSelection:
@@ -129,11 +130,12 @@ class _PartitionSelection:
         selected: set[str] = set()
         missing = None
         for pattern in check.check.partitions:
-            matching = {pattern} & set(all_keys) or {key for key in all_keys if matches_wildcards(key, pattern)}
-            if not matching and pattern != "*":
-                near = nearest_names(pattern, all_keys)
-                missing = f"no partition fits {pattern!r} in version {table.version.number}{near}"
-            selected |= matching
+            try:
+                selected |= (
+                    set(all_keys) if pattern == "*" else match_partitions(table.version.table, [pattern], all_keys)
+                )
+            except PartitionNotFoundError as error:
+                missing = str(error)
         return cls(frozenset(selected), missing)
 
 

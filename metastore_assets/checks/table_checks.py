@@ -207,9 +207,9 @@ class RowCountChange(BoundedCheck):
 
 
 def missing_table_reason(error: TableNotFoundError) -> str:
-    """Return what no longer exists: the table, or the snapshot that `at` of its configuration names."""
-    what = "the state that is meant" if isinstance(error, SnapshotNotFoundError) else "the table"
-    return f"{what} is not there any more: {error}"
+    """Return a message that the table, or the snapshot that `at` of its configuration selects, no longer exists."""
+    what = "the snapshot that `at` selects" if isinstance(error, SnapshotNotFoundError) else "the table"
+    return f"{what} no longer exists: {error}"
 
 
 def _read_metadata(read: Callable[[], T]) -> T | Finding:

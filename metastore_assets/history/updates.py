@@ -1,8 +1,8 @@
 """Appending versions to a history, reading it, and removing values from it.
 
-A version has all that the history says of it, as long as it exists. So a commit of a table does not wait for a commit
-to its history: rows are appended after a pause between two publishes, after many publishes, and before versions
-expire. Readers add the rows of versions that are not appended yet. The Delta table records the last appended version
+As long as a version exists, its rows of the history can be computed from it. So a publish does not wait for a commit to
+the history: rows are appended after a pause between two publishes, after many publishes, and before versions expire.
+Readers compute the rows of versions that are not appended yet. The Delta table records the last appended version
 in the same commit as the rows: an interrupted append is repeated, and concurrent appends do not duplicate rows.
 """
 
@@ -22,9 +22,9 @@ from metastore_assets.store.manifest import Version
 from metastore_assets.store.versions import HISTORY, VersionStore
 
 PAUSE = timedelta(minutes=10)
-"""A publish after such a pause appends, because that is short compared with the pause."""
+"""A publish appends if the last one is at least this long ago: an append takes little time compared with it."""
 MAX_VERSIONS = 16
-"""Every publish of such a number appends, where the pauses are shorter."""
+"""A publish appends if its version number is a multiple of this, however short the pause was."""
 _ATTEMPTS = 5
 _LAST_APPENDED = f"{HISTORY}/_last_appended"
 """A hint, so that a publish need not open the Delta table: the number of the last appended version, as text."""
@@ -33,7 +33,7 @@ _one_at_a_time = Lock()
 
 
 def append_versions(versions: VersionStore) -> int:
-    """Append the versions that a history lacks, and return the number of the last appended one; 0 where there is none.
+    """Append the versions that are missing in a history, and return the number of its last version; 0 for none.
 
     Raises MissingPackageError without `deltalake`, StoreError.
     """
@@ -57,10 +57,10 @@ def append_versions(versions: VersionStore) -> int:
 
 
 def append_when_due(versions: VersionStore, base: Version | None, new: Version, retained: int, grace: timedelta) -> int:
-    """Append the versions that a history lacks if that is due, and return up to which version all may be removed.
+    """Append missing versions to a history if that is due, and return the last version number that may be removed.
 
-    Without `deltalake`, and at a location where it cannot write, there is no history, and versions may be removed
-    without it.
+    There is no history without `deltalake`, or at a location where it cannot write. Then all outdated versions may be
+    removed.
 
     Args:
         versions: The versions of the table.

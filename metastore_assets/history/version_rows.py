@@ -58,7 +58,7 @@ _REVEALS_VALUES = (
     "nan_count", "minimum", "maximum", "sum", "mean", "standard_deviation", "skewness", "kurtosis", "true_count",
     "percentiles", "user_defined",
 )  # fmt: skip
-"""The statistics that reveal more of a column's values than their number and length: null in hidden columns."""
+"""Statistics that reveal more than the number and lengths of values. They are null for hidden columns."""
 
 
 def read_rows(versions: VersionStore, numbers: Sequence[int], hidden: Collection[str]) -> pa.Table:
@@ -85,7 +85,7 @@ def hidden_columns(versions: VersionStore, number: int) -> set[str]:
 
 
 def remove_values_of(rows: pa.Table, mask: pa.Array) -> pa.Table:
-    """Return rows in which what reveals values is null where a mask is true; the mask has a boolean per row."""
+    """Return rows with null for each statistic that reveals values, in the rows for which a boolean mask is true."""
     import pyarrow.compute as pc
 
     for name in _REVEALS_VALUES:

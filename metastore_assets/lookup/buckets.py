@@ -16,7 +16,7 @@ _NANOSECONDS = {"us": 1, "ns": 1000}
 
 
 def buckets_of(values: Iterable[pa.Scalar], cls: TypeClass, count: int) -> frozenset[str] | None:
-    """Return the bucket numbers of some values, as partition keys write them; None for a class without hash.
+    """Return the bucket numbers of values as partition keys write them; None if Iceberg has no hash for their class.
 
     Iceberg's specification, appendix B: Murmur3 of 32 bits, seed 0, of the value's bytes.
 
@@ -77,7 +77,7 @@ def _rotate(number: int, by: int) -> int:
     return (number << by | number >> (32 - by)) & _MASK
 
 
-def partitions_with(keys: Sequence[str], name: str, buckets: frozenset[str]) -> list[bool]:
+def match_buckets(keys: Sequence[str], name: str, buckets: frozenset[str]) -> list[bool]:
     """Return for each partition key whether it may have one of the buckets of a partition column.
 
     Args:

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from metastore_assets.errors import VersionNotFoundError
-from metastore_assets.lookup.relation import explains_missing_files
+from metastore_assets.lookup.relation import explain_missing_files
 from metastore_assets.lookup.results import AsOf
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.store.manifest import Version
@@ -50,8 +50,8 @@ class TableChanges:
     """In the requested order."""
 
 
-@explains_missing_files
-def _read(
+@explain_missing_files
+def _read_changes(
     table: Table, before: Version, between: Sequence[Version] | None, columns: dict[str, str]
 ) -> dict[str, pa.Table]:
     objects = table.objects
@@ -84,7 +84,7 @@ def changes(before: Table, after: Table, columns: Iterable[str] | None = None) -
     rows = after.statistics(columns)
     reasons = {row.field_id: _why_not_comparable(earlier_rows.get(row.field_id), row) for row in rows}
     classes = {row.field_id: row.type_class for row in rows if reasons[row.field_id] is None and row.type_class}
-    tables = _read(after, before.version, _versions_between(before, after), classes)
+    tables = _read_changes(after, before.version, _versions_between(before, after), classes)
     columns_changes = [
         ColumnChanges(row.column, row.type, tables.get(row.field_id), reasons[row.field_id]) for row in rows
     ]

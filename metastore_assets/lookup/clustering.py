@@ -22,7 +22,7 @@ Clustered = Literal["clustered", "partly", "scattered", "few values", "unknown"]
 _FEWEST = 4
 """With fewer fragments the verdict is `unknown`."""
 _WELL, _PARTLY = 2.0, 8.0
-"""Up to so many times the possible depth a column is `clustered`, and `partly`."""
+"""The greatest ratio of the depth to the possible depth of a `clustered` column, and of a `partly` clustered one."""
 
 
 @dataclass(frozen=True)
@@ -34,18 +34,19 @@ class ColumnClustering:
     """The number of fragments whose bounds include a value: the average over the least and greatest values of all
     fragments, weighted by their rows. None where there are no bounds, or no values."""
     deepest: int | None
-    """The greatest such number."""
+    """The greatest number of fragments whose bounds include the same value."""
     skipped: float | None
     """The average share of all fragments that a query for one value need not read."""
     possible_depth: float | None
     """The approximate depth if the table were sorted by the column. With few values, each is in many fragments."""
     verdict: Clustered
-    """`clustered` up to twice the possible depth, if at least half of the fragments are skipped that could be; `partly`
-    up to eight times; else `scattered`. `few values` where even a sorted table could not skip half of the fragments."""
+    """`clustered`: the depth is at most twice the possible depth, and a query for one value skips at least half of the
+    fragments that it could skip. `partly`: the depth is at most eight times the possible depth. `scattered`: it is
+    greater. `few values`: even in a sorted table, a query could not skip half of the fragments."""
 
 
 def clustering(index: IndexReader, rows: Sequence[ColumnStatistics]) -> list[ColumnClustering]:
-    """Return how well the columns of some statistics are clustered, in their order."""
+    """Return one `ColumnClustering` per row of statistics, in the order of the rows."""
     counts = index.fragments()["row_count"].to_numpy()
     return [_column_clustering(index, row, counts) for row in rows]
 

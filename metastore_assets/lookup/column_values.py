@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 Number: TypeAlias = int | float | Decimal | Fraction
 _DIGITS = 400
-"""The greatest power of ten, up or down, in a fraction."""
+"""The greatest absolute exponent of ten of a quantile's fraction."""
 
 
 @dataclass(frozen=True)
@@ -45,8 +45,8 @@ class TextValue:
     text: str
 
 
-def fraction_of(q: object) -> Fraction:
-    """Return a fraction from 0 to 1 as it is written: 0.1 is one tenth, not the nearest float. Raises LiteralError."""
+def parse_fraction(q: object) -> Fraction:
+    """Return a number from 0 to 1 as an exact fraction: 0.1 becomes 1/10. Raises LiteralError."""
     try:
         if isinstance(q, bool) or not isinstance(q, (int, float, str, Decimal, Fraction)):
             raise ValueError(q)
@@ -126,7 +126,7 @@ class ColumnValues:
         return [(value, frequency) for value, frequency in values if frequency >= cut.least_frequency]
 
     def files(self) -> list[str]:
-        """Return the files whose rows add up to the values. Raises NotStoredError."""
+        """Return the paths of the files with the column's value counts, as of `Relation.value_files`."""
         self._require_value_counts()
         if not self._row.value_count:
             return []
@@ -138,8 +138,8 @@ class ColumnValues:
         cls = self._type_class()
         if method == "continuous" and not cls.is_ordinal and cls.kind != "null":
             raise LiteralError(
-                f"{self._subject} has values of {self._row.type}, between which there are no others; ask for "
-                "discrete quantiles"
+                f"{self._subject} has values of {self._row.type}, which cannot be interpolated; request discrete "
+                "quantiles"
             )
         values = self._ranked_values()
         return [Quantile(float(q), quantile(values, q, method), values.guarantee, self._as_of) for q in fractions]
@@ -147,26 +147,28 @@ class ColumnValues:
     def rank(self, value: pa.Scalar) -> Count:
         """Return how many values are less than a value. Raises NotStoredError."""
         values = self._ranked_values()
-        return Count(values.before(value), values.guarantee, self._as_of)
+        return Count(values.count_below(value), values.guarantee, self._as_of)
 
-    def before(self, value: pa.Scalar, *, inclusive: bool) -> Count | None:
-        """Return how many values are less, or equal if `inclusive`; None where the version cannot answer."""
+    def count_below(self, value: pa.Scalar, *, inclusive: bool) -> Count | None:
+        """Return how many values are below a value, or also equal if `inclusive`; None if the version cannot answer."""
         try:
             values = self._ranked_values()
         except NotStoredError:
             return None
-        return Count(values.before(value, inclusive=inclusive), values.guarantee, self._as_of)
+        return Count(values.count_below(value, inclusive=inclusive), values.guarantee, self._as_of)
 
     def count_between(self, low: pa.Scalar, high: pa.Scalar) -> Count:
         """Return how many values lie between two, both inclusive. Raises NotStoredError."""
         values = self._ranked_values()
-        return Count(max(0, values.before(high, inclusive=True) - values.before(low)), values.guarantee, self._as_of)
+        return Count(
+            max(0, values.count_below(high, inclusive=True) - values.count_below(low)), values.guarantee, self._as_of
+        )
 
     def frequency(self, value: pa.Scalar) -> Count:
-        """Return how often a value occurs.
+        """Return how often a value occurs. Raises NotStoredError.
 
-        An estimate where only its fingerprint occurs, once, because it may be that of another value. Raises
-        NotStoredError.
+        The count is an estimate of 1 if only the value's fingerprint is stored, because another value may have the same
+        fingerprint.
         """
         count = self._frequency_by_statistics(value)
         if count is None:
@@ -177,13 +179,13 @@ class ColumnValues:
                 raise NotStoredError(
                     f"the version has no value counts of {self._subject}: {self._why_no_value_counts()}"
                 )
-            count = values.before(value, inclusive=True) - values.before(value)
+            count = values.count_below(value, inclusive=True) - values.count_below(value)
         return Count(count, "exact", self._as_of)
 
     def partitions_of(self, value: pa.Scalar) -> list[tuple[str, int]] | None:
-        """Return the keys of the table's partitions with a value, ascending, with its frequency in each.
+        """Return the keys of the partitions that have a value, ascending, with the value's frequency in each.
 
-        None where the version has no value counts by partition of the column.
+        Returns None if the version has no value counts by partition of the column.
         """
         row = self._row
         if (
@@ -197,7 +199,7 @@ class ColumnValues:
         return self._table_counts().partitions_of(row.field_id, value)
 
     def spread(self) -> Spread:
-        """Return how the values spread. Raises NotStoredError."""
+        """Return the numbers of distinct, repeated and single values, and their entropy. Raises NotStoredError."""
         self._type_class()
         row = self._row
         frequencies = self._all_frequencies()

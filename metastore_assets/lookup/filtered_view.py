@@ -1,4 +1,4 @@
-"""The rows of a version that match a predicate, with the same questions as the table."""
+"""Filtered views: the rows of a version that match a predicate, as a relation like the table."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy as np
 from metastore_assets.errors import CorruptionError, NotStoredError
 from metastore_assets.lookup.histograms import Histograms
 from metastore_assets.lookup.profiles import Profile
-from metastore_assets.lookup.relation import Relation, explains_missing_files
+from metastore_assets.lookup.relation import Relation, explain_missing_files
 from metastore_assets.lookup.results import AsOf, Statistics
 from metastore_assets.lookup.value_counts import ValueCounts
 from metastore_assets.statistics.spread import Spread
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 _OPEN_PROFILES = 32
 _READ_SINGLY = 8
-"""Up to so many partitions are looked up one by one."""
+"""The greatest number of partitions that are looked up one by one."""
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ def _partitions(
 
 
 class MatchReader(Protocol):
-    """What merges stored profiles and, where it may, reads the fragments that match partly."""
+    """Computes profiles of matching rows from stored profiles and, if allowed, from fragments that it reads."""
 
     def profile(self, match: FilterMatch, partition: str | None) -> Profile:
         """Return the profile of the matching rows. Raises NotStoredError.
@@ -193,7 +193,7 @@ class FilteredView(Relation):
         Args:
             table: The table as of a version.
             predicate: The predicate, bound to the table's columns.
-            match: What of the version matches it.
+            match: The partitions and fragments that match the predicate, entirely or partly.
             reader: Reads the profiles of matching rows.
         """
         self.predicate = predicate
@@ -225,7 +225,7 @@ class FilteredView(Relation):
         """Return the partitions that may have matching rows, in the order of the version."""
         return list(self._profiles.partitions())
 
-    @explains_missing_files
+    @explain_missing_files
     def row_count(self, partition: str | None = None) -> int:
         """Return the exact number of matching rows. Raises NotStoredError, PartitionNotFoundError."""
         match = self._profiles.within(partition)
@@ -235,7 +235,7 @@ class FilteredView(Relation):
             return match.row_bounds[0]
         return match.full_row_count + self._reader.count_partial_rows(match, partition)
 
-    @explains_missing_files
+    @explain_missing_files
     def statistics(self, columns: Iterable[str] | None = None, partition: str | None = None) -> Statistics:
         """Return the statistics of all leaf columns in table order, or of the named ones in their order.
 
@@ -244,7 +244,7 @@ class FilteredView(Relation):
         rows = self._profiles.profile(partition).statistics(self._columns.resolve(columns))
         return Statistics(rows, None if partition is None else [partition] * len(rows), self.as_of)
 
-    @explains_missing_files
+    @explain_missing_files
     def spreads(self) -> dict[str, Spread]:
         """Return the spread of every column whose repeated values are known, by column name."""
         rows = [row for row in self.statistics() if row.frequencies in ("enumerated", "repeated")]

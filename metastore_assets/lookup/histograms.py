@@ -50,7 +50,7 @@ class Histograms:
         lower: object = None,
         upper: object = None,
     ) -> Answers[Bin]:
-        """Return the answer of `Relation.histogram`."""
+        """Return bins of a column's histogram. Arguments and errors are those of `Relation.histogram`."""
         if bins is not None and bins < 1:
             raise ValueError(f"bins must be at least 1, not {bins}")
         histogram = self.dyadic(column, partition)
@@ -63,7 +63,7 @@ class Histograms:
         return Answers(merged_bins(histogram, len(histogram) if bins is None else bins), "exact", self._as_of)
 
     def dyadic(self, column: str, partition: str | None = None) -> Histogram | None:
-        """Return the answer of `Relation.dyadic_histogram`."""
+        """Return a column's histogram on its stored bins; None without finite values. Raises NotStoredError."""
         profile = self._profiles.profile(partition)
         self._columns.leaf(column)
         histogram = profile.histogram(column)
@@ -92,7 +92,7 @@ def _merge_neighbours(histogram: Histogram, limit: int) -> tuple[list[int], list
 
 
 def bins_between(histogram: Histogram, lower: pa.Scalar | None, upper: pa.Scalar | None) -> Histogram | None:
-    """Return the bins that may have values from `lower` to `upper`, both inclusive; None where there is none."""
+    """Return the bins that may have values from `lower` to `upper`, both inclusive; None if there are no such bins."""
     low, high = 0, len(histogram)
     if lower is not None and upper is not None and sort_key(lower) > sort_key(upper):
         return None
@@ -117,7 +117,7 @@ def _bin_number(histogram: Histogram, value: pa.Scalar) -> int:
 
 
 def why_no_histogram(row: ColumnStatistics) -> str | None:
-    """Return why a column has no histogram; None where its histogram only has no bin."""
+    """Return why a column has no histogram; None if it only lacks bins because it has no finite values."""
     if row.type_class is None:
         return row.reason or f"{row.type} has no values of its own"
     cls = class_named(row.type_class)

@@ -40,7 +40,7 @@ class History:
         self._open_version = open_version
 
     def at(self, version: VersionSelector | Version | Table) -> Table:
-        """Return the answer of `Table.at`."""
+        """Return the table as of another version; a table is returned unchanged. Raises VersionNotFoundError."""
         if isinstance(version, int | str | datetime):
             version = resolve_version(self._versions, version)
         return self._open_version(version) if isinstance(version, Version) else version
@@ -61,13 +61,13 @@ class History:
         return points_of_versions(rows, statistic) if column is None else points(rows, statistic)
 
     def diff(self, before: VersionSelector | Table, after: VersionSelector | Table | None = None) -> TableDiff:
-        """Return the answer of `Table.diff`."""
+        """Return the differences between two versions. `after` is this version by default. See `Table.diff`."""
         from metastore_assets.lookup.diff import diff
 
         return diff(self.at(before), self._table if after is None else self.at(after))
 
     def changes(self, since: VersionSelector, columns: Iterable[str] | None = None) -> TableChanges:
-        """Return the answer of `Table.changes`."""
+        """Return the changed values of columns since an earlier version. See `Table.changes`."""
         from metastore_assets.lookup.changes import changes
 
         return changes(self.at(since), self._table, columns)

@@ -26,7 +26,7 @@ class StatisticsSource(Protocol):
 
 
 class PartitionStatistics:
-    """The statistics of the partitions of one version. Opens each file once, on first use. Safe to share."""
+    """The statistics of the partitions of one version. Opens each file once, on first use. Threads may share it."""
 
     def __init__(
         self,

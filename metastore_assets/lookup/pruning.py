@@ -29,9 +29,9 @@ from metastore_assets.expressions.row_bounds import (
     bound_conjunction,
 )
 from metastore_assets.index import IndexColumn, IndexReader
-from metastore_assets.lookup.buckets import buckets_of, partitions_with
+from metastore_assets.lookup.buckets import buckets_of, match_buckets
 from metastore_assets.lookup.profiles import TableProfiles
-from metastore_assets.lookup.relation import explains_missing_files
+from metastore_assets.lookup.relation import explain_missing_files
 from metastore_assets.lookup.results import Count, Statistics
 from metastore_assets.lookup.value_counts import ValueCounts
 from metastore_assets.lookup.versions import VersionColumns
@@ -72,10 +72,10 @@ class Pruner:
         self._value_counts = value_counts
 
     def predicate(self, where: str | pc.Expression) -> Predicate:
-        """Return the answer of `Table.predicate`."""
+        """Return a predicate bound to the columns and types of the version. Raises as `Table.predicate`."""
         return parse_predicate(where, self.version.table, self._columns.leaves)
 
-    @explains_missing_files
+    @explain_missing_files
     def prune(self, predicate: Predicate, unknown_columns: Collection[str] = (), limit: int | None = None) -> Pruning:
         """Return the fragments that may have rows that match a predicate.
 
@@ -118,7 +118,10 @@ class Pruner:
         return IndexReader(self._objects, self.version.index)
 
     def rows_by_partition(self, leaf: Leaf) -> Mapping[str, int] | None:
-        """Return how many rows of each partition match, for columns with value counts by partition; else None."""
+        """Return the number of matching rows by partition key, without partitions that have none.
+
+        Returns None for a condition that compares with no values, or a column without value counts by partition.
+        """
         values = leaf.equal_values()
         if not values or leaf.column.field_id not in self._columns_by_partition:
             return None
@@ -132,7 +135,7 @@ class Pruner:
         return rows
 
     def fragment_mask(self, leaf: Leaf) -> Mask | None:
-        """Return which fragments may have a value of a condition, for columns with value filters; else None."""
+        """Return whether each fragment of the index may have a matching value; None without value filters."""
         filters = self.version.value_filters
         values, cls = leaf.equal_values(_MAX_FILTERED_VALUES), leaf.column.cls
         if filters is None or not values or cls is None or leaf.column.field_id not in filters.columns:
@@ -177,8 +180,8 @@ class _ColumnDistribution:
         self._values = value_counts.column(column)
         (self.row,) = self._profile.statistics([column])
 
-    def before(self, value: pa.Scalar, *, inclusive: bool) -> Count | None:
-        return self._values.before(value, inclusive=inclusive)
+    def count_below(self, value: pa.Scalar, *, inclusive: bool) -> Count | None:
+        return self._values.count_below(value, inclusive=inclusive)
 
     def frequency(self, value: pa.Scalar) -> Count:
         return self._values.frequency(value)
@@ -410,9 +413,10 @@ class Pruning:
                 yield part, positions, statistics[positions]
 
     def _cap(self, leaf: Leaf, pruner: Pruner) -> RowCounts | None:
-        """Return the greatest number of matching rows by fragment, where partitions limit it and bounds do not decide.
+        """Return the greatest number of matching rows of each fragment, derived from its partition.
 
-        With fewer than two undecided fragments the lookup would cost more than it saves.
+        Returns None if the partitions limit nothing, or if the bounds leave fewer than two fragments: then the lookup
+        would cost more than it saves.
         """
         if (leaf.bound_column_rows(self._columns[leaf.column.field_id]).most > 0).sum() < 2:
             return None
@@ -423,11 +427,11 @@ class Pruning:
         names = keys.dictionary.to_pylist()
         most = np.array([_MAX_ROWS if rows is None else rows.get(key, 0) for key in names], np.int64)
         for name, numbers in buckets:
-            most[~np.array(partitions_with(names, name, numbers), np.bool_)] = 0
+            most[~np.array(match_buckets(names, name, numbers), np.bool_)] = 0
         return np.minimum(most[keys.indices.to_numpy()], self._row_counts)
 
     def _mask(self, leaf: Leaf, pruner: Pruner) -> Mask | None:
-        """Return which fragments may have a value of a condition, where bounds and partitions do not decide."""
+        """Return whether each fragment may have a matching value, by value filters; None if fewer than two remain."""
         most = leaf.bound_column_rows(self._columns[leaf.column.field_id]).most
         if leaf in self._caps:
             most = np.minimum(most, self._caps[leaf])

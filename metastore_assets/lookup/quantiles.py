@@ -39,11 +39,11 @@ class RankedValues(Protocol):
     def ranked(self) -> int:
         """The number of values without NaN."""
 
-    def at(self, rank: int) -> pa.Scalar:
+    def value_at(self, rank: int) -> pa.Scalar:
         """Return the value at a rank from 0, inclusive, to `ranked`, exclusive."""
 
-    def before(self, value: pa.Scalar, *, inclusive: bool = False) -> int:
-        """Return how many values are less than a scalar of the class, or equal to it if `inclusive`."""
+    def count_below(self, value: pa.Scalar, *, inclusive: bool = False) -> int:
+        """Return how many values are less than a scalar of the class, or also equal to it if `inclusive`."""
 
 
 class ValuesInMemory:
@@ -57,12 +57,12 @@ class ValuesInMemory:
         total = int(self._ends[-1]) if len(self._ends) else 0
         self.ranked = total - count_nan(frequencies)
 
-    def at(self, rank: int) -> pa.Scalar:
-        """Return the value at a rank."""
+    def value_at(self, rank: int) -> pa.Scalar:
+        """Return the value at a rank, counted from 0."""
         return self._values[int(np.searchsorted(self._ends, rank, "right"))]
 
-    def before(self, value: pa.Scalar, *, inclusive: bool = False) -> int:
-        """Return how many values are less, by a binary search."""
+    def count_below(self, value: pa.Scalar, *, inclusive: bool = False) -> int:
+        """Return how many values are less than a value, or also equal if `inclusive`, by a binary search."""
         key = sort_key(value)
         low, high = 0, len(self._values)
         while low < high:
@@ -89,14 +89,14 @@ class TableValues:
         if not t.is_floating(self._arrow):
             return total
         nan = pa.scalar(math.nan, self._arrow)
-        return total - (self.before(nan, inclusive=True) - self.before(nan))
+        return total - (self.count_below(nan, inclusive=True) - self.count_below(nan))
 
-    def at(self, rank: int) -> pa.Scalar:
-        """Return the value at a rank."""
+    def value_at(self, rank: int) -> pa.Scalar:
+        """Return the value at a rank, counted from 0."""
         return self._ranks.at_rank(self._column, rank)["value"][0].cast(self._arrow)
 
-    def before(self, value: pa.Scalar, *, inclusive: bool = False) -> int:
-        """Return how many values are less."""
+    def count_below(self, value: pa.Scalar, *, inclusive: bool = False) -> int:
+        """Return how many values are less than a value, or also equal if `inclusive`."""
         key = self._column.append_column("value", pa.repeat(value, 1))
         (rank,) = self._ranks.rank(key)
         return rank + self._ranks.count_between(key, key) if inclusive else rank
@@ -120,13 +120,13 @@ class SketchedValues:
         """The number of values without NaN."""
         return count_ranked_values(self.digest, self.infinities)
 
-    def at(self, rank: int) -> pa.Scalar:
-        """Return the estimated value at a rank."""
+    def value_at(self, rank: int) -> pa.Scalar:
+        """Return the estimated value at a rank, counted from 0."""
         (value,) = estimate_values(self.digest, self.cls, self.infinities, self.bounds, np.array([rank + 1]))
         return value
 
-    def before(self, value: pa.Scalar, *, inclusive: bool = False) -> int:
-        """Return how many values are less, estimated. Within the bounds no value counts as equal to another."""
+    def count_below(self, value: pa.Scalar, *, inclusive: bool = False) -> int:
+        """Estimate how many values are less than a value. Within the bounds no stored value counts as equal to it."""
         least, greatest = self.bounds
         key = is_nan, _ = sort_key(value)
         if is_nan:
@@ -153,10 +153,10 @@ def quantile(values: RankedValues, fraction: Fraction, method: Method) -> pa.Sca
     if not n:
         return None
     if method == "discrete":
-        return values.at(max(1, math.ceil(fraction * n)) - 1)
+        return values.value_at(max(1, math.ceil(fraction * n)) - 1)
     position = fraction * (n - 1)
-    low = values.at(math.floor(position))
-    high = low if position.denominator == 1 else values.at(math.ceil(position))
+    low = values.value_at(math.floor(position))
+    high = low if position.denominator == 1 else values.value_at(math.ceil(position))
     return _interpolate(low, high, position - math.floor(position))
 
 

@@ -1,4 +1,4 @@
-"""The questions that a table and a filtered view of it answer alike."""
+"""The interface that a table and its filtered views have in common: statistics, values and distributions of rows."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class MissingFileError(ObjectNotFoundError):
     """Raised when a file of a version does not exist, mostly because the version expired after it was opened."""
 
 
-def explains_missing_files(method: F) -> F:
+def explain_missing_files(method: F) -> F:
     """Wrap a method of an object with a `version`, so that a missing file raises a MissingFileError."""
 
     @wraps(method)
@@ -86,7 +86,7 @@ class Relation(ABC):
         Raises ColumnNotFoundError, PartitionNotFoundError.
         """
 
-    @explains_missing_files
+    @explain_missing_files
     def top(self, column: str, n: int = 10, partition: str | None = None) -> TopValues:
         """Return the n most frequent values of a column, or all of them where it has fewer.
 
@@ -112,7 +112,7 @@ class Relation(ABC):
         self, column: str, q: Sequence[Number], partition: str | None = None, method: Method = "discrete"
     ) -> list[Quantile]: ...
 
-    @explains_missing_files
+    @explain_missing_files
     def quantile(
         self, column: str, q: Number | Sequence[Number], partition: str | None = None, method: Method = "discrete"
     ) -> Quantile | list[Quantile]:
@@ -136,7 +136,7 @@ class Relation(ABC):
         """
         return self.value_counts.quantile(column, q, partition, method)
 
-    @explains_missing_files
+    @explain_missing_files
     def rank(self, column: str, value: object, partition: str | None = None) -> Count:
         """Return how many values of a column are less than a value. NaN is the greatest value.
 
@@ -155,12 +155,12 @@ class Relation(ABC):
         """
         return self.value_counts.rank(column, value, partition)
 
-    @explains_missing_files
+    @explain_missing_files
     def count_between(self, column: str, low: object, high: object, partition: str | None = None) -> Count:
         """Return how many values lie from `low` to `high`, both inclusive. Guarantee and errors are those of `rank`."""
         return self.value_counts.count_between(column, low, high, partition)
 
-    @explains_missing_files
+    @explain_missing_files
     def frequency(self, column: str, value: object, partition: str | None = None) -> Count:
         """Return how many rows have a value, 0 where it does not occur. Arguments are those of `rank`.
 
@@ -172,7 +172,7 @@ class Relation(ABC):
         """
         return self.value_counts.frequency(column, value, partition)
 
-    @explains_missing_files
+    @explain_missing_files
     def where_is(self, column: str, value: object) -> Answers[tuple[str, int]]:
         """Return the keys of the partitions that have a value, with its frequency in each, in the order of the version.
 
@@ -182,7 +182,7 @@ class Relation(ABC):
         """
         return self.value_counts.where_is(column, value)
 
-    @explains_missing_files
+    @explain_missing_files
     def spread(self, column: str, partition: str | None = None) -> Spread:
         """Return the exact numbers of distinct, repeated and single values of a column, and their entropy.
 
@@ -195,7 +195,7 @@ class Relation(ABC):
     def spreads(self) -> dict[str, Spread]:
         """Return the spread of every column that has value counts, by column name."""
 
-    @explains_missing_files
+    @explain_missing_files
     def built(self) -> dict[str, Built]:
         """Return how value counts of the table were built from scratch, by column name.
 
@@ -203,7 +203,7 @@ class Relation(ABC):
         """
         return self.value_counts.built(self.statistics())
 
-    @explains_missing_files
+    @explain_missing_files
     def mode(self, column: str, partition: str | None = None) -> tuple[pa.Scalar, int] | None:
         """Return the most frequent value and its frequency, the least one of several; None where there is no value.
 
@@ -231,7 +231,7 @@ class Relation(ABC):
         """
         return self.value_counts.pieces(column, partition)
 
-    @explains_missing_files
+    @explain_missing_files
     def histogram(
         self,
         column: str,
@@ -261,7 +261,7 @@ class Relation(ABC):
         """
         return self.histograms.bins(column, bins, partition, lower=lower, upper=upper)
 
-    @explains_missing_files
+    @explain_missing_files
     def dyadic_histogram(self, column: str, partition: str | None = None) -> Histogram | None:
         """Return the histogram on its dyadic bins, as it is stored; None for a column without finite values.
 

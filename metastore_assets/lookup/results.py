@@ -97,10 +97,10 @@ class Statistics(Sequence[ColumnStatistics]):
     """
 
     def __init__(self, rows: Iterable[ColumnStatistics] | pa.Table, partitions: list[str] | None, as_of: AsOf) -> None:
-        """Hold rows, or a table of them.
+        """Create the sequence from rows, or from an Arrow table of them.
 
         Args:
-            rows: The rows, or a table as `statistics_table` returns it, whose unions may have further classes.
+            rows: The rows, or a table as of `build_statistics_table`, whose unions may have further type classes.
             partitions: The partition key of each row; None where all rows describe the table.
             as_of: The version that the rows belong to.
         """

@@ -1,7 +1,7 @@
-"""How many rows a predicate is true of: bounds that always hold, and a number between them.
+"""Estimates of the number of rows that match a predicate, with bounds that always hold.
 
-What is known of values in their order (lists, histograms, sketches) bounds each condition on one column for the whole
-table; the index bounds the whole predicate fragment by fragment. Both hold, so the narrower of each side is told.
+Value counts, histograms and sketches bound each condition on one column for the whole table. The index bounds the whole
+predicate fragment by fragment. Both bounds hold, so the result has the narrower one on each side.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ class ColumnDistribution(Protocol):
 
     row: ColumnStatistics
 
-    def before(self, value: pa.Scalar, *, inclusive: bool) -> Count | None:
-        """Return how many values are less, or equal if `inclusive`; None if nothing stored tells."""
+    def count_below(self, value: pa.Scalar, *, inclusive: bool) -> Count | None:
+        """Return how many values are less than a value, or also equal if `inclusive`; None if that is not stored."""
 
     def frequency(self, value: pa.Scalar) -> Count:
         """Return how often a value occurs. An estimate is an upper bound. Raises NotStoredError."""
@@ -93,7 +93,7 @@ def estimate_rows(
         distributions: Returns the stored distribution of a column.
         index: Lower and upper bound, inclusive, that the statistics of fragments give.
     """
-    matching = _of(predicate, rows, distributions)
+    matching = _estimate(predicate, rows, distributions)
     lower, upper = max(int(matching.least), index[0]), min(int(matching.most), index[1])
     about = min(max(round(matching.about), lower), upper)
     columns = {leaf.column for leaf in predicate.leaves()}
@@ -102,35 +102,35 @@ def estimate_rows(
     return Estimate(lower, about, upper, "exact" if is_exact else "estimate", assumes)
 
 
-def _of(predicate: Predicate, rows: int, distributions: _Distributions) -> _RowEstimate:
+def _estimate(predicate: Predicate, rows: int, distributions: _Distributions) -> _RowEstimate:
     return _EVALUATORS[type(predicate)](predicate, rows, distributions)
 
 
-def _of_constant(predicate: Constant, rows: int, distributions: _Distributions) -> _RowEstimate:
+def _estimate_constant(predicate: Constant, rows: int, distributions: _Distributions) -> _RowEstimate:
     exact = rows if predicate.value else 0
     return _RowEstimate(exact, exact, exact)
 
 
-def _of_and(predicate: And, rows: int, distributions: _Distributions) -> _RowEstimate:
-    intervals, others = _intervals(predicate.children)
-    parts = [_interval(comparisons, distributions(column)) for column, comparisons in intervals.items()]
-    return _all(parts + [_of(child, rows, distributions) for child in others], rows)
+def _estimate_and(predicate: And, rows: int, distributions: _Distributions) -> _RowEstimate:
+    intervals, others = _split_comparisons(predicate.children)
+    parts = [_estimate_interval(comparisons, distributions(column)) for column, comparisons in intervals.items()]
+    return _estimate_conjunction(parts + [_estimate(child, rows, distributions) for child in others], rows)
 
 
-def _of_or(predicate: Or, rows: int, distributions: _Distributions) -> _RowEstimate:
-    parts = [_of(child, rows, distributions).complement(rows) for child in predicate.children]
-    return _all(parts, rows).complement(rows)
+def _estimate_or(predicate: Or, rows: int, distributions: _Distributions) -> _RowEstimate:
+    parts = [_estimate(child, rows, distributions).complement(rows) for child in predicate.children]
+    return _estimate_conjunction(parts, rows).complement(rows)
 
 
-def _all(parts: Sequence[_RowEstimate], rows: int) -> _RowEstimate:
-    """Return the rows that match all parts: Fréchet bounds, and an estimate that assumes independence."""
+def _estimate_conjunction(parts: Sequence[_RowEstimate], rows: int) -> _RowEstimate:
+    """Combine estimates of conditions that must all match: Fréchet bounds, and an estimate by independence."""
     least = sum(part.least for part in parts) - (len(parts) - 1) * rows
     share = float(np.prod([part.about / rows for part in parts])) if rows else 0.0
     return _RowEstimate(least, min(part.most for part in parts), share * rows).within(rows)
 
 
-def _intervals(children: Sequence[Predicate]) -> tuple[dict[Column, list[Comparison]], list[Predicate]]:
-    """Return the comparisons that bound the values of a column, by column, and all other predicates."""
+def _split_comparisons(children: Sequence[Predicate]) -> tuple[dict[Column, list[Comparison]], list[Predicate]]:
+    """Return the comparisons that bound the values of a column, grouped by column, and all other predicates."""
     by_column: dict[Column, list[Comparison]] = {}
     others: list[Predicate] = []
     for child in children:
@@ -141,11 +141,17 @@ def _intervals(children: Sequence[Predicate]) -> tuple[dict[Column, list[Compari
     return by_column, others
 
 
-def _interval(comparisons: Sequence[Comparison], distribution: ColumnDistribution) -> _RowEstimate:
-    """Return the rows that match all of several comparisons of one column."""
-    lows = [(order_key(one.value), one.operator == ">", one) for one in comparisons if one.operator in (">", ">=", "=")]
+def _estimate_interval(comparisons: Sequence[Comparison], distribution: ColumnDistribution) -> _RowEstimate:
+    """Estimate the rows that match all of several comparisons of one column."""
+    lows = [
+        (order_key(comparison.value), comparison.operator == ">", comparison)
+        for comparison in comparisons
+        if comparison.operator in (">", ">=", "=")
+    ]
     highs = [
-        (order_key(one.value), one.operator != "<", one) for one in comparisons if one.operator in ("<", "<=", "=")
+        (order_key(comparison.value), comparison.operator != "<", comparison)
+        for comparison in comparisons
+        if comparison.operator in ("<", "<=", "=")
     ]
     values = distribution.row.value_count
     low = max(lows, key=lambda side: side[:2]) if lows else None
@@ -153,55 +159,56 @@ def _interval(comparisons: Sequence[Comparison], distribution: ColumnDistributio
     if low and high and (low[0] > high[0] or (low[0] == high[0] and (low[1] or not high[1]))):
         return _RowEstimate(0, 0, 0)
     if low and high and low[0] == high[0]:
-        return _equal(low[2].value, distribution)
-    below = _before(high[2].value, high[1], distribution) if high else _RowEstimate(values, values, values)
-    under = _before(low[2].value, low[1], distribution) if low else _RowEstimate(0, 0, 0)
+        return _estimate_equal(low[2].value, distribution)
+    below = _estimate_below(high[2].value, high[1], distribution) if high else _RowEstimate(values, values, values)
+    under = _estimate_below(low[2].value, low[1], distribution) if low else _RowEstimate(0, 0, 0)
     between = _RowEstimate(below.least - under.most, below.most - under.least, below.about - under.about)
     return between.within(values)
 
 
-def _before(value: pa.Scalar, inclusive: bool, distribution: ColumnDistribution) -> _RowEstimate:
-    """Return the rows with a lesser value, or with an equal one if `inclusive`."""
+def _estimate_below(value: pa.Scalar, inclusive: bool, distribution: ColumnDistribution) -> _RowEstimate:
+    """Estimate the rows with a value below `value`, or equal to it if `inclusive`."""
     row = distribution.row
-    answer = distribution.before(value, inclusive=inclusive)
+    answer = distribution.count_below(value, inclusive=inclusive)
     if answer is not None and answer.guarantee == "exact":
         return _RowEstimate(answer.count, answer.count, answer.count)
     if row.type_class == "float64" and row.nan_count is None:
         return _RowEstimate(0, row.value_count, row.value_count / 2)
     numbers = row.value_count - (row.nan_count or 0)
-    bounds = _by_bounds(value, inclusive, row, numbers)
+    bounds = _estimate_by_bounds(value, inclusive, row, numbers)
     histogram = distribution.histogram()
     if histogram is not None and histogram.type_class.is_ordinal:
-        bounds = _intersect_bounds(bounds, _by_histogram(value, histogram, numbers))
+        bounds = _intersect_bounds(bounds, _estimate_by_histogram(value, histogram, numbers))
     return bounds if answer is None else _RowEstimate(bounds.least, bounds.most, answer.count).within(numbers)
 
 
-def _by_bounds(value: pa.Scalar, inclusive: bool, row: ColumnStatistics, numbers: int) -> _RowEstimate:
+def _estimate_by_bounds(value: pa.Scalar, inclusive: bool, row: ColumnStatistics, numbers: int) -> _RowEstimate:
     key = order_key(value)
     low, high = (None if bound is None else order_key(bound) for bound in (row.minimum, row.maximum))
     if high is not None and (high < key or (inclusive and high == key)):
         return _RowEstimate(numbers, numbers, numbers)
     if low is not None and (low > key or (not inclusive and low == key)):
         return _RowEstimate(0, 0, 0)
-    share = 0.5 if low is None or high is None else _share(key, low, high)
+    share = 0.5 if low is None or high is None else _share_below(key, low, high)
     return _RowEstimate(0, numbers, share * numbers)
 
 
-def _share(key: Any, low: Any, high: Any) -> float:
+def _share_below(key: Any, low: Any, high: Any) -> float:
     """Return the share of values below `key`, assuming a uniform distribution from `low` to `high`."""
     if isinstance(key, bytes):
-        common = next((at for at, (one, other) in enumerate(zip(low, high, strict=False)) if one != other), len(low))
+        pairs = enumerate(zip(low, high, strict=False))
+        common = next((at for at, (low_byte, high_byte) in pairs if low_byte != high_byte), len(low))
         key, low, high = (int.from_bytes(part[common : common + 8].ljust(8, b"\0"), "big") for part in (key, low, high))
     span = float(high) - float(low)
     share = (float(key) - float(low)) / span if span else 0.5
     return min(max(share, 0.0), 1.0) if math.isfinite(share) else 0.5
 
 
-def _by_histogram(value: pa.Scalar, histogram: Histogram, numbers: int) -> _RowEstimate:
+def _estimate_by_histogram(value: pa.Scalar, histogram: Histogram, numbers: int) -> _RowEstimate:
     """Bound the rows below a value by a histogram. The bin that contains the value may lie on either side."""
     key = physical_value(value)
     ends = np.concatenate([[0], np.cumsum(histogram.counts)])
-    # Infinities are in no bin, and how many of them are negative is not distributions.
+    # Infinities are in no bin, and the number of negative ones is not stored.
     infinite = numbers - int(ends[-1])
     edges = [physical_value(edge) for edge in histogram.edges()]
     at = int(np.searchsorted(np.array(edges, object), key, side="right"))
@@ -212,25 +219,25 @@ def _by_histogram(value: pa.Scalar, histogram: Histogram, numbers: int) -> _RowE
     return _RowEstimate(least, most + infinite, (least + most) / 2)
 
 
-def _equal(value: pa.Scalar, distribution: ColumnDistribution) -> _RowEstimate:
+def _estimate_equal(value: pa.Scalar, distribution: ColumnDistribution) -> _RowEstimate:
     row = distribution.row
     try:
         answer = distribution.frequency(value)
         return _RowEstimate(answer.count if answer.guarantee == "exact" else 0, answer.count, answer.count)
     except NotStoredError:
-        below, upto = (_before(value, inclusive, distribution) for inclusive in (False, True))
+        below, upto = (_estimate_below(value, inclusive, distribution) for inclusive in (False, True))
         numbers = row.value_count - (row.nan_count or 0)
         about = row.value_count / max(1, row.distinct_count or 1)
         return _RowEstimate(upto.least - below.most, upto.most - below.least, about).within(numbers)
 
 
-def _of_is_null(leaf: IsNull, rows: int, distributions: _Distributions) -> _RowEstimate:
+def _estimate_is_null(leaf: IsNull, rows: int, distributions: _Distributions) -> _RowEstimate:
     row = distributions(leaf.column).row
     count = row.value_count if leaf.negated else row.null_count
     return _RowEstimate(count, count, count)
 
 
-def _of_is_nan(leaf: IsNaN, rows: int, distributions: _Distributions) -> _RowEstimate:
+def _estimate_is_nan(leaf: IsNaN, rows: int, distributions: _Distributions) -> _RowEstimate:
     row = distributions(leaf.column).row
     if row.nan_count is None:
         matching = _RowEstimate(0, row.value_count, 0)
@@ -241,40 +248,42 @@ def _of_is_nan(leaf: IsNaN, rows: int, distributions: _Distributions) -> _RowEst
     return matching.within(row.value_count + row.null_count)
 
 
-def _of_comparison(leaf: Comparison, rows: int, distributions: _Distributions) -> _RowEstimate:
+def _estimate_comparison(leaf: Comparison, rows: int, distributions: _Distributions) -> _RowEstimate:
     column = distributions(leaf.column)
     if leaf.operator == "!=":
-        return _equal(leaf.value, column).complement(column.row.value_count)
-    return _interval([leaf], column)
+        return _estimate_equal(leaf.value, column).complement(column.row.value_count)
+    return _estimate_interval([leaf], column)
 
 
-def _of_in(leaf: In, rows: int, distributions: _Distributions) -> _RowEstimate:
+def _estimate_in(leaf: In, rows: int, distributions: _Distributions) -> _RowEstimate:
     column = distributions(leaf.column)
     value_count = column.row.value_count
-    parts = [_equal(value, column) for value in leaf.values]
+    parts = [_estimate_equal(value, column) for value in leaf.values]
     matching = _RowEstimate(
         sum(part.least for part in parts), sum(part.most for part in parts), sum(part.about for part in parts)
     ).within(value_count)
     return matching.complement(value_count) if leaf.negated else matching
 
 
-def _of_like(leaf: Like, rows: int, distributions: _Distributions) -> _RowEstimate:
+def _estimate_like(leaf: Like, rows: int, distributions: _Distributions) -> _RowEstimate:
     column = distributions(leaf.column)
-    matching = _like(leaf, column)
+    matching = _estimate_pattern(leaf, column)
     return matching.complement(column.row.value_count) if leaf.negated else matching
 
 
-def _like(leaf: Like, distribution: ColumnDistribution) -> _RowEstimate:
+def _estimate_pattern(leaf: Like, distribution: ColumnDistribution) -> _RowEstimate:
     values = distribution.row.value_count
     try:
         prefix, end = leaf.prefix.decode(), prefix_successor(leaf.prefix)
         following = None if end is None else end.decode()
     except UnicodeDecodeError:
         return _RowEstimate(0, values, values / 2)
-    under = _before(pa.scalar(prefix, pa.large_string()), False, distribution) if prefix else _RowEstimate(0, 0, 0)
+    under = (
+        _estimate_below(pa.scalar(prefix, pa.large_string()), False, distribution) if prefix else _RowEstimate(0, 0, 0)
+    )
     below = _RowEstimate(values, values, values)
     if following is not None:
-        below = _before(pa.scalar(following, pa.large_string()), False, distribution)
+        below = _estimate_below(pa.scalar(following, pa.large_string()), False, distribution)
     matching = _RowEstimate(below.least - under.most, below.most - under.least, below.about - under.about).within(
         values
     )
@@ -290,13 +299,13 @@ _Distributions: TypeAlias = Callable[[Column], ColumnDistribution]
 _EVALUATORS: Mapping[type[Predicate], Callable[[Any, int, _Distributions], _RowEstimate]] = complete_evaluator(
     "selectivity",
     {
-        Constant: _of_constant,
-        And: _of_and,
-        Or: _of_or,
-        IsNull: _of_is_null,
-        IsNaN: _of_is_nan,
-        Comparison: _of_comparison,
-        In: _of_in,
-        Like: _of_like,
+        Constant: _estimate_constant,
+        And: _estimate_and,
+        Or: _estimate_or,
+        IsNull: _estimate_is_null,
+        IsNaN: _estimate_is_nan,
+        Comparison: _estimate_comparison,
+        In: _estimate_in,
+        Like: _estimate_like,
     },
 )

@@ -13,7 +13,7 @@ from metastore_assets.errors import ConfigError
 from metastore_assets.lookup.histograms import Histograms
 from metastore_assets.lookup.history import History
 from metastore_assets.lookup.profiles import TableProfiles
-from metastore_assets.lookup.relation import Relation, explains_missing_files
+from metastore_assets.lookup.relation import Relation, explain_missing_files
 from metastore_assets.lookup.results import AsOf, ExactCount, Statistics
 from metastore_assets.lookup.value_counts import ValueCounts, value_count_reader
 from metastore_assets.lookup.versions import VersionColumns, VersionSelector
@@ -108,7 +108,7 @@ class Table(Relation):
         Args:
             objects: The table's folder below the root.
             version: The version.
-            open_scanner: Returns what reads the table itself. Called when `filter`, `count` or `scan` first need it.
+            open_scanner: Returns the scanner. Called when `filter`, `count` or `scan` first need it.
             user_statistics: Classes of user-defined statistics, as `module:Class`, that may be imported.
             table_locations: Folders and prefixes below which files of the table may be read if the version records
                 them there.
@@ -134,7 +134,7 @@ class Table(Relation):
 
     @lock_free_cached_property
     def past(self) -> History:
-        """Answers about several versions."""
+        """The history of the table, and comparisons of its versions."""
         return History(self.versions, self.columns, self, self._at_version)
 
     @lock_free_cached_property
@@ -173,7 +173,7 @@ class Table(Relation):
         """Return the number of live rows of the table or of a partition. Raises PartitionNotFoundError."""
         return self._version.row_count if partition is None else self.profiles.partition(partition).row_count
 
-    @explains_missing_files
+    @explain_missing_files
     def statistics(
         self,
         columns: Iterable[str] | None = None,
@@ -205,12 +205,12 @@ class Table(Relation):
             raise ValueError("either one partition or several partitions, not both")
         return self.profiles.partition_statistics(names, partitions)
 
-    @explains_missing_files
+    @explain_missing_files
     def spreads(self) -> dict[str, Spread]:
         """Return the spread of every column that has value counts, by column name, read at once."""
         return self.value_counts.table_spreads(self.statistics())
 
-    @explains_missing_files
+    @explain_missing_files
     def histogram_columns(self) -> list[str]:
         """Return the columns of the table that have a histogram, in table order."""
         return self.profiles.profile(None).columns_with_histograms()
@@ -235,9 +235,9 @@ class Table(Relation):
         """
         return self.pruner.predicate(where)
 
-    @explains_missing_files
+    @explain_missing_files
     def prune(self, where: str | pc.Expression, limit: int | None = None) -> Pruning:
-        """Return the fragments that may have rows that match a predicate. Reads of the index a slice per column.
+        """Return the fragments that may have rows that match a predicate. Reads one slice of the index per column.
 
         Args:
             where: SQL text or a pyarrow expression.
@@ -250,7 +250,7 @@ class Table(Relation):
         """
         return self.pruner.prune(self.predicate(where), limit=limit)
 
-    @explains_missing_files
+    @explain_missing_files
     def estimate(self, where: str | pc.Expression) -> Estimate:
         """Return bounds and an estimate of the number of rows that match a predicate.
 
@@ -259,15 +259,15 @@ class Table(Relation):
         """
         return self.pruner.estimate(self.predicate(where))
 
-    @explains_missing_files
+    @explain_missing_files
     def clustering(self, columns: Iterable[str] | None = None) -> list[ColumnClustering]:
         """Return how well each column is clustered: in how many fragments one value may lie.
 
-        Reads of the index a slice per column. Raises ColumnNotFoundError.
+        Reads one slice of the index per column. Raises ColumnNotFoundError.
         """
         return self.pruner.clustering(self.statistics(columns))
 
-    @explains_missing_files
+    @explain_missing_files
     def filter(
         self,
         where: str | pc.Expression,
@@ -295,7 +295,7 @@ class Table(Relation):
             LiteralError: It has a literal that is not of its column's type.
             ConfigError: The table's location is not known, or not confirmed.
 
-        Answers of the view raise NotStoredError where rows must be read and may not be.
+        Answers of the view raise NotStoredError if they need rows and `read` is False.
         """
         may_read = read or any(option is not None for option in (table, spark, storage_options))
         config = self.table_config(table, storage_options) if may_read else None

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 import pyarrow as pa
 
 from metastore_assets.caching import lock_free_cached_property
-from metastore_assets.lookup.column_values import ColumnValues, Number, ValueSource, fraction_of
+from metastore_assets.lookup.column_values import ColumnValues, Number, ValueSource, parse_fraction
 from metastore_assets.lookup.profiles import Profile
 from metastore_assets.lookup.quantiles import Method
 from metastore_assets.lookup.results import Answers, AsOf, Count, Quantile, Statistics, TopValues
@@ -106,7 +106,7 @@ class ValueCounts:
         return values
 
     def top(self, column: str, n: int, partition: str | None = None) -> TopValues:
-        """Return the answer of `Relation.top`."""
+        """Return the n most frequent values of a column. Raises as `Relation.top`."""
         if n < 0:
             raise ValueError(f"n must not be negative, not {n}")
         return TopValues(self.column(column, partition).top(n), "exact", self._as_of)
@@ -114,31 +114,31 @@ class ValueCounts:
     def quantile(
         self, column: str, q: Number | Sequence[Number], partition: str | None = None, method: Method = "discrete"
     ) -> Quantile | list[Quantile]:
-        """Return the answer of `Relation.quantile`."""
+        """Return the quantile of one fraction, or a list for several fractions. See `Relation.quantile`."""
         if method not in ("discrete", "continuous"):
             raise ValueError(f"method must be 'discrete' or 'continuous', not {method!r}")
         several = q if isinstance(q, Sequence) and not isinstance(q, str) else None
-        fractions = [fraction_of(one) for one in ([q] if several is None else several)]
+        fractions = [parse_fraction(number) for number in ([q] if several is None else several)]
         quantiles = self.column(column, partition).quantiles(fractions, method)
         return quantiles[0] if several is None else quantiles
 
     def rank(self, column: str, value: object, partition: str | None = None) -> Count:
-        """Return the answer of `Relation.rank`."""
+        """Return how many values of a column are less than a value. Raises as `Relation.rank`."""
         values = self.column(column, partition)
         return values.rank(values.literal(value))
 
     def count_between(self, column: str, low: object, high: object, partition: str | None = None) -> Count:
-        """Return the answer of `Relation.count_between`."""
+        """Return how many values lie from `low` to `high`, both inclusive. Raises as `Relation.rank`."""
         values = self.column(column, partition)
         return values.count_between(values.literal(low), values.literal(high))
 
     def frequency(self, column: str, value: object, partition: str | None = None) -> Count:
-        """Return the answer of `Relation.frequency`."""
+        """Return how many rows have a value. Raises as `Relation.frequency`."""
         values = self.column(column, partition)
         return values.frequency(values.literal(value))
 
     def where_is(self, column: str, value: object) -> Answers[tuple[str, int]]:
-        """Return the answer of `Relation.where_is`."""
+        """Return the keys of the partitions that have a value, with its frequency in each. See `Relation.where_is`."""
         values = self.column(column)
         scalar = values.literal(value)
         stored = values.partitions_of(scalar)
@@ -155,7 +155,7 @@ class ValueCounts:
         return Answers(partitions, "exact", self._as_of)
 
     def spread(self, column: str, partition: str | None = None) -> Spread:
-        """Return the answer of `Relation.spread`."""
+        """Return the numbers of distinct, repeated and single values, and their entropy. See `Relation.spread`."""
         return self.column(column, partition).spread()
 
     def table_spreads(self, statistics: Statistics) -> dict[str, Spread]:
@@ -169,18 +169,18 @@ class ValueCounts:
         return {row.column: spread(counts.get(row.type_class or "", {}).get(row.field_id, ())) for row in rows}
 
     def built(self, statistics: Statistics) -> dict[str, Built]:
-        """Return the answer of `Relation.built`."""
+        """Return how value counts were built from scratch, by the names of the columns in `statistics`."""
         built = self.reader.built
         return {row.column: built[row.field_id] for row in statistics if row.field_id in built}
 
     def files(self, column: str) -> list[str]:
-        """Return the answer of `Relation.value_files`."""
+        """Return the paths of the Parquet files with the values of a column. See `Relation.value_files`."""
         return self.column(column).files()
 
     def literal(self, column: str, value: object) -> pa.Scalar:
-        """Return the answer of `Relation.literal`."""
+        """Return a value as an Arrow scalar of the column's canonical type. Raises as `Relation.rank`."""
         return self.column(column).literal(value)
 
     def pieces(self, column: str, partition: str | None = None) -> Iterator[Frequencies]:
-        """Yield the answer of `Relation.values`."""
+        """Yield all values with their frequencies, ascending, in pieces of bounded size. See `Relation.values`."""
         yield from self.column(column, partition).pieces()

@@ -12,7 +12,7 @@ from metastore_assets.expressions.predicates import Predicate
 from metastore_assets.lookup import FilteredView, Table
 from metastore_assets.lookup.filtered_view import FilterMatch, filter_match
 from metastore_assets.lookup.profiles import Profile
-from metastore_assets.scan.fingerprinted import FingerprintedValues, OnePartition
+from metastore_assets.scan.fingerprinted import FingerprintedValues, FullPartitionProfile
 from metastore_assets.scan.matching_rows import StartSpark
 from metastore_assets.scan.merged_profile import MergeContext, MergedProfile
 from metastore_assets.scan.partial_match import PartialFragments
@@ -58,7 +58,7 @@ class FilteredProfileReader:
         """Return the profile of the matching rows. Raises NotStoredError."""
         if len(match.full_partitions) == 1 and not match.partial_partitions:
             stored = self._lookup.profiles.profile(match.full_partitions[0].key)
-            return OnePartition(stored, lambda: self._merged(match, partition))
+            return FullPartitionProfile(stored, lambda: self._merged(match, partition))
         return self._merged(match, partition)
 
     def _merged(self, match: FilterMatch, partition: str | None) -> MergedProfile:

@@ -1,8 +1,8 @@
-"""Repeated values of fingerprinted columns in some rows, which determine the number of distinct values.
+"""The values that occur at least twice in some rows of a fingerprinted column, and its number of distinct values.
 
-A fingerprint that occurs once stands for one value. A fingerprint that occurs more often belongs to values that the
-table's value counts contain, because it occurs at least as often in the table. If that is a single value, all
-occurrences are its.
+A fingerprint is a hash of a value. One that occurs once in the rows stands for one value. One that occurs several times
+occurs at least as often in the table, whose value counts therefore contain each value with this fingerprint that occurs
+several times. If there is only one such value, all occurrences in the rows belong to it.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ class FingerprintedValues:
     def __init__(
         self,
         store: ObjectStore,
-        lists: Callable[[], ValueCountReader],
+        value_counts: Callable[[], ValueCountReader],
         fragments: Callable[[], Sequence[FragmentEntry]],
     ) -> None:
         self._store = store
-        self._lists = lists
+        self._value_counts = value_counts
         self._fragments = fragments
 
     def repeated(self, row: ColumnStatistics, filtered: Sequence[FingerprintCounts]) -> Frequencies | None:
@@ -68,7 +68,7 @@ class FingerprintedValues:
         derived = derive_frequencies(row)
         if derived is not None:
             return _select_repeated(derived)
-        value_counts = self._lists()
+        value_counts = self._value_counts()
         if (
             row.value_count > MAX_FINGERPRINTED_ROWS
             or row.type_class is None
@@ -104,7 +104,7 @@ class FingerprintedValues:
         value_counts = np.bincount(positions, minlength=len(repeated))
         table_totals = np.zeros(len(repeated), np.int64)
         np.add.at(table_totals, positions, table_counts)
-        # Values that share a fingerprint are known only where all of their rows in the table are selected.
+        # Of values that share a fingerprint, the counts are unknown unless all of their rows in the table are selected.
         if ((value_counts > 1) & (table_totals != repeated.counts)).any():
             return None
         if (value_counts == 0).any() or (table_totals < repeated.counts).any():
@@ -116,8 +116,8 @@ class FingerprintedValues:
         return _select_repeated(Frequencies(candidates.values, pa.array(counts, pa.int64())))
 
 
-class OnePartition:
-    """The `Profile` of one partition that matches entirely: the stored one, with counts from fingerprints."""
+class FullPartitionProfile:
+    """The `Profile` of one partition whose rows all match: the stored profile, with distinct counts by fingerprints."""
 
     def __init__(self, stored: Profile, merge: Callable[[], Profile]) -> None:
         self._stored = stored
@@ -158,7 +158,7 @@ class OnePartition:
 
 
 def with_repeated(row: ColumnStatistics, repeated: Frequencies) -> ColumnStatistics:
-    """Return statistics with the exact counts that follow from the repeated values: all others occur once."""
+    """Return statistics with exact distinct and duplicate counts, from the values that occur at least twice."""
     distinct = row.value_count - sum(repeated.counts.to_pylist()) + len(repeated)
     return replace(row, distinct_count=distinct, distinct_count_guarantee="exact", duplicate_count=len(repeated))
 

@@ -1,4 +1,4 @@
-"""Which fragments of a table have to be read for a predicate, and what is known of the others."""
+"""Scan plans: the fragments of a table that must be read for a predicate, and the matching rows of all others."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class ScanPlan:
     counted_rows: int
     """Matching rows of all fragments with an exactly known number of them, `full_fragments` included."""
     least_rows: Mapping[str, int]
-    """By fragment id, the least number of matching rows, where it is known."""
+    """The least number of matching rows by fragment id, without fragments that have no statistics."""
     counted_ids: frozenset[str]
     """Ids of the `partial_fragments` with an exactly known number of matching rows. A count need not read them."""
 
@@ -162,7 +162,7 @@ def bound_by_format(
     Args:
         table_format: The table.
         snapshot: The snapshot that has the fragments.
-        fragments: Fragments that the version does not know.
+        fragments: Fragments that the version does not have.
         predicate: A predicate that is bound to the snapshot's columns.
 
     Returns:

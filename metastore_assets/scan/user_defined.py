@@ -27,7 +27,7 @@ _NOT_ALLOWED = "is not imported because you have not named it"
 
 
 class UserDefined:
-    """The user-defined statistics of a version's columns that can be computed of other rows. Safe to share.
+    """Computes user-defined statistics of a version's columns over a selection of rows. Threads may share it.
 
     A statistic is absent, with a reason, if its class is not allowed, cannot be imported, or has changed since the
     version.
@@ -54,7 +54,7 @@ class UserDefined:
         frequencies: Frequencies | None,
         table_row: ColumnStatistics,
     ) -> ColumnStatistics:
-        """Return statistics with the user-defined ones that the table has of the same column.
+        """Return statistics of some rows with the user-defined statistics that the table has of the column.
 
         Args:
             row: The statistics of some rows.

@@ -49,7 +49,7 @@ class RunningServer:
     """A server that listens on its port."""
 
     url: str
-    """For other clients of Spark Connect on this machine."""
+    """The URL for other clients of Spark Connect on this machine."""
     port: int
     pid: int
     log: str
@@ -90,7 +90,7 @@ def start_local_server(master: str, settings: Mapping[str, str]) -> RunningServe
             if not is_reusable and not _start(server, discovery.directory, master, settings):
                 server = LocalConnectServer(discovery)
                 continue
-            running = _describe(server, discovery.directory)
+            running = _running_server(server, discovery.directory)
             if is_listening(running.pid, running.port):
                 return running
             if is_reusable:
@@ -151,14 +151,14 @@ def find_server() -> RunningServer | None:
     _set_discovery_file()
     with Discovery() as discovery:
         server = LocalConnectServer(discovery)
-        return _describe(server, discovery.directory) if server.is_reusable() else None
+        return _running_server(server, discovery.directory) if server.is_reusable() else None
 
 
 def stop_server() -> bool:
     """Stop the server and all its jobs. Return False if none was running.
 
     Raises:
-        MetastoreError: The system does not tell whether the recorded process is the server.
+        MetastoreError: It cannot be determined whether the recorded process is the server.
     """
     _require_local_server()
     from pyspark.sql.connect.local_server import stop_local_connect_server
@@ -166,7 +166,9 @@ def stop_server() -> bool:
     _set_discovery_file()
     stopped = stop_local_connect_server()
     if stopped is None:
-        raise MetastoreError("whether the process of the Spark Connect server is one cannot be told: try again")
+        raise MetastoreError(
+            "it cannot be determined whether the recorded process is the Spark Connect server: try again"
+        )
     return stopped
 
 
@@ -204,7 +206,7 @@ def _is_running(pid: int) -> bool:
     return False
 
 
-def _describe(server: LocalConnectServer, folder: str) -> RunningServer:
+def _running_server(server: LocalConnectServer, folder: str) -> RunningServer:
     assert server.pid is not None
     assert server.port is not None
     assert server.token is not None

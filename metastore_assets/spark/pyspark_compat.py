@@ -40,7 +40,7 @@ def repartition_by_id(frame: DataFrame, partitions: int, column: str) -> DataFra
 
 
 def count_range_splits(spark: SparkSession) -> int | None:
-    """Return into how many partitions a session splits a range, without a job; None if its plan does not tell."""
+    """Return into how many partitions a session splits a range, without a job; None if the plan does not contain it."""
     plan = "\n".join(str(row[0]) for row in spark.sql("EXPLAIN SELECT id FROM range(1)").collect())
     match = _SPLITS.search(plan)
     return int(match[1]) if match else None

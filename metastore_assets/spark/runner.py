@@ -72,7 +72,7 @@ class SparkRunner(TaskRunner):
     """
 
     def __init__(self, spark: Callable[[], SparkSession]) -> None:
-        """`spark` returns the session, and starts it at the first call."""
+        """Create a runner. `spark` returns the session, and starts it at the first call."""
         self._spark = spark
         self._isolates = False
 
@@ -115,7 +115,7 @@ class SizedRunner(TaskRunner):
     """
 
     def __init__(self, spark: Callable[[], SparkSession]) -> None:
-        """`spark` returns the session, and starts it at the first call."""
+        """Create a runner. `spark` returns the session, and starts it at the first call."""
         self._small = IsolatedRunner(threads=TEXT_THREADS)
         self._large = SparkRunner(spark)
 
@@ -264,7 +264,7 @@ def balance_bins(weights: Sequence[float], count: int) -> list[list[int]]:
 
     Args:
         weights: The weight of each item.
-        count: Most bins.
+        count: The greatest number of bins.
 
     Returns:
         The indices of each bin's items, the heaviest first; the heaviest bin is first.

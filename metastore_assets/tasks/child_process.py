@@ -51,7 +51,7 @@ class ChildProcessEnded(Exception):
         self.was_killed = code in (-signal.SIGKILL, -signal.SIGTERM)
         """Whether another process killed it, perhaps the kernel for lack of memory."""
         self.in_flight = in_flight
-        """By number of the task that ran: the file that it read, perhaps with a part of the file; "" if unknown."""
+        """The file, perhaps with a part of it, that each running task read; "" if unknown. By number of the task."""
         self.last_line = lines[-1] if lines else "it wrote nothing"
         """The last line that the child, or a library in it, wrote."""
         self.was_out_of_memory = any(map(_OUT_OF_MEMORY.search, lines))

@@ -196,7 +196,7 @@ class _Worker:
 
 
 def portable_error(error: BaseException) -> Exception:
-    """Return an exception that survives pickling: the given one, or else a ValueError with its type and message."""
+    """Return an error if it survives pickling, else a ValueError with its class name and message."""
     try:
         copy = pickle.loads(pickle.dumps(error))
     except Exception:  # noqa: BLE001 (each class has its own way to fail at pickling)

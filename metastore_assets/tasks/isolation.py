@@ -29,8 +29,8 @@ _MAX_IDLE_CRASHES = 3
 class IsolatedRunner(TaskRunner):
     """Runs tasks in a child process, whose crash fails only the task at fault.
 
-    A crash with one running task blames that task. With several running tasks, each of them runs again alone. A child
-    that another process killed blames its task only when that happens again.
+    If one task ran when the child crashed, it is at fault. If several ran, each of them runs again alone. If another
+    process killed the child, for example for lack of memory, its task is at fault only when that happens twice.
     """
 
     def __init__(self, threads: int = 1, chunk_size: int = 1) -> None:

@@ -68,7 +68,7 @@ def test_a_table_that_cannot_be_reached_is_shown_all_the_same(published: Path) -
     result = run("show", "gone", "--json", config=published)
     assert result.exit_code == 0
     assert '"current": null' in result.stdout
-    assert result.stderr.startswith("note: the table is not there any more, and version 1 stays as it is: ")
+    assert result.stderr.startswith("note: the table no longer exists, and version 1 stays as it is: ")
     assert "gone holds no table" in result.stderr
     assert len(result.stderr.splitlines()) == 1
     assert "perhaps outdated" in run("show", "gone", config=published).stdout

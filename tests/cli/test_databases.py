@@ -47,7 +47,7 @@ def test_all_of_a_database(lake: Lake) -> None:
     }
     shown = run("show", "sales_people", "--json", config=config)
     assert (shown.exit_code, json.loads(shown.stdout)["row_count"]) == (0, 1)
-    assert "the table is not there any more" in shown.stderr
+    assert "the table no longer exists" in shown.stderr
     failed = run("refresh", "sales_people", config=config)
     assert failed.exit_code == 1
     assert "stays readable, but is of a table that is gone" in failed.stderr

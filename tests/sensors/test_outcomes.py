@@ -70,9 +70,7 @@ def test_a_table_that_went_away_and_came_back(kind: type[Table], tmp_path: Path,
     (tmp_path / "t").rename(tmp_path / "away")
     for _ in range(2):
         dropped = watched.skips()
-        assert dropped.startswith(
-            f"version 1 stays as it is: the table is not there any more: {tmp_path / 't'} holds no "
-        )
+        assert dropped.startswith(f"version 1 stays as it is: the table no longer exists: {tmp_path / 't'} holds no ")
         assert watched.check() == (False, dropped.removeprefix("version 1 stays as it is: "))
     (tmp_path / "away").rename(tmp_path / "t")
     assert watched.skips() == watched.is_current()
@@ -142,7 +140,7 @@ def test_a_state_that_has_expired(kind: type[Table], tmp_path: Path, instance: D
         DeltaTable(str(tmp_path / "t")).create_checkpoint()
         (tmp_path / "t" / "_delta_log" / f"{int(pinned):020}.json").unlink()
     dropped = watched.skips()
-    assert dropped.startswith("version 1 stays as it is: the state that is meant is not there any more: ")
+    assert dropped.startswith("version 1 stays as it is: the snapshot that `at` selects no longer exists: ")
     assert watched.check() == (False, dropped.removeprefix("version 1 stays as it is: "))
     watched.configure()
     assert watched.catches_up().endswith(" follows version 1")

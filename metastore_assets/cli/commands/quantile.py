@@ -49,10 +49,10 @@ def quantile(
     The quantile Q is the least value with at least this fraction of the values less than or equal to it. It is exact
     for columns with value counts.
     """
-    from metastore_assets.lookup.column_values import fraction_of
+    from metastore_assets.lookup.column_values import parse_fraction
     from metastore_assets.lookup.json import quantiles_json
 
-    requested = [fraction_of(fraction) for fraction in fractions]
+    requested = [parse_fraction(fraction) for fraction in fractions]
     with open_relation(load_config(invocation), name, where, partition) as (table, key):
         rows = quantiles_json(table.quantile(column, requested, key, "continuous" if continuous else "discrete"))
         statistics = column_to_answer(table, column, key)
