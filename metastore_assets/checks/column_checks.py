@@ -27,6 +27,7 @@ from metastore_assets.checks.settings import Baseline, ColumnValue, Count, Limit
 from metastore_assets.checks.subject import Subject
 from metastore_assets.errors import ConfigError, NotStoredError
 from metastore_assets.lookup.distances import ComparedColumn, distances
+from metastore_assets.lookup.results import explain_no_values
 from metastore_assets.report.facts import maximum_text, minimum_text, scalar_text
 from metastore_assets.report.text import number, plural, share, short
 from metastore_assets.statistics.column import ColumnStatistics
@@ -114,7 +115,7 @@ class Unique(Check):
         if row.value_count <= 1:
             return Finding("passed", plural(row.value_count, "value"))
         if row.type_class is None:
-            return Finding("unknown", _no_values_reason(row), "absent")
+            return Finding("unknown", explain_no_values(row), "absent")
         distinct, guarantee = row.distinct_count, row.distinct_count_guarantee
         if distinct is not None and guarantee == "exact":
             observed = f"{number(distinct)} distinct of {plural(row.value_count, 'value')}"
@@ -366,7 +367,7 @@ class Matches(Check):
         row = subject.row
         matcher = _matcher(self.pattern)
         if row.type_class is None:
-            return Finding("unknown", _no_values_reason(row), "absent")
+            return Finding("unknown", explain_no_values(row), "absent")
         if row.type_class not in ("string", "null"):
             raise ConfigError(f"{subject.label} has values of {row.type}: only texts match patterns")
         if not row.value_count:
@@ -494,7 +495,3 @@ def _value_key(value: pa.Scalar) -> object:
 
 def _join_values(values: Sequence[pa.Scalar]) -> str:
     return ", ".join(short(scalar_text(value), _MAX_VALUE_CELLS) for value in values)
-
-
-def _no_values_reason(row: ColumnStatistics) -> str:
-    return row.reason or f"{row.type} has no values of its own"

@@ -22,7 +22,7 @@ from metastore_assets.lookup.quantiles import (
     ValuesInMemory,
     quantile,
 )
-from metastore_assets.lookup.results import AsOf, Count, Quantile
+from metastore_assets.lookup.results import AsOf, Count, Quantile, explain_no_values
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.derivable import derive_frequencies
 from metastore_assets.statistics.frequencies import EMPTY, Frequencies
@@ -325,7 +325,7 @@ class ColumnValues:
                 f"`frequencies: repeated` stores the values that occur at least twice, {where}; with "
                 "`algorithm: enumeration` or `frequencies: all` a refresh stores all"
             )
-        return row.reason or f"{row.type} has no values of its own"
+        return explain_no_values(row)
 
 
 def _frequency_counts(frequencies: Frequencies) -> list[tuple[int, int]]:

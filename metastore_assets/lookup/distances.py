@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from metastore_assets.errors import NotStoredError
+from metastore_assets.lookup.results import explain_no_values
 from metastore_assets.statistics.column import ColumnStatistics, Guarantee
 from metastore_assets.statistics.distances import (
     aligned_bins,
@@ -81,7 +82,7 @@ def distances(before: ComparedColumn, after: ComparedColumn, groups: int = GROUP
     old, new = before.row, after.row
     if old.type_class is None or new.type_class is None:
         side = old if old.type_class is None else new
-        return side.reason or f"{side.type} has no values of its own"
+        return explain_no_values(side)
     if old.type_class != new.type_class:
         return f"values of {old.type} and of {new.type} are not compared"
     if not old.value_count or not new.value_count:

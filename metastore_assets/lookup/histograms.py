@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from metastore_assets.errors import NotStoredError
-from metastore_assets.lookup.results import Answers, AsOf
+from metastore_assets.lookup.results import Answers, AsOf, explain_no_values
 from metastore_assets.lookup.value_counts import ProfileSource, ValueCounts
 from metastore_assets.lookup.versions import VersionColumns
 from metastore_assets.statistics.column import ColumnStatistics
@@ -119,7 +119,7 @@ def _bin_number(histogram: Histogram, value: pa.Scalar) -> int:
 def why_no_histogram(row: ColumnStatistics) -> str | None:
     """Return why a column has no histogram; None if it only lacks bins because it has no finite values."""
     if row.type_class is None:
-        return row.reason or f"{row.type} has no values of its own"
+        return explain_no_values(row)
     cls = class_named(row.type_class)
     if not cls.is_ordinal:
         return f"{row.type} is not numeric or temporal"

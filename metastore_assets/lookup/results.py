@@ -80,6 +80,11 @@ class ExactCount:
         return asdict(self)
 
 
+def explain_no_values(row: ColumnStatistics) -> str:
+    """Return why a version has no values of a column: the stored reason, or a text that names the type."""
+    return row.reason or f"{row.type} has no values of its own"
+
+
 class Answers(list[T]):
     """A list of answers of one kind, with the guarantee of all of them."""
 

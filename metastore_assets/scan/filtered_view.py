@@ -14,7 +14,7 @@ from metastore_assets.lookup.filtered_view import FilterMatch, filter_match
 from metastore_assets.lookup.profiles import Profile
 from metastore_assets.scan.fingerprinted import FingerprintedValues, FullPartitionProfile
 from metastore_assets.scan.matching_rows import StartSpark
-from metastore_assets.scan.merged_profile import MergeContext, MergedProfile
+from metastore_assets.scan.merged_profile import MergedProfile, MergedProfileContext
 from metastore_assets.scan.partial_match import PartialFragments
 from metastore_assets.scan.user_defined import UserDefined
 from metastore_assets.statistics.column import ColumnStatistics
@@ -68,7 +68,7 @@ class FilteredProfileReader:
         fingerprinted = FingerprintedValues(
             objects, lambda: self._lookup.value_counts.reader, lambda: self._full_fragments(match)
         )
-        context = MergeContext(objects, leaves, self._policies, self._add_user_results)
+        context = MergedProfileContext(objects, leaves, self._policies, self._add_user_results)
         return MergedProfile(context, files, partial, fingerprinted)
 
     def count_partial_rows(self, match: FilterMatch, partition: str | None) -> int:

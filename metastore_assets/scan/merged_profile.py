@@ -49,7 +49,7 @@ class _MergedColumn:
 
 
 @dataclass(frozen=True)
-class MergeContext:
+class MergedProfileContext:
     """What merged profiles of one version have in common."""
 
     store: ObjectStore
@@ -70,7 +70,7 @@ class MergedProfile:
 
     def __init__(
         self,
-        context: MergeContext,
+        context: MergedProfileContext,
         profiles: Sequence[ProfileFiles],
         partial: PartialFragments | None,
         fingerprinted: FingerprintedValues,

@@ -1,22 +1,32 @@
-"""The scanner that `open_table` gives to a `lookup.Table`."""
+"""The scanner that `open_table` gives to a `lookup.Table`, and the location of a table as its version records it.
+
+A recorded location is used only if the caller confirms it. Whoever can write below a root can forge a version, and a
+forged version could have any file or bucket read that the caller has permissions for, or any module imported.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import pyarrow.compute as pc
+from pydantic import ValidationError
 
 from metastore_assets.config import TableConfig
+from metastore_assets.errors import ConfigError, CorruptionError
 from metastore_assets.expressions.predicates import Predicate
 from metastore_assets.lookup import FilteredView, Table
 from metastore_assets.lookup.results import ExactCount
 from metastore_assets.lookup.table import ScanRequest, SnapshotChoice
+from metastore_assets.messages import redact
+from metastore_assets.pipeline.table_location import RECORDED_FIELDS
 from metastore_assets.scan.dataframe import scan
 from metastore_assets.scan.exact_count import count
 from metastore_assets.scan.filtered_view import filter_table
 from metastore_assets.scan.matching_rows import StartSpark
-from metastore_assets.scan.recorded_location import recorded_table_config
+from metastore_assets.storage.location import Location
+from metastore_assets.storage.location_policy import StorageAddress
 from metastore_assets.store.manifest import Version
 
 if TYPE_CHECKING:
@@ -52,3 +62,52 @@ class TableScanner:
     ) -> TableConfig:
         """Return the table's location as a version records it."""
         return recorded_table_config(version, uri, confirmed, storage_options)
+
+
+def recorded_table_config(
+    version: Version, uri: str, confirmed: Sequence[str], storage_options: Mapping[str, str]
+) -> TableConfig:
+    """Return the configuration of a table as its version records it, with the options that the caller has.
+
+    Args:
+        version: The version.
+        uri: The location of the table, from the version or from the caller.
+        confirmed: Locations that the caller names. Each recorded location must lie at or below one of them.
+        storage_options: Options of the table's object store, which versions do not contain.
+
+    Raises:
+        ConfigError: A location is not confirmed; the message names it.
+        CorruptionError: The version records a setting other than locations, or an invalid configuration.
+    """
+    recorded = {**(version.table_location or {}), "uri": uri}
+    subject = f"version {version.number} of table {version.table!r}"
+    unexpected = sorted(recorded.keys() - RECORDED_FIELDS)
+    if unexpected:
+        raise CorruptionError(
+            f"{subject} is damaged or forged: it records the setting {unexpected[0]!r} of its table, which no version "
+            "does; give the table's configuration (`table=`)"
+        )
+    try:
+        table = TableConfig.validate_raw({**recorded, "name": version.table, "storage_options": storage_options})
+    except ValidationError as error:
+        problem = error.errors(include_input=False)[0]
+        key = ".".join(map(str, problem["loc"]))
+        raise CorruptionError(f"{subject} records no valid location of its table: {key}: {problem['msg']}") from error
+    for location in (table.uri, *table.path_mapping.values(), *table.allow):
+        if not is_below(location, confirmed):
+            raise ConfigError(
+                f"{subject} says that files of the table are at {redact(location)}, which anyone who can write below "
+                f"the root could have changed: confirm it, with "
+                f"`open_table(…, table_locations=[{redact(location)!r}])`, or give the "
+                "table's URI or configuration, as `table=`, or as option `uri` or `config` of Spark's source"
+            )
+    return table
+
+
+def is_below(location: str, folders: Iterable[str]) -> bool:
+    """Return whether a location equals a folder or lies below one. Spellings of the same address are equal."""
+    address = StorageAddress.of(Location.of(location).uri)
+    if address is None:
+        return False
+    addresses = (StorageAddress.of(Location.of(os.path.expanduser(folder)).uri) for folder in folders)
+    return any(folder_address.contains(address) for folder_address in addresses if folder_address is not None)
