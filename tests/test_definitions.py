@@ -38,14 +38,14 @@ def load(folder: Path, monkeypatch: pytest.MonkeyPatch, text: str = CONFIG) -> D
     """The definitions of a configuration. Needs neither the tables nor the root to be there."""
     (folder / "metastore.yaml").write_text(text, encoding="utf-8")
     monkeypatch.setenv(CONFIG_VARIABLE, str(folder / "metastore.yaml"))
-    found: Definitions = runpy.run_module("metastore_assets.definitions")["defs"]
-    return found
+    result: Definitions = runpy.run_module("metastore_assets.definitions")["defs"]
+    return result
 
 
 def test_every_table_has_the_same_assets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Keys, what they depend on, their group, kinds, and partitions."""
     graph = load(tmp_path, monkeypatch).resolve_asset_graph()
-    found = {
+    result = {
         node.key.to_user_string(): (
             sorted(key.to_user_string() for key in node.parent_keys),
             node.group_name,
@@ -58,17 +58,17 @@ def test_every_table_has_the_same_assets(tmp_path: Path, monkeypatch: pytest.Mon
     expected: dict[str, object] = {}
     for table, group, kind in (("sales", "sales", "delta"), ("visits-eu", "visits_eu", "table")):
         expected[f"{table}/{table}_source"] = ([], group, [kind], None, True)
-        made = ["parquet", "spark"]
+        created = ["parquet", "spark"]
         expected[f"{table}/{table}_partitions"] = (
             [f"{table}/{table}_source"],
             group,
-            made,
+            created,
             f"{table}_partitions",
             False,
         )
         for file in FILES:
-            expected[f"{table}/{table}_{file}"] = ([f"{table}/{table}_partitions"], group, made, None, False)
-    assert found == expected
+            expected[f"{table}/{table}_{file}"] = ([f"{table}/{table}_partitions"], group, created, None, False)
+    assert result == expected
 
 
 def keys_of(definitions: Definitions, table: str = "sales") -> dict[str, list[str]]:

@@ -78,9 +78,9 @@ try:
 except Exception as error:
     print(type(error).__name__, error)
 """
-    told = _run(program, tmp_path, name=name)
-    assert told.startswith(f"MissingPackageError `{name}` needs the package dagster")
-    assert "pip install 'metastore-assets[dagster]'" in told
+    answer = _run(program, tmp_path, name=name)
+    assert answer.startswith(f"MissingPackageError `{name}` needs the package dagster")
+    assert "pip install 'metastore-assets[dagster]'" in answer
 
 
 def test_a_dataflow_runs_in_this_process(tmp_path: Path) -> None:
@@ -136,8 +136,8 @@ try:
 except MetastoreError as error:
     print(error)
 """
-    told = _run(program, tmp_path)
-    assert re.fullmatch(rf"{what}.* needs the package .*pip install 'metastore-assets\[{extra}\]'\n", told)
+    answer = _run(program, tmp_path)
+    assert re.fullmatch(rf"{what}.* needs the package .*pip install 'metastore-assets\[{extra}\]'\n", answer)
 
 
 def test_spark_says_which_extra(tmp_path: Path) -> None:
@@ -157,14 +157,14 @@ def test_extras_are_declared() -> None:
     declared = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]["optional-dependencies"]
 
     def names(extra: str) -> set[str]:
-        found: set[str] = set()
+        result: set[str] = set()
         for entry in declared[extra]:
             if entry.startswith("metastore-assets["):
                 for inner in entry.partition("[")[2].rstrip("]").split(","):
-                    found |= names(inner)
+                    result |= names(inner)
             else:
-                found.add(re.split(r"[\[<>=]", entry)[0])
-        return found
+                result.add(re.split(r"[\[<>=]", entry)[0])
+        return result
 
     assert all(set(packages) <= names(extra) for extra, packages in PACKAGES.items())
     assert names("all") == {name for extra in declared for name in names(extra)}

@@ -42,10 +42,10 @@ def test_dates_are_those_of_python(value: dt.date) -> None:
 def test_timestamps_lead_back_and_are_those_of_arrow(ticks: int, unit: str, zone: str | None) -> None:
     text = temporal_text(ticks, pa.timestamp(unit, zone))
     assert parse_timestamp(text, unit) == (ticks, None if zone is None else 0)
-    printed = str(pc.cast(pa.array([ticks], pa.timestamp(unit)), pa.string())[0].as_py())
-    if not printed.startswith("<"):  # beyond the year 32767 Arrow prints no date
-        whole, _, fraction = printed.partition(".")
-        assert text.removeprefix("+").removesuffix("Z").partition(".")[0] == whole.replace(" ", "T")
+    output = str(pc.cast(pa.array([ticks], pa.timestamp(unit)), pa.string())[0].as_py())
+    if not output.startswith("<"):  # beyond the year 32767 Arrow prints no date
+        full, _, fraction = output.partition(".")
+        assert text.removeprefix("+").removesuffix("Z").partition(".")[0] == full.replace(" ", "T")
         assert text.removesuffix("Z").partition(".")[2].rstrip("0") == fraction.rstrip("0")
 
 

@@ -53,16 +53,16 @@ def test_whatever_the_parts_end_with(pieces: list[tuple[str, str]], between: str
 @pytest.mark.parametrize("part", ["x" * 10**6, "nothing, " * 10**5, "\ud800" * 10**5])
 def test_a_message_is_no_longer_than_anybody_reads(part: str) -> None:
     """However much of a file it quotes; begin and end are there, and it can be written."""
-    told = str(FragmentError(f"/lake/t/1.parquet: the file cannot be read: {part}; mend it", path="p"))
-    assert len(told.encode()) < 5000
-    assert told.startswith("/lake/t/1.parquet: the file cannot be read: ")
-    assert told.endswith("; mend it")
+    answer = str(FragmentError(f"/lake/t/1.parquet: the file cannot be read: {part}; mend it", path="p"))
+    assert len(answer.encode()) < 5000
+    assert answer.startswith("/lake/t/1.parquet: the file cannot be read: ")
+    assert answer.endswith("; mend it")
 
 
 @pytest.mark.parametrize(
     "error", [CorruptionError("a.; b."), ProfileError("a.. Mend"), FragmentError("x.. y.", path="p", missing=True)]
 )
-def test_every_error_of_ours_is_tidy(error: Exception) -> None:
+def test_every_error_has_a_clean_message(error: Exception) -> None:
     """And still is when it comes back from another process."""
     assert not BADLY_JOINED.search(str(error))
     assert str(pickle.loads(pickle.dumps(error))) == str(error)

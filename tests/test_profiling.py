@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 ROWS = pa.table({"a": pa.array([1, 1, None], pa.int64()), "b": ["x", "y", "y"]})
 
 
-def told(data: Any, **settings: Any) -> list[tuple[str, int, int | None]]:
+def counts_of(data: Any, **settings: Any) -> list[tuple[str, int, int | None]]:
     table = profile(data, **settings)
     assert table.row_count() == 3
     return [(row.column, row.null_count, row.distinct_count) for row in table.statistics()]
@@ -46,7 +46,7 @@ def test_anything_with_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         duckdb.connect().sql(f"from '{tmp_path / 'rows.parquet'}'"),
     ]
     for data in every:
-        assert told(data) == [("a", 1, 1), ("b", 0, 2)], type(data)
+        assert counts_of(data) == [("a", 1, 1), ("b", 0, 2)], type(data)
     gc.collect()
     table = profile(ROWS)
     assert [(value.as_py(), count) for value, count in table.top("b").values] == [("y", 2), ("x", 1)]
@@ -61,13 +61,13 @@ def test_anything_with_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_settings_are_those_of_a_table(tmp_path: Path) -> None:
     (tmp_path / "rows.csv").write_text("1;x\n1;y\n;y\n")
-    found = told(
+    result = counts_of(
         tmp_path / "rows.csv", options={"header": False, "delimiter": ";"}, columns={"default": {"frequencies": "off"}}
     )
-    assert [nulls for _, nulls, _ in found] == [1, 0]
+    assert [nulls for _, nulls, _ in result] == [1, 0]
 
 
-def test_types_without_a_place_in_files() -> None:
+def test_types_that_parquet_does_not_support() -> None:
     rows = pa.table(
         {
             "dictionary": pa.array(["x", "x", "y"]).dictionary_encode(),
@@ -114,4 +114,4 @@ def test_bad_queries(text: str) -> None:
 @pytest.mark.spark
 def test_data_frames_of_spark(spark: SparkSession) -> None:
     frame = spark.sql("select * from values (1, 'x'), (1, 'y'), (null, 'y') as t(a, b)")
-    assert told(frame, spark=spark) == [("a", 1, 1), ("b", 0, 2)]
+    assert counts_of(frame, spark=spark) == [("a", 1, 1), ("b", 0, 2)]

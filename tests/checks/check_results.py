@@ -36,7 +36,7 @@ def results(store: ObjectStore, table: Table, *checks: Any, **columns: Any) -> l
             "name": table.version.table,
             "uri": "nowhere",
             "checks": list(checks),
-            "columns": {column: {"checks": own} for column, own in columns.items()},
+            "columns": {column: {"checks": entries} for column, entries in columns.items()},
         }
     )
     return evaluate_checks(named_checks(config), table, around(store))

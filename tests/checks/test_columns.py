@@ -95,22 +95,22 @@ CASES: list[tuple[str, Any, str, str]] = [
 
 
 @pytest.fixture(scope="module")
-def found(tmp_path_factory: pytest.TempPathFactory) -> list[CheckResult]:
+def results_by_case(tmp_path_factory: pytest.TempPathFactory) -> list[CheckResult]:
     """The results of all cases, of one table."""
     store = ObjectStore(str(tmp_path_factory.mktemp("columns")))
     rows = pa.table({name: values for name, (values, _) in COLUMNS.items()})
     table = publish(store, rows, columns={name: policy for name, (_, policy) in COLUMNS.items()})
-    asked: dict[str, list[Any]] = {}
+    requested: dict[str, list[Any]] = {}
     for at, (column, check, _, _) in enumerate(CASES):
         entry = {check: None} if isinstance(check, str) else check
-        asked.setdefault(column, []).append({**entry, "name": f"case_{at}"})
-    return sorted(results(store, table, **asked), key=lambda result: int(result.name.removeprefix("case_")))
+        requested.setdefault(column, []).append({**entry, "name": f"case_{at}"})
+    return sorted(results(store, table, **requested), key=lambda result: int(result.name.removeprefix("case_")))
 
 
 @pytest.mark.parametrize("at", range(len(CASES)), ids=lambda at: f"{CASES[at][0]} {CASES[at][1]} {CASES[at][2]}"[:60])
-def test_a_check(found: list[CheckResult], at: int) -> None:
+def test_a_check(results_by_case: list[CheckResult], at: int) -> None:
     column, _, status, said = CASES[at]
-    result = found[at]
+    result = results_by_case[at]
     assert (result.column, result.status) == (column, status), result.finding
     assert said in f"{result.finding.observed} {result.finding.advice or ''}"
 

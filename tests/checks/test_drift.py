@@ -26,17 +26,17 @@ def distance(
 
 def in_duckdb(then: pa.Array, now: pa.Array, bin: str, distance: str) -> float:
     """A distance of shares p and q of the bins that an expression of SQL says, in their order."""
-    given = pa.table({"c": pa.concat_arrays([then, now]), "side": [0] * len(then) + [1] * len(now)})
+    sides = pa.table({"c": pa.concat_arrays([then, now]), "side": [0] * len(then) + [1] * len(now)})
     connection = duckdb.connect()
-    connection.register("given", given)
-    [(found,)] = connection.execute(f"""
+    connection.register("given", sides)
+    [(result,)] = connection.execute(f"""
         with bins as (select {bin} as bin, count(*) filter (side = 0) as a, count(*) filter (side = 1) as b
                       from given where c is not null group by all),
         shares as (select bin, a / sum(a) over () as p, b / sum(b) over () as q from bins),
         cumulated as (select abs(sum(p) over (order by bin) - sum(q) over (order by bin)) as difference from shares)
         select {distance} from {"cumulated" if "difference" in distance else "shares"}
     """).fetchall()
-    return float(found)
+    return float(result)
 
 
 PSI = "sum((greatest(p, 1e-4) - greatest(q, 1e-4)) * ln(greatest(p, 1e-4) / greatest(q, 1e-4)))"
@@ -52,29 +52,29 @@ def test_of_texts_and_of_integers(local_store: ObjectStore, measure: str, sql: s
     """Few values are compared one by one, nulls left out."""
     then = pa.array([None, *DRAW.choice(["a", "b", "c"], 300, p=[0.5, 0.3, 0.2]).tolist()])
     now = pa.array(DRAW.choice(["a", "b", "d"], 200, p=[0.3, 0.3, 0.4]).tolist())
-    found = distance(local_store, then, now, measure=measure)
-    assert found.measures["distance"] == pytest.approx(in_duckdb(then, now, "c", sql), abs=1e-6)
-    assert found.status == "failed"
-    assert "since version 1" in found.observed
+    result = distance(local_store, then, now, measure=measure)
+    assert result.measures["distance"] == pytest.approx(in_duckdb(then, now, "c", sql), abs=1e-6)
+    assert result.status == "failed"
+    assert "since version 1" in result.observed
     integers = [pa.array(DRAW.integers(0, 5, 500)) for _ in range(2)]
     table = [publish(local_store, pa.table({"c": values}), name="ints") for values in integers][-1]
     # As many groups as there are values, so that each is a group.
-    own = finding(local_store, table, c=[{"drift": 0.2, "measure": measure, "groups": 100}])
-    assert own.measures["distance"] == pytest.approx(in_duckdb(*integers, "c", sql), abs=1e-6)
-    assert own.status == "passed"
+    drift = finding(local_store, table, c=[{"drift": 0.2, "measure": measure, "groups": 100}])
+    assert drift.measures["distance"] == pytest.approx(in_duckdb(*integers, "c", sql), abs=1e-6)
+    assert drift.status == "passed"
 
 
 def test_of_many_numbers(local_store: ObjectStore) -> None:
     """The greatest difference over bins is at most that of the values, and misses it by no more than a bin holds."""
     then, now = pa.array(DRAW.normal(0, 1, 4000)), pa.array(DRAW.normal(0.5, 1, 3000))
-    found = distance(local_store, then, now, measure="kolmogorov_smirnov")
+    result = distance(local_store, then, now, measure="kolmogorov_smirnov")
     exact = in_duckdb(then, now, "c", "max(difference)")
-    assert exact - 0.02 <= found.measures["distance"] <= exact
+    assert exact - 0.02 <= result.measures["distance"] <= exact
     table = publish(local_store, pa.table({"c": now}))
     assert finding(local_store, table, c=[{"drift": 0}]).status == "passed", "the same distribution has distance 0"
 
 
-def test_what_cannot_be_compared_is_not_known(local_store: ObjectStore) -> None:
+def test_drift_of_incomparable_columns_is_unknown(local_store: ObjectStore) -> None:
     none = pa.nulls(3, pa.int64())
     some = pa.array([1, 2, 3])
     assert distance(local_store, none, none).status == "passed"

@@ -119,18 +119,19 @@ def cases(draw: st.DrawFn, name: str) -> tuple[list[Any], list[tuple[str, Any]]]
 
 @share(8)
 @given(st.fixed_dictionaries({name: cases(name) for name in TYPES}))
-def test_what_is_told_is_true(drawn: dict[str, tuple[list[Any], list[tuple[str, Any]]]]) -> None:
+def test_decided_checks_are_right(drawn: dict[str, tuple[list[Any], list[tuple[str, Any]]]]) -> None:
     columns = {f"{name} {policy}": (name, policy) for name in TYPES for policy in POLICIES}
     rows = pa.table({column: pa.array(drawn[name][0], TYPES[name][0]) for column, (name, _) in columns.items()})
     with tempfile.TemporaryDirectory() as folder:
         store = ObjectStore(folder)
         table = publish(store, rows, columns={column: POLICIES[policy] for column, (_, policy) in columns.items()})
-        asked = {
-            column: [{kind: in_yaml(own)} for kind, own in drawn[name][1]] for column, (name, _) in columns.items()
+        requested = {
+            column: [{kind: in_yaml(argument)} for kind, argument in drawn[name][1]]
+            for column, (name, _) in columns.items()
         }
-        found = results(store, table, **asked)
-    assert len(found) == 3 * len(columns)
-    for at, result in enumerate(found):
+        by_check = results(store, table, **requested)
+    assert len(by_check) == 3 * len(columns)
+    for at, result in enumerate(by_check):
         name, policy = columns[result.column or ""]
         values, wanted = drawn[name]
         kind, settings = wanted[at % 3]
@@ -148,7 +149,10 @@ def test_values_are_counted_where_bounds_are_cut() -> None:
         table = publish(store, rows, columns={"enumerated": POLICIES["enumerated"], "off": POLICIES["off"]})
         enumerated = results(store, table, enumerated=[{"range": {"maximum": ""}}, {"range": {"maximum": LONG}}])
         (cut,) = results(store, table, off=[{"range": {"maximum": ""}}])
-    assert [(own.status, own.finding.guarantee) for own in enumerated] == [("failed", "exact"), ("passed", "exact")]
+    assert [(result.status, result.finding.guarantee) for result in enumerated] == [
+        ("failed", "exact"),
+        ("passed", "exact"),
+    ]
     assert enumerated[0].finding.observed.endswith("; 1 value outside")
     assert enumerated[1].finding.observed.endswith("; none outside")
     assert (cut.status, cut.finding.advice) == ("unknown", "`frequencies: all`, with which values are counted")
@@ -160,5 +164,5 @@ def test_what_is_not_listed_may_be_anything(fit: int, misfit: int, unlisted: int
     values = max(1, fit + misfit + unlisted)
     unlisted = values - fit - misfit
     outcomes = {Fraction(fit + matching, values) >= least for matching in range(unlisted + 1)}
-    found = decide_share(MatchCount(fit, fit + misfit, ()), values, least, "as described")
-    assert found.status == ("unknown" if len(outcomes) > 1 else "passed" if outcomes == {True} else "failed")
+    result = decide_share(MatchCount(fit, fit + misfit, ()), values, least, "as described")
+    assert result.status == ("unknown" if len(outcomes) > 1 else "passed" if outcomes == {True} else "failed")

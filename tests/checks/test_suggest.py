@@ -53,15 +53,17 @@ def test_what_is_suggested_passes(data: st.DataObject) -> None:
         table = publish(store, pa.table(columns))
         config = read_back(table, suggest(table, around(store, unreachable)))
         results = evaluate_checks(
-            [own for own in named_checks(config) if own.column], table, around(store, unreachable)
+            [named_check for named_check in named_checks(config) if named_check.column],
+            table,
+            around(store, unreachable),
         )
-    assert [(own.name, own.finding) for own in results if own.status != "passed"] == []
+    assert [(result.name, result.finding) for result in results if result.status != "passed"] == []
 
 
 def suggested(store: ObjectStore, *versions: pa.Table, **columns: Any) -> dict[str, Any]:
     table = [publish(store, rows, columns=columns) for rows in versions][-1]
-    found: dict[str, Any] = yaml.safe_load(suggest(table, around(store, unreachable)).to_yaml())
-    return {column: own["checks"] for column, own in found["columns"].items()} | {"table": found["checks"]}
+    result: dict[str, Any] = yaml.safe_load(suggest(table, around(store, unreachable)).to_yaml())
+    return {column: settings["checks"] for column, settings in result["columns"].items()} | {"table": result["checks"]}
 
 
 def test_what_is_suggested_is_to_the_point(local_store: ObjectStore) -> None:
@@ -79,8 +81,8 @@ def test_what_is_suggested_is_to_the_point(local_store: ObjectStore) -> None:
         }
     )
     grown = [rows.slice(0, 60), rows.slice(0, 80), rows]
-    found = suggested(local_store, *grown, secret={"frequencies": "off"})
-    assert found == {
+    result = suggested(local_store, *grown, secret={"frequencies": "off"})
+    assert result == {
         "table": ["consistent", {"row_count": 1}],
         "id": ["not_null", "unique", {"range": {"minimum": 0}}],
         "email": ["not_null", "unique", {"matches": r"[^@\s]+@[^@\s]+\.[^@\s]+"}],
@@ -102,9 +104,12 @@ def test_a_column_is_followed_through_versions_that_called_it_otherwise_or_had_n
     numbers = [number % 37 / 2 for number in range(60)]
 
     def rows(**columns: str) -> pa.Table:
-        fields = [pa.field(name, pa.float64(), metadata={"metastore.field_id": own}) for name, own in columns.items()]
+        fields = [
+            pa.field(name, pa.float64(), metadata={"metastore.field_id": field_id})
+            for name, field_id in columns.items()
+        ]
         return pa.table([numbers] * len(fields), schema=pa.schema(fields))
 
-    found = suggested(local_store, rows(price="1"), rows(cost="1"), rows(cost="1", extra="2"))
+    result = suggested(local_store, rows(price="1"), rows(cost="1"), rows(cost="1", extra="2"))
     drift = {"drift": 0.25, "severity": "warn"}
-    assert [drift in found[name] for name in ("cost", "extra")] == [True, False]
+    assert [drift in result[name] for name in ("cost", "extra")] == [True, False]

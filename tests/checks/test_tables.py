@@ -30,11 +30,11 @@ def numbers(count: int, nulls: int = 0) -> pa.Table:
     return pa.table({"n": pa.array([None] * nulls + list(range(count - nulls)), pa.int64())})
 
 
-def found_of(store: ObjectStore, table: Table, entry: Any, snapshot: Any = no_table, **version: Any) -> Finding:
+def table_finding(store: ObjectStore, table: Table, entry: Any, snapshot: Any = no_table, **version: Any) -> Finding:
     """What a check finds of a version that is otherwise than the published one."""
     other = table.at(replace(table.version, **version))
-    own = NamedCheck("own", None, parse_check(entry, "table"))
-    return evaluate(own, Subject(other, around(store, snapshot, NOW)))
+    named_check = NamedCheck("own", None, parse_check(entry, "table"))
+    return evaluate(named_check, Subject(other, around(store, snapshot, NOW)))
 
 
 @pytest.mark.parametrize(
@@ -52,8 +52,8 @@ def test_fresh(
     local_store: ObjectStore, committed: timedelta | None, published: timedelta, status: str, guarantee: str
 ) -> None:
     times = {"committed_at": None if committed is None else NOW - committed, "published_at": NOW - published}
-    found = found_of(local_store, publish(local_store, numbers(1)), {"fresh": "6h"}, **times)
-    assert (found.status, found.guarantee) == (status, guarantee), found
+    result = table_finding(local_store, publish(local_store, numbers(1)), {"fresh": "6h"}, **times)
+    assert (result.status, result.guarantee) == (status, guarantee), result
 
 
 def _entry(name: str, rows: int, retired: int | None = None) -> FragmentEntry:
@@ -80,18 +80,18 @@ def test_complete(local_store: ObjectStore, there: dict[str, int | None], status
     """What left the table and is still known does not count; what metadata do not say is unknown, but no difference."""
     table = publish(local_store, numbers(5))
     entries = (_entry("a", 2), _entry("b", 3), _entry("gone", 9, retired=1))
-    found = found_of(local_store, table, "complete", lambda: _snapshot(table.version, **there), fragments=entries)
-    assert found.status == status
-    assert said in found.observed
+    result = table_finding(local_store, table, "complete", lambda: _snapshot(table.version, **there), fragments=entries)
+    assert result.status == status
+    assert said in result.observed
 
 
-def test_complete_of_a_table_that_moved_on_is_not_known(local_store: ObjectStore) -> None:
+def test_complete_is_unknown_after_a_later_commit(local_store: ObjectStore) -> None:
     table = publish(local_store, numbers(5))
     later = replace(_snapshot(table.version), id="later")
-    found = found_of(local_store, table, "complete", lambda: later)
-    assert (found.status, found.advice) == ("unknown", "metastore refresh orders")
+    result = table_finding(local_store, table, "complete", lambda: later)
+    assert (result.status, result.advice) == ("unknown", "metastore refresh orders")
 
-    def gone() -> Snapshot:
+    def removed_table() -> Snapshot:
         raise TableNotFoundError("nothing is there")
 
     def silent() -> Snapshot:
@@ -101,11 +101,11 @@ def test_complete_of_a_table_that_moved_on_is_not_known(local_store: ObjectStore
         raise ValueError("what a client of a store raises")
 
     for kind in ("complete", "current"):
-        assert found_of(local_store, table, kind, gone).status == "failed"
-        assert found_of(local_store, table, kind, silent).status == "unknown"
-        assert "ValueError: what a client of a store raises" in found_of(local_store, table, kind, broken).observed
-    assert found_of(local_store, table, "current", lambda: later).status == "failed"
-    assert found_of(local_store, table, "current", lambda: _snapshot(table.version)).status == "passed"
+        assert table_finding(local_store, table, kind, removed_table).status == "failed"
+        assert table_finding(local_store, table, kind, silent).status == "unknown"
+        assert "ValueError: what a client of a store raises" in table_finding(local_store, table, kind, broken).observed
+    assert table_finding(local_store, table, "current", lambda: later).status == "failed"
+    assert table_finding(local_store, table, "current", lambda: _snapshot(table.version)).status == "passed"
 
 
 def test_consistent(local_store: ObjectStore) -> None:
@@ -157,10 +157,13 @@ def test_which_version_is_compared_with(local_store: ObjectStore) -> None:
     for count in (10, 20):
         publish(local_store, numbers(count))
     table = publish(local_store, numbers(40))
-    own = [NamedCheck("own", None, parse_check({"row_count_change": 0, "against": own}, "table")) for own in (1, "1h")]
-    found = [evaluate(each, Subject(table, around(local_store))) for each in own]
-    assert found[0].measures["change"] == 3.0
-    assert (found[1].status, found[1].advice) == ("unknown", None), "all were published within an hour"
+    named_checks = [
+        NamedCheck("change", None, parse_check({"row_count_change": 0, "against": baseline}, "table"))
+        for baseline in (1, "1h")
+    ]
+    result = [evaluate(each, Subject(table, around(local_store))) for each in named_checks]
+    assert result[0].measures["change"] == 3.0
+    assert (result[1].status, result[1].advice) == ("unknown", None), "all were published within an hour"
     same = table.at(replace(table.version, snapshot="snapshot 2"))
     check = NamedCheck("own", None, parse_check({"row_count_change": 0}, "table"))
     assert evaluate(check, Subject(same, around(local_store))).measures["change"] == 3.0, "version 2 is of its snapshot"
@@ -186,7 +189,7 @@ def test_partitions_one_by_one(local_store: ObjectStore) -> None:
     )
     assert nulls.name == "nulls"
     assert nulls.status == "failed"
-    assert [(own.partition, own.finding.status) for own in nulls.partitions or ()] == [
+    assert [(partition.partition, partition.finding.status) for partition in nulls.partitions or ()] == [
         ("day=1", "passed"),
         ("day=2", "failed"),
         ("month=1", "passed"),
@@ -198,7 +201,7 @@ def test_partitions_one_by_one(local_store: ObjectStore) -> None:
         "first": [{"partition": "day=2", "status": "failed", "observed": "4 nulls in 30 rows (13.3%)"}],
     }
     assert (of_day_1.status, len(of_day_1.partitions or ())) == ("passed", 1)
-    assert [own.finding.status for own in change.partitions or ()] == ["passed", "failed", "passed"]
+    assert [partition.finding.status for partition in change.partitions or ()] == ["passed", "failed", "passed"]
     assert change.finding.observed.startswith("failed in 1 of 3 partitions: day=2: +200.0%: 10 → 30 rows")
 
 
@@ -207,13 +210,13 @@ def test_what_holds_of_the_table_holds_of_its_partitions(local_store: ObjectStor
     parts = {f"day={n}": pa.table({"n": [n], "t": ["a" if n else "b"]}) for n in range(3)}
     table = publish(local_store, pa.concat_tables(parts.values()), partitions=parts)
     every = {"partitions": "all"}
-    found = results(
+    by_check = results(
         local_store,
         table,
         n=[{"unique": None} | every, {"range": {"maximum": 1}} | every],
         t=[{"matches": "a|b"} | every, {"matches": "a", "least": 0.5} | every],
     )
-    assert [[own.finding.status for own in result.partitions or ()] for result in found] == [
+    assert [[partition.finding.status for partition in result.partitions or ()] for result in by_check] == [
         ["passed"] * 3,
         ["passed", "passed", "failed"],
         ["passed"] * 3,
@@ -224,8 +227,8 @@ def test_what_holds_of_the_table_holds_of_its_partitions(local_store: ObjectStor
 def test_partitions_that_there_are_not(local_store: ObjectStore) -> None:
     """They may have gone, or come yet: that is no mistake of the configuration, and nothing is known."""
     table = publish(local_store, numbers(1), partitions={"day=1": numbers(1)})
-    found = finding(local_store, table, {"row_count": 1, "partitions": ["day=1", "month=*"]})
-    assert (found.status, found.observed) == (
+    result = finding(local_store, table, {"row_count": 1, "partitions": ["day=1", "month=*"]})
+    assert (result.status, result.observed) == (
         "unknown",
         "no partition fits 'month=*' in version 1; the nearest is 'day=1'",
     )
@@ -266,8 +269,8 @@ def test_a_check_that_does_not_fit_the_table_has_failed(
         ]
         for name, (own,) in columns.items()
     }
-    for given in (columns, by_partition):
-        first, misfit = results(local_store, table, *checks, {"row_count": 1}, **given)
+    for column_checks in (columns, by_partition):
+        first, misfit = results(local_store, table, *checks, {"row_count": 1}, **column_checks)
         assert (first.status, misfit.status, misfit.partitions) == ("passed", "failed", None)
         assert misfit.finding.observed.startswith("the check does not fit the table: ")
         assert re.search(said, misfit.finding.observed)

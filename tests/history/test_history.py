@@ -73,18 +73,20 @@ def test_a_row_has_the_statistics_of_its_version(store: ObjectStore) -> None:
     rows = tables[-1].history()
     assert keys(rows) == expected(3)
     for record in rows.to_pylist():
-        told = column_to_json(tables[record["version"] - 1].statistics([record["column"]])[0])
+        answer = column_to_json(tables[record["version"] - 1].statistics([record["column"]])[0])
         for name in ("type", "value_count", "null_count", "distinct_count", "distinct_count_guarantee", "mean"):
-            assert record[name] == told[name], (record["version"], name)
+            assert record[name] == answer[name], (record["version"], name)
         for name in ("minimum", "maximum"):
-            assert record[name] == (told[name] if told["type"] == "string" else str(told[name]))
+            assert record[name] == (answer[name] if answer["type"] == "string" else str(answer[name]))
         assert record["row_count"] == 20 + record["version"]
-        assert [own["fraction"] for own in record["percentiles"]] == [own["fraction"] for own in told["percentiles"]]
+        assert [point["fraction"] for point in record["percentiles"]] == [
+            point["fraction"] for point in answer["percentiles"]
+        ]
     if not store.is_remote:
         files = store.uri("orders/history") + "/*.parquet"
         with duckdb.connect() as connection:
-            told = connection.sql(f"select sum(null_count) from read_parquet('{files}') where version = 2").fetchall()
-        total = told[0][0]
+            answer = connection.sql(f"select sum(null_count) from read_parquet('{files}') where version = 2").fetchall()
+        total = answer[0][0]
         assert total == tables[1].statistics(["name"])[0].null_count
 
 
@@ -103,10 +105,10 @@ def test_a_history_outlives_expired_versions(local_store: ObjectStore) -> None:
     assert [point.value for point in points] == [some_rows(number)["name"].null_count for number in (1, 2, 3)]
     assert {point.guarantee for point in points} == {"exact"}
     assert [point.value for point in again.history(None, "row_count")] == [21, 22, 23]
+    alone = [publish(ObjectStore(f"{local_store.uri()}-{number}"), some_rows(number)) for number in (1, 2, 3)]
     assert [point.value for point in again.history("id", "p50")] == [
-        str(own.quantile("id", 0.5).value) for own in [publish(ObjectStore(f"{local_store.uri()}-{n}"), some_rows(n))
-        for n in (1, 2, 3)]
-    ]  # fmt: skip
+        str(table.quantile("id", 0.5).value) for table in alone
+    ]
     versions.expire(1, HOURS)
     assert again.history().equals(before), "nothing of the history is removed as a file that no version names"
 
@@ -224,12 +226,12 @@ def holding(folder: Path, text: str) -> list[str]:
     """Files that hold a text, unpacked."""
     import pyarrow.parquet as pq
 
-    found = []
+    result = []
     for path in filter(Path.is_file, folder.rglob("*")):
         data = str(pq.read_table(path).to_pydict()) if path.suffix == ".parquet" else path.read_text("utf-8", "replace")
         if text in data:
-            found.append(path.name)
-    return found
+            result.append(path.name)
+    return result
 
 
 def test_a_purge_removes_values(local_store: ObjectStore) -> None:

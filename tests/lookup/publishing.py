@@ -62,20 +62,22 @@ def write_table_value_counts(
 ) -> ValueCountFiles | None:
     """Write the lists of a table, and of its partitions those of columns that are to be kept by partition."""
     columns = enumerated_classes(table_profile_spec(schema, config))
-    by_partition = {own: name for own, name in columns.items() if config.effective_policy(own).by_partition == "on"}
-    came: dict[str, list[Delta]] = {}
+    by_partition = {
+        column: name for column, name in columns.items() if config.effective_policy(column).by_partition == "on"
+    }
+    added: dict[str, list[Delta]] = {}
     for partition, part in [(None, profiles), *partitions.items()]:
-        kept = columns if partition is None else by_partition
-        for own, listed in _lists(part):
-            if own in kept:
-                arrays = [pa.array([own] * len(listed)), listed.values, listed.counts]
+        stored = columns if partition is None else by_partition
+        for field_id, listed in _lists(part):
+            if field_id in stored:
+                arrays = [pa.array([field_id] * len(listed)), listed.values, listed.counts]
                 if partition is not None:
                     arrays.insert(2, pa.array([partition] * len(listed)))
                 is_one = partition is not None
-                table = pa.table(arrays, schema=rows_of(kept[own], by_partition=is_one).schema)
-                came.setdefault(delta_name(kept[own], by_partition=is_one), []).append(Delta(table))
+                table = pa.table(arrays, schema=rows_of(stored[field_id], by_partition=is_one).schema)
+                added.setdefault(delta_name(stored[field_id], by_partition=is_one), []).append(Delta(table))
     lists = TableValueCounts(columns, by_partition=by_partition)
-    return write_value_counts(store, replace(lists, flow=lists.dataflow(store).step(FlowState(), came)))
+    return write_value_counts(store, replace(lists, flow=lists.dataflow(store).step(FlowState(), added)))
 
 
 def _lists(profiles: Iterable[ColumnProfile]) -> Iterator[tuple[str, Frequencies]]:
@@ -96,18 +98,18 @@ def publish(
     config = TableConfig.model_validate({"name": name, "uri": "nowhere", "columns": columns or {}})
     versions = VersionStore(store, name)
     number = max(versions.numbers(), default=0) + 1
-    whole = profiles_of(config, rows)
-    parts = {key: profiles_of(config, own) for key, own in (partitions or {}).items()}
+    full = profiles_of(config, rows)
+    parts = {key: profiles_of(config, part) for key, part in (partitions or {}).items()}
 
-    def entry(key: str, own: pa.Table, profiles: Sequence[ColumnProfile]) -> PartitionEntry:
-        written = write_profile(versions.objects, config, own, profiles)
-        return PartitionEntry(key, key, own.num_rows, own.nbytes, 1, written, number)
+    def entry(key: str, rows: pa.Table, profiles: Sequence[ColumnProfile]) -> PartitionEntry:
+        written = write_profile(versions.objects, config, rows, profiles)
+        return PartitionEntry(key, key, rows.num_rows, rows.nbytes, 1, written, number)
 
-    entries = [entry(key, own, parts[key]) for key, own in (partitions or {}).items()] or [entry("all", rows, whole)]
-    files = write_profile(versions.objects, config, rows, whole)
+    entries = [entry(key, part, parts[key]) for key, part in (partitions or {}).items()] or [entry("all", rows, full)]
+    files = write_profile(versions.objects, config, rows, full)
     fragments = [
-        FragmentEntry(own.key, own.key, f"{own.key}.parquet", own.bytes, own.row_count, "spec", (), own.files)
-        for own in entries
+        FragmentEntry(part.key, part.key, f"{part.key}.parquet", part.bytes, part.row_count, "spec", (), part.files)
+        for part in entries
     ]
     version = Version(
         number=number,
@@ -122,7 +124,7 @@ def publish(
         bytes=rows.nbytes,
         content_id=str(number),
         files=files,
-        value_counts=write_table_value_counts(versions.objects, config, rows.schema, whole, parts),
+        value_counts=write_table_value_counts(versions.objects, config, rows.schema, full, parts),
         code_version="0",
         spec_id="spec",
         specs={},

@@ -62,10 +62,10 @@ def test_a_bucket_is_that_of_the_specification(type_: IcebergType, arrow: pa.Dat
     cls = type_class(arrow)
     for value in values:
         scalar = to_literal(value, cls, "it")
-        given = (
+        argument = (
             value if not isinstance(type_, TimestampType | TimestamptzType | DateType | TimeType) else _ticks(scalar)
         )
-        assert buckets_of([scalar], cls, 16) == {str(bucket(given))}, value
+        assert buckets_of([scalar], cls, 16) == {str(bucket(argument))}, value
 
 
 def _ticks(scalar: pa.Scalar) -> int:
@@ -80,18 +80,18 @@ def test_fragments_of_other_buckets_are_pruned(tmp_path: Path) -> None:
     table = catalog.create_table("db.t", schema, partition_spec=spec)
     names = [f"name {at}" for at in range(200)]
     table.append(pa.table({"id": range(201), "name": [*names, None]}))
-    own = TableConfig(name="t", uri=table.location())
-    config = MetastoreConfig(root=str(tmp_path / "root"), tables=[own], engine="auto")
-    refresh(config, own, no_spark)
+    table_config = TableConfig(name="t", uri=table.location())
+    config = MetastoreConfig(root=str(tmp_path / "root"), tables=[table_config], engine="auto")
+    refresh(config, table_config, no_spark)
     lookup = open_table(config.root, "t")
     assert lookup.version.buckets == (("name_bucket", "2", 8),)
     for name in names[::70]:
-        left = lookup.prune(f"name = '{name}'")
-        assert left.fragment_count == 1
-        assert {row.statistic for row in left.explanation} <= {"partition", "minimum", "maximum", "null_count"}
+        pruning = lookup.prune(f"name = '{name}'")
+        assert pruning.fragment_count == 1
+        assert {row.statistic for row in pruning.explanation} <= {"partition", "minimum", "maximum", "null_count"}
         (planned,) = table.scan(f"name = '{name}'").plan_files()
-        assert left.paths == [planned.file.file_path.removeprefix("file://")]
-        assert lookup.count(f"name = '{name}' and id >= 0", own).count == 1
+        assert pruning.paths == [planned.file.file_path.removeprefix("file://")]
+        assert lookup.count(f"name = '{name}' and id >= 0", table_config).count == 1
     assert lookup.prune("name in ('name 1', 'name 2') and id > 5").fragment_count <= 2
     assert lookup.prune("name <> 'name 1'").fragment_count == 8
-    assert lookup.count("name is null or name = 'name 7'", own).count == 2
+    assert lookup.count("name is null or name = 'name 7'", table_config).count == 2

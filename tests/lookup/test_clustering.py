@@ -21,17 +21,17 @@ Fragment = tuple[int, int | None, int | None]
 """Rows, least and greatest value."""
 
 
-def told(fragments: Sequence[Fragment], distinct: int = 1000) -> ColumnClustering:
-    rows, low, high = (list(own) for own in zip(*fragments, strict=True))
+def column_clustering(fragments: Sequence[Fragment], distinct: int = 1000) -> ColumnClustering:
+    rows, low, high = (list(column_values) for column_values in zip(*fragments, strict=True))
     counts = [0 if least is not None else None for least in low]
-    arrays = [pa.array(own, pa.int64()) for own in (counts, counts, low, high)]
-    column = IndexColumn(*(pa.chunked_array([own]) for own in arrays))
+    arrays = [pa.array(counts_or_bounds, pa.int64()) for counts_or_bounds in (counts, counts, low, high)]
+    column = IndexColumn(*(pa.chunked_array([array]) for array in arrays))
     index = SimpleNamespace(
         fragments=lambda: pa.table({"row_count": pa.array(rows, pa.int64())}), column=lambda field_id, cls: column
     )
     (profile,) = profile_field(pa.field("x", pa.int64()), [pa.array([1, 2])], lambda path: ResolvedPolicy())
-    (found,) = clustering(cast("IndexReader", index), [replace(profile.statistics, distinct_count=distinct)])
-    return found
+    (result,) = clustering(cast("IndexReader", index), [replace(profile.statistics, distinct_count=distinct)])
+    return result
 
 
 FRAGMENTS = st.lists(
@@ -48,32 +48,34 @@ FRAGMENTS = st.lists(
 
 @given(FRAGMENTS)
 def test_depths_are_counted(fragments: list[Any]) -> None:
-    known = [own for own in fragments if own[0] and own[1] is not None]
-    total = sum(own[0] > 0 for own in fragments)
-    found = told(fragments)
-    if not known:
-        assert (found.depth, found.verdict) == (None, "unknown")
+    existing = [fragment for fragment in fragments if fragment[0] and fragment[1] is not None]
+    total = sum(fragment[0] > 0 for fragment in fragments)
+    result = column_clustering(fragments)
+    if not existing:
+        assert (result.depth, result.verdict) == (None, "unknown")
         return
 
     def depth(value: int) -> int:
-        return sum(own[0] > 0 and (own[1] is None or own[1] <= value <= own[2]) for own in fragments)
+        return sum(
+            fragment[0] > 0 and (fragment[1] is None or fragment[1] <= value <= fragment[2]) for fragment in fragments
+        )
 
-    weighted = [(rows, depth(value)) for rows, *ends in known for value in ends]
-    assert found.deepest == max(own for _, own in weighted)
-    wanted = sum(rows * own for rows, own in weighted) / sum(rows for rows, _ in weighted)
-    assert found.depth == pytest.approx(wanted)
-    assert found.skipped == pytest.approx(1 - wanted / total)
+    weighted = [(rows, depth(value)) for rows, *ends in existing for value in ends]
+    assert result.deepest == max(depth_at for _, depth_at in weighted)
+    wanted = sum(rows * depth_at for rows, depth_at in weighted) / sum(rows for rows, _ in weighted)
+    assert result.depth == pytest.approx(wanted)
+    assert result.skipped == pytest.approx(1 - wanted / total)
 
 
 def test_verdicts() -> None:
     ordered = [(10, at * 10, at * 10 + 9) for at in range(100)]
-    assert told(ordered).verdict == "clustered"
-    assert told(ordered).skipped == pytest.approx(0.99)
-    assert told([(10, 0, 1000)] * 100).verdict == "scattered"
-    assert told([(10, at // 5 * 50, at // 5 * 50 + 49) for at in range(100)]).verdict == "partly"
-    assert told([(10, 0, 9)] * 100, distinct=10).verdict == "scattered"
-    assert told([(10, 0, 0)] * 100, distinct=1).verdict == "few values"
-    assert told(ordered[:3]).verdict == "unknown"
+    assert column_clustering(ordered).verdict == "clustered"
+    assert column_clustering(ordered).skipped == pytest.approx(0.99)
+    assert column_clustering([(10, 0, 1000)] * 100).verdict == "scattered"
+    assert column_clustering([(10, at // 5 * 50, at // 5 * 50 + 49) for at in range(100)]).verdict == "partly"
+    assert column_clustering([(10, 0, 9)] * 100, distinct=10).verdict == "scattered"
+    assert column_clustering([(10, 0, 0)] * 100, distinct=1).verdict == "few values"
+    assert column_clustering(ordered[:3]).verdict == "unknown"
     # Two values: in order each would be in half of the files, and by their bounds both are in all.
-    assert told([(10, 0, 1)] * 10, distinct=2).verdict == "scattered"
-    assert told([(10, at // 5, at // 5) for at in range(10)], distinct=2).verdict == "clustered"
+    assert column_clustering([(10, 0, 1)] * 10, distinct=2).verdict == "scattered"
+    assert column_clustering([(10, at // 5, at // 5) for at in range(10)], distinct=2).verdict == "clustered"

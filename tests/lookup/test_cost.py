@@ -84,12 +84,12 @@ def test_locating_a_value_costs_one_small_read(
     many = {
         f"day={at:03}": pa.table({"word": [f"w{at * 37 + n:06}" for n in range(300)] + ["all"]}) for at in range(60)
     }
-    asked = {"all": [(key, 1) for key in many], "w000400": [(f"day={at:03}", 1) for at in range(3, 11)], "none": []}
-    for name, kept in (("with", "on"), ("without", "off")):
-        columns = {"word": {"frequencies": "all", "by_partition": kept}}
+    requested = {"all": [(key, 1) for key in many], "w000400": [(f"day={at:03}", 1) for at in range(3, 11)], "none": []}
+    for name, stored in (("with", "on"), ("without", "off")):
+        columns = {"word": {"frequencies": "all", "by_partition": stored}}
         publish(s3_store, pa.concat_tables(many.values()), name=name, columns=columns, partitions=many)
         table = Metastore(s3_store.uri(), s3_options).table(name)
-        for value, held in asked.items():
+        for value, held in requested.items():
             travelled.clear()
             assert table.where_is("word", value) == held
             if name == "with":

@@ -42,23 +42,23 @@ def key_of(value: Any) -> Any:
 def counted(lake: Lake) -> dict[str, Counter[Any]]:
     """By column, how often each value occurs now."""
     tables = [pq.read_table(path, partitioning=None) for path in lake.files()]
-    whole = pa.concat_tables([SCHEMA.empty_table(), *tables])
-    found = {}
+    full = pa.concat_tables([SCHEMA.empty_table(), *tables])
+    result = {}
     for name in ("id", "group", "price", "ratio", "day"):
-        found[name] = Counter(key_of(value) for value in whole[name].to_pylist() if value is not None)
-    return found
+        result[name] = Counter(key_of(value) for value in full[name].to_pylist() if value is not None)
+    return result
 
 
 def expected(before: Counter[Any], after: Counter[Any]) -> dict[Any, tuple[str, int | None, int | None]]:
-    told: dict[Any, tuple[str, int | None, int | None]] = {}
+    answer: dict[Any, tuple[str, int | None, int | None]] = {}
     for value in before.keys() | after.keys():
         was, is_ = before.get(value), after.get(value)
         if was != is_:
-            told[value] = ("add" if was is None else "delete" if is_ is None else "update", was, is_)
-    return told
+            answer[value] = ("add" if was is None else "delete" if is_ is None else "update", was, is_)
+    return answer
 
 
-def told_changes(table: pa.Table) -> dict[Any, tuple[str, int | None, int | None]]:
+def changes_by_value(table: pa.Table) -> dict[Any, tuple[str, int | None, int | None]]:
     values = list(map(key_of, table["value"].to_pylist()))
     assert len(set(values)) == len(values), "each value once"
     rest = (table[name].to_pylist() for name in ("change", "before", "after"))
@@ -85,12 +85,12 @@ def check_history(folder: Path, seed: int, commits: int) -> None:
         for column in metastore.table("t", number).changes(since, history[number]).columns:
             assert column.table is not None, column.reason
             wanted = expected(history[since][column.column], history[number][column.column])
-            assert told_changes(column.table) == wanted, (seed, since, number, column.column)
+            assert changes_by_value(column.table) == wanted, (seed, since, number, column.column)
     versions.objects.delete([versions.documents.path(2)])
     for column in table.changes(1, history[1]).columns:
         assert column.table is not None
         wanted = expected(history[1][column.column], history[max(history)][column.column])
-        assert told_changes(column.table) == wanted, "without the versions in between, both lists are read"
+        assert changes_by_value(column.table) == wanted, "without the versions in between, both lists are read"
 
 
 def test_changes_are_those_of_the_files(tmp_path: Path) -> None:
@@ -101,7 +101,7 @@ def test_changes_are_those_of_the_files(tmp_path: Path) -> None:
 @pytest.mark.parametrize("algorithm", ["enumeration", "fingerprints"])
 def test_a_commit_is_reported_once_despite_a_policy_change(tmp_path: Path, algorithm: str, compacted: bool) -> None:
     """Where less of the same lists is told, they are taken over, with the update that led to them."""
-    kept = {"frequencies": "repeated", "algorithm": algorithm}
+    stored = {"frequencies": "repeated", "algorithm": algorithm}
     config = MetastoreConfig(root=str(tmp_path / "root"), engine="auto")
     (tmp_path / "lake").mkdir()
 
@@ -109,22 +109,22 @@ def test_a_commit_is_reported_once_despite_a_policy_change(tmp_path: Path, algor
         path = tmp_path / f"lake/{values[0]}.parquet"
         if not path.exists():
             pq.write_table(pa.table({"a": values, "b": values}), path)
-        own = {"name": "t", "uri": str(tmp_path / "lake"), "columns": {"a": others, "b": kept}}
-        told.append(refresh(config, TableConfig.model_validate(own), no_spark))
+        settings = {"name": "t", "uri": str(tmp_path / "lake"), "columns": {"a": others, "b": stored}}
+        answer.append(refresh(config, TableConfig.model_validate(settings), no_spark))
         return open_table(config.root, "t")
 
-    told: list[RefreshResult] = []
+    answer: list[RefreshResult] = []
     step([1, 1, 1, 2, 2, 3, 4, 5], {"frequencies": "all"})
     before = step([3, 3, 9], {"frequencies": "all"})
     versions = VersionStore(ObjectStore(config.root), "t")
     if compacted:
         compact(versions, TableConfig(name="t", uri="nowhere"))
     table = step([3], {"frequencies": "top(2)"})
-    assert told[-1].lists == ValueCountChanges()
+    assert answer[-1].lists == ValueCountChanges()
     (a,) = table.changes(before.version.number, ["a"]).columns
-    assert told_changes(a.table) == {}
+    assert changes_by_value(a.table) == {}
     (a,) = table.changes(1, ["a"]).columns
-    assert told_changes(a.table) == {3: ("update", 1, 3), 9: ("add", None, 1)}
+    assert changes_by_value(a.table) == {3: ("update", 1, 3), 9: ("add", None, 1)}
 
 
 @pytest.mark.long
@@ -152,34 +152,34 @@ def test_changes_of_every_type(local_store: ObjectStore) -> None:
             "b": pa.array([b"\x00", b"\xff" if late else b"\x00", None]),
             "flag": pa.array([True, True, late]),
             "u": pa.ExtensionArray.from_storage(
-                pa.uuid(), pa.array([own.bytes for own in (ids[1:] + ids[2:] if late else ids)], pa.binary(16))
+                pa.uuid(), pa.array([id_.bytes for id_ in (ids[1:] + ids[2:] if late else ids)], pa.binary(16))
             ),
             "t": pa.array([0, 1 if late else 0, None], pa.timestamp("ns")),
         }
         for late in (False, True)
     ]
     table = without_the_one_between(local_store, *map(pa.table, columns))
-    found = {own.column: own for own in table.changes(1).columns}
-    assert told_changes(found["f"].table) == {1.5: ("add", None, 1), math.inf: ("delete", 1, None)}
-    assert told_changes(found["d"].table) == {Decimal("2.20"): ("add", None, 1)}
-    assert told_changes(found["b"].table) == {b"\x00": ("update", 2, 1), b"\xff": ("add", None, 1)}
-    assert told_changes(found["flag"].table) == {True: ("update", 2, 3), False: ("delete", 1, None)}
-    assert told_changes(found["u"].table) == {ids[0]: ("delete", 1, None), ids[2]: ("update", 1, 2)}
-    assert found["t"].table is not None
-    assert found["t"].table["change"].to_pylist() == ["update", "add"]
+    result = {column.column: column for column in table.changes(1).columns}
+    assert changes_by_value(result["f"].table) == {1.5: ("add", None, 1), math.inf: ("delete", 1, None)}
+    assert changes_by_value(result["d"].table) == {Decimal("2.20"): ("add", None, 1)}
+    assert changes_by_value(result["b"].table) == {b"\x00": ("update", 2, 1), b"\xff": ("add", None, 1)}
+    assert changes_by_value(result["flag"].table) == {True: ("update", 2, 3), False: ("delete", 1, None)}
+    assert changes_by_value(result["u"].table) == {ids[0]: ("delete", 1, None), ids[2]: ("update", 1, 2)}
+    assert result["t"].table is not None
+    assert result["t"].table["change"].to_pylist() == ["update", "add"]
 
 
 @pytest.mark.parametrize("values", [["p", "q", "r"], ["p", "p", "q"]])
 def test_fingerprinted_columns_have_no_distances(tmp_path: Path, values: list[str]) -> None:
     """Also where no value occurs twice, so that none is listed, as in a column of ids."""
     (tmp_path / "lake").mkdir()
-    kept = {"id": {"frequencies": "repeated", "algorithm": "fingerprints"}}
-    own = TableConfig.model_validate({"name": "t", "uri": str(tmp_path / "lake"), "columns": kept})
+    stored = {"id": {"frequencies": "repeated", "algorithm": "fingerprints"}}
+    table_config = TableConfig.model_validate({"name": "t", "uri": str(tmp_path / "lake"), "columns": stored})
     config = MetastoreConfig(root=str(tmp_path / "root"), engine="auto")
     for at in range(2):
         pq.write_table(pa.table({"id": values[at:]}), tmp_path / f"lake/{at}.parquet")
-        refresh(config, own, no_spark)
-    ((column,), row_count) = (found := open_table(config.root, "t").diff(1)).columns, found.row_count
+        refresh(config, table_config, no_spark)
+    ((column,), row_count) = (result := open_table(config.root, "t").diff(1)).columns, result.row_count
     assert (row_count, column.change, column.distances) == ((3, 5), "changed", None)
     assert column.reason == "only values that occur at least twice have value counts"
 
@@ -188,7 +188,7 @@ def test_decimals_that_outgrow_64_bits_have_distances(local_store: ObjectStore) 
     """Compared value by value where no histograms are kept, whatever they take in memory."""
     columns = {"d": {"frequencies": "all", "histogram": "off"}}
     for values in ([1, 2], [1, 10**25], [10**25, 10**25 + 1]):
-        rows = pa.table({"d": pa.array([Decimal(own) for own in values], pa.decimal128(30, 2))})
+        rows = pa.table({"d": pa.array([Decimal(value) for value in values], pa.decimal128(30, 2))})
         table = publish(local_store, rows, columns=columns)
     for since, distance in ((1, 1.0), (2, 0.5)):
         (column,) = table.diff(since).columns
@@ -203,12 +203,12 @@ def test_missing_value_counts_are_reported(local_store: ObjectStore) -> None:
     rows = pa.table({"a": [1, 2], "b": ["x", "y"], "gone": [1, 2]})
     newer = rows.drop_columns(["gone"]).append_column("new", pa.array(["p", "p"]))
     table = without_the_one_between(local_store, rows, newer, columns={"a": {"frequencies": "off"}})
-    told = {own.column: own for own in table.changes(1).columns}
-    assert told["a"].table is None
-    assert told["a"].reason == "it had no value counts: frequencies were off"
-    assert told["b"].table is not None
-    assert told["b"].table.num_rows == 0
-    assert told_changes(told["new"].table) == {"p": ("add", None, 2)}
+    answer = {column.column: column for column in table.changes(1).columns}
+    assert answer["a"].table is None
+    assert answer["a"].reason == "it had no value counts: frequencies were off"
+    assert answer["b"].table is not None
+    assert answer["b"].table.num_rows == 0
+    assert changes_by_value(answer["new"].table) == {"p": ("add", None, 2)}
     assert table.changes(1, ["b"]).before.version == 1
     with pytest.raises(ColumnNotFoundError):
         table.changes(1, ["nix"])
@@ -232,8 +232,8 @@ def repeated(table: Table) -> Any:
 
 def test_a_diff_equals_that_of_numpy(local_store: ObjectStore) -> None:
     before, after = published(local_store, 1, 0), published(local_store, 2, 0.8)
-    found = {own.name: own for own in after.diff(1).columns}
-    x, word, same = (found[name].distances for name in ("x", "word", "same"))
+    result = {column.name: column for column in after.diff(1).columns}
+    x, word, same = (result[name].distances for name in ("x", "word", "same"))
     assert x is not None
     assert word is not None
     assert same is not None
@@ -243,44 +243,51 @@ def test_a_diff_equals_that_of_numpy(local_store: ObjectStore) -> None:
         0,
         "the same values",
     )
-    assert (found["same"].change, found["word"].change, found["list"].change) == ("same", "changed", "same")
-    values = [np.sort(repeated(own)) for own in (before, after)]
+    assert (result["same"].change, result["word"].change, result["list"].change) == ("same", "changed", "same")
+    values = [np.sort(repeated(side)) for side in (before, after)]
     every = np.concatenate(values)
-    steps = [np.searchsorted(own, every, "right") / len(own) for own in values]
+    steps = [np.searchsorted(side_values, every, "right") / len(side_values) for side_values in values]
     exact = np.max(np.abs(steps[0] - steps[1]))
     assert 0.2 < x.kolmogorov_smirnov <= exact + 1e-12, "over bins it is no more than over values"
     assert x.kolmogorov_smirnov > 0.9 * exact, "of which there are hundreds"
     assert x.stability_index > 0.25
-    counts = [Counter({value.as_py(): n for value, n in own.top("word").values}) for own in (before, after)]
-    shares = [{value: own[value] / 500 for value in "abcd"} for own in counts]
+    counts = [Counter({value.as_py(): n for value, n in side.top("word").values}) for side in (before, after)]
+    shares = [{value: count[value] / 500 for value in "abcd"} for count in counts]
     middle = {value: (shares[0][value] + shares[1][value]) / 2 for value in "abcd"}
     divergence = sum(
-        own[value] / 2 * math.log2(own[value] / middle[value]) for own in shares for value in "abcd" if own[value]
+        share[value] / 2 * math.log2(share[value] / middle[value])
+        for share in shares
+        for value in "abcd"
+        if share[value]
     )
     assert word.jensen_shannon == pytest.approx(math.sqrt(divergence))
     assert (word.over, word.guarantee, x.guarantee) == ("4 values", "exact", "bound")
-    told = diff_json(after.diff(1))
-    assert told["partitions"] == {"added": 0, "removed": 0, "changed": 0, "same": 1}
-    assert [own["reason"] for own in told["columns"]][3] == "a list has no values itself; its elements have statistics"
+    answer = diff_json(after.diff(1))
+    assert answer["partitions"] == {"added": 0, "removed": 0, "changed": 0, "same": 1}
+    assert [column["reason"] for column in answer["columns"]][
+        3
+    ] == "a list has no values itself; its elements have statistics"
 
 
 def test_renames_are_followed_and_tables_paired_by_name(local_store: ObjectStore) -> None:
     def schema(**names: str) -> pa.Schema:
-        fields = [pa.field(name, pa.int64(), metadata={"metastore.field_id": own}) for name, own in names.items()]
+        fields = [
+            pa.field(name, pa.int64(), metadata={"metastore.field_id": field_id}) for name, field_id in names.items()
+        ]
         return pa.schema(fields)
 
     first = pa.table([[1, 2], [3, 4]], schema=schema(a="1", b="2"))
     second = pa.table([[3, 4], [1, 2]], schema=schema(c="2", a="3"))
     publish(local_store, first)
     table = publish(local_store, second)
-    told = diff_json(table.diff(1))["schema"]
-    assert told == {"added": ["a"], "removed": ["a"], "renamed": [{"from": "b", "to": "c"}], "retyped": []}
+    answer = diff_json(table.diff(1))["schema"]
+    assert answer == {"added": ["a"], "removed": ["a"], "renamed": [{"from": "b", "to": "c"}], "retyped": []}
     other = publish(local_store, second.select(["a"]).cast(pa.schema([("a", pa.string())])), name="other")
-    found = diff_json(table.diff(other))
-    assert (found["from"]["table"], found["to"]["table"], found["partitions"]) == ("other", "orders", None)
-    assert found["schema"]["retyped"] == [{"column": "a", "from": "string", "to": "int64"}]
-    assert found["columns"][1]["reason"] == "values of string and of int64 are not compared"
-    assert found["schema"]["added"] == ["c"]
+    result = diff_json(table.diff(other))
+    assert (result["from"]["table"], result["to"]["table"], result["partitions"]) == ("other", "orders", None)
+    assert result["schema"]["retyped"] == [{"column": "a", "from": "string", "to": "int64"}]
+    assert result["columns"][1]["reason"] == "values of string and of int64 are not compared"
+    assert result["schema"]["added"] == ["c"]
 
 
 def test_edges(local_store: ObjectStore) -> None:
@@ -289,14 +296,14 @@ def test_edges(local_store: ObjectStore) -> None:
     off = {"x": {"histogram": "off"}}
     for rows in (empty, some, some.slice(0, 1), some):
         table = publish(local_store, rows, columns=off)
-    reasons = [own.reason for own in table.diff(1).columns]
+    reasons = [column.reason for column in table.diff(1).columns]
     assert reasons == ["there are no values before"] * 3
-    found = {own.name: own for own in table.diff(3).columns}
-    assert found["x"].distances is not None
-    assert (found["x"].distances.over, found["x"].distances.kolmogorov_smirnov) == ("1 value", 0)
-    assert (found["x"].change, found["w"].change) == ("changed", "changed")
-    assert found["n"].reason == "one of the two has no values except NaN and infinities"
-    assert {own.change for own in table.diff(2).columns} == {"same"}
+    result = {column.name: column for column in table.diff(3).columns}
+    assert result["x"].distances is not None
+    assert (result["x"].distances.over, result["x"].distances.kolmogorov_smirnov) == ("1 value", 0)
+    assert (result["x"].change, result["w"].change) == ("changed", "changed")
+    assert result["n"].reason == "one of the two has no values except NaN and infinities"
+    assert {column.change for column in table.diff(2).columns} == {"same"}
     assert table.diff(2, 3).row_count == (2, 1)
     with pytest.raises(VersionNotFoundError):
         table.diff(9)

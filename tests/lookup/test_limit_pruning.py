@@ -21,13 +21,13 @@ SETS = st.lists(
 
 @given(SETS, st.integers(0, 20))
 def test_the_fewest_fully_matching_fragments(sets: list[tuple[int, int, int]], limit: int) -> None:
-    least, most, sizes = (np.array([own[at] for own in sets], np.int64) for at in range(3))
-    found = np.flatnonzero(fragments_for_limit(RowBounds(least, most), sizes, limit)).tolist()
-    may = [at for at, own in enumerate(sets) if own[1]]
-    every = [own for count in range(len(may) + 1) for own in combinations(may, count)]
-    sure = [own for own in every if sum(sets[at][0] for at in own) >= limit]
+    least, most, sizes = (np.array([fragment[at] for fragment in sets], np.int64) for at in range(3))
+    result = np.flatnonzero(fragments_for_limit(RowBounds(least, most), sizes, limit)).tolist()
+    may = [at for at, fragment in enumerate(sets) if fragment[1]]
+    every = [combination for count in range(len(may) + 1) for combination in combinations(may, count)]
+    sure = [fragment for fragment in every if sum(sets[at][0] for at in fragment) >= limit]
     if not sure:
-        assert found == may
+        assert result == may
         return
-    assert sum(sets[at][0] for at in found) >= limit
-    assert len(found) == len(min(sure, key=len))
+    assert sum(sets[at][0] for at in result) >= limit
+    assert len(result) == len(min(sure, key=len))

@@ -28,7 +28,7 @@ PARTS = {
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def published_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A root with the table of these partitions, for copies."""
     root = tmp_path_factory.mktemp("made")
     publish(ObjectStore(str(root)), pa.concat_tables(PARTS.values()), partitions=PARTS)
@@ -36,8 +36,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def root(made: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(made, tmp_path / "root"))
+def root(published_root: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(published_root, tmp_path / "root"))
 
 
 def published(root: Path) -> Table:
@@ -45,14 +45,14 @@ def published(root: Path) -> Table:
 
 
 def one_by_one(table: Table, columns: list[str] | None = None, keys: list[str] | None = None) -> list[object]:
-    found = [(key, row) for key in keys or PARTS for row in table.statistics(columns, key)]
-    return list(found)
+    result = [(key, row) for key in keys or PARTS for row in table.statistics(columns, key)]
+    return list(result)
 
 
 def all_at_once(table: Table, columns: list[str] | None = None, partitions: object = "all") -> list[object]:
-    found = table.statistics(columns, partitions=partitions)  # type: ignore[arg-type]
-    assert found.partitions is not None
-    return list(zip(found.partitions, found, strict=True))
+    result = table.statistics(columns, partitions=partitions)  # type: ignore[arg-type]
+    assert result.partitions is not None
+    return list(zip(result.partitions, result, strict=True))
 
 
 def test_statistics_of_partitions_equal_those_of_each_one(root: Path) -> None:
@@ -103,19 +103,23 @@ def test_a_few_changed_partitions_are_read_separately(root: Path) -> None:
     version = table.version
     assert version.partition_index is not None
     keys = list(PARTS)
-    moved = {keys[0]: version.partitions[5].files, keys[3]: version.partitions[7].files}
-    partitions = [replace(own, files=moved.get(own.key, own.files)) for own in version.partitions if own.key != keys[9]]
+    relocated = {keys[0]: version.partitions[5].files, keys[3]: version.partitions[7].files}
+    partitions = [
+        replace(partition, files=relocated.get(partition.key, partition.files))
+        for partition in version.partitions
+        if partition.key != keys[9]
+    ]
     files = table_partition_files(
         _engine(), VersionStore(ObjectStore(str(root)), "orders").objects, 3, version, partitions
     )
     assert files.files == version.partition_index.files
-    assert [own.key for own in files.unindexed] == [keys[0], keys[3]]
+    assert [entry.key for entry in files.unindexed] == [keys[0], keys[3]]
     VersionStore(ObjectStore(str(root)), "orders").publish(
         replace(version, number=2, partitions=partitions, partition_index=files), version
     )
     now = Metastore(str(root)).table("orders")
-    left = [key for key in keys if key != keys[9]]
-    assert all_at_once(now, ["t"]) == one_by_one(now, ["t"], left)
+    other_keys = [key for key in keys if key != keys[9]]
+    assert all_at_once(now, ["t"]) == one_by_one(now, ["t"], other_keys)
     assert now.statistics(["t"], partitions="all")[0].maximum.as_py() == "w6"  # type: ignore[union-attr]
 
 
@@ -145,8 +149,8 @@ def test_rows_with_nan_are_equal_to_themselves(tmp_path: Path) -> None:
 def test_one_column_may_be_named_without_a_list(root: Path) -> None:
     """And partitions that are named twice are told once, few or many."""
     table = published(root)
-    for told in (table, table.filter("t is not null")):
-        assert [row.column for row in told.statistics("n")] == ["n"]
+    for answer in (table, table.filter("t is not null")):
+        assert [row.column for row in answer.statistics("n")] == ["n"]
     with pytest.raises(ColumnNotFoundError, match="no column 'nt'"):
         table.statistics("nt")
     keys = list(PARTS)
@@ -158,13 +162,13 @@ def test_verify_reports_missing_rows(root: Path) -> None:
     version = published(root).version
     objects = VersionStore(ObjectStore(str(root)), "orders").objects
     path = version.partitions[4].files.statistics
-    whole, told = objects.read(path), objects.read_parquet(path)
-    objects.write_parquet(path, told.slice(1))
+    full, answer = objects.read(path), objects.read_parquet(path)
+    objects.write_parquet(path, answer.slice(1))
     files = table_partition_files(_engine(), objects, 3, None, version.partitions)
-    objects.write(path, whole)
-    lacking = replace(version, partition_index=files)
-    column = told["column"][0].as_py()
-    assert list(wrong_rows(objects, lacking, PARTS)) == [(version.partitions[4].key, column, "no row")]
+    objects.write(path, full)
+    incomplete = replace(version, partition_index=files)
+    column = answer["column"][0].as_py()
+    assert list(wrong_rows(objects, incomplete, PARTS)) == [(version.partitions[4].key, column, "no row")]
 
 
 def _engine() -> Engine:

@@ -68,29 +68,29 @@ def _drawn(values: pa.Array, seed: int, rows: int) -> pa.Array:
 
 def columns_of(generation: int) -> dict[str, tuple[str, pa.Array]]:
     """The columns of the table at that time: by name, identity and some values."""
-    found = {kind: (kind, _column(kind, *values)) for kind, values in OF_CLASSES.items()}
-    found["h"] = ("h", pa.array(["secret", None, "x"]))
-    found["few"] = ("few", pa.array(["off", "on"]))
-    found["int"] = ("int", pa.array([1, -3, None], pa.int32()))
-    found["text"] = ("text", pa.array(["", "\U0001f600", None, "y" * 3000]))
-    found["small"] = ("small", pa.array([1.5, -2.5], pa.float32()))
-    found["money"] = ("money", _column("decimal32", Decimal("1.50")))
+    result = {kind: (kind, _column(kind, *values)) for kind, values in OF_CLASSES.items()}
+    result["h"] = ("h", pa.array(["secret", None, "x"]))
+    result["few"] = ("few", pa.array(["off", "on"]))
+    result["int"] = ("int", pa.array([1, -3, None], pa.int32()))
+    result["text"] = ("text", pa.array(["", "\U0001f600", None, "y" * 3000]))
+    result["small"] = ("small", pa.array([1.5, -2.5], pa.float32()))
+    result["money"] = ("money", _column("decimal32", Decimal("1.50")))
     if generation == 0:
-        return found
-    found["int"] = ("int", pa.array([2**40, -3, None], pa.int64()))
-    found["small"] = ("small", pa.array([1e300, -2.5], pa.float64()))
-    found["money"] = ("money", pa.array([Decimal(10**15), None], pa.decimal128(20, 2)))
-    found["words"] = found.pop("text")
-    del found["boolean"]
-    found["nested"] = ("9", pa.array([{"a": [1, 2], "b": "x"}, None]))
+        return result
+    result["int"] = ("int", pa.array([2**40, -3, None], pa.int64()))
+    result["small"] = ("small", pa.array([1e300, -2.5], pa.float64()))
+    result["money"] = ("money", pa.array([Decimal(10**15), None], pa.decimal128(20, 2)))
+    result["words"] = result.pop("text")
+    del result["boolean"]
+    result["nested"] = ("9", pa.array([{"a": [1, 2], "b": "x"}, None]))
     if generation == 1:
-        return found
-    found = dict(reversed(found.items()))
-    del found["uuid"]
-    found["text"] = ("10", pa.array(["another", None]))
-    found["later_int"] = ("11", pa.array([7, None], pa.int16()))
-    found["later_uuid"] = ("12", _column("uuid", b"9123456789abcdef"))
-    return found
+        return result
+    result = dict(reversed(result.items()))
+    del result["uuid"]
+    result["text"] = ("10", pa.array(["another", None]))
+    result["later_int"] = ("11", pa.array([7, None], pa.int16()))
+    result["later_uuid"] = ("12", _column("uuid", b"9123456789abcdef"))
+    return result
 
 
 GENERATIONS = 3
@@ -98,16 +98,16 @@ GENERATIONS = 3
 
 def rows_of(generation: int, seed: int) -> pa.Table:
     rows = 3 + 2 * seed
-    told = columns_of(generation)
+    answer = columns_of(generation)
     fields = [
         pa.field(name, values.type, metadata={"metastore.field_id": identity})
-        for name, (identity, values) in told.items()
+        for name, (identity, values) in answer.items()
     ]
-    arrays = [_drawn(values, seed, rows) for _, values in told.values()]
+    arrays = [_drawn(values, seed, rows) for _, values in answer.values()]
     return pa.Table.from_arrays(arrays, schema=pa.schema(fields))
 
 
-class Made:
+class StoredParts:
     """A store with profiles, by generation and seed, each with its rows, and a version of each generation."""
 
     def __init__(
@@ -117,21 +117,23 @@ class Made:
 
 
 @pytest.fixture(scope="module")
-def made() -> Iterator[Made]:
+def stored_parts() -> Iterator[StoredParts]:
     with tempfile.TemporaryDirectory() as folder:
         store = ObjectStore(folder)
         profiles, versions = {}, []
         published = publish(store, pa.table({"x": [1]})).version
         for generation in range(GENERATIONS):
-            policies = {name: told for name, told in POLICIES.items() if name in (*columns_of(generation), "default")}
+            policies = {
+                name: answer for name, answer in POLICIES.items() if name in (*columns_of(generation), "default")
+            }
             config = TableConfig.model_validate({"name": "orders", "uri": "nowhere", "columns": policies})
             for seed in range(SEEDS):
                 rows = rows_of(generation, seed)
                 profiles[generation, seed] = write_profile(store.child("orders"), config, rows), len(rows)
-            whole = pa.concat_tables([rows_of(generation, seed) for seed in range(SEEDS)])
-            files = write_profile(store.child("orders"), config, whole)
-            versions.append(replace(published, schema=whole.schema, files=files))
-        yield Made(store, profiles, versions)
+            full = pa.concat_tables([rows_of(generation, seed) for seed in range(SEEDS)])
+            files = write_profile(store.child("orders"), config, full)
+            versions.append(replace(published, schema=full.schema, files=files))
+        yield StoredParts(store, profiles, versions)
 
 
 KEYS = [f"p={at:02}" for at in range(14)]
@@ -143,25 +145,25 @@ COMMITS = st.lists(
 """Commits: by key the seed of a partition's new profile, or None where it goes."""
 
 
-def table_after(made: Made, commits: list[dict[str, int | None]], generations: list[int]) -> Table:
+def table_after(stored_parts: StoredParts, commits: list[dict[str, int | None]], generations: list[int]) -> Table:
     """The table after commits, each at the time of a generation."""
     base: Version | None = None
     entries: dict[str, PartitionEntry] = {}
-    objects = made.store.child("orders")
+    objects = stored_parts.store.child("orders")
     for number, (commit, generation) in enumerate(zip(commits, generations, strict=True), start=100):
         for key, seed in commit.items():
             entries.pop(key, None)
             if seed is not None:
-                files, rows = made.profiles[generation, seed]
+                files, rows = stored_parts.profiles[generation, seed]
                 entries[key] = PartitionEntry(key, key, rows, rows, 1, files, number)
         partitions = sorted(entries.values(), key=lambda own: own.key)
         files_of = table_partition_files(Engine(_no_spark, "auto"), objects, 20, base, partitions)
         base = replace(
-            made.versions[generation],
+            stored_parts.versions[generation],
             number=number,
             partitions=partitions,
             partition_index=files_of,
-            row_count=sum(own.row_count for own in partitions),
+            row_count=sum(partition.row_count for partition in partitions),
         )
     assert base is not None
     return Table(objects, base, open_scanner)
@@ -171,40 +173,40 @@ def _no_spark() -> Any:
     raise AssertionError("this is little work")
 
 
-def assert_same(found: pa.Table, expected: pa.Table) -> None:
+def assert_same(actual: pa.Table, expected: pa.Table) -> None:
     """Type for type and value for value; NaN is itself."""
-    assert found.schema == expected.schema, (found.schema, expected.schema)
-    assert found.schema.metadata == expected.schema.metadata
-    for name, one, other in zip(found.column_names, found.columns, expected.columns, strict=True):
+    assert actual.schema == expected.schema, (actual.schema, expected.schema)
+    assert actual.schema.metadata == expected.schema.metadata
+    for name, one, other in zip(actual.column_names, actual.columns, expected.columns, strict=True):
         if pa.types.is_floating(one.type):
             assert one.is_null().equals(other.is_null()), name
             np.testing.assert_array_equal(one.to_numpy(), other.to_numpy(), err_msg=name)
         else:
             assert one.equals(other), (name, one, other)
-    found.validate(full=True)
+    actual.validate(full=True)
 
 
 @settings(max_examples=8)
 @given(commits=COMMITS, first=st.integers(0, GENERATIONS - 1), data=st.data())
 def test_rows_and_table_are_those_of_the_partitions(
-    made: Made, commits: list[dict[str, int | None]], first: int, data: st.DataObject
+    stored_parts: StoredParts, commits: list[dict[str, int | None]], first: int, data: st.DataObject
 ) -> None:
-    check(made, commits, first, data)
+    check(stored_parts, commits, first, data)
 
 
 @pytest.mark.long
 @settings(max_examples=150)
 @given(commits=COMMITS, first=st.integers(0, GENERATIONS - 1), data=st.data())
 def test_rows_and_table_are_those_of_the_partitions_long(
-    made: Made, commits: list[dict[str, int | None]], first: int, data: st.DataObject
+    stored_parts: StoredParts, commits: list[dict[str, int | None]], first: int, data: st.DataObject
 ) -> None:
-    check(made, commits, first, data)
+    check(stored_parts, commits, first, data)
 
 
-def check(made: Made, commits: list[dict[str, int | None]], first: int, data: st.DataObject) -> None:
+def check(stored_parts: StoredParts, commits: list[dict[str, int | None]], first: int, data: st.DataObject) -> None:
     generations = [min(GENERATIONS - 1, first + at) for at in range(len(commits))]
-    table = table_after(made, commits, generations)
-    keys = [own.key for own in table.partitions()]
+    table = table_after(stored_parts, commits, generations)
+    keys = [partition.key for partition in table.partitions()]
     names = [row.column for row in table.statistics()]
     columns = data.draw(st.none() | st.lists(st.sampled_from(names), unique=True, min_size=1, max_size=3))
     wanted = data.draw(st.just("all") | st.permutations(keys).map(lambda own: own[: len(own) // 2 + 5]))
@@ -213,12 +215,12 @@ def check(made: Made, commits: list[dict[str, int | None]], first: int, data: st
     rows: list[ColumnStatistics] = []
     for key in order:
         rows += table.statistics(columns, key)
-    told = {"metastore.version": str(table.version.number), "metastore.snapshot": table.version.snapshot}
+    reported = {"metastore.version": str(table.version.number), "metastore.snapshot": table.version.snapshot}
     expected = build_statistics_table(rows).add_column(0, "partition", pa.array(answer.partitions, pa.string()))
     assert answer.partitions == [key for key in order for _ in (columns or names)]
     # The table before the rows and after them, and of an answer that only has rows.
     for _ in range(2):
-        assert_same(answer.to_arrow(), expected.replace_schema_metadata(told))
+        assert_same(answer.to_arrow(), expected.replace_schema_metadata(reported))
         assert len(answer) == len(rows)
         assert list(answer) == rows
         assert answer == rows

@@ -72,16 +72,19 @@ def truth(lake: Lake, where: str) -> dict[str, int]:
 
 
 def check(lake: Lake, table: Table, where: str) -> None:
-    found = truth(lake, where)
-    total = sum(found.values())
-    left = table.prune(where)
-    assert left.rows[0] <= total <= left.rows[1], where
-    assert {Path(own).resolve() for own in found} <= {Path(own).resolve() for own in left.paths}, where
-    for fragment in left.fragments:
-        assert fragment.least <= found.get(fragment.path, 0) <= fragment.most
-    assert left.fragment_count + sum(own.fragments for own in left.explanation) == left.fragments_total
-    assert left.bytes + sum(own.bytes for own in left.explanation) == left.bytes_total
-    assert len(list(left.eliminated_fragments())) == left.fragments_total - left.fragment_count
+    result = truth(lake, where)
+    total = sum(result.values())
+    pruning = table.prune(where)
+    assert pruning.rows[0] <= total <= pruning.rows[1], where
+    assert {Path(path).resolve() for path in result} <= {Path(path).resolve() for path in pruning.paths}, where
+    for fragment in pruning.fragments:
+        assert fragment.least <= result.get(fragment.path, 0) <= fragment.most
+    assert (
+        pruning.fragment_count + sum(elimination.fragments for elimination in pruning.explanation)
+        == pruning.fragments_total
+    )
+    assert pruning.bytes + sum(elimination.bytes for elimination in pruning.explanation) == pruning.bytes_total
+    assert len(list(pruning.eliminated_fragments())) == pruning.fragments_total - pruning.fragment_count
     about = table.estimate(where)
     assert about.lower <= total <= about.upper, (where, total, about)
     assert about.lower <= about.estimate <= about.upper
@@ -104,19 +107,21 @@ def check_index(table: Table) -> None:
         if leaf.field_id not in wanted.columns:
             continue
         cls = (
-            next((own.cls for own in [table.predicate(f'"{leaf.path}" is null').column]), None)
+            next((column.cls for column in [table.predicate(f'"{leaf.path}" is null').column]), None)
             if not leaf.repeated
             else None
         )
         if cls is None or cls.kind == "null":
             continue
-        own = reader.column(leaf.field_id, cls)
-        for name, column in (("minimum", own.minimum), ("maximum", own.maximum)):
-            kept = wanted.columns[leaf.field_id][name].combine_chunks()
-            at = kept.type.get_field_index(cls.name)
-            expected = kept.flatten()[at].to_pylist() if at >= 0 else [None] * len(kept)
+        index_column = reader.column(leaf.field_id, cls)
+        for name, column in (("minimum", index_column.minimum), ("maximum", index_column.maximum)):
+            stored = wanted.columns[leaf.field_id][name].combine_chunks()
+            at = stored.type.get_field_index(cls.name)
+            expected = stored.flatten()[at].to_pylist() if at >= 0 else [None] * len(stored)
             assert column.take(order).to_pylist() == expected
-        assert own.null_count.take(order).to_pylist() == wanted.columns[leaf.field_id]["null_count"].to_pylist()
+        assert (
+            index_column.null_count.take(order).to_pylist() == wanted.columns[leaf.field_id]["null_count"].to_pylist()
+        )
 
 
 @pytest.mark.parametrize("seed", [0])
@@ -159,8 +164,8 @@ def test_a_clustered_table_is_skipped(tmp_path: Path) -> None:
     refresh(config, config.tables[0], no_spark)
     table = open_table(config.root, "t")
     for where in ("id between 1210 and 1260", "id in (5, 7, 2999)", "text like '012-%'", "text = '029-050'"):
-        left = table.prune(where)
-        assert 1 <= left.fragment_count <= 3, where
+        pruning = table.prune(where)
+        assert 1 <= pruning.fragment_count <= 3, where
     expression = (pc.field("id") >= 1210) & (pc.field("id") <= 1260)
     assert table.prune(expression).paths == [str(folder / "12.parquet")]
     counted = table.count("id between 1200 and 1410", str(folder))
@@ -177,10 +182,10 @@ def test_values_by_partition_rule_out_what_bounds_do_not(tmp_path: Path) -> None
         codes = ["a", "z", f"m{partition}", f"m{partition}"]
         pq.write_table(pa.table({"id": range(4), "code": codes}), folder / "0.parquet")
     table = refreshed(lake)
-    left = table.prune("code = 'm3'")
-    assert [fragment.partition_key for fragment in left.fragments] == ["part=3"]
-    assert left.rows == (0, 2)
-    assert [(own.statistic, own.fragments) for own in left.explanation] == [("partition", 5)]
+    pruning = table.prune("code = 'm3'")
+    assert [fragment.partition_key for fragment in pruning.fragments] == ["part=3"]
+    assert pruning.rows == (0, 2)
+    assert [(elimination.statistic, elimination.fragments) for elimination in pruning.explanation] == [("partition", 5)]
     assert table.prune("code in ('m1', 'm2') and id < 3").fragment_count == 2
     assert table.prune("code = 'mm'").fragment_count == 0
     assert table.prune("not (code = 'm3')").fragment_count == 6
@@ -212,8 +217,8 @@ def test_a_name_with_a_dot_is_not_a_field_of_a_struct(tmp_path: Path) -> None:
     (tmp_path / "lake").mkdir()
     rows = pa.table({"A": [{"b": 1}, {"b": 2}], "A.b": [5, 2], "c.d": [8, 9]})
     pq.write_table(rows, tmp_path / "lake/rows.parquet")
-    own = TableConfig(name="t", uri=str(tmp_path / "lake"))
-    refresh(MetastoreConfig(root=str(tmp_path / "root"), tables=[own], engine="auto"), own, no_spark)
+    config = TableConfig(name="t", uri=str(tmp_path / "lake"))
+    refresh(MetastoreConfig(root=str(tmp_path / "root"), tables=[config], engine="auto"), config, no_spark)
     table = open_table(str(tmp_path / "root"), "t", table_locations=[str(tmp_path)])
     for where in ("A.b = {}", '"A"."b" = {}', '"A.b" = {}', "`A.b` = {}", '"c.d" = {}', "c.d = {}"):
         plain = where.format("$1").replace("`", '"')
@@ -222,9 +227,9 @@ def test_a_name_with_a_dot_is_not_a_field_of_a_struct(tmp_path: Path) -> None:
             with duckdb.connect() as connection:
                 connection.register("rows", rows)
                 (wanted,) = connection.execute(f"select count(*) from rows where {name}", [value]).fetchone() or ()
-            asked = where.format(value)
-            told = table.prune(asked).to_json()["predicate"]
-            assert table.count(asked).count == table.count(str(told)).count == wanted, (asked, told)
+            requested = where.format(value)
+            answer = table.prune(requested).to_json()["predicate"]
+            assert table.count(requested).count == table.count(str(answer)).count == wanted, (requested, answer)
     assert table.count(pc.field("A.b") == 5).count == table.count(pc.field("A", "b") == 1).count == 1
 
 
@@ -261,8 +266,8 @@ def test_hidden_values_are_in_no_index(tmp_path: Path) -> None:
     assert table.prune("secret = 's3cret1'").fragment_count == 1
     lake.options = {"columns": {"secret": {"values": "hidden"}}}
     table = refreshed(lake)
-    left = table.prune("secret = 's3cret1'")
-    assert (left.fragment_count, left.rows) == (3, (0, 3))
+    pruning = table.prune("secret = 's3cret1'")
+    assert (pruning.fragment_count, pruning.rows) == (3, (0, 3))
     assert table.prune("secret is null").fragment_count == 0
     config = lake.config()
     purge(Engine(no_spark, "auto"), VersionStore(ObjectStore(config.root), "t"), table.version.number)
@@ -285,8 +290,8 @@ def test_purge_removes_index_entries_and_expiry_removes_files(tmp_path: Path) ->
     assert table.version.index is not None
     assert [file.rows for file in table.version.index.files] == [3]
     check_index(table)
-    kept = {info.path for info in versions.objects.list("index")}
-    assert kept == set(table.version.index.paths())
+    stored = {info.path for info in versions.objects.list("index")}
+    assert stored == set(table.version.index.paths())
 
 
 def test_an_index_that_contradicts_the_profiles_is_reported(tmp_path: Path) -> None:
@@ -298,17 +303,17 @@ def test_an_index_that_contradicts_the_profiles_is_reported(tmp_path: Path) -> N
     assert verify(config, lake.table, no_spark).is_right
     assert table.version.index is not None
     (path,) = table.version.index.paths()
-    found = Path(config.root) / "t" / path
-    whole = pq.ParquetFile(found)
-    rows = whole.read()
-    counts = [None if own is None else own + 1 for own in rows["null_count"].to_pylist()]
+    file = Path(config.root) / "t" / path
+    full = pq.ParquetFile(file)
+    rows = full.read()
+    counts = [None if value is None else value + 1 for value in rows["null_count"].to_pylist()]
     at = rows.schema.get_field_index("null_count")
-    with pq.ParquetWriter(found, rows.schema) as writer:
+    with pq.ParquetWriter(file, rows.schema) as writer:
         writer.write_table(rows.set_column(at, "null_count", pa.array(counts, pa.int64())))
-        writer.add_key_value_metadata({b"metastore.columns": whole.metadata.metadata[b"metastore.columns"]})
+        writer.add_key_value_metadata({b"metastore.columns": full.metadata.metadata[b"metastore.columns"]})
     result = verify(config, lake.table, no_spark)
     assert not result.is_right
-    assert {own.level for own in result.differences} == {"index"}
+    assert {difference.level for difference in result.differences} == {"index"}
 
 
 def test_a_damaged_index_is_named(tmp_path: Path) -> None:

@@ -37,7 +37,10 @@ def tables(draw: st.DrawFn) -> tuple[dict[str, list[Any]], int]:
     kinds = draw(st.lists(st.sampled_from(sorted(STORED)), min_size=4, max_size=4, unique=True))
     few = {name: draw(st.lists(st.one_of(st.none(), STORED[name].values), min_size=1, max_size=6)) for name in kinds}
     picks = draw(st.lists(st.integers(0, 5), min_size=2, max_size=25))
-    columns = {name: [own[(at + place) % len(own)] for at, place in enumerate(picks)] for name, own in few.items()}
+    columns = {
+        name: [choices[(at + location) % len(choices)] for at, location in enumerate(picks)]
+        for name, choices in few.items()
+    }
     return columns, draw(st.integers(1, len(picks) - 1))
 
 
@@ -59,43 +62,45 @@ def as_scalar(name: str, value: Any) -> pa.Scalar:
     suppress_health_check=list(HealthCheck),
     phases=[Phase.explicit, Phase.reuse, Phase.generate],
 )
-@given(drawn=tables(), kept=st.booleans())
-def test_answers_are_those_of_plain_python(tmp_path_factory: pytest.TempPathFactory, drawn: Any, kept: bool) -> None:
+@given(drawn=tables(), stored=st.booleans())
+def test_answers_are_those_of_plain_python(tmp_path_factory: pytest.TempPathFactory, drawn: Any, stored: bool) -> None:
     """Where a value is, whether that is kept or found in the lists of partitions."""
     columns, cut = drawn
     rows = pa.table({name: STORED[name].array(values) for name, values in columns.items()})
     parts = {"half=0": rows.slice(0, cut), "half=1": rows.slice(cut)}
     store = ObjectStore(str(tmp_path_factory.mktemp("root")))
-    policy = {"frequencies": "all", "by_partition": kept}
+    policy = {"frequencies": "all", "by_partition": stored}
     table = publish(store, rows, columns=dict.fromkeys(columns, policy), partitions=parts)
     for name, values in columns.items():
         cuts = {None: values, "half=0": values[:cut], "half=1": values[cut:]}
-        asked = [value for value in dict.fromkeys(value for value in values if value == value) if value is not None]
-        for partition, own in cuts.items():
-            assert_answers(table, name, own, asked[:3], partition)
-        for value in asked[:3]:
-            counts = [(part, own.count(value)) for part, own in cuts.items() if part is not None]
+        requested = [value for value in dict.fromkeys(value for value in values if value == value) if value is not None]
+        for partition, part_values in cuts.items():
+            assert_answers(table, name, part_values, requested[:3], partition)
+        for value in requested[:3]:
+            counts = [(part, part_values.count(value)) for part, part_values in cuts.items() if part is not None]
             assert table.where_is(name, as_scalar(name, value)) == [pair for pair in counts if pair[1]], (name, value)
         if STORED[name].type_class == "float64":
-            counts = [(part, sum(x != x for x in own if x is not None)) for part, own in cuts.items() if part]
+            counts = [
+                (part, sum(x != x for x in part_values if x is not None)) for part, part_values in cuts.items() if part
+            ]
             assert table.where_is(name, math.nan) == [pair for pair in counts if pair[1]]
 
 
-def assert_answers(table: Table, name: str, values: list[Any], asked: list[Any], partition: str | None) -> None:
+def assert_answers(table: Table, name: str, values: list[Any], requested: list[Any], partition: str | None) -> None:
     facts = Facts([in_class(name, value) for value in values])
     held, n = facts.numbers, len(facts.numbers)
-    for found, q in zip(table.quantile(name, FRACTIONS, partition), FRACTIONS, strict=True):
-        place = max(1, math.ceil(Fraction(str(q)) * n)) - 1
-        assert found.guarantee == "exact"
-        assert plain(found.value) == (held[place] if held else None), (name, q, partition)
-    for value in asked:
-        own, wanted = in_class(name, value), as_scalar(name, value)
-        less = sum(key(other) < key(own) for other in held)
-        same = sum(other == own for other in held)
+    for result, q in zip(table.quantile(name, FRACTIONS, partition), FRACTIONS, strict=True):
+        location = max(1, math.ceil(Fraction(str(q)) * n)) - 1
+        assert result.guarantee == "exact"
+        assert plain(result.value) == (held[location] if held else None), (name, q, partition)
+    for value in requested:
+        scalar, wanted = in_class(name, value), as_scalar(name, value)
+        less = sum(key(other) < key(scalar) for other in held)
+        same = sum(other == scalar for other in held)
         assert table.rank(name, wanted, partition) == Count(less, "exact", table.as_of), (name, value, partition)
         assert table.frequency(name, wanted, partition) == Count(same, "exact", table.as_of), (name, value, partition)
-        most = as_scalar(name, asked[-1])
-        between = sum(key(own) <= key(other) <= key(in_class(name, asked[-1])) for other in held)
+        most = as_scalar(name, requested[-1])
+        between = sum(key(scalar) <= key(other) <= key(in_class(name, requested[-1])) for other in held)
         assert table.count_between(name, wanted, most, partition) == Count(between, "exact", table.as_of), (name, value)
     spread = table.spread(name, partition)
     assert (spread.distinct_count, spread.duplicate_count) == (facts.distinct_count, facts.duplicate_count)
@@ -172,9 +177,9 @@ def test_a_float_means_its_decimal_notation(tmp_path: Path) -> None:
 )
 def test_invalid_fractions_are_refused(tmp_path: Path, q: Any) -> None:
     table = published(tmp_path, i=pa.array([1]))
-    for asked in (q, [q]):
+    for requested in (q, [q]):
         with pytest.raises(LiteralError, match=f"{re.escape(repr(q))} is no quantile: give a number from 0 to 1"):
-            table.quantile("i", asked)
+            table.quantile("i", requested)
 
 
 FINER = datetime(2024, 1, 1, microsecond=1)
@@ -217,8 +222,8 @@ def odd(tmp_path_factory: pytest.TempPathFactory) -> Table:
 @pytest.mark.parametrize("name", ODD)
 def test_values_of_another_type_are_refused(odd: Table, name: str) -> None:
     """With the column, the value, and what to give."""
-    asked = [*ODD[name][1], *map(TextValue, TEXTS.get(name, ()))]
-    for value in asked:
+    requested = [*ODD[name][1], *map(TextValue, TEXTS.get(name, ()))]
+    for value in requested:
         with pytest.raises(LiteralError, match=f" is no value of column '{name}' of table 'orders': give "):
             odd.rank(name, value)
         with pytest.raises(LiteralError):
@@ -244,8 +249,8 @@ def test_values_in_python(odd: Table) -> None:
         "z": [datetime(2024, 1, 1, tzinfo=UTC), TextValue("2024-01-01T01:00:00+01:00"), TextValue("2024-01-01")],
         "id": [uuid.UUID(bytes=b"0" * 16), TextValue(str(uuid.UUID(bytes=b"0" * 16)))],
     }
-    for name, own in values.items():
-        for value in own:
+    for name, column_values in values.items():
+        for value in column_values:
             assert odd.frequency(name, value).count == 1, (name, value)
 
 
@@ -290,9 +295,9 @@ def test_estimates_of_a_column_without_value_counts(tmp_path: Path) -> None:
     )
     for column in ("f", "i", "at"):
         for q in (0, 0.001, 0.3, 0.5, 0.77, 0.999, 1):
-            found = table.quantile(column, q)
-            assert found.guarantee == "estimate"
-            rank = table.rank(column, found.value)
+            result = table.quantile(column, q)
+            assert result.guarantee == "estimate"
+            rank = table.rank(column, result.value)
             assert rank.guarantee == "estimate"
             assert rank.count == pytest.approx(q * 20_000, abs=100), (column, q)
         middle = table.quantile(column, 0.5, method="continuous")
@@ -332,7 +337,7 @@ def test_infinity_counts_do_not_replace_a_sketch(tmp_path: Path) -> None:
     ):
         with pytest.raises(NotStoredError, match="sketch of column 'mixed'"):
             ask()
-    assert [own.value.as_py() for own in table.quantile("infinite", [0.5, 1])] == [-math.inf, math.inf]
+    assert [quantile_.value.as_py() for quantile_ in table.quantile("infinite", [0.5, 1])] == [-math.inf, math.inf]
     assert table.rank("infinite", math.inf).count == 2
 
 

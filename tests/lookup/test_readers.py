@@ -51,7 +51,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 def questions() -> list[Question]:
     """Of every kind that reads a file."""
-    found: list[Question] = [
+    result: list[Question] = [
         lambda table: table.statistics(),
         lambda table: table.statistics(["id", "day"], partitions="all"),
         lambda table: table.spreads(),
@@ -64,19 +64,19 @@ def questions() -> list[Question]:
     ]
     for column in ("id", "name", "ratio", "day"):
         for key in (None, "part=0", "part=2"):
-            found += [
+            result += [
                 lambda table, column=column, key=key: table.top(column, 20, key),  # type: ignore[misc]
                 lambda table, column=column, key=key: table.quantile(column, [0, 0.3, 0.99], key),  # type: ignore[misc]
             ]
             if column != "name":
-                found += [lambda table, column=column, key=key: table.histogram(column, 9, key)]  # type: ignore[misc]
-    return found
+                result += [lambda table, column=column, key=key: table.histogram(column, 9, key)]  # type: ignore[misc]
+    return result
 
 
-def asked(table: Table, order: Sequence[int]) -> dict[int, str]:
+def answers_in_order(table: Table, order: Sequence[int]) -> dict[int, str]:
     """The answers by number of the question. As text: so NaN is no reason to differ."""
-    asking = questions()
-    return {at: repr(asking[at](table)) for at in order}
+    all_questions = questions()
+    return {at: repr(all_questions[at](table)) for at in order}
 
 
 def some(seed: int) -> list[int]:
@@ -84,9 +84,9 @@ def some(seed: int) -> list[int]:
     return random.Random(seed).sample(range(len(questions())), _EACH)
 
 
-def asked_elsewhere(root: str, seed: int) -> dict[int, str]:
+def answers_of_process(root: str, seed: int) -> dict[int, str]:
     """In another process."""
-    return asked(open_table(root, "orders"), some(seed))
+    return answers_in_order(open_table(root, "orders"), some(seed))
 
 
 @contextmanager
@@ -102,21 +102,21 @@ def switching_often() -> Iterator[None]:
 @pytest.mark.parametrize("is_shared", [True, False], ids=["one object", "objects of their own"])
 def test_concurrent_readers_get_the_same_answers(root: str, is_shared: bool) -> None:
     """They begin together, with nothing read yet, and ask in orders of their own."""
-    alone = asked(open_table(root, "orders"), range(len(questions())))
+    alone = answers_in_order(open_table(root, "orders"), range(len(questions())))
     assert len(set(alone.values())) > len(alone) // 2
     shared, start = open_table(root, "orders"), Barrier(READERS)
 
     def reader(seed: int) -> dict[int, str]:
         table = shared if is_shared else open_table(root, "orders")
         start.wait()
-        return asked(table, some(seed))
+        return answers_in_order(table, some(seed))
 
     with switching_often(), ThreadPoolExecutor(READERS) as pool:
-        assert all(told.items() <= alone.items() for told in pool.map(reader, range(READERS)))
+        assert all(answer.items() <= alone.items() for answer in pool.map(reader, range(READERS)))
 
 
-@pytest.mark.parametrize("asked", ["top", "quantile", "histogram"])
-def test_a_question_opens_each_file_once(root: str, asked: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("question", ["top", "quantile", "histogram"])
+def test_a_question_opens_each_file_once(root: str, question: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Though no more than one profile is kept open, and other readers ask of another one meanwhile."""
     monkeypatch.setattr(profiles, "_OPEN_PROFILES", 1)
     shared, opened = open_table(root, "orders"), list[str]()
@@ -127,9 +127,9 @@ def test_a_question_opens_each_file_once(root: str, asked: str, monkeypatch: pyt
         return plain_open(self, path, metadata)
 
     def statistics(self: ProfileReader, columns: Iterable[str] | None = None) -> list[ColumnStatistics]:
-        found = plain_statistics(self, columns)
+        result = plain_statistics(self, columns)
         shared.profiles.profile("part=2")
-        return found
+        return result
 
     monkeypatch.setattr(ObjectStore, "open_parquet", open_parquet)
     monkeypatch.setattr(ProfileReader, "statistics", statistics)
@@ -138,13 +138,13 @@ def test_a_question_opens_each_file_once(root: str, asked: str, monkeypatch: pyt
         "quantile": lambda: shared.quantile("id", 0.5, "part=0"),
         "histogram": lambda: shared.histogram("id", 9, "part=0", lower=5),
     }
-    questions[asked]()
+    questions[question]()
     assert len(opened) == len(set(opened)) > 1
 
 
 @pytest.mark.long
 def test_processes_get_the_same_answers(root: str) -> None:
-    alone = asked(open_table(root, "orders"), range(len(questions())))
+    alone = answers_in_order(open_table(root, "orders"), range(len(questions())))
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(PROCESSES, mp_context=context) as pool:
-        assert all(told.items() <= alone.items() for told in pool.map(asked_elsewhere, [root] * 4, range(4)))
+        assert all(answer.items() <= alone.items() for answer in pool.map(answers_of_process, [root] * 4, range(4)))

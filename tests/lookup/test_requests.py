@@ -69,17 +69,17 @@ def test_one_partition_of_many_is_a_point_read(
 ) -> None:
     """The row group of its entry and its own file: not the entries of the others, and nothing of them."""
     few = parts(3)
-    made = publish(s3_store, pa.concat_tables(few.values()), partitions=few).version
-    entries = [replace(made.partitions[at % 3], key=f"p={at:05}", content_id=_digest(at)) for at in range(MANY)]
+    created = publish(s3_store, pa.concat_tables(few.values()), partitions=few).version
+    entries = [replace(created.partitions[at % 3], key=f"p={at:05}", content_id=_digest(at)) for at in range(MANY)]
     versions = VersionStore(s3_store, "orders")
-    versions.publish(replace(made, number=2, partitions=entries, partition_index=None))
-    whole = sum(info.size for info in versions.objects.list("entries") if ".partitions." in info.path)
-    assert whole > 300_000
+    versions.publish(replace(created, number=2, partitions=entries, partition_index=None))
+    full = sum(info.size for info in versions.objects.list("entries") if ".partitions." in info.path)
+    assert full > 300_000
     table = Metastore(s3_store.uri(), s3_options).table("orders")
     travelled.clear()
     assert table.find_partition("p=12345") == replace(entries[12345])
     assert len(travelled) <= 2
-    assert sum(travelled) < whole / 2
+    assert sum(travelled) < full / 2
     travelled.clear()
     assert table.statistics(["c3"], "p=12345")[0].value_count == 3
     assert len(travelled) <= 2

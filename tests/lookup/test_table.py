@@ -82,9 +82,9 @@ def test_a_table_names_its_version(orders: Table) -> None:
 @pytest.mark.parametrize("n", [0, 1, 3, 10, 1000])
 @pytest.mark.parametrize(("column", "values"), [("status", STATUS), ("amount", AMOUNT)])
 def test_top_values(orders: Table, column: str, values: list[Any], n: int) -> None:
-    found = orders.top(column, n)
-    assert python(found.values) == counted(values, n)
-    assert found.guarantee == "exact"
+    result = orders.top(column, n)
+    assert python(result.values) == counted(values, n)
+    assert result.guarantee == "exact"
     assert python(orders.top(column, n, "half=1").values) == counted(values[250:], n)
 
 
@@ -106,7 +106,7 @@ def test_statistics_of_all_columns_are_in_table_order(orders: Table) -> None:
     assert by_name["tags.element"].value_count == sum(i % 3 for i in range(500))
 
 
-def test_statistics_of_some_columns_are_in_the_order_given(orders: Table) -> None:
+def test_statistics_of_some_columns_are_in_the_requested_order(orders: Table) -> None:
     rows = {row.column: row for row in orders.statistics()}
     wanted = ["flat", "status", "address.zip", "status"]
     assert orders.statistics(wanted) == [rows[name] for name in wanted]
@@ -176,10 +176,10 @@ def test_any_number_of_bins_keeps_every_value(
     store = ObjectStore(str(tmp_path_factory.mktemp("root")))
     table = publish(store, pa.table({"n": pa.array(values, pa.int64())}))
     check_histogram(table, "n", values, bins)
-    kept, asked = table.histogram("n"), table.histogram("n", bins)
-    assert len(asked) == -(-len(kept) // max(1, -(-len(kept) // bins)))
-    assert [part.minimum.as_py() for part in asked] == [part.minimum.as_py() for part in kept][
-        :: max(1, -(-len(kept) // bins))
+    stored, requested = table.histogram("n"), table.histogram("n", bins)
+    assert len(requested) == -(-len(stored) // max(1, -(-len(stored) // bins)))
+    assert [part.minimum.as_py() for part in requested] == [part.minimum.as_py() for part in stored][
+        :: max(1, -(-len(stored) // bins))
     ]
 
 
@@ -221,8 +221,8 @@ def test_a_column_over_the_limit_has_no_value_counts(local_store: ObjectStore, m
     table = publish(local_store, ORDERS)
     (row,) = table.statistics(["flat"])
     assert (row.distinct_count_guarantee, row.duplicate_count) == ("estimate", None)
-    told = f": about {row.distinct_count} distinct values, more than `frequencies: auto` stores; "
-    with pytest.raises(NotStoredError, match=told):
+    answer = f": about {row.distinct_count} distinct values, more than `frequencies: auto` stores; "
+    with pytest.raises(NotStoredError, match=answer):
         table.top("flat")
 
 
@@ -387,9 +387,9 @@ def test_threads_share_a_lookup(orders: Table) -> None:
 
     def ask() -> None:
         for _ in range(20):
-            found = str(lookup.top("status")), lookup.statistics(["flat"]), lookup.histogram("amount", 5)
-            if found != expected:
-                wrong.append(found)
+            result = str(lookup.top("status")), lookup.statistics(["flat"]), lookup.histogram("amount", 5)
+            if result != expected:
+                wrong.append(result)
 
     threads = [threading.Thread(target=ask) for _ in range(8)]
     for thread in threads:

@@ -60,7 +60,7 @@ def no_spark() -> Any:
 class Folder:
     """Files of 20 rows, each with the least and the greatest value of every column, so that bounds decide nothing."""
 
-    place: Path
+    path: Path
     columns: Mapping[str, Any]
     held: dict[str, pa.Table] = field(default_factory=dict)
     number: int = 0
@@ -69,7 +69,7 @@ class Folder:
         for _ in range(count):
             self.number += 1
             rows = drawn(random.Random(self.number))
-            path = self.place / "lake" / f"{self.number:03}.parquet"
+            path = self.path / "lake" / f"{self.number:03}.parquet"
             path.parent.mkdir(exist_ok=True, parents=True)
             pq.write_table(rows, path)
             self.held[str(path)] = rows
@@ -81,10 +81,8 @@ class Folder:
 
     @property
     def config(self) -> MetastoreConfig:
-        table = TableConfig.model_validate(
-            {"name": "t", "uri": str(self.place / "lake"), "columns": dict(self.columns)}
-        )
-        return MetastoreConfig(root=str(self.place / "root"), engine="auto", tables=[table])
+        table = TableConfig.model_validate({"name": "t", "uri": str(self.path / "lake"), "columns": dict(self.columns)})
+        return MetastoreConfig(root=str(self.path / "root"), engine="auto", tables=[table])
 
     def refreshed(self) -> Table:
         refresh(self.config, self.config.tables[0], no_spark)
@@ -115,13 +113,13 @@ def drawn(draw: random.Random) -> pa.Table:
     texts, days = (["", "\U0010ffff"], [b"", b"\xff" * 40]), [date(1, 1, 1), date(9999, 1, 1)]
     prices = [Decimal(-(10**25)), Decimal(10**25)]
     sides = [WIDE, [0, 2**64 - 1], [-1e308, 1e308], [-3e38, 3e38], prices, *texts, days, [-(2**62), 2**62], years]
-    ends = [dict(zip(SCHEMA.names, own, strict=True)) for own in zip(*sides, [False, True], strict=True)]
+    ends = [dict(zip(SCHEMA.names, ends_row, strict=True)) for ends_row in zip(*sides, [False, True], strict=True)]
     records: list[dict[str, Any]] = [*rows, *ends, dict.fromkeys(SCHEMA.names)]
-    arrays = [pa.array([own[field.name] for own in records], field.type) for field in SCHEMA]
+    arrays = [pa.array([record[field.name] for record in records], field.type) for field in SCHEMA]
     return pa.table(arrays, schema=SCHEMA)
 
 
-def kept(table: Table, column: str, value: pa.Scalar) -> list[str]:
+def matching_paths(table: Table, column: str, value: pa.Scalar) -> list[str]:
     return table.prune(pc.field(column) == value).paths
 
 
@@ -132,24 +130,24 @@ def check(folder: Folder, table: Table, columns: list[str], per_file: int) -> fl
         for rows in folder.held.values():
             for at in draw.sample(range(20), per_file):
                 value = rows[column][at]
-                found = set(kept(table, column, value))
-                holding = {path for path, own in folder.held.items() if pc.any(pc.equal(own[column], value)).as_py()}
-                assert holding <= found, (column, value)
-                read += len(found - holding)
+                result = set(matching_paths(table, column, value))
+                holding = {path for path, rows in folder.held.items() if pc.any(pc.equal(rows[column], value)).as_py()}
+                assert holding <= result, (column, value)
+                read += len(result - holding)
                 others += len(folder.held) - len(holding)
     for column in ("ratio", "single"):
-        nan = {path for path, own in folder.held.items() if pc.any(pc.is_nan(own[column])).as_py()}
+        nan = {path for path, rows in folder.held.items() if pc.any(pc.is_nan(rows[column])).as_py()}
         assert nan <= set(table.prune(f"isnan({column}) or {column} = 'NaN'").paths)
     return read / max(1, others)
 
 
 @pytest.mark.parametrize(
-    "policy", [own if own == "off" else pytest.param(own, marks=pytest.mark.long) for own in POLICIES]
+    "policy", [name if name == "off" else pytest.param(name, marks=pytest.mark.long) for name in POLICIES]
 )
 def test_fragments_with_the_value_are_never_pruned(tmp_path: Path, policy: str) -> None:
     """Of every type, in lists, without them and beside fingerprints; through commits, and rewritten."""
-    own = {**POLICIES[policy], "value_filter": "on"}
-    folder = Folder(tmp_path, dict.fromkeys(SCHEMA.names, own))
+    policy_settings = {**POLICIES[policy], "value_filter": "on"}
+    folder = Folder(tmp_path, dict.fromkeys(SCHEMA.names, policy_settings))
     folder.append(5)
     table = folder.refreshed()
     names = [name for name in SCHEMA.names if name != "flag"]
@@ -184,8 +182,8 @@ def test_each_value_of_a_long_in_list_is_looked_up(tmp_path: Path) -> None:
     draw = random.Random("what no file has")
     absent = [draw.randrange(*WIDE) for _ in range(300)]
     for count in (13, 124, 125):
-        found = table.prune(f"integer in ({', '.join(map(str, there + absent[:count]))})").paths
-        assert sorted(found) == ([paths[1], paths[3]] if count <= 124 else paths)
+        result = table.prune(f"integer in ({', '.join(map(str, there + absent[:count]))})").paths
+        assert sorted(result) == ([paths[1], paths[3]] if count <= 124 else paths)
 
 
 def test_value_filters_are_turned_on_and_off(tmp_path: Path) -> None:
@@ -195,7 +193,7 @@ def test_value_filters_are_turned_on_and_off(tmp_path: Path) -> None:
     table = folder.refreshed()
     value = next(iter(folder.held.values()))["integer"][1]
     assert table.version.value_filters is None
-    assert len(kept(table, "integer", value)) == 4
+    assert len(matching_paths(table, "integer", value)) == 4
     on = {"value_filter": "on"}
     folder.columns = {"integer": {"frequencies": "all", **on}, "price": {"frequencies": "off"}}
     result = refresh(folder.config, folder.config.tables[0], no_spark)
@@ -203,13 +201,13 @@ def test_value_filters_are_turned_on_and_off(tmp_path: Path) -> None:
     table = open_table(folder.config.root, "t")
     assert table.version.value_filters is not None
     assert table.version.value_filters.columns == ("integer",)
-    assert len(kept(table, "integer", value)) == 1
+    assert len(matching_paths(table, "integer", value)) == 1
     folder.columns = {"price": {"frequencies": "off", **on}}
     table = folder.refreshed()
     assert table.version.value_filters is not None
     assert table.version.value_filters.columns == ("price",)
-    assert len(kept(table, "integer", value)) == 4
-    assert len(kept(table, "price", next(iter(folder.held.values()))["price"][1])) == 1
+    assert len(matching_paths(table, "integer", value)) == 4
+    assert len(matching_paths(table, "price", next(iter(folder.held.values()))["price"][1])) == 1
     folder.columns = {}
     assert folder.refreshed().version.value_filters is None
 

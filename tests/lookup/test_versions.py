@@ -33,8 +33,10 @@ def committed(root: str, snapshots: list[tuple[str, datetime | None]]) -> None:
     versions = VersionStore(store, "orders")
     versions.objects.delete([versions.documents.path(1)])
     for number, (snapshot, at) in enumerate(snapshots, 1):
-        made = replace(first, number=number, snapshot=snapshot, committed_at=at, published_at=NOON + timedelta(days=9))
-        versions.publish(made)
+        created = replace(
+            first, number=number, snapshot=snapshot, committed_at=at, published_at=NOON + timedelta(days=9)
+        )
+        versions.publish(created)
 
 
 def test_a_version_is_selected_by_number_snapshot_or_time(tmp_path: Path) -> None:
@@ -77,7 +79,9 @@ def test_every_result_names_its_version(tmp_path: Path) -> None:
         table.where_is("text", "b"),
         table.histogram("n"),
     ]
-    assert {(own.as_of.version, own.as_of.snapshot, own.guarantee) for own in answers} == {(2, "snapshot 2", "exact")}
+    assert {(answer.as_of.version, answer.as_of.snapshot, answer.guarantee) for answer in answers} == {
+        (2, "snapshot 2", "exact")
+    }
     assert table.statistics().as_of == table.as_of
     assert table.newer_version() is None
     assert Metastore(str(tmp_path)).table("orders", 1).newer_version() == 2
@@ -86,19 +90,19 @@ def test_every_result_names_its_version(tmp_path: Path) -> None:
 def test_many_partitions_are_one_table(tmp_path: Path) -> None:
     parts = {f"p={at}": ROWS.slice(at, 1) for at in range(4)}
     table = publish(ObjectStore(str(tmp_path)), ROWS, partitions=parts)
-    found = table.statistics(["text", "n"], partitions="*").to_arrow()
-    assert found["partition"].to_pylist() == [key for key in parts for _ in range(2)]
-    assert found["column"].to_pylist() == ["text", "n"] * 4
-    assert found["null_count"].to_pylist() == [0, 0, 0, 0, 0, 0, 0, 1]
-    assert parse_statistics_rows(found) == table.statistics(["text", "n"], partitions=list(parts))
+    result = table.statistics(["text", "n"], partitions="*").to_arrow()
+    assert result["partition"].to_pylist() == [key for key in parts for _ in range(2)]
+    assert result["column"].to_pylist() == ["text", "n"] * 4
+    assert result["null_count"].to_pylist() == [0, 0, 0, 0, 0, 0, 0, 1]
+    assert parse_statistics_rows(result) == table.statistics(["text", "n"], partitions=list(parts))
     chosen = table.statistics(["n"], partitions=["p=2", "p=0"])
     assert chosen.partitions == ["p=2", "p=0"]
     assert chosen == [*table.statistics(["n"], "p=2"), *table.statistics(["n"], "p=0")]
     assert table.statistics(["n"], partitions="p=1") == table.statistics(["n"], "p=1")
     assert table.statistics(partitions=[]).to_arrow().num_rows == 0
-    whole = table.statistics().to_arrow()
-    assert "partition" not in whole.column_names
-    assert whole.schema.metadata == {b"metastore.version": b"1", b"metastore.snapshot": b"snapshot 1"}
+    full = table.statistics().to_arrow()
+    assert "partition" not in full.column_names
+    assert full.schema.metadata == {b"metastore.version": b"1", b"metastore.snapshot": b"snapshot 1"}
     with pytest.raises(PartitionNotFoundError, match="p=9"):
         table.statistics(partitions=["p=1", "p=9"])
     with pytest.raises(ValueError, match="not both"):
@@ -120,14 +124,14 @@ def test_a_part_of_a_histogram(measured: Table, data: st.DataObject) -> None:
     column = data.draw(st.sampled_from(["i", "f"]))
     bound = st.one_of(st.none(), st.integers(-(10**8), 10**8))
     lower, upper = data.draw(bound), data.draw(bound)
-    whole = measured.histogram(column)
+    full = measured.histogram(column)
     low, high = (-math.inf if lower is None else lower), (math.inf if upper is None else upper)
-    wanted = [bin_ for bin_ in whole if bin_.maximum.as_py() > low and bin_.minimum.as_py() <= high]
-    found = measured.histogram(column, lower=lower, upper=upper)
-    assert found == (wanted if low <= high else [])
+    wanted = [bin_ for bin_ in full if bin_.maximum.as_py() > low and bin_.minimum.as_py() <= high]
+    result = measured.histogram(column, lower=lower, upper=upper)
+    assert result == (wanted if low <= high else [])
     few = measured.histogram(column, 3, lower=lower, upper=upper)
     assert len(few) <= 3
-    assert sum(bin_.frequency for bin_ in few) == sum(bin_.frequency for bin_ in found)
+    assert sum(bin_.frequency for bin_ in few) == sum(bin_.frequency for bin_ in result)
 
 
 def test_bounds_of_other_types(measured: Table) -> None:

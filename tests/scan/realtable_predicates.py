@@ -50,21 +50,21 @@ CheckOne = Callable[[str, Table, TableConfig, list[list[Any]], Question], None]
 
 def check_table(check_one: CheckOne, table: RealTable, root: Path, most: int) -> int:
     """How many predicates were tried, evenly spread over the columns; none of a table that is rightly refused."""
-    own = TableConfig(name="t", uri=table.uri, path_mapping=dict(table.path_mapping))
-    config = MetastoreConfig(root=str(root), tables=[own], engine="auto")
-    own = config.tables[0]
+    config_ = TableConfig(name="t", uri=table.uri, path_mapping=dict(table.path_mapping))
+    config = MetastoreConfig(root=str(root), tables=[config_], engine="auto")
+    config_ = config.tables[0]
     try:
-        refresh(config, own, no_spark)
+        refresh(config, config_, no_spark)
     except MetastoreError:
         if table.name not in REFUSED:
             raise
         return 0
-    snapshot = open_table_format(own).snapshot()
-    lookup, rows, asked = open_table(config.root, "t"), full_rows(snapshot), list(questions(snapshot))
-    asked = asked[:: max(1, len(asked) // most)]
-    for question in asked:
-        check_one(table.name, lookup, own, rows, question)
-    return len(asked)
+    snapshot = open_table_format(config_).snapshot()
+    lookup, rows, requested = open_table(config.root, "t"), full_rows(snapshot), list(questions(snapshot))
+    requested = requested[:: max(1, len(requested) // most)]
+    for question in requested:
+        check_one(table.name, lookup, config_, rows, question)
+    return len(requested)
 
 
 def no_spark() -> Any:
@@ -83,7 +83,7 @@ def full_rows(snapshot: Snapshot) -> list[list[Any]]:
 
 def keys(array: pa.Array) -> list[Any]:
     """Values as plain ones that order and compare as they do: ticks, bytes, numbers; None where there is none."""
-    return [None if not own.is_valid else _key(own) for own in plain_array(array)]
+    return [None if not value.is_valid else _key(value) for value in plain_array(array)]
 
 
 def _key(value: pa.Scalar) -> Any:
@@ -119,33 +119,33 @@ def questions(snapshot: Snapshot, most: int = 3) -> Iterator[Question]:
         for fragment in snapshot.fragments:
             with fragment.source.open() as reader:
                 for chunk in reader.read(field):
-                    own = plain_array(chunk)
-                    held = zip(keys(own), canonical(own, classes[0]), strict=True)
+                    chunk_values = plain_array(chunk)
+                    held = zip(keys(chunk_values), canonical(chunk_values, classes[0]), strict=True)
                     values |= {key: value for key, value in held if key is not None and key == key}
-        found = sorted(values, key=order)
-        for key in found[:: max(1, len(found) // most)][:most]:
+        result = sorted(values, key=order)
+        for key in result[:: max(1, len(result) // most)][:most]:
             literal = _literal(values[key], classes[0].name)
             if literal is not None:
                 yield from _about(name, at, key, literal)
 
 
 def _about(name: str, at: int, key: Any, literal: str) -> Iterator[Question]:
-    own = order(key)
-    yield Question(f"{name} = {literal}", at, lambda other: other is not None and order(other) == own)
-    yield Question(f"not ({name} = {literal})", at, lambda other: other is not None and order(other) != own)
-    yield Question(f"{name} < {literal}", at, lambda other: other is not None and order(other) < own)
-    yield Question(f"{name} >= {literal}", at, lambda other: other is not None and order(other) >= own)
-    yield Question(f"{name} in ({literal}, null)", at, lambda other: other is not None and order(other) == own)
-    yield Question(f"{name} not in ({literal})", at, lambda other: other is not None and order(other) != own)
+    order_key = order(key)
+    yield Question(f"{name} = {literal}", at, lambda other: other is not None and order(other) == order_key)
+    yield Question(f"not ({name} = {literal})", at, lambda other: other is not None and order(other) != order_key)
+    yield Question(f"{name} < {literal}", at, lambda other: other is not None and order(other) < order_key)
+    yield Question(f"{name} >= {literal}", at, lambda other: other is not None and order(other) >= order_key)
+    yield Question(f"{name} in ({literal}, null)", at, lambda other: other is not None and order(other) == order_key)
+    yield Question(f"{name} not in ({literal})", at, lambda other: other is not None and order(other) != order_key)
 
 
 def _literal(value: pa.Scalar, cls: str) -> str | None:
-    told = scalar_json(value)
+    answer = scalar_json(value)
     if cls == "boolean":
-        return str(told).lower()
+        return str(answer).lower()
     if cls == "binary":
-        return f"x'{told}'"
-    if cls == "string" and "\ufffd" in str(told):
+        return f"x'{answer}'"
+    if cls == "string" and "\ufffd" in str(answer):
         return None
     if cls == "string":
         try:
@@ -153,4 +153,4 @@ def _literal(value: pa.Scalar, cls: str) -> str | None:
         except UnicodeDecodeError:
             return None
         return "'" + text.replace("'", "''") + "'"
-    return f"'{told}'" if not isinstance(told, int | float) else repr(told)
+    return f"'{answer}'" if not isinstance(answer, int | float) else repr(answer)

@@ -44,27 +44,27 @@ def values_of(rows: list[dict[str, Any]], name: str) -> list[Any]:
     outer, _, inner = name.partition(".")
     held = [row[outer] for row in rows]
     if inner:
-        held = [None if own is None else own[inner] for own in held]
-    return sorted(key(own) for own in held if own is not None)
+        held = [None if value is None else value[inner] for value in held]
+    return sorted(key(value) for value in held if value is not None)
 
 
 def check_scope(scope: FilteredView, rows: list[dict[str, Any]]) -> None:
     assert scope.row_count() == len(rows)
     assert scope.rows[0] <= len(rows) <= scope.rows[1]
-    told = {row.column: row for row in scope.statistics()}
+    answer = {row.column: row for row in scope.statistics()}
     for name in COLUMNS:
-        values, row = values_of(rows, name), told[name]
+        values, row = values_of(rows, name), answer[name]
         counts = Counter(values)
         assert (row.value_count, row.null_count) == (len(values), len(rows) - len(values)), name
         if row.frequencies == "enumerated":
             check_listed(scope, name, values, counts)
             assert (row.distinct_count, row.distinct_count_guarantee) == (len(counts), "exact")
-            assert row.duplicate_count == sum(own > 1 for own in counts.values())
+            assert row.duplicate_count == sum(value > 1 for value in counts.values())
         elif row.distinct_count_guarantee == "exact":
             assert row.distinct_count == len(counts), name
         if row.frequencies == "repeated":
             check_repeated(scope, name, counts)
-        finite = [own for own in values if own[0] == 0]
+        finite = [value for value in values if value[0] == 0]
         if row.type_class is not None:
             assert row.nan_count in (None, len(values) - len(finite))
             for bound, exact, wanted in (
@@ -79,62 +79,65 @@ def check_scope(scope: FilteredView, rows: list[dict[str, Any]]) -> None:
 
 def check_listed(scope: FilteredView, name: str, values: list[Any], counts: Counter[Any]) -> None:
     most = scope.top(name, 10**6)
-    found = [(key(value), count) for value, count in most.values]
+    result = [(key(value), count) for value, count in most.values]
     wanted = sorted(counts.items(), key=lambda own: (-own[1], own[0]))
-    assert found == wanted[: len(found)], name
-    assert len(found) in (len(wanted), 1), name  # one where the policy shows the most frequent one only
-    numbers = [own for own in values if own[0] == 0]
+    assert result == wanted[: len(result)], name
+    assert len(result) in (len(wanted), 1), name  # one where the policy shows the most frequent one only
+    numbers = [key_ for key_ in values if key_[0] == 0]
     for fraction in (0, 0.3, 0.5, 1):
-        told = scope.quantile(name, fraction)
-        assert told.guarantee == "exact"
+        answer = scope.quantile(name, fraction)
+        assert answer.guarantee == "exact"
         at = max(1, math.ceil(fraction * len(numbers))) - 1
-        assert (None if told.value is None else key(told.value)) == (numbers[at] if numbers else None), name
+        assert (None if answer.value is None else key(answer.value)) == (numbers[at] if numbers else None), name
     for value, count in most.values[:3]:
         assert scope.frequency(name, value).count == count
-        assert scope.rank(name, value).count == sum(own < key(value) for own in values)
+        assert scope.rank(name, value).count == sum(key_ < key(value) for key_ in values)
         if name == "word":
-            assert sum(own for _, own in scope.where_is(name, value)) == count
+            assert sum(frequency for _, frequency in scope.where_is(name, value)) == count
     assert scope.spread(name).distinct_count == len(counts)
 
 
 def check_repeated(scope: FilteredView, name: str, counts: Counter[Any]) -> None:
     """Which values repeat, and how often, of fingerprints of the rows alone."""
     (row,) = scope.statistics([name])
-    wanted = sorted(((value, own) for value, own in counts.items() if own > 1), key=lambda own: (-own[1], own[0]))
+    wanted = sorted(
+        ((value, frequency) for value, frequency in counts.items() if frequency > 1),
+        key=lambda frequency: (-frequency[1], frequency[0]),
+    )
     assert (row.distinct_count, row.distinct_count_guarantee) == (len(counts), "exact"), name
     assert row.duplicate_count == len(wanted), name
-    found = [(key(value), own) for value, own in scope.top(name, 10**6).values if own > 1]
-    assert found == wanted, name
-    assert sum(len(own) for own in scope.values(name)) in (len(wanted), len(counts))
+    result = [(key(value), count_) for value, count_ in scope.top(name, 10**6).values if count_ > 1]
+    assert result == wanted, name
+    assert sum(len(piece) for piece in scope.values(name)) in (len(wanted), len(counts))
     spread = scope.spread(name)
     assert (spread.distinct_count, spread.duplicate_count) == (len(counts), len(wanted)), name
     assert spread.singleton_count == len(counts) - len(wanted), name
 
 
 def check_bins(scope: FilteredView, name: str, finite: list[Any]) -> None:
-    held = [own[1] for own in finite]
+    held = [key_[1] for key_ in finite]
     if name.endswith("day"):
-        held = [(own - date(1970, 1, 1)).days for own in held]
+        held = [(day - date(1970, 1, 1)).days for day in held]
     elif not held or not isinstance(held[0], int | float | Decimal) or isinstance(held[0], bool):
         return
-    held = [own for own in held if math.isfinite(own)]
+    held = [number for number in held if math.isfinite(number)]
     try:
         bins = scope.histogram(name)
     except NotStoredError:
         return
-    assert sum(own.frequency for own in bins) == len(held), name
-    for own in bins:
+    assert sum(bin_.frequency for bin_ in bins) == len(held), name
+    for bin_ in bins:
         # Python's dates end at the year 9999, and bins beyond it.
-        low, high = (one.value if name.endswith("day") else one.as_py() for one in (own.minimum, own.maximum))
-        is_last = own is bins[-1]
-        assert own.frequency == sum(low <= value < high or (is_last and value == high) for value in held), name
+        low, high = (one.value if name.endswith("day") else one.as_py() for one in (bin_.minimum, bin_.maximum))
+        is_last = bin_ is bins[-1]
+        assert bin_.frequency == sum(low <= value < high or (is_last and value == high) for value in held), name
 
 
 def check(folder: Path, number: int, pairs: int) -> Counter[str]:
     """One table of a few partitions; how many predicates cut, chose whole partitions, chose nothing."""
     draw = random.Random(1000 + number)
     fragments = example(st.lists(rows_of(most=8), min_size=2, max_size=6), draw, 3)[-1]
-    asked = example(predicates(), draw, pairs)
+    requested = example(predicates(), draw, pairs)
     uri = folder / f"table{number}"
     every: list[dict[str, Any]] = []
     for at, rows in enumerate(fragments):
@@ -143,16 +146,16 @@ def check(folder: Path, number: int, pairs: int) -> Counter[str]:
         every += [{**row, "part": at % 3} for row in plain(rows)]
         pq.write_table(table_of(rows), part / f"{at}.parquet")
     policy = POLICIES[number % len(POLICIES)]
-    own = TableConfig.model_validate(
+    table_config = TableConfig.model_validate(
         {"name": "t", "uri": str(uri), "columns": {"default": policy, "part": {"values": "shown"}}}
     )
-    config = MetastoreConfig(root=str(folder / f"root{number}"), tables=[own], engine="auto")
-    refresh(config, own, no_spark)
+    config = MetastoreConfig(root=str(folder / f"root{number}"), tables=[table_config], engine="auto")
+    refresh(config, table_config, no_spark)
     lookup = open_table(config.root, "t", table_locations=[config.tables[0].uri])
-    seen: Counter[str] = Counter()
-    for at, node in enumerate(asked):
+    observed: Counter[str] = Counter()
+    for at, node in enumerate(requested):
         chosen = set(draw.sample([0, 1, 2], draw.randrange(1, 4)))
-        parts = "part in ({})".format(", ".join(f"'{own}'" for own in sorted(chosen)))
+        parts = "part in ({})".format(", ".join(f"'{number}'" for number in sorted(chosen)))
         where, wanted = [
             (parts, [row for row in every if row["part"] in chosen]),
             (sql(node), [row for row in every if holds(node, row) is True]),
@@ -165,19 +168,19 @@ def check(folder: Path, number: int, pairs: int) -> Counter[str]:
                 [row for row in every if row["part"] in chosen or holds(node, row) is True],
             ),
         ][at % 4]
-        scope = lookup.filter(where, table=own)
+        scope = lookup.filter(where, table=table_config)
         try:
             check_scope(scope, wanted)
         except Exception as error:
             error.add_note(where)
             raise
         cut = len(scope.match.partial_fragments)
-        seen["cut" if cut else "whole" if wanted else "nothing"] += 1
+        observed["cut" if cut else "whole" if wanted else "nothing"] += 1
         assert scope.cost.fragments_read == cut
         if cut:
             with pytest.raises(NotStoredError, match=r"`filter\(…, read=True\)`"):
                 lookup.filter(where).top("word")
-    return seen
+    return observed
 
 
 @pytest.mark.parametrize("number", [0, 2])
@@ -189,12 +192,12 @@ def test_what_is_said_of_a_scope_is_what_its_rows_say(tmp_path: Path, number: in
 @pytest.mark.timeout(3600)
 def test_what_is_said_of_a_scope_is_what_its_rows_say_at_length(tmp_path: Path) -> None:
     """1,000 pairs, of all kinds."""
-    seen = sum((check(tmp_path, 100 + number, 20) for number in range(50)), Counter[str]())
-    assert min(seen["cut"], seen["whole"], seen["nothing"]) > 30
+    observed = sum((check(tmp_path, 100 + number, 20) for number in range(50)), Counter[str]())
+    assert min(observed["cut"], observed["whole"], observed["nothing"]) > 30
 
 
 @pytest.mark.parametrize("bits", [48, 4])
-def test_what_repeats_among_some_rows_is_known_by_fingerprints(
+def test_repeated_values_of_some_rows_come_from_fingerprints(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bits: int
 ) -> None:
     """Of rows in several files and partitions; what shares a fingerprint and cannot be told apart, is left open."""
@@ -206,25 +209,25 @@ def test_what_repeats_among_some_rows_is_known_by_fingerprints(
             ids = [draw.randrange(60 if bits == 48 else 12) for _ in range(12)]
             (tmp_path / f"lake/part={part}").mkdir(parents=True, exist_ok=True)
             pq.write_table(pa.table({"id": ids}), tmp_path / f"lake/part={part}/{at}.parquet")
-            every += [(part, own) for own in ids]
+            every += [(part, number) for number in ids]
     policy = {"id": {"frequencies": "repeated", "algorithm": "fingerprints"}}
-    own = TableConfig.model_validate({"name": "t", "uri": str(tmp_path / "lake"), "columns": policy})
-    refresh(MetastoreConfig(root=str(tmp_path / "root"), tables=[own], engine="auto"), own, no_spark)
-    lookup, told = open_table(str(tmp_path / "root"), "t", table_locations=[str(tmp_path)]), 0
-    for where, keep in (
+    table_config = TableConfig.model_validate({"name": "t", "uri": str(tmp_path / "lake"), "columns": policy})
+    refresh(MetastoreConfig(root=str(tmp_path / "root"), tables=[table_config], engine="auto"), table_config, no_spark)
+    lookup, answer = open_table(str(tmp_path / "root"), "t", table_locations=[str(tmp_path)]), 0
+    for where, is_match in (
         ("part in ('0', '1')", lambda part, id_: part < 2),
         ("part = '2' or id < 7", lambda part, id_: part == 2 or id_ < 7),
         ("part = '3'", lambda part, id_: part == 3),
         ("part != '0' and id >= 5", lambda part, id_: part != 0 and id_ >= 5),
     ):
-        counts = Counter(id_ for part, id_ in every if keep(part, id_))
+        counts = Counter(id_ for part, id_ in every if is_match(part, id_))
         scope = lookup.filter(where, read=True)
         (row,) = scope.statistics(["id"])
         assert (row.value_count, row.frequencies) == (counts.total(), "repeated")
         if row.distinct_count_guarantee == "exact":
-            told += 1
-            check_repeated(scope, "id", Counter({(0, own): count for own, count in counts.items()}))
+            answer += 1
+            check_repeated(scope, "id", Counter({(0, number): count for number, count in counts.items()}))
         else:
             with pytest.raises(NotStoredError, match=r"column .*`frequencies: repeated`"):
                 scope.top("id")
-    assert told == 4 if bits == 48 else told < 4
+    assert answer == 4 if bits == 48 else answer < 4

@@ -17,20 +17,20 @@ from tests.scan.realtable_predicates import REFUSED, Question, check_table, keys
 
 def check_one(name: str, lookup: Table, table: TableConfig, rows: list[list[Any]], question: Question) -> None:
     wanted = [row for row in rows if question.holds(row[question.column])]
-    told = (name, question.where)
+    answer = (name, question.where)
     scope = lookup.filter(question.where, table=table)
-    assert scope.row_count() == len(wanted), told
+    assert scope.row_count() == len(wanted), answer
     schema = lookup.version.schema
     for row in scope.statistics():
         at = schema.get_field_index(row.column)
         if at < 0 or schema.names.count(row.column) > 1:
             continue  # a leaf inside a column, or one whose name is another's
-        held = [own[at] for own in wanted]
-        what = (*told, row.column)
+        held = [row[at] for row in wanted]
+        what = (*answer, row.column)
         assert (row.null_count, row.value_count) == (held.count(None), len(held) - held.count(None)), what
         if row.frequencies != "enumerated" or pa.types.is_time(schema.field(at).type):
             continue  # times of day are listed in one unit, whatever that of the table is
-        counts = Counter(order(own) for own in held if own is not None)
+        counts = Counter(order(value) for value in held if value is not None)
         top = scope.top(row.column, 10**6).values
         assert {order(keys(pa.repeat(value, 1))[0]): count for value, count in top} == counts, what
 
@@ -43,5 +43,5 @@ def test_every_real_table(realtables: Path, tmp_path: Path) -> None:
 
 
 def test_a_few_real_tables(realtables: Path, tmp_path: Path) -> None:
-    tables = [own for own in real_tables(realtables, tmp_path) if own.name not in REFUSED][::401]
+    tables = [real_table for real_table in real_tables(realtables, tmp_path) if real_table.name not in REFUSED][::401]
     assert sum(check_table(check_one, table, tmp_path / str(number), 3) for number, table in enumerate(tables)) > 0

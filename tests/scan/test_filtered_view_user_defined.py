@@ -30,7 +30,7 @@ POLICIES: list[dict[str, Any]] = [
 """States that follow from lists, states that are kept for themselves, and some of both."""
 
 
-def told(scope: Any) -> dict[str, Any]:
+def user_results(scope: Any) -> dict[str, Any]:
     return {row.column: column_to_json(row)["user_defined"] for row in scope.statistics()}
 
 
@@ -44,10 +44,10 @@ def of_rows(lake: Lake, folder: Path, where: pc.Expression) -> dict[str, Any]:
     uri = folder / "alone"
     uri.mkdir(parents=True)
     pq.write_table(table, uri / "rows.parquet")
-    own = TableConfig.model_validate({"name": "t", "uri": str(uri), **lake.options})
-    config = MetastoreConfig(root=str(folder / "alone_root"), tables=[own], engine="auto")
-    refresh(config, own, no_spark)
-    return told(open_table(config.root, "t"))
+    table_config = TableConfig.model_validate({"name": "t", "uri": str(uri), **lake.options})
+    config = MetastoreConfig(root=str(folder / "alone_root"), tables=[table_config], engine="auto")
+    refresh(config, table_config, no_spark)
+    return user_results(open_table(config.root, "t"))
 
 
 def filtered(lake: Lake, where: str, *, named: bool = True, **how: Any) -> FilteredView:
@@ -66,7 +66,7 @@ PREDICATES = [
 ]
 
 
-@pytest.mark.parametrize("policy", [0, 3, *(pytest.param(own, marks=pytest.mark.long) for own in (1, 2))])
+@pytest.mark.parametrize("policy", [0, 3, *(pytest.param(actual, marks=pytest.mark.long) for actual in (1, 2))])
 def test_they_are_those_of_a_table_of_these_rows(tmp_path: Path, policy: int) -> None:
     """Whole partitions are merged, cut fragments read; listed and not; by each of the routes."""
     lake = Lake(tmp_path, random.Random(policy))
@@ -75,10 +75,10 @@ def test_they_are_those_of_a_table_of_these_rows(tmp_path: Path, policy: int) ->
         lake.append(partition, count)
     refreshed(lake)
     for at, (where, same) in enumerate(PREDICATES[policy % 2 :: 2]):
-        own, wanted = told(filtered(lake, where, read=True)), of_rows(lake, tmp_path / str(at), same)
-        wanted["part"] = own["part"]  # text in one, a number in the other
-        assert close(own, wanted), (where, own, wanted)
-        assert policy in (1, 2) or all("most_frequent" in own[name] for name in ("id", "day"))
+        actual, wanted = user_results(filtered(lake, where, read=True)), of_rows(lake, tmp_path / str(at), same)
+        wanted["part"] = actual["part"]  # text in one, a number in the other
+        assert close(actual, wanted), (where, actual, wanted)
+        assert policy in (1, 2) or all("most_frequent" in actual[name] for name in ("id", "day"))
 
 
 @pytest.mark.long
@@ -93,13 +93,13 @@ def test_they_are_along_a_history(tmp_path: Path, seed: int) -> None:
     for at in range(4):
         refreshed(lake)
         where, same = draw.choice(PREDICATES)
-        own, wanted = told(filtered(lake, where, read=True)), of_rows(lake, tmp_path / str(at), same)
-        wanted["part"] = own["part"]
-        assert close(own, wanted), (where, own, wanted)
+        actual, wanted = user_results(filtered(lake, where, read=True)), of_rows(lake, tmp_path / str(at), same)
+        wanted["part"] = actual["part"]
+        assert close(actual, wanted), (where, actual, wanted)
         lake.commit()
 
 
-def test_what_nobody_named_is_not_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_class_that_the_caller_does_not_name_is_not_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is absent, and the reason says what to do; of whole partitions it is kept, and of this package it is known."""
     lake = Lake(tmp_path)
     lake.options = {"statistics": ALL}
@@ -110,19 +110,19 @@ def test_what_nobody_named_is_not_imported(tmp_path: Path, monkeypatch: pytest.M
     loading._load_all.cache_clear()
     monkeypatch.delitem(sys.modules, OWN)
     scope = filtered(lake, "part in ('1', '2')", named=False)
-    found = told(scope)
+    result = user_results(scope)
     assert OWN not in sys.modules
     reason = (
         f"'{OWN}:MostFrequent' or '{OWN}:Parities' computes it, and is not imported because you have not named it: "
         "name them, with"
     )
-    assert found["id"]["parities"]["guarantee"] == "absent"
-    assert reason in found["id"]["parities"]["reason"]
-    assert found["id"]["benford_distance"]["guarantee"] != "absent"
-    assert found["group"]["common_prefix"] == {"value": "", "guarantee": "exact", "reason": None}
-    assert told(filtered(lake, "part = '1'", named=False))["id"]["parities"]["guarantee"] == "exact"
+    assert result["id"]["parities"]["guarantee"] == "absent"
+    assert reason in result["id"]["parities"]["reason"]
+    assert result["id"]["benford_distance"]["guarantee"] != "absent"
+    assert result["group"]["common_prefix"] == {"value": "", "guarantee": "exact", "reason": None}
+    assert user_results(filtered(lake, "part = '1'", named=False))["id"]["parities"]["guarantee"] == "exact"
     # The configuration of the table names them, too.
-    assert told(filtered(lake, "part in ('1', '2')", named=False, table=lake.table))["id"]["parities"]["value"]
+    assert user_results(filtered(lake, "part in ('1', '2')", named=False, table=lake.table))["id"]["parities"]["value"]
 
 
 def test_a_class_that_is_another_here_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -149,8 +149,8 @@ def test_a_class_that_is_another_here_is_not_used(tmp_path: Path, monkeypatch: p
         loading.load_statistic.cache_clear()
         loading._load_all.cache_clear()
         table = open_table(str(tmp_path / "root"), "t", statistics=["scoped_statistics:Total"])
-        found: dict[str, Any] = told(table.filter("part in ('1', '2')"))["id"]["total"]
-        return found
+        result: dict[str, Any] = user_results(table.filter("part in ('1', '2')"))["id"]["total"]
+        return result
 
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(sys, "dont_write_bytecode", True)

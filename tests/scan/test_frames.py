@@ -33,7 +33,11 @@ def published(uri: Path) -> tuple[TableConfig, Table]:
 def rows(first: int, count: int) -> pa.Table:
     ids = range(first, first + count)
     return pa.table(
-        {"id": ids, "name": [f"n{own:04d}" if own % 7 else None for own in ids], "x": [own / 4 for own in ids]}
+        {
+            "id": ids,
+            "name": [f"n{number:04d}" if number % 7 else None for number in ids],
+            "x": [number / 4 for number in ids],
+        }
     )
 
 
@@ -46,10 +50,10 @@ def test_rows_counts_and_files(spark: SparkSession, tmp_path: Path) -> None:
     DeltaTable(str(uri)).delete("id = 205")
     table, lookup = published(uri)
     frame = lookup.scan(spark, "id between 190 and 210 and name is not null", table, columns=["name", "id"])
-    wanted = [own for own in range(190, 211) if own % 7 and own != 205]
+    wanted = [index for index in range(190, 211) if index % 7 and index != 205]
     assert frame.columns == ["name", "id"]
     assert sorted(row["id"] for row in frame.collect()) == wanted
-    assert {row["name"] for row in frame.collect()} == {f"n{own:04d}" for own in wanted}
+    assert {row["name"] for row in frame.collect()} == {f"n{number:04d}" for number in wanted}
     assert lookup.scan(spark, "id < 0", table).collect() == []
     assert lookup.scan(spark, "id >= 0", table, limit=5).count() == 5
     assert lookup.scan(spark, "true", table).count() == 599
@@ -68,7 +72,7 @@ def test_rows_counts_and_files(spark: SparkSession, tmp_path: Path) -> None:
     assert lookup.count("id >= 580", table, spark, snapshot="version").count == 20
     # What has not been profiled yet is ruled out by the log's own statistics.
     counted = lookup.count("id < 50 and name is not null", table, spark)
-    assert counted.count == len([own for own in range(50) if own % 7])
+    assert counted.count == len([index for index in range(50) if index % 7])
     assert plan_scan(lookup, table, "id between 1050 and 2000", "now").partial_fragments == ()
     assert len(plan_scan(lookup, table, "id = 1049", "now").partial_fragments) == 1
     assert sorted(row["id"] for row in lookup.scan(spark, "id >= 1045", table).collect()) == list(range(1045, 1050))

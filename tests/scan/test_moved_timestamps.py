@@ -47,16 +47,20 @@ class Lake:
         self.names = chance.choice(NAMES)
         unit = "us" if self.is_delta else chance.choice([*NANOSECONDS])
         times = [0, -1, 999_999, 5 * 10**6, -(10**9), chance.randrange(10**18), chance.randrange(-(2**55), 2**60)]
-        self.pool = [own // NANOSECONDS[unit] * NANOSECONDS[unit] for own in times]
+        self.pool = [time // NANOSECONDS[unit] * NANOSECONDS[unit] for time in times]
         self.values: list[int | None] = []
         """Of all rows, in nanoseconds since 1970."""
         self.schema: pa.Schema | None = None
 
     def append(self) -> None:
         values = [self.chance.choice([*self.pool, None]) for _ in range(self.chance.randint(1, 5))]
-        units = [unit for unit, own in NANOSECONDS.items() if not any(value % own for value in values if value)]
+        units = [
+            unit
+            for unit, nanoseconds in NANOSECONDS.items()
+            if not any(value % nanoseconds for value in values if value)
+        ]
         unit = "us" if self.is_delta else self.chance.choice(units)
-        ticks = pa.array([None if own is None else own // NANOSECONDS[unit] for own in values], pa.int64())
+        ticks = pa.array([None if value is None else value // NANOSECONDS[unit] for value in values], pa.int64())
         inner = ticks.view(pa.timestamp(unit, self.zone))
         struct = pa.StructArray.from_arrays([inner, ticks], [self.names[1], "other"])
         rows = pa.table({self.names[0]: struct})
@@ -80,18 +84,18 @@ class Lake:
 
     def config(self, root: Path, policy: dict[str, str]) -> MetastoreConfig:
         assert self.schema is not None
-        path = [leaf.path for own in schema_leaves(self.schema) for leaf in own][1]
+        path = [leaf.path for schema_leave in schema_leaves(self.schema) for leaf in schema_leave][1]
         entry = {"name": "t", "uri": str(self.folder), "columns": {path: policy}}
         return MetastoreConfig.model_validate({"root": str(root), "tables": [entry], "engine": "auto"})
 
     def predicate(self) -> tuple[str, int]:
         """A predicate, and of how many rows it is true."""
         zones = [None, 0, 330, -480] if self.zone else [None]
-        found = [self.chance.choice(self.pool) + self.chance.choice([0, 0, 0, 1, 1000]) for _ in range(4)]
-        literals = ", ".join(spelled(self.chance, own, self.chance.choice(zones)) for own in found)
+        result = [self.chance.choice(self.pool) + self.chance.choice([0, 0, 0, 1, 1000]) for _ in range(4)]
+        literals = ", ".join(spelled(self.chance, value, self.chance.choice(zones)) for value in result)
         name = ".".join('"' + part.replace('"', '""') + '"' for part in self.names)
         negated = self.chance.random() < 0.2
-        wanted = sum((own in found) != negated for own in self.values if own is not None)
+        wanted = sum((value in result) != negated for value in self.values if value is not None)
         return f"{name} {'not ' if negated else ''}in ({literals})", wanted
 
 

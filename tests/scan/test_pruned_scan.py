@@ -41,55 +41,55 @@ def check(folder: Path, number: int, pairs: int) -> int:
     """One table of a few fragments; how many of the predicates left a fragment out."""
     draw = random.Random(number)
     fragments = example(st.lists(rows_of(most=8), min_size=1, max_size=4), draw, 3)[-1]
-    asked = example(predicates(), draw, pairs)
+    requested = example(predicates(), draw, pairs)
     uri = folder / f"table{number}"
     uri.mkdir()
     every: list[dict[str, Any]] = []
     for at, rows in enumerate(fragments):
         part = uri / f"part={at % 2}"
         part.mkdir(exist_ok=True)
-        numbered = [{**row, "n": at * 100 + place} for place, row in enumerate(plain(rows))]
+        numbered = [{**row, "n": at * 100 + location} for location, row in enumerate(plain(rows))]
         every += numbered
         table = table_of(rows).append_column("n", pa.array([row["n"] for row in numbered], pa.int64()))
         pq.write_table(table, part / f"{at}.parquet")
     policy = POLICIES[number % len(POLICIES)]
-    own = TableConfig.model_validate(
+    table_config = TableConfig.model_validate(
         {"name": "t", "uri": str(uri), "columns": {"default": policy, "part": {"values": "shown"}}}
     )
-    config = MetastoreConfig(root=str(folder / f"root{number}"), tables=[own], engine="auto")
-    refresh(config, own, no_spark)
+    config = MetastoreConfig(root=str(folder / f"root{number}"), tables=[table_config], engine="auto")
+    refresh(config, table_config, no_spark)
     lookup = open_table(config.root, "t")
-    place = lookup.version.schema.get_field_index("n")
+    location = lookup.version.schema.get_field_index("n")
     skipped = 0
-    for node in asked:
+    for node in requested:
         where = sql(node)
         wanted = Counter(row["n"] for row in every if holds(node, row) is True)
-        plan = plan_scan(lookup, own, where, "version")
-        found: Counter[int] = Counter()
+        plan = plan_scan(lookup, table_config, where, "version")
+        result: Counter[int] = Counter()
         for filter_, held in ((None, plan.full_fragments), (plan.filter, plan.partial_fragments)):
             for fragment in held:
-                for batch in matching_rows(filter_, plan.snapshot.schema, [place], fragment):
-                    found.update(batch.column(0).to_pylist())
-        assert found == wanted, where
-        left, about = lookup.prune(where), lookup.estimate(where)
-        assert left.rows[0] <= wanted.total() <= left.rows[1], where
+                for batch in matching_rows(filter_, plan.snapshot.schema, [location], fragment):
+                    result.update(batch.column(0).to_pylist())
+        assert result == wanted, where
+        pruning, about = lookup.prune(where), lookup.estimate(where)
+        assert pruning.rows[0] <= wanted.total() <= pruning.rows[1], where
         assert about.lower <= wanted.total() <= about.upper, (where, about)
-        skipped += left.fragment_count < left.fragments_total
+        skipped += pruning.fragment_count < pruning.fragments_total
     return skipped
 
 
 def example(strategy: st.SearchStrategy[Any], draw: random.Random, count: int) -> list[Any]:
     """So many examples of a strategy, the same for the same state of `draw`."""
-    found: list[Any] = []
+    result: list[Any] = []
 
     @seed(draw.randrange(2**30))
     @settings(max_examples=count, database=None, suppress_health_check=QUIET, deadline=None)
     @given(strategy)
     def collect(one: Any) -> None:
-        found.append(one)
+        result.append(one)
 
     collect()
-    return found[-count:]
+    return result[-count:]
 
 
 @pytest.mark.parametrize("number", range(len(POLICIES)))

@@ -22,29 +22,33 @@ _FEW = 53
 
 def check_one(name: str, lookup: Table, table: TableConfig, rows: list[list[Any]], question: Question) -> None:
     wanted = Counter(repr([order(key) for key in row]) for row in rows if question.holds(row[question.column]))
-    told = (name, question.where)
+    answer = (name, question.where)
     plan = plan_scan(lookup, table, question.where, "now")
-    places = list(range(len(plan.snapshot.schema)))
-    found: Counter[str] = Counter()
-    for own, fragments in ((None, plan.full_fragments), (plan.filter, plan.partial_fragments)):
+    locations = list(range(len(plan.snapshot.schema)))
+    result: Counter[str] = Counter()
+    for row_filter, fragments in ((None, plan.full_fragments), (plan.filter, plan.partial_fragments)):
         for fragment in fragments:
-            for batch in matching_rows(own, plan.snapshot.schema, places, fragment):
+            for batch in matching_rows(row_filter, plan.snapshot.schema, locations, fragment):
                 columns = [keys(column) for column in batch.columns]
-                found.update(repr([order(key) for key in row]) for row in zip(*columns, strict=True))
-    assert found == wanted, told
+                result.update(repr([order(key) for key in row]) for row in zip(*columns, strict=True))
+    assert result == wanted, answer
     total = wanted.total()
     if plan.snapshot.format != "files":
         table_format = open_table_format(table)
-        told_of = bound_by_format(table_format, plan.snapshot, plan.snapshot.fragments, plan.filter.predicate)
-        if len(told_of) == len(plan.snapshot.fragments):
-            assert sum(own[1] for own in told_of.values()) <= total <= sum(own[2] for own in told_of.values()), told
+        bounds_by_id = bound_by_format(table_format, plan.snapshot, plan.snapshot.fragments, plan.filter.predicate)
+        if len(bounds_by_id) == len(plan.snapshot.fragments):
+            assert (
+                sum(value[1] for value in bounds_by_id.values())
+                <= total
+                <= sum(value[2] for value in bounds_by_id.values())
+            ), answer
     bounds, about = lookup.prune(question.where).rows, lookup.estimate(question.where)
-    assert bounds[0] <= total <= bounds[1], told
-    assert about.lower <= total <= about.upper, told
+    assert bounds[0] <= total <= bounds[1], answer
+    assert about.lower <= total <= about.upper, answer
 
 
 def test_some_real_tables(realtables: Path, tmp_path: Path) -> None:
-    tables = [own for own in real_tables(realtables, tmp_path) if own.name not in REFUSED][::_FEW]
+    tables = [real_table for real_table in real_tables(realtables, tmp_path) if real_table.name not in REFUSED][::_FEW]
     assert sum(check_table(check_one, table, tmp_path / str(number), 7) for number, table in enumerate(tables)) > 25
 
 

@@ -22,9 +22,9 @@ from tests.scan.test_pruned_scan import example, no_spark
 
 
 def published(folder: Path, uri: Path, name: str = "t") -> Table:
-    own = TableConfig(name=name, uri=str(uri))
-    config = MetastoreConfig(root=str(folder / "root"), tables=[own], engine="auto")
-    refresh(config, own, no_spark)
+    table_config = TableConfig(name=name, uri=str(uri))
+    config = MetastoreConfig(root=str(folder / "root"), tables=[table_config], engine="auto")
+    refresh(config, table_config, no_spark)
     return open_table(config.root, name, table_locations=[str(uri)])
 
 
@@ -40,7 +40,7 @@ def tenfold(uri: Path, files: int) -> None:
     """A Delta table of as many files, with ten numbers each."""
     for at in range(files):
         ids = list(range(at * 10, at * 10 + 10))
-        write_deltalake(str(uri), pa.table({"id": ids, "name": [f"n{own}" for own in ids]}), mode="append")
+        write_deltalake(str(uri), pa.table({"id": ids, "name": [f"n{number}" for number in ids]}), mode="append")
 
 
 def take_away(paths: set[str], folder: Path) -> None:
@@ -54,7 +54,7 @@ def check(spark: SparkSession, folder: Path, number: int, count: int) -> None:
     every = []
     uri = folder / f"lake{number}"
     for at, rows in enumerate(parts):
-        numbered = [{**row, "n": at * 100 + place} for place, row in enumerate(plain(rows))]
+        numbered = [{**row, "n": at * 100 + location} for location, row in enumerate(plain(rows))]
         every += numbered
         part = uri / f"part={at % 2}"
         part.mkdir(parents=True, exist_ok=True)
@@ -111,10 +111,10 @@ def test_a_frame_serves_several_queries(spark: SparkSession, tmp_path: Path) -> 
     try:
         frame = opened(spark, tmp_path)
         late, early = frame.filter("id > 52"), frame.filter("id < 3")
-        plans = [own.groupBy().count() for own in (late, early, frame)]
-        for own in plans:
-            own._jdf.queryExecution().executedPlan()
-        assert [own.collect()[0][0] for own in plans] == [7, 3, 60]
+        plans = [frame_.groupBy().count() for frame_ in (late, early, frame)]
+        for frame_ in plans:
+            frame_._jdf.queryExecution().executedPlan()
+        assert [plan.collect()[0][0] for plan in plans] == [7, 3, 60]
         assert late.join(frame.filter("id < 56"), "id").count() == 3
     finally:
         spark.conf.unset("spark.sql.python.filterPushdown.enabled")
@@ -126,7 +126,7 @@ def test_a_limit_opens_no_more_than_it_takes(spark: SparkSession, tmp_path: Path
     lookup = published(tmp_path, tmp_path / "lake")
     needed = lookup.prune("id >= 5", limit=18)
     assert needed.fragment_count == 2
-    assert sum(own.fragments for own in needed.explanation) == 4
+    assert sum(elimination.fragments for elimination in needed.explanation) == 4
     take_away(set(lookup.prune("true").paths) - set(needed.paths), tmp_path)
     assert len(lookup.scan(spark, "id >= 5", limit=18).collect()) == 18
     assert lookup.scan(spark, "id >= 5", limit=0).collect() == []

@@ -27,13 +27,13 @@ def published(folder: Path, **options: Any) -> Table:
         part = folder / "lake" / f"day=2024-01-0{day + 1}"
         part.mkdir(parents=True)
         pq.write_table(pa.table({"x": list(range(day * 10, day * 10 + 10))}), part / "0.parquet")
-    own = TableConfig.model_validate({"name": "t", "uri": str(folder / "lake"), **options})
-    config = MetastoreConfig(root=str(folder / "root"), tables=[own], engine="auto")
-    refresh(config, own, no_spark)
+    table_config = TableConfig.model_validate({"name": "t", "uri": str(folder / "lake"), **options})
+    config = MetastoreConfig(root=str(folder / "root"), tables=[table_config], engine="auto")
+    refresh(config, table_config, no_spark)
     return open_table(config.root, "t", table_locations=str(folder / "lake"))
 
 
-def test_a_table_is_found_where_it_was(tmp_path: Path) -> None:
+def test_a_table_is_read_at_its_recorded_location(tmp_path: Path) -> None:
     """With the partitions that were meant then, and no others."""
     lookup = published(tmp_path, partitions={"day": ["2024-01-01", "2024-01-02"]})
     assert lookup.count("x > 4").count == 15
@@ -47,8 +47,8 @@ def test_options_stay_with_who_has_them(tmp_path: Path) -> None:
     (document,) = (tmp_path / "root" / "t" / "versions").glob("*.json")
     assert "hush" not in document.read_text()
     assert json.loads(document.read_text())["table_location"]["uri"] == str(tmp_path / "lake")
-    given = lookup.table_config(storage_options={"aws_region": "eu-1"})
-    assert (given.uri, given.format, given.storage_options) == (
+    location = lookup.table_config(storage_options={"aws_region": "eu-1"})
+    assert (location.uri, location.format, location.storage_options) == (
         str(tmp_path / "lake"),
         "files",
         {"aws_region": "eu-1"},
@@ -58,14 +58,14 @@ def test_options_stay_with_who_has_them(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "uri", ["https://somebody:hush@host/lake", "https://host/lake?sig=hush", "az://container/lake?sv=1&sig=hush"]
 )
-def test_a_location_with_a_secret_is_not_told(uri: str) -> None:
+def test_a_location_with_a_secret_is_not_recorded(uri: str) -> None:
     assert table_location(TableConfig(name="t", uri=uri), "delta") is None
     assert table_location(TableConfig(name="t", uri="s3://b/t", path_mapping={"s3://a/": uri}), "delta") is None
-    told = table_location(TableConfig(name="t", uri="abfss://container@account.dfs.core.windows.net/t"), "delta")
-    assert told is not None
+    answer = table_location(TableConfig(name="t", uri="abfss://container@account.dfs.core.windows.net/t"), "delta")
+    assert answer is not None
 
 
-def test_what_a_version_does_not_tell_is_asked_for(tmp_path: Path) -> None:
+def test_a_location_that_is_not_recorded_is_an_error(tmp_path: Path) -> None:
     lookup = published(tmp_path)
     object.__setattr__(lookup.version, "table_location", None)
     with pytest.raises(ConfigError, match=r"table 't' .*`table=load_config"):
@@ -80,7 +80,7 @@ def test_what_a_version_does_not_tell_is_asked_for(tmp_path: Path) -> None:
         lookup.filter("x > 4").row_count()
 
 
-def test_who_asks_of_a_version_that_expired_is_told_so(tmp_path: Path) -> None:
+def test_an_expired_version_is_reported(tmp_path: Path) -> None:
     """Of some rows, too: nothing is to be mended that is not broken."""
     lookup = published(tmp_path)
     scope = lookup.filter("day = '2024-01-01' or x > 4", read=True)

@@ -37,11 +37,11 @@ def discovery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     with pytest.MonkeyPatch.context() as patch:
         for name in LEFT_BY_PYSPARK:
             patch.delenv(name, raising=False)
-        found = tmp_path_factory.mktemp("server") / "connect-local.json"
-        patch.setenv("SPARK_LOCAL_CONNECT_DISCOVERY", str(found))
+        result = tmp_path_factory.mktemp("server") / "connect-local.json"
+        patch.setenv("SPARK_LOCAL_CONNECT_DISCOVERY", str(result))
         # The server's workers import what tasks are of, wherever the package is installed from.
         patch.setenv("PYTHONPATH", str(REPOSITORY), prepend=os.pathsep)
-        yield found
+        yield result
         server.stop_server()
         for name in LEFT_BY_PYSPARK:
             os.environ.pop(name, None)
@@ -59,24 +59,24 @@ def test_a_session_says_how_much_runs_at_a_time(remote: SparkSession) -> None:
     assert count_slots(remote) == 2
 
 
-def test_every_task_runs_once_and_progress_is_told(remote: SparkSession) -> None:
+def test_every_task_runs_once(remote: SparkSession) -> None:
     numbers = [number for number in range(100) if number != 13]
     tasks = RunningTasks(remote)
-    seen: list[tuple[int, int]] = []
-    told = tasks._told
+    observed: list[tuple[int, int]] = []
+    answer = tasks._told
 
     def heard(**event: object) -> None:
-        told(**event)  # type: ignore[arg-type]
-        seen.append(tasks.count())
+        answer(**event)  # type: ignore[arg-type]
+        observed.append(tasks.count())
 
     remote.registerProgressHandler(heard)  # type: ignore[arg-type]
     assert SparkRunner(lambda: remote).map(double_or_fail, numbers) == [2 * number for number in numbers]
     remote.clearProgressHandlers()
-    assert seen
-    assert seen[-1] == (0, 0)
+    assert observed
+    assert observed[-1] == (0, 0)
 
 
-def test_errors_arrive_whole(remote: SparkSession) -> None:
+def test_errors_arrive_unchanged(remote: SparkSession) -> None:
     with pytest.raises(FragmentError, match="13 brings bad luck") as raised:
         SparkRunner(lambda: remote).map(double_or_fail, range(20))
     assert (raised.value.path, raised.value.missing) == ("/lake/13", True)
@@ -86,7 +86,7 @@ def test_errors_arrive_whole(remote: SparkSession) -> None:
 
 
 @pytest.mark.long
-def test_a_worker_that_ends_is_told_from_a_task_that_fails(remote: SparkSession) -> None:
+def test_a_worker_that_ends_is_not_a_task_that_fails(remote: SparkSession) -> None:
     with pytest.raises(WorkerEndedError, match="a Python worker of Spark ended"):
         SparkRunner(lambda: remote).map(end_worker, ["kill"])
 
@@ -163,7 +163,7 @@ def test_a_server_that_ends_at_its_work_is_named_and_the_next_session_starts_ano
         SparkRunner(lambda: session).map(double_or_fail, [1])
 
 
-def test_nobody_there_is_said_soon() -> None:
+def test_a_missing_server_is_reported_soon() -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     started = time.monotonic()

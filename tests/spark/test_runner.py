@@ -66,18 +66,18 @@ def leave_garbage(number: int) -> tuple[int, int, int]:
     """The process, what its collector walks as a task begins, and how many circles earlier ones left."""
     import_module("metastore_assets.pipeline.refresh")  # as most tasks do
     begun = len(gc.get_objects())
-    left = sum(circle() is not None for circle in Circle.left)
+    remaining = sum(circle() is not None for circle in Circle.left)
     Circle.left.append(weakref.ref(Circle()))
-    return os.getpid(), begun, left
+    return os.getpid(), begun, remaining
 
 
 @pytest.mark.spark
 def test_between_tasks_no_module_is_walked_and_garbage_goes(spark: SparkSession) -> None:
     """PySpark's collection after each task costs what tasks leave, not what they imported."""
-    told = [SparkRunner(lambda: spark).map(leave_garbage, [number])[0] for number in range(8)]
-    assert all(left == 0 for _, _, left in told)
-    assert max(Counter(process for process, _, _ in told).values()) > 2
-    for _, group in groupby(sorted(told, key=lambda one: one[0]), key=lambda one: one[0]):
+    answer = [SparkRunner(lambda: spark).map(leave_garbage, [number])[0] for number in range(8)]
+    assert all(remaining == 0 for _, _, remaining in answer)
+    assert max(Counter(process for process, _, _ in answer).values()) > 2
+    for _, group in groupby(sorted(answer, key=lambda one: one[0]), key=lambda one: one[0]):
         _, *later = [walked for _, walked, _ in group]
         assert all(walked < 50_000 for walked in later[1:])
 
@@ -92,7 +92,7 @@ def end_worker(how: str) -> str:
 
 @pytest.mark.spark
 @pytest.mark.parametrize("how", ["kill", "abort"])
-def test_a_worker_that_ends_is_told_from_a_task_that_fails(spark: SparkSession, how: str) -> None:
+def test_a_worker_that_ends_is_not_a_task_that_fails(spark: SparkSession, how: str) -> None:
     with pytest.raises(WorkerEndedError, match="a Python worker of Spark ended"):
         SparkRunner(lambda: spark).map(end_worker, [how])
 

@@ -24,9 +24,9 @@ LEFT_BY_PYSPARK = ("SPARK_CONNECT_MODE_ENABLED", "SPARK_CONNECT_AUTHENTICATE_TOK
 def discovery(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     for name in LEFT_BY_PYSPARK:
         monkeypatch.delenv(name, raising=False)
-    found = tmp_path / "connect-local.json"
-    monkeypatch.setenv("SPARK_LOCAL_CONNECT_DISCOVERY", str(found))
-    yield found
+    result = tmp_path / "connect-local.json"
+    monkeypatch.setenv("SPARK_LOCAL_CONNECT_DISCOVERY", str(result))
+    yield result
     server.stop_server()
     os.environ.pop("SPARK_CONNECT_MODE_ENABLED", None)
 
@@ -57,13 +57,13 @@ def test_a_server_that_loses_its_port_starts_on_another(
     """Whether the other process already answers there, which looks like the server itself, or not."""
     with ExitStack() as held:
         taken = Taken(monkeypatch, held, 1, listens=listens)
-        found = server.start_local_server("local[1]", {"spark.driver.memory": "512m"})
+        result = server.start_local_server("local[1]", {"spark.driver.memory": "512m"})
         assert len(taken.ports) == 1
-        assert found.port not in taken.ports
-        assert is_listening(found.pid, found.port)
+        assert result.port not in taken.ports
+        assert is_listening(result.pid, result.port)
         again = server.find_server()
         assert again is not None
-        assert (again.pid, again.port) == (found.pid, found.port)
+        assert (again.pid, again.port) == (result.pid, result.port)
 
 
 @pytest.mark.long

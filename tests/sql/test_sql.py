@@ -54,29 +54,31 @@ def metastore(tmp_path_factory: pytest.TempPathFactory) -> Metastore:
 
 def test_lists_are_those_of_lookups(metastore: Metastore) -> None:
     table = metastore.table("orders")
-    found = query(metastore, "select * from orders.frequencies").to_pylist()
+    result = query(metastore, "select * from orders.frequencies").to_pylist()
     for row in table.statistics():
-        own = [one for one in found if one["column_name"] == row.column]
+        records = [record for record in result if record["column_name"] == row.column]
         if row.frequencies != "enumerated":
-            assert own == [], row.column
+            assert records == [], row.column
             continue
         values = {str(scalar_json(value)).lower(): (value, n) for value, n in table.top(row.column, 100).values}
-        assert {one["value"].lower(): one["frequency"] for one in own} == {key: n for key, (_, n) in values.items()}
-        for one in own:
-            value, _ = values[one["value"].lower()]
-            assert one["rank"] == table.rank(row.column, value).count, (row.column, one)
-            assert (one["number"] is not None) == (row.column in ("i", "f", "d", "big", "list.element"))
-    moments = {one["value"]: one["time"] for one in found if one["column_name"] in ("day", "at")}
+        assert {record["value"].lower(): record["frequency"] for record in records} == {
+            key: n for key, (_, n) in values.items()
+        }
+        for record in records:
+            value, _ = values[record["value"].lower()]
+            assert record["rank"] == table.rank(row.column, value).count, (row.column, record)
+            assert (record["number"] is not None) == (row.column in ("i", "f", "d", "big", "list.element"))
+    moments = {record["value"]: record["time"] for record in result if record["column_name"] in ("day", "at")}
     assert moments["1582-10-04"] == datetime(1582, 10, 4)
     assert moments["2024-01-01T12:00:00Z"] == datetime(2024, 1, 1, 12)
-    nanoseconds = sorted((one["time"] for one in found if one["column_name"] == "ns"), key=lambda own: own)
+    nanoseconds = sorted((record["time"] for record in result if record["column_name"] == "ns"), key=lambda time: time)
     assert nanoseconds[0] < datetime(1970, 1, 1), "cut off towards the past"
-    assert [one["time"] for one in found if one["column_name"] == "far"][1] == datetime(1970, 1, 1)
+    assert [record["time"] for record in result if record["column_name"] == "far"][1] == datetime(1970, 1, 1)
 
 
 def test_the_other_views(metastore: Metastore) -> None:
     def rows(text: str) -> list[tuple[object, ...]]:
-        return [tuple(own.values()) for own in query(metastore, text).to_pylist()]
+        return [tuple(value.values()) for value in query(metastore, text).to_pylist()]
 
     assert rows("select table_name, version, row_count from versions order by all") == [
         ("my-table", 1, 4), ("orders", 1, 2), ("orders", 2, 4)]  # fmt: skip
@@ -90,8 +92,8 @@ def test_the_other_views(metastore: Metastore) -> None:
     assert rows("select count(*) from fragments") == [(0,)]
     table = metastore.table("orders")
     bins = rows("select minimum, maximum, lower, upper, frequency from orders.histograms where column_name = 'd'")
-    told = [(str(own.minimum), str(own.maximum), own.frequency) for own in table.histogram("d")]
-    assert [(one[0], one[1], one[4]) for one in bins] == told
+    reported = [(str(bin_.minimum), str(bin_.maximum), bin_.frequency) for bin_ in table.histogram("d")]
+    assert [(bin_[0], bin_[1], bin_[4]) for bin_ in bins] == reported
     assert (bins[0][2], bins[0][0]) == (float(str(bins[0][0])), bins[0][0])
     twice = "with v as (select 1 as x) select a.x + b.row_count as n from v a, versions b, versions c order by n"
     assert rows(twice) == [(3,)] * 3 + [(5,)] * 6
@@ -115,7 +117,7 @@ def test_of_views_those_are_read_that_are_named(metastore: Metastore, monkeypatc
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("select", "SELECT clause without selection list"),
         ("", "give one query"),
@@ -128,8 +130,8 @@ def test_of_views_those_are_read_that_are_named(metastore: Metastore, monkeypatc
         ("select * from oders.statistics", "no published table 'oders'; did you mean 'orders'"),
     ],
 )
-def test_bad_queries(metastore: Metastore, text: str, told: str) -> None:
-    with pytest.raises(QueryError, match=told) as raised:
+def test_bad_queries(metastore: Metastore, text: str, message: str) -> None:
+    with pytest.raises(QueryError, match=message) as raised:
         query(metastore, text)
     assert "\n" not in str(raised.value)
 
@@ -155,9 +157,9 @@ def test_the_command(published: Path) -> None:
     assert answer("sql", odd, config=published) == [
         {"a": 1, "a_1": 2, "b": "x\ny", "c": "Infinity", "d": "2024-01-31", "e": None, "f": "12345678901234567890"}
     ]
-    printed = run("sql", odd, config=published)
-    assert printed.exit_code == 0
-    assert "x\\ny" in printed.stdout
+    output = run("sql", odd, config=published)
+    assert output.exit_code == 0
+    assert "x\\ny" in output.stdout
     assert "give a query" in error_of(run("sql", "drop table x", config=published))
     done = execute("--config", str(published), "sql", text, folder=published.parent)
     assert (done.returncode, done.stderr) == (0, "")  # nor does DuckDB report leaks at the end of the process
@@ -165,15 +167,15 @@ def test_the_command(published: Path) -> None:
 
 @pytest.mark.spark
 def test_spark_has_the_same(metastore: Metastore, spark: SparkSession) -> None:
-    made = spark_views(spark, metastore)
-    assert made == [f"metastore_{name}" for name in VIEWS]
+    created = spark_views(spark, metastore)
+    assert created == [f"metastore_{name}" for name in VIEWS]
     for name in VIEWS:
         theirs = spark.table(f"metastore_{name}").toArrow()
         ours = view_batches(name, metastore, metastore.tables()).read_all()
         assert theirs.num_rows == ours.num_rows, name
         assert theirs.column_names == ours.column_names, name
-    own = "table_name = 'orders' and column_name = 's'"
-    text = f"select value, frequency from metastore_frequencies where {own} order by 1"
+    condition = "table_name = 'orders' and column_name = 's'"
+    text = f"select value, frequency from metastore_frequencies where {condition} order by 1"
     assert [tuple(row) for row in spark.sql(text).collect()] == [("", 1), ('a "b"', 1), ("it's", 1), ("é", 1)]
     with pytest.raises(ValueError, match="no view 'statistic'; did you mean"):
         spark_views(spark, metastore, ["statistic"])

@@ -84,7 +84,7 @@ def test_two_crashing_files_among_thousands(no_idle_children: None) -> None:
     numbers = list(range(5000))
     numbers[1234], numbers[4321] = tasks.SEGV, tasks.KILL
     outcomes = double_all(numbers, threads=4, chunk_size=100)
-    fatal = [place for place, outcome in enumerate(outcomes) if isinstance(outcome, FatalFileError)]
+    fatal = [location for location, outcome in enumerate(outcomes) if isinstance(outcome, FatalFileError)]
     assert fatal == [1234, 4321]
     assert "signal 11, segmentation fault" in str(outcomes[1234])
     assert "more memory than there is" in str(outcomes[4321])
@@ -101,7 +101,7 @@ def test_a_library_that_exits_the_process() -> None:
         run_isolated(tasks.leave, "/t/x", 3)
 
 
-def test_tasks_are_given_up_after_many_crashes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tasks_are_abandoned_after_many_crashes(monkeypatch: pytest.MonkeyPatch) -> None:
     """A reader that always crashes does not run for ever."""
     monkeypatch.setattr(isolation, "_MAX_CRASHES", 4)
     outcomes = double_all([1, *[tasks.KILL] * 50], threads=1, chunk_size=1)
@@ -269,7 +269,7 @@ run_isolated(tasks.wait_for, "a", sys.argv[1])
     wait_until(lambda: not is_running(int(done.stdout)))
 
 
-def test_a_fork_of_the_parent_has_children_of_its_own() -> None:
+def test_a_fork_of_the_parent_starts_other_children() -> None:
     """Neither process keeps the children of the other alive."""
     program = f"""{_ASK}
 fork = os.fork()
