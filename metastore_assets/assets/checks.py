@@ -13,8 +13,8 @@ from dagster import (
 )
 
 from metastore_assets.assets.metadata import rounded
-from metastore_assets.checks.entries import NamedCheck, named_checks
-from metastore_assets.checks.evaluation import evaluate_checks, with_failed_partitions, worst_first
+from metastore_assets.checks.entries import NamedCheck, read_named_checks
+from metastore_assets.checks.evaluation import add_failed_partitions, evaluate_checks, sort_by_violation
 from metastore_assets.checks.results import CheckResult
 from metastore_assets.checks.subject import CheckContext
 from metastore_assets.checks.table_checks import Consistent, Current
@@ -30,8 +30,8 @@ _TEXT = 1000
 
 def table_checks(table: TableConfig) -> list[NamedCheck]:
     """Return the configured checks and the checks that every table has."""
-    configured = {type(check.check) for check in named_checks(table)}
-    return named_checks(table, [check for check in _IMPLIED if type(check) not in configured])
+    configured = {type(check.check) for check in read_named_checks(table)}
+    return read_named_checks(table, [check for check in _IMPLIED if type(check) not in configured])
 
 
 def name_of_current(table: TableConfig) -> str:
@@ -61,7 +61,7 @@ def check_results(
     keys = {key.name: key for key in selected}
     checks = [own for own in table_checks(table) if own.name in keys]
     for own, result in zip(checks, evaluate_checks(checks, lookup, check_context), strict=True):
-        yield _check_result(keys[own.name], own, with_failed_partitions(own, result, lookup, check_context))
+        yield _check_result(keys[own.name], own, add_failed_partitions(own, result, lookup, check_context))
 
 
 def _check_result(key: AssetCheckKey, own: NamedCheck, result: CheckResult) -> AssetCheckResult:
@@ -78,7 +78,7 @@ def _check_result(key: AssetCheckKey, own: NamedCheck, result: CheckResult) -> A
         "version": MetadataValue.text(str(result.version)),
         **{name: rounded(value) for name, value in finding.measures.items()},
     }
-    others = worst_first(own.check, [each for each in result.partitions or () if each.finding.status != "passed"])
+    others = sort_by_violation(own.check, [each for each in result.partitions or () if each.finding.status != "passed"])
     if others:
         metadata["partitions"] = MetadataValue.table(
             [

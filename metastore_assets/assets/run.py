@@ -17,7 +17,7 @@ from metastore_assets.assets.partitions import register_partitions
 from metastore_assets.assets.report import Report, source_tags
 from metastore_assets.assets.reported_state import is_observed, read_reported_state
 from metastore_assets.assets.secrets import hide_secrets
-from metastore_assets.checks.subject import check_context
+from metastore_assets.checks.subject import create_check_context
 from metastore_assets.config import MetastoreConfig, TableConfig
 from metastore_assets.config.emr import EMR_SERVERLESS
 from metastore_assets.errors import MetastoreError, PartitionNotFoundError
@@ -236,7 +236,7 @@ def _report(
         context.log.info("telling of %d partitions", len(changes.partitions))
     store_materializations(context, report.partitions(changes))
     yield from report.tables(changes.table, results, instance)
-    around = check_context(Metastore(config.root, config.storage_options), table, lookup)
+    around = create_check_context(Metastore(config.root, config.storage_options), table, lookup)
     yield from check_results(context.selected_asset_check_keys, table, lookup, around)
 
 

@@ -10,7 +10,7 @@ from dagster import AssetKey, AssetSpec, AutomationCondition, FreshnessPolicy, P
 
 from metastore_assets.assets.names import TABLE_TAG, AssetKind, Kind, TableNames, identifier, kinds_of, tag_of
 from metastore_assets.assets.partition_mapping import TablePartitions
-from metastore_assets.checks.entries import named_checks
+from metastore_assets.checks.entries import read_named_checks
 from metastore_assets.checks.table_checks import Fresh
 from metastore_assets.config import TableConfig
 from metastore_assets.errors import ConfigError
@@ -133,7 +133,7 @@ class MetastoreTranslator:
         """Return how old the asset may be: the limit of the table's check `fresh`, if its severity is `error`."""
         if asset.kind != "statistics":
             return None
-        checks = [named.check for named in named_checks(asset.table)]
+        checks = [named.check for named in read_named_checks(asset.table)]
         limits = [check.within for check in checks if isinstance(check, Fresh) and check.severity == "error"]
         # Dagster evaluates the policy at most once a minute.
         return FreshnessPolicy.time_window(max(min(limits), _LEAST_WINDOW)) if limits else None

@@ -74,14 +74,14 @@ def validate_checks(config: MetastoreConfig) -> None:
     problems = []
     for entry in config.entries:
         try:
-            named_checks(entry)
+            read_named_checks(entry)
         except ConfigError as error:
             problems.append(str(error))
     if problems:
         raise ConfigError("; ".join(problems))
 
 
-def named_checks(table: SharedTableConfig, extra: Sequence[Check] = ()) -> list[NamedCheck]:
+def read_named_checks(table: SharedTableConfig, extra: Sequence[Check] = ()) -> list[NamedCheck]:
     """Return the checks of a table with their names: those of the table first, then those of its columns.
 
     A check without a name is called after its column and its kind. Further checks of the same name get numbers.
@@ -100,12 +100,12 @@ def named_checks(table: SharedTableConfig, extra: Sequence[Check] = ()) -> list[
     of_columns = [(column, check) for column, check in checks if column is not None]
     all_checks: list[tuple[str | None, Check]] = [*of_table, *((None, check) for check in extra), *of_columns]
     try:
-        return name_checks(all_checks)
+        return assign_check_names(all_checks)
     except ValueError as error:
         raise ConfigError(f"{table.label}: {error}") from None
 
 
-def name_checks(checks: Sequence[tuple[str | None, Check]]) -> list[NamedCheck]:
+def assign_check_names(checks: Sequence[tuple[str | None, Check]]) -> list[NamedCheck]:
     """Return checks with unique names.
 
     Args:

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from metastore_assets.checks.base import Check, Finding
-from metastore_assets.checks.entries import NamedCheck, named_checks
+from metastore_assets.checks.entries import NamedCheck, read_named_checks
 from metastore_assets.checks.results import CheckResult, PartitionFinding
 from metastore_assets.checks.subject import CheckContext, Subject
 from metastore_assets.config import TableConfig
@@ -90,7 +90,7 @@ def evaluate(check: NamedCheck, subject: Subject) -> Finding:
 
 def select_checks(table: TableConfig, names: Sequence[str] = ()) -> list[NamedCheck]:
     """Return the checks of a table with these names, or all. Raises ConfigError for an unknown name."""
-    checks = named_checks(table)
+    checks = read_named_checks(table)
     existing = [check.name for check in checks]
     for name in names:
         if name not in existing:
@@ -160,13 +160,13 @@ def combine_findings(
     if status == "passed":
         return Finding("passed", f"passed in {plural(len(findings), 'partition')}")
     relevant = by_status[status]
-    relevant = relevant if check is None else worst_first(check, relevant)
+    relevant = relevant if check is None else sort_by_violation(check, relevant)
     observed = f"{status} in {len(relevant):,} of {plural(len(findings), 'partition')}: {_name_partitions(relevant)}"
     measures = {"partitions": len(findings), status: len(relevant)}
     return replace(relevant[0].finding, observed=observed, measures=measures)
 
 
-def with_failed_partitions(check: NamedCheck, result: CheckResult, table: Table, context: CheckContext) -> CheckResult:
+def add_failed_partitions(check: NamedCheck, result: CheckResult, table: Table, context: CheckContext) -> CheckResult:
     """Return a failed result of a table with the partitions that fail the check, the worst first.
 
     Any other result is returned unchanged. So is a result whose partitions cannot be evaluated, or for which that would
@@ -181,7 +181,7 @@ def with_failed_partitions(check: NamedCheck, result: CheckResult, table: Table,
         findings = [PartitionFinding(key, evaluate(check, Subject(table, context, key, check.column))) for key in keys]
     except MetastoreError:
         return result
-    failed = worst_first(check.check, (each for each in findings if each.finding.status == "failed"))
+    failed = sort_by_violation(check.check, (each for each in findings if each.finding.status == "failed"))
     if failed:
         where = f"in {len(failed):,} of {plural(len(keys), 'partition')}: {_name_partitions(failed)}"
     elif all(each.finding.status == "passed" for each in findings):
@@ -192,7 +192,7 @@ def with_failed_partitions(check: NamedCheck, result: CheckResult, table: Table,
     return replace(result, finding=finding, partitions=failed)
 
 
-def worst_first(check: Check, findings: Iterable[PartitionFinding]) -> list[PartitionFinding]:
+def sort_by_violation(check: Check, findings: Iterable[PartitionFinding]) -> list[PartitionFinding]:
     """Return findings by decreasing violation of the check. Equal ones keep their order."""
     return sorted(findings, key=lambda each: -check.excess(each.finding.measures))
 

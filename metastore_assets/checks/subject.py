@@ -64,7 +64,7 @@ class CheckContext:
         return rows[partition]
 
 
-def check_context(metastore: Metastore, table: TableConfig, lookup: Table) -> CheckContext:
+def create_check_context(metastore: Metastore, table: TableConfig, lookup: Table) -> CheckContext:
     """Return the context of a configured table.
 
     Args:
@@ -147,13 +147,13 @@ class Subject:
             return None
         column = None
         if self.column_name is not None:
-            column = column_name_in(table, self.row.field_id)
+            column = find_column_name(table, self.row.field_id)
             if column is None:
                 raise NotStoredError(f"{self.label} was not there in version {table.version.number}")
         return replace(self, table=table, column_name=column)
 
 
-def column_name_in(table: Table, field_id: str) -> str | None:
+def find_column_name(table: Table, field_id: str) -> str | None:
     """Return the name of the column with a field id in a version, or None if the version has no such column."""
     leaves = (leaf for leaves in schema_leaves(table.version.schema) for leaf in leaves)
     return next((leaf.path for leaf in leaves if leaf.field_id == field_id), None)

@@ -16,7 +16,7 @@ from metastore_assets.checks.base import Check, Level
 from metastore_assets.checks.column_checks import Matches
 from metastore_assets.checks.entries import NamedCheck, parse_check
 from metastore_assets.checks.evaluation import evaluate
-from metastore_assets.checks.subject import CheckContext, Subject, column_name_in
+from metastore_assets.checks.subject import CheckContext, Subject, find_column_name
 from metastore_assets.errors import NotStoredError, StoreError
 from metastore_assets.lookup import Table
 from metastore_assets.lookup.json import Json, scalar_json
@@ -225,7 +225,7 @@ def _pattern(subject: Subject) -> str | None:
 
 def _is_stable(row: ColumnStatistics, history: Sequence[Table]) -> bool:
     """Return whether the distribution was stable in all versions. Follows the column through renames."""
-    names = [column_name_in(version, row.field_id) for version in history]
+    names = [find_column_name(version, row.field_id) for version in history]
     try:
         versions = zip(history, names, strict=True)
         all_bins = [None if name is None else version.dyadic_histogram(name) for version, name in versions]

@@ -126,7 +126,7 @@ class Consistent(Check):
 
     def evaluate(self, subject: Subject) -> Finding:
         version, rows = subject.table.version, subject.table.statistics()
-        problems = list(contradictions(version, rows))
+        problems = list(find_contradictions(version, rows))
         if problems:
             return Finding("failed", "; ".join(problems[:_MAX_PROBLEMS]))
         return Finding(
@@ -238,7 +238,7 @@ def _file_differences(entries: dict[str, FragmentEntry], fragments: Sequence[Fra
             yield f"{fragment.path} has {fragment.row_count:,} rows, and statistics of {stored.row_count:,}"
 
 
-def contradictions(version: Version, rows: Sequence[ColumnStatistics]) -> Iterator[str]:
+def find_contradictions(version: Version, rows: Sequence[ColumnStatistics]) -> Iterator[str]:
     """Yield the contradictions within a version.
 
     Args:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from metastore_assets.cli.statistics_table import SHAPE_BINS
 from metastore_assets.errors import NotStoredError
 from metastore_assets.lookup import FilteredView, Table
-from metastore_assets.lookup.histograms import merged_frequencies
+from metastore_assets.lookup.histograms import merge_bin_frequencies
 from metastore_assets.lookup.json import columns_json, show_json
 from metastore_assets.values.json import integer_json
 
@@ -67,7 +67,7 @@ def read_shapes(
             histogram = table.dyadic_histogram(row.column, partition)
         except NotStoredError:
             continue
-        shapes[row.column] = [] if histogram is None else merged_frequencies(histogram, SHAPE_BINS)
+        shapes[row.column] = [] if histogram is None else merge_bin_frequencies(histogram, SHAPE_BINS)
     return shapes
 
 

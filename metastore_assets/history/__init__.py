@@ -1,7 +1,7 @@
 """The statistics of a table's columns version by version, in a Delta table that outlives the versions."""
 
-from metastore_assets.history.delta_table import why_unavailable
-from metastore_assets.history.points import HistoryPoint, distinct_versions, points, points_of_versions
+from metastore_assets.history.delta_table import explain_unavailable
+from metastore_assets.history.points import HistoryPoint, distinct_versions, points, version_points
 from metastore_assets.history.updates import append_versions, append_when_due, read_history, remove_values
 
 __all__ = [
@@ -9,9 +9,9 @@ __all__ = [
     "append_versions",
     "append_when_due",
     "distinct_versions",
+    "explain_unavailable",
     "points",
-    "points_of_versions",
     "read_history",
     "remove_values",
-    "why_unavailable",
+    "version_points",
 ]

@@ -37,7 +37,7 @@ _FILE_BYTES = 8_000_000
 """Files of that size are not compacted."""
 
 
-def why_unavailable(objects: ObjectStore) -> str | None:
+def explain_unavailable(objects: ObjectStore) -> str | None:
     """Return why no history can be stored below a table's folder; None where it can."""
     uri = objects.uri(HISTORY)
     escape = None if objects.is_remote else _ESCAPE.search(uri)
@@ -57,7 +57,7 @@ class HistoryTable:
     """The Delta table of a history. Methods raise MissingPackageError without `deltalake`, and StoreError."""
 
     def __init__(self, objects: ObjectStore) -> None:
-        reason = why_unavailable(objects)
+        reason = explain_unavailable(objects)
         if reason is not None:
             raise StoreError(reason)
         self._uri = objects.uri(HISTORY)

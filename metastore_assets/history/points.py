@@ -55,7 +55,7 @@ def points(rows: pa.Table, statistic: str) -> list[HistoryPoint]:
     ]
 
 
-def points_of_versions(rows: pa.Table, statistic: str) -> list[HistoryPoint]:
+def version_points(rows: pa.Table, statistic: str) -> list[HistoryPoint]:
     """Return one statistic of a table in every version.
 
     Args:

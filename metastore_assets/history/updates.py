@@ -16,8 +16,8 @@ import pyarrow.compute as pc
 
 from metastore_assets.errors import ObjectNotFoundError, StoreError
 from metastore_assets.extras import is_installed
-from metastore_assets.history.delta_table import ConflictError, HistoryTable, why_unavailable
-from metastore_assets.history.version_rows import SCHEMA, hidden_columns, read_rows, remove_values_of
+from metastore_assets.history.delta_table import ConflictError, HistoryTable, explain_unavailable
+from metastore_assets.history.version_rows import SCHEMA, find_hidden_columns, read_rows, remove_values_of
 from metastore_assets.store.manifest import Version
 from metastore_assets.store.versions import HISTORY, VersionStore
 
@@ -43,7 +43,7 @@ def append_versions(versions: VersionStore) -> int:
             last = table.last()
             missing = [number for number in versions.numbers() if number > last]
             if missing:
-                rows = read_rows(versions, missing, hidden_columns(versions, missing[-1]))
+                rows = read_rows(versions, missing, find_hidden_columns(versions, missing[-1]))
                 try:
                     table.append(rows, last, missing[-1])
                 except ConflictError:
@@ -73,7 +73,7 @@ def append_when_due(versions: VersionStore, base: Version | None, new: Version, 
         StoreError: The root cannot be read or written.
     """
     outdated = new.number - retained
-    if not is_installed("history") or why_unavailable(versions.objects) is not None:
+    if not is_installed("history") or explain_unavailable(versions.objects) is not None:
         return outdated
     appended = _read_last_appended(versions) if outdated > 0 else 0
     is_due = base is not None and (new.published_at - base.published_at >= PAUSE or new.number % MAX_VERSIONS == 0)
@@ -110,10 +110,10 @@ def read_history(versions: VersionStore, newest: int) -> pa.Table:
     """
     rows, last = SCHEMA.empty_table(), 0
     may_exist = is_installed("history") or versions.objects.list(f"{HISTORY}/_delta_log")
-    if may_exist and why_unavailable(versions.objects) is None:
+    if may_exist and explain_unavailable(versions.objects) is None:
         rows, last, _ = HistoryTable(versions.objects).read()
     missing = [number for number in versions.numbers() if last < number <= newest]
-    hidden = hidden_columns(versions, newest)
+    hidden = find_hidden_columns(versions, newest)
     stored = rows.filter(pc.less_equal(rows["version"], newest))
     rows = pa.concat_tables([stored, read_rows(versions, missing, hidden)])
     if hidden:
@@ -135,7 +135,7 @@ def remove_values(versions: VersionStore, before: int) -> None:
         MissingPackageError: There is a history, and `deltalake` is not installed.
         StoreError: The root cannot be read or written.
     """
-    may_exist = is_installed("history") and why_unavailable(versions.objects) is None
+    may_exist = is_installed("history") and explain_unavailable(versions.objects) is None
     if not may_exist and not versions.objects.list(f"{HISTORY}/_delta_log"):
         return
     table = HistoryTable(versions.objects)
@@ -143,7 +143,7 @@ def remove_values(versions: VersionStore, before: int) -> None:
         rows, last, commit = table.read()
         missing = [number for number in versions.numbers() if number > last]
         newest = missing[-1] if missing else last
-        hidden = hidden_columns(versions, newest)
+        hidden = find_hidden_columns(versions, newest)
         rows = pa.concat_tables([rows, read_rows(versions, missing, hidden)])
         is_hidden = pc.is_in(rows["field_id"], value_set=pa.array(sorted(hidden), pa.string()))
         rows = remove_values_of(rows, pc.or_(pc.less(rows["version"], before), is_hidden))

@@ -79,7 +79,7 @@ def read_rows(versions: VersionStore, numbers: Sequence[int], hidden: Collection
     return pa.concat_tables([SCHEMA.empty_table(), *tables])
 
 
-def hidden_columns(versions: VersionStore, number: int) -> set[str]:
+def find_hidden_columns(versions: VersionStore, number: int) -> set[str]:
     """Return the field ids of the columns whose values are hidden in a version. Raises StoreError."""
     return {row.field_id for row in _statistics(versions, versions.read(number)) if row.reason == HIDDEN_REASON}
 

@@ -15,7 +15,7 @@ _NANOSECONDS = {"us": 1, "ns": 1000}
 """Ticks per microsecond, the unit in which Iceberg hashes times."""
 
 
-def buckets_of(values: Iterable[pa.Scalar], cls: TypeClass, count: int) -> frozenset[str] | None:
+def compute_buckets(values: Iterable[pa.Scalar], cls: TypeClass, count: int) -> frozenset[str] | None:
     """Return the bucket numbers of values as partition keys write them; None if Iceberg has no hash for their class.
 
     Iceberg's specification, appendix B: Murmur3 of 32 bits, seed 0, of the value's bytes.

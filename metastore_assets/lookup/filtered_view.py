@@ -69,7 +69,7 @@ class FilterMatch:
         )
 
 
-def filter_match(pruning: Pruning, find_partition: Callable[[str], PartitionEntry | None]) -> FilterMatch:
+def match_filter(pruning: Pruning, find_partition: Callable[[str], PartitionEntry | None]) -> FilterMatch:
     """Return the partitions and fragments that match the predicate of a pruning.
 
     Args:

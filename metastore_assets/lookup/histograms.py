@@ -57,31 +57,31 @@ class Histograms:
         if histogram is not None and (lower is not None or upper is not None):
             values = self._value_counts.column(column, partition)
             bounds = [None if bound is None else values.literal(bound) for bound in (lower, upper)]
-            histogram = bins_between(histogram, *bounds)
+            histogram = select_bins(histogram, *bounds)
         if histogram is None:
             return Answers([], "exact", self._as_of)
-        return Answers(merged_bins(histogram, len(histogram) if bins is None else bins), "exact", self._as_of)
+        return Answers(merge_bins(histogram, len(histogram) if bins is None else bins), "exact", self._as_of)
 
     def dyadic(self, column: str, partition: str | None = None) -> Histogram | None:
         """Return a column's histogram on its stored bins; None without finite values. Raises NotStoredError."""
         profile = self._profiles.profile(partition)
         self._columns.leaf(column)
         histogram = profile.histogram(column)
-        reason = why_no_histogram(profile.statistics([column])[0]) if histogram is None else None
+        reason = explain_no_histogram(profile.statistics([column])[0]) if histogram is None else None
         if reason is not None:
             raise NotStoredError(f"{self._columns.subject(column)} has no histogram: {reason}")
         return histogram
 
 
-def merged_bins(histogram: Histogram, limit: int) -> list[Bin]:
+def merge_bins(histogram: Histogram, limit: int) -> list[Bin]:
     """Return at most `limit` bins without gaps, by increasing minimum; neighbouring bins are added up."""
     starts, frequencies = _merge_neighbours(histogram, limit)
     edges = histogram.edges().take(pa.array([*starts, len(histogram)]))
     return [Bin(edges[i], edges[i + 1], frequency) for i, frequency in enumerate(frequencies)]
 
 
-def merged_frequencies(histogram: Histogram, limit: int) -> list[int]:
-    """Return the frequencies of `merged_bins`."""
+def merge_bin_frequencies(histogram: Histogram, limit: int) -> list[int]:
+    """Return the frequencies of `merge_bins`."""
     return _merge_neighbours(histogram, limit)[1]
 
 
@@ -91,7 +91,7 @@ def _merge_neighbours(histogram: Histogram, limit: int) -> tuple[list[int], list
     return starts, np.add.reduceat(histogram.counts, starts).tolist()
 
 
-def bins_between(histogram: Histogram, lower: pa.Scalar | None, upper: pa.Scalar | None) -> Histogram | None:
+def select_bins(histogram: Histogram, lower: pa.Scalar | None, upper: pa.Scalar | None) -> Histogram | None:
     """Return the bins that may have values from `lower` to `upper`, both inclusive; None if there are no such bins."""
     low, high = 0, len(histogram)
     if lower is not None and upper is not None and sort_key(lower) > sort_key(upper):
@@ -116,7 +116,7 @@ def _bin_number(histogram: Histogram, value: pa.Scalar) -> int:
     return math.floor(Fraction(physical) / Fraction(2) ** histogram.exponent) - histogram.first
 
 
-def why_no_histogram(row: ColumnStatistics) -> str | None:
+def explain_no_histogram(row: ColumnStatistics) -> str | None:
     """Return why a column has no histogram; None if it only lacks bins because it has no finite values."""
     if row.type_class is None:
         return explain_no_values(row)

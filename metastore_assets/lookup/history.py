@@ -55,10 +55,10 @@ class History:
 
     def points(self, column: str | None, statistic: str) -> list[HistoryPoint]:
         """Return one statistic of a column, or of the table for None, in every version, the oldest first."""
-        from metastore_assets.history import points, points_of_versions
+        from metastore_assets.history import points, version_points
 
         rows = self.rows(column)
-        return points_of_versions(rows, statistic) if column is None else points(rows, statistic)
+        return version_points(rows, statistic) if column is None else points(rows, statistic)
 
     def diff(self, before: VersionSelector | Table, after: VersionSelector | Table | None = None) -> TableDiff:
         """Return the differences between two versions. `after` is this version by default. See `Table.diff`."""

@@ -29,7 +29,7 @@ from metastore_assets.expressions.row_bounds import (
     bound_conjunction,
 )
 from metastore_assets.index import IndexColumn, IndexReader
-from metastore_assets.lookup.buckets import buckets_of, match_buckets
+from metastore_assets.lookup.buckets import compute_buckets, match_buckets
 from metastore_assets.lookup.profiles import TableProfiles
 from metastore_assets.lookup.relation import explain_missing_files
 from metastore_assets.lookup.results import Count, Statistics
@@ -268,7 +268,7 @@ class Pruning:
             self._row_counts: RowCounts = self._fragments["row_count"].to_numpy()
             self._sizes: RowCounts = self._fragments["bytes"].to_numpy()
             self._columns = {
-                column.field_id: unknown_bounds(column, self._row_counts)
+                column.field_id: bounds_without_statistics(column, self._row_counts)
                 if column.field_id in unknown_columns
                 else column_bounds(index.column(column.field_id, column.cls), column, self._row_counts)
                 for column in referenced_columns(predicate)
@@ -288,7 +288,7 @@ class Pruning:
         """Whether each fragment must be read, in the order of the index. One without rows need not be."""
         if self.limit is None:
             return self.bounds.most > 0
-        return fragments_for_limit(self.bounds, self._sizes, self.limit)
+        return select_fragments_for_limit(self.bounds, self._sizes, self.limit)
 
     @property
     def fragments_total(self) -> int:
@@ -451,14 +451,14 @@ class Pruning:
             return []
         cls = leaf.column.cls
         buckets = [
-            (name, buckets_of(values, cls, count))
+            (name, compute_buckets(values, cls, count))
             for name, field_id, count in self.version.buckets
             if field_id == leaf.column.field_id and name.isidentifier() and name.isascii()
         ]
         return [(name, numbers) for name, numbers in buckets if numbers is not None]
 
 
-def fragments_for_limit(bounds: RowBounds, sizes: RowCounts, limit: int) -> Mask:
+def select_fragments_for_limit(bounds: RowBounds, sizes: RowCounts, limit: int) -> Mask:
     """Return a mask of the fewest fragments that surely have `limit` matching rows; of equal ones the smallest.
 
     Args:
@@ -491,7 +491,7 @@ def column_bounds(stored: IndexColumn, column: Column, rows: RowCounts) -> Colum
     return ColumnBounds(rows, nulls, nans, one_chunk(stored.minimum), one_chunk(stored.maximum))
 
 
-def unknown_bounds(column: Column, rows: RowCounts) -> ColumnBounds:
+def bounds_without_statistics(column: Column, rows: RowCounts) -> ColumnBounds:
     """Return the bounds of a column without statistics; `rows` are the row counts of the fragments."""
     anything, nothing = RowBounds(np.zeros_like(rows), rows), pa.nulls(len(rows), _arrow_type(column))
     nans = anything if column.cls is not None and column.cls.kind == "float" else RowBounds(*(np.zeros_like(rows),) * 2)

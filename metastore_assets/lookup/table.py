@@ -15,7 +15,7 @@ from metastore_assets.lookup.history import History
 from metastore_assets.lookup.profiles import TableProfiles
 from metastore_assets.lookup.relation import Relation, explain_missing_files
 from metastore_assets.lookup.results import AsOf, ExactCount, Statistics
-from metastore_assets.lookup.value_counts import ValueCounts, value_count_reader
+from metastore_assets.lookup.value_counts import ValueCounts, open_value_count_reader
 from metastore_assets.lookup.versions import VersionColumns, VersionSelector
 from metastore_assets.startup import pc
 from metastore_assets.statistics.spread import Spread
@@ -119,7 +119,7 @@ class Table(Relation):
         self.columns = VersionColumns(version)
         self.profiles = TableProfiles(objects, version, self.columns)
         self.value_counts = ValueCounts(
-            version, self.columns, self.profiles, lambda: value_count_reader(objects, version)
+            version, self.columns, self.profiles, lambda: open_value_count_reader(objects, version)
         )
         self.histograms = Histograms(self.columns, self.profiles, self.value_counts, AsOf.of(version))
         self._version = version

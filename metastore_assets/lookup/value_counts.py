@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _OPEN_COLUMNS = 32
 
 
-def value_count_reader(objects: ObjectStore, version: Version) -> ValueCountReader:
+def open_value_count_reader(objects: ObjectStore, version: Version) -> ValueCountReader:
     """Open the value counts of a version's table."""
     # Answers about the statistics of columns need no value counts, and must not pay for the import.
     from metastore_assets.value_counts import ValueCountReader, read_value_counts

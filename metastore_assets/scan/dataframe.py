@@ -16,12 +16,12 @@ from metastore_assets.expressions.row_bounds import RowBounds
 from metastore_assets.expressions.row_filter import RowFilter
 from metastore_assets.formats.base import Fragment
 from metastore_assets.lookup import Table
-from metastore_assets.lookup.pruning import fragments_for_limit
+from metastore_assets.lookup.pruning import select_fragments_for_limit
 from metastore_assets.lookup.table import ScanRequest
 from metastore_assets.messages import close_names
 from metastore_assets.scan.matching_rows import matching_rows
 from metastore_assets.scan.scan_plan import ScanPlan, plan_scan
-from metastore_assets.scan.spark_types import spark_arrow_type, to_spark_array
+from metastore_assets.scan.spark_types import to_spark_array, to_spark_type
 from metastore_assets.spark.runner import SizedRunner, balance_bins, count_slots, pack, prepare_task
 
 if TYPE_CHECKING:
@@ -67,9 +67,9 @@ def scan(lookup: Table, table: TableConfig, spark: SparkSession, request: ScanRe
     limit = request.limit
     plan = plan_scan(lookup, table, request.where, request.snapshot, SizedRunner(lambda: spark))
     table_schema = plan.snapshot.schema
-    positions = column_positions(table, table_schema, request.columns)
+    positions = find_column_positions(table, table_schema, request.columns)
     fields = [table_schema.field(position) for position in positions]
-    types = [spark_arrow_type(table, field) for field in fields]
+    types = [to_spark_type(table, field) for field in fields]
     spark_schema = pa.schema([pa.field(field.name, type_) for field, type_ in zip(fields, types, strict=True)])
     tasks = plan_tasks(plan, limit)
     from pyspark.sql.pandas.types import from_arrow_schema
@@ -98,7 +98,7 @@ def plan_tasks(plan: ScanPlan, limit: int | None) -> list[ScanTask]:
         return tasks
     least = np.array([plan.least_rows.get(task.fragment.id, 0) for task in tasks], np.int64)
     sizes = np.array([task.fragment.bytes for task in tasks], np.int64)
-    is_needed = fragments_for_limit(RowBounds(least, np.maximum(least, 1)), sizes, limit)
+    is_needed = select_fragments_for_limit(RowBounds(least, np.maximum(least, 1)), sizes, limit)
     return [tasks[position] for position in np.flatnonzero(is_needed)]
 
 
@@ -136,7 +136,7 @@ def read_scan_tasks(tasks: Sequence[ScanTask], schema: ScanSchema) -> Iterator[p
                 yield pa.RecordBatch.from_arrays(arrays, schema=schema.spark_schema)
 
 
-def column_positions(table: TableConfig, schema: pa.Schema, columns: Sequence[str] | None) -> list[int]:
+def find_column_positions(table: TableConfig, schema: pa.Schema, columns: Sequence[str] | None) -> list[int]:
     """Return the positions of top-level columns in a schema, all of them by default. Raises ColumnNotFoundError."""
     if columns is None:
         return list(range(len(schema)))

@@ -12,7 +12,7 @@ from metastore_assets.formats.base import SnapshotReference
 from metastore_assets.lookup import Table
 from metastore_assets.lookup.results import ExactCount
 from metastore_assets.lookup.table import SnapshotChoice
-from metastore_assets.scan.matching_rows import StartSpark, count_rows, map_fragments, scan_engine
+from metastore_assets.scan.matching_rows import StartSpark, count_rows, create_scan_engine, map_fragments
 from metastore_assets.scan.scan_plan import ScanPlan, plan_scan
 from metastore_assets.spark.runner import SizedRunner
 from metastore_assets.storage.io_counters import count_io, io_step
@@ -44,7 +44,7 @@ def count(
         FragmentError: A file cannot be read.
         MetastoreError: As `plan_scan` raises.
     """
-    engine = scan_engine(spark)
+    engine = create_scan_engine(spark)
     for attempt in range(_MAX_ATTEMPTS):
         with count_io() as meter:
             plan = plan_scan(lookup, table, where, snapshot, SizedRunner(engine.start))

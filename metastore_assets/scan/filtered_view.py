@@ -10,7 +10,7 @@ from metastore_assets.config import ResolvedPolicy, TableConfig
 from metastore_assets.errors import NotStoredError
 from metastore_assets.expressions.predicates import Predicate
 from metastore_assets.lookup import FilteredView, Table
-from metastore_assets.lookup.filtered_view import FilterMatch, filter_match
+from metastore_assets.lookup.filtered_view import FilterMatch, match_filter
 from metastore_assets.lookup.profiles import Profile
 from metastore_assets.scan.fingerprinted import FingerprintedValues, FullPartitionProfile
 from metastore_assets.scan.matching_rows import StartSpark
@@ -35,7 +35,7 @@ def filter_table(
         table: Where fragments that match partly are read; None if none may be read.
         spark: Returns a session that reads where there is much to read.
     """
-    match = filter_match(lookup.pruner.prune(predicate), lookup.find_partition)
+    match = match_filter(lookup.pruner.prune(predicate), lookup.find_partition)
     return FilteredView(lookup, predicate, match, FilteredProfileReader(lookup, predicate, table, spark))
 
 

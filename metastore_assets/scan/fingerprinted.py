@@ -154,10 +154,10 @@ class FullPartitionProfile:
 
     def _with_counts(self, row: ColumnStatistics) -> ColumnStatistics:
         repeated = self._merged.repeated(row.field_id) if row.frequencies == "repeated" else None
-        return row if repeated is None else with_repeated(row, repeated)
+        return row if repeated is None else add_repeated_counts(row, repeated)
 
 
-def with_repeated(row: ColumnStatistics, repeated: Frequencies) -> ColumnStatistics:
+def add_repeated_counts(row: ColumnStatistics, repeated: Frequencies) -> ColumnStatistics:
     """Return statistics with exact distinct and duplicate counts, from the values that occur at least twice."""
     distinct = row.value_count - sum(repeated.counts.to_pylist()) + len(repeated)
     return replace(row, distinct_count=distinct, distinct_count_guarantee="exact", duplicate_count=len(repeated))

@@ -29,7 +29,7 @@ StartSpark = Callable[[], "SparkSession"]
 Result = TypeVar("Result")
 
 
-def scan_engine(spark: StartSpark | None) -> Engine:
+def create_scan_engine(spark: StartSpark | None) -> Engine:
     """Return the engine that reads fragments: child processes alone, or also Spark when there is a session."""
     return Engine(spark, "auto")
 
@@ -48,10 +48,10 @@ def map_fragments(
 def count_rows(row_filter: RowFilter, fragment: Fragment) -> int:
     """Return the number of matching rows of a fragment. Raises FragmentError."""
     with open_fragment(fragment) as reader:
-        return sum(int(mask.sum()) for mask in row_masks(row_filter, reader))
+        return sum(int(mask.sum()) for mask in compute_row_masks(row_filter, reader))
 
 
-def row_masks(row_filter: RowFilter, reader: FragmentReader) -> Iterator[Mask]:
+def compute_row_masks(row_filter: RowFilter, reader: FragmentReader) -> Iterator[Mask]:
     """Yield which rows of a fragment match, chunk by chunk in the order of the rows."""
     for columns, row_count in _read_chunks(row_filter.schema, row_filter.positions, reader):
         yield row_filter.mask(dict(zip(row_filter.positions, columns, strict=True)), row_count)

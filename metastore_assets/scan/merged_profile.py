@@ -18,7 +18,7 @@ from metastore_assets.pipeline.profiles.states_reader import StatesReader
 from metastore_assets.pipeline.profiles.states_writer import value_union
 from metastore_assets.pipeline.profiles.stored_states import read_together
 from metastore_assets.pipeline.value_counts.frequencies import sum_column_frequencies
-from metastore_assets.scan.fingerprinted import FingerprintedValues, with_repeated
+from metastore_assets.scan.fingerprinted import FingerprintedValues, add_repeated_counts
 from metastore_assets.scan.partial_match import ColumnSelection, FilteredProfile, PartialFragments
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.current_schema import apply_schema
@@ -163,7 +163,7 @@ class MergedProfile:
                 named_row = replace(row, field_id=leaf.field_id, column=leaf.path)
                 repeated = self._fingerprinted.repeated(named_row, fingerprints)
             if repeated is not None:
-                row = with_repeated(row, repeated)
+                row = add_repeated_counts(row, repeated)
             is_empty = row.frequencies == "enumerated" and not row.value_count
             row = self._context.finalize(row, policy, EMPTY if frequencies is None and is_empty else frequencies)
             shown = None if histogram is None else shown_histogram(histogram, row)

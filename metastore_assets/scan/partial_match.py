@@ -21,7 +21,13 @@ from metastore_assets.formats.base import Fragment, FragmentReader
 from metastore_assets.formats.schema_casting import restore_default_values
 from metastore_assets.lookup import Table
 from metastore_assets.lookup.filtered_view import FilterMatch
-from metastore_assets.scan.matching_rows import StartSpark, map_fragments, open_fragment, row_masks, scan_engine
+from metastore_assets.scan.matching_rows import (
+    StartSpark,
+    compute_row_masks,
+    create_scan_engine,
+    map_fragments,
+    open_fragment,
+)
 from metastore_assets.scan.scan_plan import resolve_fragments
 from metastore_assets.spark.runner import SizedRunner
 from metastore_assets.statistics.fingerprints import FingerprintCounts
@@ -82,7 +88,7 @@ class PartialFragments:
             FragmentError: A file cannot be read.
             MetastoreError: The snapshot of the version no longer exists.
         """
-        engine = scan_engine(self._spark)
+        engine = create_scan_engine(self._spark)
         if self._fragments is None:
             runner = SizedRunner(engine.start)
             ids = {entry.id for entry in self._match.partial_fragments}
@@ -125,7 +131,7 @@ def profile_matching_rows(
         FragmentError: The fragment cannot be read.
     """
     with open_fragment(fragment) as reader:
-        masks = list(row_masks(row_filter, reader))
+        masks = list(compute_row_masks(row_filter, reader))
         row_mask = np.concatenate([np.zeros(0, np.bool_), *masks])
         profiles = {}
         for position, selections in columns:

@@ -19,7 +19,7 @@ from metastore_assets.expressions.row_filter import RowFilter
 from metastore_assets.formats import MetadataCache, Snapshot, SnapshotReference, TableFormat, open_table_format
 from metastore_assets.formats.base import Fragment
 from metastore_assets.lookup import Table
-from metastore_assets.lookup.pruning import unknown_bounds
+from metastore_assets.lookup.pruning import bounds_without_statistics
 from metastore_assets.lookup.table import SnapshotChoice
 from metastore_assets.tasks.runner import TaskRunner
 from metastore_assets.values.leaf_columns import LeafColumn, schema_leaves
@@ -174,7 +174,7 @@ def bound_by_format(
     row_counts = np.array([fragment.row_count for fragment in counted], np.int64)
     columns = {}
     for column in referenced_columns(predicate):
-        bounds = unknown_bounds(column, row_counts)
+        bounds = bounds_without_statistics(column, row_counts)
         if column.cls is not None and "`" not in column.path:
             metadata = table_format.bounds(replace(snapshot, fragments=tuple(counted)), column.path)
             bounds = _narrow_by_metadata(bounds, metadata, column.cls)

@@ -61,10 +61,10 @@ class TableScanner:
         self, version: Version, uri: str, confirmed: Sequence[str], storage_options: Mapping[str, str]
     ) -> TableConfig:
         """Return the table's location as a version records it."""
-        return recorded_table_config(version, uri, confirmed, storage_options)
+        return parse_recorded_location(version, uri, confirmed, storage_options)
 
 
-def recorded_table_config(
+def parse_recorded_location(
     version: Version, uri: str, confirmed: Sequence[str], storage_options: Mapping[str, str]
 ) -> TableConfig:
     """Return the configuration of a table as its version records it, with the options that the caller has.
@@ -94,7 +94,7 @@ def recorded_table_config(
         key = ".".join(map(str, problem["loc"]))
         raise CorruptionError(f"{subject} records no valid location of its table: {key}: {problem['msg']}") from error
     for location in (table.uri, *table.path_mapping.values(), *table.allow):
-        if not is_below(location, confirmed):
+        if not is_at_or_below(location, confirmed):
             raise ConfigError(
                 f"{subject} says that files of the table are at {redact(location)}, which anyone who can write below "
                 f"the root could have changed: confirm it, with "
@@ -104,7 +104,7 @@ def recorded_table_config(
     return table
 
 
-def is_below(location: str, folders: Iterable[str]) -> bool:
+def is_at_or_below(location: str, folders: Iterable[str]) -> bool:
     """Return whether a location equals a folder or lies below one. Spellings of the same address are equal."""
     address = StorageAddress.of(Location.of(location).uri)
     if address is None:

@@ -22,10 +22,10 @@ from metastore_assets.databases import find_table
 from metastore_assets.errors import ConfigError, UnsupportedTypeError
 from metastore_assets.lookup import Table
 from metastore_assets.lookup.versions import open_version
-from metastore_assets.scan.dataframe import ScanSchema, column_positions, plan_tasks, read_scan_tasks
+from metastore_assets.scan.dataframe import ScanSchema, find_column_positions, plan_tasks, read_scan_tasks
 from metastore_assets.scan.scan_plan import ScanPlan, load_snapshot, plan_snapshot_scan
 from metastore_assets.scan.scanner import TableScanner
-from metastore_assets.scan.spark_types import spark_arrow_type
+from metastore_assets.scan.spark_types import to_spark_type
 from metastore_assets.spark.pyspark_compat import arrow_schema
 from metastore_assets.spark.runner import balance_bins, pack, prepare_task
 from metastore_assets.store.objects import ObjectStore
@@ -122,12 +122,12 @@ class _RequestedTable:
 
     def positions(self, columns: Sequence[str] | None) -> list[int]:
         """Return the positions of top-level columns in the schema. Raises ColumnNotFoundError."""
-        return column_positions(self.config, self.schema, columns)
+        return find_column_positions(self.config, self.schema, columns)
 
     def spark_schema(self, positions: Sequence[int]) -> StructType:
         """Return columns in Spark's types. Raises UnsupportedTypeError."""
         fields = [self.schema.field(position) for position in positions]
-        arrow_fields = [pa.field(field.name, spark_arrow_type(self.config, field)) for field in fields]
+        arrow_fields = [pa.field(field.name, to_spark_type(self.config, field)) for field in fields]
         struct: StructType = from_arrow_schema(pa.schema(arrow_fields))
         return struct
 

@@ -12,7 +12,7 @@ from metastore_assets.errors import UnsupportedTypeError
 from metastore_assets.values.leaf_columns import plain_array, plain_type
 
 
-def spark_arrow_type(table: TableConfig, field: pa.Field) -> pa.DataType:
+def to_spark_type(table: TableConfig, field: pa.Field) -> pa.DataType:
     """Return the Arrow type in which a column is sent to Spark: Spark has this type, and it can hold all values.
 
     Raises UnsupportedTypeError if there is no such type.
@@ -62,7 +62,7 @@ _SENT: Sequence[tuple[Callable[[pa.DataType], bool], pa.DataType]] = (
 
 
 def to_spark_array(array: pa.Array, type: pa.DataType) -> pa.Array:
-    """Return an array in a type of `spark_arrow_type`.
+    """Return an array in a type of `to_spark_type`.
 
     Raises ArrowInvalid if a value does not fit, such as a timestamp whose nanoseconds are no multiple of 1000.
     """

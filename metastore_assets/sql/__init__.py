@@ -1,6 +1,6 @@
 """SQL views of everything published below a root, for DuckDB and for Spark."""
 
 from metastore_assets.sql.engines import query, spark_views
-from metastore_assets.sql.views import VIEWS, view_batches
+from metastore_assets.sql.views import VIEWS, read_view
 
-__all__ = ["VIEWS", "query", "spark_views", "view_batches"]
+__all__ = ["VIEWS", "query", "read_view", "spark_views"]

@@ -10,7 +10,7 @@ import pyarrow as pa
 from metastore_assets.duckdb_queries import query_connection, walk
 from metastore_assets.errors import QueryError
 from metastore_assets.messages import close_names
-from metastore_assets.sql.views import VIEWS, view_batches
+from metastore_assets.sql.views import VIEWS, read_view
 
 if TYPE_CHECKING:
     import duckdb
@@ -65,7 +65,7 @@ def _define(
     quoted = '"{}"'.format(schema.replace('"', '""'))
     if schema:
         connection.execute(f"create schema if not exists {quoted}").fetchall()
-    rows = view_batches(name, metastore, matches if schema else tables)
+    rows = read_view(name, metastore, matches if schema else tables)
     connection.register("_rows", rows)
     # Copied into DuckDB, because a query may read the rows twice and a stream can be read once.
     connection.execute(f"create table {quoted + '.' if schema else ''}{name} as select * from _rows").fetchall()
@@ -95,7 +95,7 @@ def spark_views(
     tables = metastore.tables()
     names = []
     for name in views:
-        rows = view_batches(name, metastore, tables).read_all()
+        rows = read_view(name, metastore, tables).read_all()
         spark.createDataFrame(rows).createOrReplaceTempView(f"{prefix}{name}")
         names.append(f"{prefix}{name}")
     return names

@@ -33,7 +33,7 @@ class SqlView:
     """Returns the rows of one table."""
 
 
-def view_batches(name: str, metastore: Metastore, tables: Sequence[str]) -> pa.RecordBatchReader:
+def read_view(name: str, metastore: Metastore, tables: Sequence[str]) -> pa.RecordBatchReader:
     """Return the rows of a view of some tables, one table after the other, read as they are consumed.
 
     Args:

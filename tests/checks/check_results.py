@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from metastore_assets.checks.base import Finding
-from metastore_assets.checks.entries import named_checks
+from metastore_assets.checks.entries import read_named_checks
 from metastore_assets.checks.evaluation import evaluate_checks
 from metastore_assets.checks.results import CheckResult
 from metastore_assets.checks.subject import CheckContext
@@ -39,7 +39,7 @@ def results(store: ObjectStore, table: Table, *checks: Any, **columns: Any) -> l
             "columns": {column: {"checks": entries} for column, entries in columns.items()},
         }
     )
-    return evaluate_checks(named_checks(config), table, around(store))
+    return evaluate_checks(read_named_checks(config), table, around(store))
 
 
 def finding(store: ObjectStore, table: Table, *checks: Any, **columns: Any) -> Finding:

@@ -17,9 +17,9 @@ from metastore_assets.checks.column_checks import Drift, NotNull, NullShare
 from metastore_assets.checks.entries import (
     check_kinds,
     load_checked_config,
-    named_checks,
     parse_check,
     read_checked_config,
+    read_named_checks,
     validate_checks,
 )
 from metastore_assets.checks.table_checks import Current, Fresh, RowCountChange
@@ -102,7 +102,7 @@ def test_names_are_unique_and_stable() -> None:
         "é": ColumnPolicy(checks=("not_null",)),
     }
     table = TableConfig(name="t", uri="u", checks=("complete",), columns=columns)
-    assert [check.name for check in named_checks(table, [Current()])] == [
+    assert [check.name for check in read_named_checks(table, [Current()])] == [
         "complete",
         "current",
         "a_b_not_null_2",

@@ -11,7 +11,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metastore_assets.checks.entries import named_checks
+from metastore_assets.checks.entries import read_named_checks
 from metastore_assets.checks.evaluation import evaluate_checks
 from metastore_assets.checks.suggest import Suggestions, suggest
 from metastore_assets.config import TableConfig
@@ -53,7 +53,7 @@ def test_what_is_suggested_passes(data: st.DataObject) -> None:
         table = publish(store, pa.table(columns))
         config = read_back(table, suggest(table, around(store, unreachable)))
         results = evaluate_checks(
-            [named_check for named_check in named_checks(config) if named_check.column],
+            [named_check for named_check in read_named_checks(config) if named_check.column],
             table,
             around(store, unreachable),
         )

@@ -14,7 +14,7 @@ from metastore_assets.checks.base import Finding
 from metastore_assets.checks.entries import NamedCheck, parse_check
 from metastore_assets.checks.evaluation import evaluate
 from metastore_assets.checks.subject import Subject
-from metastore_assets.checks.table_checks import contradictions
+from metastore_assets.checks.table_checks import find_contradictions
 from metastore_assets.errors import StoreError, TableNotFoundError
 from metastore_assets.formats.base import Fragment, Snapshot
 from metastore_assets.lookup import Table
@@ -123,12 +123,12 @@ def test_consistent(local_store: ObjectStore) -> None:
         ({"minimum_length": 2, "maximum_length": 1}, "a minimum length of 2 and a maximum length of 1"),
     ):
         others = [row for row in table.statistics() if row.column != "x"]
-        (problem,) = contradictions(table.version, [*others, replace(of_x, **wrong)])  # type: ignore[arg-type]
+        (problem,) = find_contradictions(table.version, [*others, replace(of_x, **wrong)])  # type: ignore[arg-type]
         assert said in problem
     version = replace(table.version, row_count=3)
-    problems = list(contradictions(version, table.statistics()))
+    problems = list(find_contradictions(version, table.statistics()))
     assert problems[0] == "the partitions have 2 rows and the table has 3"
-    assert "column 'x' has no statistics" in list(contradictions(table.version, table.statistics()[:-1]))
+    assert "column 'x' has no statistics" in list(find_contradictions(table.version, table.statistics()[:-1]))
 
 
 @pytest.mark.parametrize(
@@ -157,11 +157,11 @@ def test_which_version_is_compared_with(local_store: ObjectStore) -> None:
     for count in (10, 20):
         publish(local_store, numbers(count))
     table = publish(local_store, numbers(40))
-    named_checks = [
+    change_checks = [
         NamedCheck("change", None, parse_check({"row_count_change": 0, "against": baseline}, "table"))
         for baseline in (1, "1h")
     ]
-    result = [evaluate(each, Subject(table, around(local_store))) for each in named_checks]
+    result = [evaluate(each, Subject(table, around(local_store))) for each in change_checks]
     assert result[0].measures["change"] == 3.0
     assert (result[1].status, result[1].advice) == ("unknown", None), "all were published within an hour"
     same = table.at(replace(table.version, snapshot="snapshot 2"))

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from metastore_assets import MetastoreConfig
-from metastore_assets.checks.entries import named_checks
+from metastore_assets.checks.entries import read_named_checks
 from metastore_assets.config import load_config
 from metastore_assets.config.emr import job_folder
 from metastore_assets.databases import DatabaseListing, expand_databases
@@ -151,7 +151,7 @@ def test_a_job_is_told_the_table_as_it_is_configured() -> None:
         assert own.effective_policy(column).model_dump(exclude={"checks"}) == mine.effective_policy(column).model_dump(
             exclude={"checks"}
         )
-    assert not named_checks(own)
+    assert not read_named_checks(own)
 
 
 def test_a_table_of_a_database_stays_one() -> None:

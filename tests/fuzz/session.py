@@ -17,9 +17,9 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
-from metastore_assets.checks.entries import named_checks
+from metastore_assets.checks.entries import read_named_checks
 from metastore_assets.checks.evaluation import evaluate_checks
-from metastore_assets.checks.subject import check_context
+from metastore_assets.checks.subject import create_check_context
 from metastore_assets.checks.suggest import suggest
 from metastore_assets.config import MetastoreConfig, TableConfig
 from metastore_assets.errors import ConfigError, PredicateError
@@ -341,10 +341,10 @@ class Session:
     def _suggest(self) -> None:
         lookup = self._current
         with _noting("", self.policies):
-            around = check_context(self.metastore, self.config, lookup)
+            around = create_check_context(self.metastore, self.config, lookup)
             text = suggest(lookup, around).to_yaml()
             own = TableConfig.model_validate({"name": "t", "uri": str(self.table.uri)} | yaml.safe_load(text))
-            results = evaluate_checks(named_checks(own), lookup, around)
+            results = evaluate_checks(read_named_checks(own), lookup, around)
             failed = [(result.name, result.finding) for result in results if result.status != "passed"]
             expect(failed, [], f"suggested checks\n{text}\n")
 

@@ -31,7 +31,7 @@ from pyiceberg.types import (
 
 from metastore_assets.config import MetastoreConfig, TableConfig
 from metastore_assets.expressions.literals import to_literal
-from metastore_assets.lookup.buckets import buckets_of
+from metastore_assets.lookup.buckets import compute_buckets
 from metastore_assets.metastore import open_table
 from metastore_assets.pipeline.refresh import refresh
 from metastore_assets.values.types import type_class
@@ -65,7 +65,7 @@ def test_a_bucket_is_that_of_the_specification(type_: IcebergType, arrow: pa.Dat
         argument = (
             value if not isinstance(type_, TimestampType | TimestamptzType | DateType | TimeType) else _ticks(scalar)
         )
-        assert buckets_of([scalar], cls, 16) == {str(bucket(argument))}, value
+        assert compute_buckets([scalar], cls, 16) == {str(bucket(argument))}, value
 
 
 def _ticks(scalar: pa.Scalar) -> int:

@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import given
 
 from metastore_assets.expressions.row_bounds import RowBounds
-from metastore_assets.lookup.pruning import fragments_for_limit
+from metastore_assets.lookup.pruning import select_fragments_for_limit
 
 SETS = st.lists(
     st.tuples(st.integers(0, 6), st.integers(0, 6), st.integers(1, 9)).map(
@@ -22,7 +22,7 @@ SETS = st.lists(
 @given(SETS, st.integers(0, 20))
 def test_the_fewest_fully_matching_fragments(sets: list[tuple[int, int, int]], limit: int) -> None:
     least, most, sizes = (np.array([fragment[at] for fragment in sets], np.int64) for at in range(3))
-    result = np.flatnonzero(fragments_for_limit(RowBounds(least, most), sizes, limit)).tolist()
+    result = np.flatnonzero(select_fragments_for_limit(RowBounds(least, most), sizes, limit)).tolist()
     may = [at for at, fragment in enumerate(sets) if fragment[1]]
     every = [combination for count in range(len(may) + 1) for combination in combinations(may, count)]
     sure = [fragment for fragment in every if sum(sets[at][0] for at in fragment) >= limit]

@@ -15,7 +15,7 @@ from metastore_assets.errors import QueryError
 from metastore_assets.history import append_versions
 from metastore_assets.lookup.json import scalar_json
 from metastore_assets.metastore import Metastore
-from metastore_assets.sql import VIEWS, query, spark_views, view_batches
+from metastore_assets.sql import VIEWS, query, read_view, spark_views
 from metastore_assets.store.objects import ObjectStore
 from tests.cli.run_command import answer, error_of, execute, run
 from tests.lookup.publishing import publish
@@ -109,9 +109,9 @@ def test_of_views_those_are_read_that_are_named(metastore: Metastore, monkeypatc
 
     def noted(name: str, *rest: object) -> pa.RecordBatchReader:
         read.append(name)
-        return view_batches(name, *rest)  # type: ignore[arg-type]
+        return read_view(name, *rest)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(engines, "view_batches", noted)
+    monkeypatch.setattr(engines, "read_view", noted)
     query(metastore, "select frequencies, 'from histograms' from statistics -- fragments")
     assert read == ["statistics"]
 
@@ -171,7 +171,7 @@ def test_spark_has_the_same(metastore: Metastore, spark: SparkSession) -> None:
     assert created == [f"metastore_{name}" for name in VIEWS]
     for name in VIEWS:
         theirs = spark.table(f"metastore_{name}").toArrow()
-        ours = view_batches(name, metastore, metastore.tables()).read_all()
+        ours = read_view(name, metastore, metastore.tables()).read_all()
         assert theirs.num_rows == ours.num_rows, name
         assert theirs.column_names == ours.column_names, name
     condition = "table_name = 'orders' and column_name = 's'"

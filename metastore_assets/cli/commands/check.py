@@ -40,7 +40,7 @@ def check(
     """
     from metastore_assets.checks.evaluation import evaluate_checks, select_checks
     from metastore_assets.checks.results import results_json
-    from metastore_assets.checks.subject import check_context
+    from metastore_assets.checks.subject import create_check_context
     from metastore_assets.checks.suggest import suggestions_json
 
     if suggest and (names or strict):
@@ -48,7 +48,7 @@ def check(
     config = load_config(invocation)
     table = find_table_config(config, name)
     lookup = open_version(config, name, version)
-    context = check_context(open_metastore(config), table, lookup)
+    context = create_check_context(open_metastore(config), table, lookup)
     if suggest:
         suggestions = suggestions_json(lookup, context)
         answer(suggestions, lambda page: _draw_suggestions(page, suggestions), as_json=as_json)

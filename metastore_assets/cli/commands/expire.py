@@ -39,14 +39,14 @@ def expire(invocation: Invocation, name: str, retained: int | None, grace: float
     Also removes files that no version references, such as those of a refresh that was killed.
     """
     from metastore_assets.extras import is_installed
-    from metastore_assets.history import append_versions, why_unavailable
+    from metastore_assets.history import append_versions, explain_unavailable
     from metastore_assets.store.versions import versions_of
 
     config = load_config(invocation)
     versions = versions_of(config, resolve_table_name(config, name))
     limit = retained or config.keep_versions
     if len(versions.numbers()) > limit and is_installed("history"):
-        reason = why_unavailable(versions.objects)
+        reason = explain_unavailable(versions.objects)
         if reason is None:
             append_versions(versions)
         else:
