@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 from pyarrow import types as t
 
 from metastore_assets.errors import ColumnNotFoundError, PredicateError, UnsupportedTypeError
-from metastore_assets.expressions.predicates import Column, Predicate
+from metastore_assets.expressions.predicates import BoundColumn, Predicate
 from metastore_assets.expressions.unbound import ColumnName, LiteralTarget, UnboundPredicate
 from metastore_assets.messages import close_names
 from metastore_assets.values.leaf_columns import LeafColumn, plain_type, quoted_name
@@ -68,7 +68,7 @@ class Binder:
         self._noun = noun
         self._leaves = {leaf.path: leaf for leaf in leaves}
 
-    def resolve(self, name: ColumnName) -> Column:
+    def resolve(self, name: ColumnName) -> BoundColumn:
         """Return the column of a name: the same name, or the only one that differs in upper and lower case alone.
 
         Raises:
@@ -82,11 +82,11 @@ class Binder:
                 "its values, so a predicate on rows cannot refer to it"
             )
         try:
-            return Column(leaf.path, leaf.field_id, type_class(leaf.type))
+            return BoundColumn(leaf.path, leaf.field_id, type_class(leaf.type))
         except UnsupportedTypeError:
-            return Column(leaf.path, leaf.field_id, None)
+            return BoundColumn(leaf.path, leaf.field_id, None)
 
-    def resolve_comparable(self, name: ColumnName) -> Column:
+    def resolve_comparable(self, name: ColumnName) -> BoundColumn:
         """Return the column of a name. Raises as `resolve`, and PredicateError if its values do not compare."""
         column = self.resolve(name)
         if column.cls is None:
@@ -96,19 +96,19 @@ class Binder:
             )
         return column
 
-    def target(self, column: Column) -> LiteralTarget:
+    def target(self, column: BoundColumn) -> LiteralTarget:
         """Return a column as the target of literals."""
         return LiteralTarget(column.type_class, self.subject(column))
 
-    def subject(self, column: Column) -> str:
+    def subject(self, column: BoundColumn) -> str:
         """Return a column for messages."""
         return f"{self._noun} {column.path!r} of table {self._table!r}"
 
-    def type_name(self, column: Column) -> str:
+    def type_name(self, column: BoundColumn) -> str:
         """Return the type of a column in the table's schema, for messages."""
         return str(self._leaves[column.path].type)
 
-    def is_float32(self, column: Column) -> bool:
+    def is_float32(self, column: BoundColumn) -> bool:
         """Return whether the table's schema has 32-bit floats for a column."""
         return t.is_float32(plain_type(self._leaves[column.path].type))
 

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from metastore_assets.expressions.literals import literal_to_sql
 from metastore_assets.expressions.predicates import Leaf, Predicate, StatisticNames
 from metastore_assets.expressions.row_bounds import ColumnBounds, Mask, RowCounts, UpperLimits
-from metastore_assets.expressions.sql_text import literal_to_sql
 
 _NO_FILTERS: Mapping[Leaf, Mask] = {}
 _ROW_COUNT = "row_count"

@@ -30,6 +30,7 @@ from typing import Any, ClassVar, Literal, TypeAlias, TypeVar
 import numpy as np
 import pyarrow as pa
 
+from metastore_assets.expressions.literals import column_to_sql, literal_to_sql, quote_text
 from metastore_assets.expressions.row_bounds import (
     ColumnBounds,
     Mask,
@@ -41,7 +42,6 @@ from metastore_assets.expressions.row_bounds import (
     order_comparable,
     to_mask,
 )
-from metastore_assets.expressions.sql_text import column_to_sql, literal_to_sql, quote_text
 from metastore_assets.startup import pc
 from metastore_assets.values.leaf_columns import logical_nulls
 from metastore_assets.values.physical import array_of, canonical, storage
@@ -74,7 +74,7 @@ _MINIMUM_AND_MAXIMUM = "minimum, maximum"
 
 
 @dataclass(frozen=True)
-class Column:
+class BoundColumn:
     """A column that a predicate refers to; a row has one value or null of it."""
 
     path: str
@@ -228,7 +228,7 @@ class Or(_Junction):
 class Leaf(Predicate, abstract=True):
     """A condition on one column."""
 
-    column: Column
+    column: BoundColumn
 
     @abstractmethod
     def value_mask(self, array: pa.Array) -> Mask:
@@ -268,7 +268,7 @@ class Leaf(Predicate, abstract=True):
 class IsNull(Leaf):
     """True of nulls; negated, of values, NaN included."""
 
-    column: Column
+    column: BoundColumn
     negated: bool = False
 
     def value_mask(self, array: pa.Array) -> Mask:
@@ -290,7 +290,7 @@ class IsNull(Leaf):
 class IsNaN(Leaf):
     """True of NaN; negated, of values other than NaN."""
 
-    column: Column
+    column: BoundColumn
     negated: bool = False
 
     def value_mask(self, array: pa.Array) -> Mask:
@@ -355,7 +355,7 @@ class _ValueLeaf(Leaf, abstract=True):
 class Comparison(_ValueLeaf):
     """True of values that compare in one way with a value other than NaN."""
 
-    column: Column
+    column: BoundColumn
     operator: Operator
     value: pa.Scalar
     """Of the canonical type of the column's class."""
@@ -415,7 +415,7 @@ class Comparison(_ValueLeaf):
 class In(_ValueLeaf):
     """True of values in a set; negated, of values outside of it."""
 
-    column: Column
+    column: BoundColumn
     values: pa.Array
     """At least one, without NaN, distinct and ascending, of the canonical type of the column's class."""
     negated: bool = False
@@ -473,7 +473,7 @@ class In(_ValueLeaf):
 class Like(_ValueLeaf):
     """True of texts with a prefix that also match a pattern, if there is one; negated, of all other texts."""
 
-    column: Column
+    column: BoundColumn
     prefix: bytes
     """Empty only with a pattern."""
     pattern: str | None = None
@@ -568,12 +568,12 @@ def _join(kind: type[And | Or], children: Sequence[Predicate], neutral: Constant
     return kind(tuple(distinct)) if len(distinct) > 1 else next(iter(distinct), neutral)
 
 
-def referenced_columns(predicate: Predicate) -> list[Column]:
+def referenced_columns(predicate: Predicate) -> list[BoundColumn]:
     """Return the columns that a predicate refers to, each once, left to right."""
     return list(dict.fromkeys(leaf.column for leaf in predicate.leaves()))
 
 
-def _rebuild_comparison(column: Column, operator: Operator, values: pa.Array) -> Comparison:
+def _rebuild_comparison(column: BoundColumn, operator: Operator, values: pa.Array) -> Comparison:
     return Comparison(column, operator, values[0])
 
 

@@ -20,7 +20,7 @@ from metastore_assets.errors import LiteralError, PredicateError
 from metastore_assets.expressions.literals import expected_form, parse_literal, to_literal
 from metastore_assets.expressions.predicates import (
     NEGATED,
-    Column,
+    BoundColumn,
     Comparison,
     CompleteClass,
     Constant,
@@ -321,7 +321,7 @@ class _UnboundLeaf(UnboundPredicate, abstract=True):
         return self.bind_values(binder, column, negated=negated)
 
     @abstractmethod
-    def bind_values(self, binder: Binder, column: Column, *, negated: bool) -> Predicate:
+    def bind_values(self, binder: Binder, column: BoundColumn, *, negated: bool) -> Predicate:
         """Return the typed predicate on a column whose values compare."""
 
     def column_names(self) -> Iterator[str]:
@@ -337,7 +337,7 @@ class UnboundIsNull(_UnboundLeaf):
     def bind(self, binder: Binder, *, negated: bool, depth: int = 0) -> Predicate:
         return self.bind_values(binder, binder.resolve(self.name), negated=negated)
 
-    def bind_values(self, binder: Binder, column: Column, *, negated: bool) -> Predicate:
+    def bind_values(self, binder: Binder, column: BoundColumn, *, negated: bool) -> Predicate:
         return IsNull(column, negated)
 
 
@@ -347,7 +347,7 @@ class UnboundIsNaN(_UnboundLeaf):
 
     name: ColumnName
 
-    def bind_values(self, binder: Binder, column: Column, *, negated: bool) -> Predicate:
+    def bind_values(self, binder: Binder, column: BoundColumn, *, negated: bool) -> Predicate:
         if column.type_class.kind != "float":
             raise PredicateError(f"{binder.subject(column)} has no NaN, because its type is {binder.type_name(column)}")
         return IsNaN(column, negated)
@@ -359,7 +359,7 @@ class BooleanColumn(_UnboundLeaf):
 
     name: ColumnName
 
-    def bind_values(self, binder: Binder, column: Column, *, negated: bool) -> Predicate:
+    def bind_values(self, binder: Binder, column: BoundColumn, *, negated: bool) -> Predicate:
         return UnboundComparison(self.name, "=", BooleanLiteral(True)).bind_values(binder, column, negated=negated)
 
 
@@ -373,7 +373,7 @@ class UnboundComparison(_UnboundLeaf):
     ieee: bool = False
     """Whether NaN compares as in Arrow: it equals nothing, and is neither less nor greater than anything."""
 
-    def bind_values(self, binder: Binder, column: Column, *, negated: bool) -> Predicate:
+    def bind_values(self, binder: Binder, column: BoundColumn, *, negated: bool) -> Predicate:
         target = binder.target(column)
         operator = NEGATED[self.operator] if negated else self.operator
         predicate = compare(column, operator, self.literal, target)
@@ -397,7 +397,7 @@ class UnboundIn(_UnboundLeaf):
     """Whether doubles are rounded to 32 bits for a column of 32-bit floats, as Arrow's `is_in` does. `=` and `<`
     of Arrow compare doubles."""
 
-    def bind_values(self, binder: Binder, column: Column, *, negated: bool) -> Predicate:
+    def bind_values(self, binder: Binder, column: BoundColumn, *, negated: bool) -> Predicate:
         target = binder.target(column)
         literals = self.literals
         if self.rounded and binder.is_float32(column):
@@ -430,7 +430,7 @@ class UnboundLike(_UnboundLeaf):
     pattern: str
     escape: str | None = "\\"
 
-    def bind_values(self, binder: Binder, column: Column, *, negated: bool) -> Predicate:
+    def bind_values(self, binder: Binder, column: BoundColumn, *, negated: bool) -> Predicate:
         if column.type_class.name != "string":
             raise PredicateError(
                 f"like applies to text, and the type of {binder.subject(column)} is {binder.type_name(column)}"
@@ -463,7 +463,7 @@ class UnboundLike(_UnboundLeaf):
         return tokens
 
 
-def compare(column: Column, operator: Operator, literal: UnboundLiteral, target: LiteralTarget) -> Predicate:
+def compare(column: BoundColumn, operator: Operator, literal: UnboundLiteral, target: LiteralTarget) -> Predicate:
     """Return the comparison of a column with a literal.
 
     Raises:
@@ -484,7 +484,7 @@ def _check_depth(depth: int) -> None:
         raise PredicateError(f"the predicate is nested more than {_MAX_DEPTH} levels deep")
 
 
-def _is_value(column: Column) -> Predicate:
+def _is_value(column: BoundColumn) -> Predicate:
     return IsNull(column, negated=True)
 
 
@@ -497,7 +497,7 @@ def _number_value(number: Decimal, cls: TypeClass) -> pa.Scalar | Fraction:
     return Fraction(number) * 10**cls.scale if number else Fraction(0)
 
 
-def _compare_integer(column: Column, operator: Operator, value: Fraction) -> Predicate:
+def _compare_integer(column: BoundColumn, operator: Operator, value: Fraction) -> Predicate:
     """Return the comparison with a number that may be no integer, or beyond the class, as one with an integer."""
     cls = column.type_class
     least, greatest = cls.physical_range
@@ -513,7 +513,7 @@ def _compare_integer(column: Column, operator: Operator, value: Fraction) -> Pre
     return _is_value(column) if is_true else Constant(False)
 
 
-def _compare_nan(column: Column, operator: Operator) -> Predicate:
+def _compare_nan(column: BoundColumn, operator: Operator) -> Predicate:
     """Return the comparison with NaN, which is the greatest value."""
     if operator in ("=", ">="):
         return IsNaN(column)

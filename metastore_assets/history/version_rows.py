@@ -9,10 +9,9 @@ from typing import Any
 import pyarrow as pa
 
 from metastore_assets.errors import CorruptionError, ObjectNotFoundError, VersionNotFoundError
-from metastore_assets.statistics.column import STATISTICS, ColumnStatistics
+from metastore_assets.statistics.column import STATISTICS, ColumnStatistics, column_to_json
 from metastore_assets.statistics.current_schema import apply_schema
 from metastore_assets.statistics.declaration import StatisticKind
-from metastore_assets.statistics.json import column_to_json
 from metastore_assets.statistics.profile import HIDDEN_REASON
 from metastore_assets.statistics.tables import parse_statistics_rows
 from metastore_assets.store.manifest import Version

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from metastore_assets.expressions.predicates import Column
+from metastore_assets.expressions.predicates import BoundColumn
 from metastore_assets.expressions.row_bounds import order_comparable
 from metastore_assets.index import IndexReader
 from metastore_assets.lookup.pruning import column_bounds
@@ -57,7 +57,7 @@ def _column_clustering(index: IndexReader, row: ColumnStatistics, counts: npt.ND
     if row.type_class is None or row.type_class == "null" or not row.value_count or not total:
         return unknown
     cls = class_named(row.type_class)
-    bounds = column_bounds(index.column(row.field_id, cls), Column(row.column, row.field_id, cls), counts)
+    bounds = column_bounds(index.column(row.field_id, cls), BoundColumn(row.column, row.field_id, cls), counts)
     has_bounds = pc.and_(bounds.minimum.is_valid(), bounds.maximum.is_valid()).to_numpy(zero_copy_only=False)
     has_bounds &= counts > 0
     # A fragment that may have values and has no bounds may have any value.

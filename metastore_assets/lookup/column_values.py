@@ -24,9 +24,7 @@ from metastore_assets.lookup.quantiles import (
 )
 from metastore_assets.lookup.results import AsOf, Count, Quantile, explain_no_values
 from metastore_assets.statistics.column import ColumnStatistics
-from metastore_assets.statistics.derivable import derive_frequencies
-from metastore_assets.statistics.frequencies import EMPTY, Frequencies
-from metastore_assets.statistics.spread import Spread, spread
+from metastore_assets.statistics.frequencies import EMPTY, Frequencies, Spread, derive_frequencies, measure_spread
 from metastore_assets.values.physical import order_key
 from metastore_assets.values.types import TypeClass, class_named
 
@@ -204,15 +202,15 @@ class ColumnValues:
         row = self._row
         frequencies = self._all_frequencies()
         if frequencies is not None:
-            return spread(_frequency_counts(frequencies))
+            return measure_spread(_frequency_counts(frequencies))
         repeated = self._repeated()
         if repeated is not None:
             from metastore_assets.value_counts.fingerprinted import with_singletons
 
-            return spread(with_singletons(_frequency_counts(repeated), row.value_count))
+            return measure_spread(with_singletons(_frequency_counts(repeated), row.value_count))
         self._require_value_counts()
         type_class, table_counts = self._resolve_table_counts()
-        return spread(table_counts.counts(row.field_id, type_class))
+        return measure_spread(table_counts.counts(row.field_id, type_class))
 
     def pieces(self) -> Iterator[Frequencies]:
         """Yield all values with their frequencies, ascending, in pieces of bounded size.

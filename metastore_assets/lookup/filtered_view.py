@@ -16,7 +16,7 @@ from metastore_assets.lookup.profiles import Profile
 from metastore_assets.lookup.relation import Relation, explain_missing_files
 from metastore_assets.lookup.results import AsOf, Statistics
 from metastore_assets.lookup.value_counts import ValueCounts
-from metastore_assets.statistics.spread import Spread
+from metastore_assets.statistics.frequencies import Spread
 from metastore_assets.store.manifest import FragmentEntry, PartitionEntry, Version
 
 if TYPE_CHECKING:

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 
 from metastore_assets.lookup.histograms import Bin
 from metastore_assets.lookup.results import Quantile, TopValues
-from metastore_assets.statistics.column import ColumnStatistics
-from metastore_assets.statistics.json import column_to_json
-from metastore_assets.statistics.spread import Spread
+from metastore_assets.statistics.column import ColumnStatistics, column_to_json
+from metastore_assets.statistics.frequencies import Spread
 from metastore_assets.store.manifest import Decision, Version
 from metastore_assets.values.json import Json, float_json, integer_json, scalar_json
 

@@ -16,7 +16,7 @@ from metastore_assets.errors import CorruptionError
 from metastore_assets.expressions.binding import parse_predicate
 from metastore_assets.expressions.elimination import eliminating_statistics, eliminating_value
 from metastore_assets.expressions.predicates import (
-    Column,
+    BoundColumn,
     Leaf,
     Predicate,
     referenced_columns,
@@ -145,7 +145,7 @@ class Pruner:
         # A fragment without a filter may have any value.
         return np.append(mask, True)[self._filter_positions]
 
-    def _distribution(self, column: Column) -> _ColumnDistribution:
+    def _distribution(self, column: BoundColumn) -> _ColumnDistribution:
         return _ColumnDistribution(self._profiles, self._value_counts, column.path)
 
     @lock_free_cached_property
@@ -481,7 +481,7 @@ def select_fragments_for_limit(bounds: RowBounds, sizes: RowCounts, limit: int) 
     return mask
 
 
-def column_bounds(stored: IndexColumn, column: Column, rows: RowCounts) -> ColumnBounds:
+def column_bounds(stored: IndexColumn, column: BoundColumn, rows: RowCounts) -> ColumnBounds:
     """Return what the index has of a column as bounds; `rows` are the row counts of the fragments."""
     nulls = _count_bounds(stored.null_count, rows)
     if column.cls is not None and column.cls.kind == "float":
@@ -491,14 +491,14 @@ def column_bounds(stored: IndexColumn, column: Column, rows: RowCounts) -> Colum
     return ColumnBounds(rows, nulls, nans, one_chunk(stored.minimum), one_chunk(stored.maximum))
 
 
-def bounds_without_statistics(column: Column, rows: RowCounts) -> ColumnBounds:
+def bounds_without_statistics(column: BoundColumn, rows: RowCounts) -> ColumnBounds:
     """Return the bounds of a column without statistics; `rows` are the row counts of the fragments."""
     anything, nothing = RowBounds(np.zeros_like(rows), rows), pa.nulls(len(rows), _arrow_type(column))
     nans = anything if column.cls is not None and column.cls.kind == "float" else RowBounds(*(np.zeros_like(rows),) * 2)
     return ColumnBounds(rows, anything, nans, nothing, nothing)
 
 
-def _arrow_type(column: Column) -> pa.DataType:
+def _arrow_type(column: BoundColumn) -> pa.DataType:
     return pa.null() if column.cls is None else column.cls.arrow
 
 

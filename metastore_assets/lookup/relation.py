@@ -15,9 +15,8 @@ from metastore_assets.lookup.histograms import Bin, Histograms
 from metastore_assets.lookup.quantiles import Method
 from metastore_assets.lookup.results import Answers, AsOf, Count, Quantile, Statistics, TopValues
 from metastore_assets.lookup.value_counts import ValueCounts
-from metastore_assets.statistics.frequencies import Frequencies
+from metastore_assets.statistics.frequencies import Frequencies, Spread
 from metastore_assets.statistics.histogram import Histogram
-from metastore_assets.statistics.spread import Spread
 from metastore_assets.store.manifest import PartitionEntry, Version
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ import pyarrow as pa
 from metastore_assets.errors import NotStoredError
 from metastore_assets.expressions.predicates import (
     And,
-    Column,
+    BoundColumn,
     Comparison,
     Constant,
     In,
@@ -83,7 +83,7 @@ class _RowEstimate:
 
 
 def estimate_rows(
-    predicate: Predicate, rows: int, distributions: Callable[[Column], ColumnDistribution], index: tuple[int, int]
+    predicate: Predicate, rows: int, distributions: Callable[[BoundColumn], ColumnDistribution], index: tuple[int, int]
 ) -> Estimate:
     """Estimate how many of the `rows` of a table match.
 
@@ -129,9 +129,9 @@ def _estimate_conjunction(parts: Sequence[_RowEstimate], rows: int) -> _RowEstim
     return _RowEstimate(least, min(part.most for part in parts), share * rows).within(rows)
 
 
-def _split_comparisons(children: Sequence[Predicate]) -> tuple[dict[Column, list[Comparison]], list[Predicate]]:
+def _split_comparisons(children: Sequence[Predicate]) -> tuple[dict[BoundColumn, list[Comparison]], list[Predicate]]:
     """Return the comparisons that bound the values of a column, grouped by column, and all other predicates."""
-    by_column: dict[Column, list[Comparison]] = {}
+    by_column: dict[BoundColumn, list[Comparison]] = {}
     others: list[Predicate] = []
     for child in children:
         if isinstance(child, Comparison) and child.operator != "!=":
@@ -295,7 +295,7 @@ def _intersect_bounds(bounds: _RowEstimate, other: _RowEstimate) -> _RowEstimate
     return _RowEstimate(least, most, min(max(other.about, least), most))
 
 
-_Distributions: TypeAlias = Callable[[Column], ColumnDistribution]
+_Distributions: TypeAlias = Callable[[BoundColumn], ColumnDistribution]
 _EVALUATORS: Mapping[type[Predicate], Callable[[Any, int, _Distributions], _RowEstimate]] = complete_evaluator(
     "selectivity",
     {

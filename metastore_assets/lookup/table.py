@@ -18,7 +18,7 @@ from metastore_assets.lookup.results import AsOf, ExactCount, Statistics
 from metastore_assets.lookup.value_counts import ValueCounts, open_value_count_reader
 from metastore_assets.lookup.versions import VersionColumns, VersionSelector
 from metastore_assets.startup import pc
-from metastore_assets.statistics.spread import Spread
+from metastore_assets.statistics.frequencies import Spread
 from metastore_assets.store.manifest import PartitionEntry, Version
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.versions import VersionStore

@@ -15,8 +15,7 @@ from metastore_assets.lookup.profiles import Profile
 from metastore_assets.lookup.quantiles import Method
 from metastore_assets.lookup.results import Answers, AsOf, Count, Quantile, Statistics, TopValues
 from metastore_assets.lookup.versions import VersionColumns
-from metastore_assets.statistics.frequencies import Frequencies
-from metastore_assets.statistics.spread import Spread, spread
+from metastore_assets.statistics.frequencies import Frequencies, Spread, measure_spread
 from metastore_assets.store.manifest import PartitionEntry, Version
 from metastore_assets.store.objects import ObjectStore
 
@@ -166,7 +165,7 @@ class ValueCounts:
         rows = [row for row in rows if not row.value_count or row.field_id in self.reader.columns]
         classes = {row.type_class for row in rows if row.type_class is not None and row.value_count}
         counts = {name: self.reader.counts_of_class(name) for name in classes}
-        return {row.column: spread(counts.get(row.type_class or "", {}).get(row.field_id, ())) for row in rows}
+        return {row.column: measure_spread(counts.get(row.type_class or "", {}).get(row.field_id, ())) for row in rows}
 
     def built(self, statistics: Statistics) -> dict[str, Built]:
         """Return how value counts were built from scratch, by the names of the columns in `statistics`."""

@@ -19,14 +19,13 @@ from metastore_assets.lookup.profiles import Profile
 from metastore_assets.pipeline.profiles.states_reader import StatesReader
 from metastore_assets.pipeline.value_counts.fingerprinted_values import read_fingerprints
 from metastore_assets.statistics.column import ColumnStatistics
-from metastore_assets.statistics.derivable import derive_frequencies
 from metastore_assets.statistics.fingerprints import (
     FingerprintCounts,
     fingerprint_values,
     narrow_fingerprints,
     sum_fingerprints,
 )
-from metastore_assets.statistics.frequencies import EMPTY, Frequencies
+from metastore_assets.statistics.frequencies import EMPTY, Frequencies, derive_frequencies
 from metastore_assets.statistics.histogram import Histogram
 from metastore_assets.statistics.quantiles import Digest
 from metastore_assets.store.manifest import FragmentEntry

@@ -1,12 +1,12 @@
 """Statistics of columns. Pure functions on Arrow data: no Spark, no Dagster, no files.
 
-A column's *frequencies* are its distinct values with their counts, sorted. They are computed once per profile, exactly,
-and block by block every statistic is updated with them:
+A column's *frequencies* are its distinct values with their counts, in ascending order. A profile computes them once,
+exactly, and updates every statistic with them, block by block:
 
     profile            profiling one top-level column
     column_profiler      all statistics of one leaf column, block by block
     counting, runs       value counts of a column that arrives in chunks
-    frequencies          exact frequencies, their sums and statistics of them
+    frequencies          exact frequencies: their sums, their summary, and those that other numbers determine
     blocks               values with their counts, as statistics receive them
     registry           the built-in statistics
     interface            the interface of a built-in statistic
@@ -19,17 +19,16 @@ and block by block every statistic is updated with them:
     histogram            histograms of dyadic bins
     multiset_hash        a hash by which unchanged rows are recognized
     user_defined         statistics of users
-    states             tables of states, which merging reads (state_arrays: their lists)
+    states             tables of states, the input of merges
     merge              merging tables of states (merge_rules: one rule per kind)
-    finalize           reported statistics from states (derivable: frequencies that exact numbers determine)
+    finalize           reported statistics from states
     current_schema     statistics under the path and type that a column has now
-    column             one row of statistics (declaration: how each is stored, merged and reported)
+    column             one row of statistics, and its JSON (declaration: how each is stored, merged and reported)
     tables, union      the Arrow tables of the files, with the typed union of values
-    json               JSON of rows
     hashing            stable hashes of values (keyed_hashing: under a secret key)
     fingerprints       48 bits of each value
     value_filter       compact filters that exclude values
-    spread, distances  entropy and other numbers of value counts; distances of two distributions
+    distances          distances of two distributions
 
 Each module defines its numbers and names the sources of its formulas. Import names from the modules; importing this
 package imports nothing heavy.

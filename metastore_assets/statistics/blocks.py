@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from metastore_assets.startup import lazy_module
 from metastore_assets.statistics.frequencies import Frequencies
 from metastore_assets.statistics.hashing import Words, hash_numbers, hash_values
-from metastore_assets.statistics.runs import SortedValues, count_values
+from metastore_assets.statistics.runs import ValueRun, count_values
 from metastore_assets.values.physical import (
     Numbers,
     canonical_array,
@@ -32,7 +32,7 @@ else:
 
 
 @dataclass(frozen=True)
-class Block:
+class ValueBlock:
     """Values of one type class without nulls, with their counts.
 
     Numbers ascend, NaN last; other values are in any order unless the block is sorted.
@@ -70,12 +70,12 @@ class Block:
         return int(self.counts[len(self.without_nan) :].sum())
 
     @cached_property
-    def without_nan(self) -> Block:
+    def without_nan(self) -> ValueBlock:
         """The block without NaN."""
         if self.cls.kind != "float" or self.numbers is None:
             return self
         end = len(self) - int(np.isnan(self.numbers).sum())
-        return Block(self.cls, self.counts[:end], self.numbers[:end], self.values.slice(0, end), self.is_sorted)
+        return ValueBlock(self.cls, self.counts[:end], self.numbers[:end], self.values.slice(0, end), self.is_sorted)
 
     def min_max(self) -> tuple[pa.Scalar, pa.Scalar]:
         """Return the least and the greatest value of a block that is not empty, as scalars of the class."""
@@ -96,24 +96,24 @@ class Block:
         return integers_array([int(number)], self.cls)[0]
 
 
-def sorted_block(frequencies: Frequencies) -> Block:
+def sorted_block(frequencies: Frequencies) -> ValueBlock:
     """Return the frequencies of the next values of a column, which ascend from block to block, as a block."""
     cls, values = frequencies.type_class, frequencies.values
     ordinals = numbers(values, cls) if cls.is_ordinal else None
-    return Block(cls, frequencies.counts.to_numpy(), ordinals, values, is_sorted=True)
+    return ValueBlock(cls, frequencies.counts.to_numpy(), ordinals, values, is_sorted=True)
 
 
-def unsorted_block(run: SortedValues, cls: TypeClass) -> Block:
+def unsorted_block(run: ValueRun, cls: TypeClass) -> ValueBlock:
     """Return some values of a column, counted or in any order, as a block. Numbers are counted, so that they ascend."""
     if run.counts is None and cls.is_ordinal:
         is_float = run.values.dtype == pl.Float64
         run = count_values(pl.Series(positive_zeros(run.values.to_numpy())) if is_float else run.values)
     counts = np.ones(len(run), np.int64) if run.counts is None else run.counts
     if not cls.is_ordinal:
-        return Block(cls, counts, None, canonical_array(run.values, cls), is_sorted=False)
+        return ValueBlock(cls, counts, None, canonical_array(run.values, cls), is_sorted=False)
     if run.values.dtype == pl.Int128:
         values = canonical_array(run.values, cls)
-        return Block(cls, counts, numbers(values, cls), values, is_sorted=False)
+        return ValueBlock(cls, counts, numbers(values, cls), values, is_sorted=False)
     physical = run.values.to_numpy()
     numeric = positive_zeros(physical) if cls.kind == "float" else physical
-    return Block(cls, counts, numeric, pa.nulls(len(run)), is_sorted=False)
+    return ValueBlock(cls, counts, numeric, pa.nulls(len(run)), is_sorted=False)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from metastore_assets.config import ResolvedPolicy
-from metastore_assets.statistics.blocks import Block, sorted_block, unsorted_block
+from metastore_assets.statistics.blocks import ValueBlock, sorted_block, unsorted_block
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.current_schema import value_width
 from metastore_assets.statistics.distinct import (
@@ -22,11 +22,11 @@ from metastore_assets.statistics.fingerprints import FingerprintCounter, Fingerp
 from metastore_assets.statistics.frequencies import Frequencies, count_nan
 from metastore_assets.statistics.hashing import Words
 from metastore_assets.statistics.histogram import Histogram
-from metastore_assets.statistics.interface import BuiltinStatistic, Fold, ProfileContext
+from metastore_assets.statistics.interface import BuiltinStatistic, ColumnContext, Fold
 from metastore_assets.statistics.keyed_hashing import keyed
 from metastore_assets.statistics.multiset_hash import add_multiset_hashes, multiset_hash, multiset_hash_of_nulls
 from metastore_assets.statistics.registry import BUILTIN_STATISTICS, DISTINCT_COUNT, HISTOGRAM
-from metastore_assets.statistics.runs import BLOCK, SortedValues
+from metastore_assets.statistics.runs import BLOCK, ValueRun
 from metastore_assets.statistics.value_filter import build_filter
 from metastore_assets.values.leaf_columns import LeafColumn
 from metastore_assets.values.types import TypeClass, class_named, type_text
@@ -51,7 +51,7 @@ class ColumnProfiler:
         """
         self._cls = cls
         self._policy = policy
-        context = ProfileContext(cls, policy, value_width(leaf.type), rank_count)
+        context = ColumnContext(cls, policy, value_width(leaf.type), rank_count)
         self._states: dict[BuiltinStatistic[Any], Any] = {
             statistic: statistic.initial(context)
             for statistic in BUILTIN_STATISTICS
@@ -65,7 +65,7 @@ class ColumnProfiler:
         """Add the next values in ascending order. Raises UnsupportedTypeError for text that is not UTF-8."""
         self._update(sorted_block(frequencies))
 
-    def add_unsorted(self, run: SortedValues) -> None:
+    def add_unsorted(self, run: ValueRun) -> None:
         """Add some of the values in any order: one per row, or distinct values with their counts."""
         if self._fingerprints is None and self._policy.frequencies == "repeated":
             self._fingerprints = FingerprintCounter()
@@ -100,7 +100,7 @@ class ColumnProfiler:
             derived |= statistic.finalize(row)
         return replace(row, **derived)
 
-    def _update(self, block: Block) -> None:
+    def _update(self, block: ValueBlock) -> None:
         for statistic, state in self._states.items():
             self._states[statistic] = statistic.update(state, block)
         if self._fingerprints is not None:
@@ -118,7 +118,7 @@ class HiddenColumnProfiler:
         self._sketches: Fold[bytes] = Fold(merge_distinct_sketches)
         self._hashes: Fold[bytes] = Fold(add_multiset_hashes)
 
-    def add_unsorted(self, run: SortedValues) -> None:
+    def add_unsorted(self, run: ValueRun) -> None:
         """Add some values in any order, or counted ones."""
         for start in range(0, len(run), BLOCK):
             block = unsorted_block(run.part(start, min(start + BLOCK, len(run))), self._class)

@@ -13,7 +13,7 @@ from metastore_assets.startup import lazy_module
 from metastore_assets.statistics.runs import (
     CountedRun,
     Counts,
-    SortedValues,
+    ValueRun,
     concatenate_series,
     copy_compact,
     count_dense,
@@ -48,7 +48,7 @@ class ValueCounter:
     first consumed batch on, nothing is counted or sorted, and `consume` also receives what was counted before.
     """
 
-    def __init__(self, cls: TypeClass, consume: Callable[[SortedValues], bool] = lambda run: False) -> None:
+    def __init__(self, cls: TypeClass, consume: Callable[[ValueRun], bool] = lambda run: False) -> None:
         self._class = cls
         self._consume = consume
         self._pending: list[pl.Series] = []
@@ -58,7 +58,7 @@ class ValueCounter:
         self._entry_bytes = 0
         self._buffers: dict[int, int] = {}
         self._repeating: list[CountedRun] = []
-        self._distinct: list[SortedValues] = []
+        self._distinct: list[ValueRun] = []
         self.nan_count = 0
 
     def add(self, array: pa.Array) -> None:
@@ -82,9 +82,9 @@ class ValueCounter:
         """Return the counts of all added values in blocks of ascending values; no block if there are no values."""
         self._flush_entries()
         last = concatenate_series(self._take_pending()) if self._pending else None
-        if last is not None and self._is_consumed(SortedValues(last, None)):
+        if last is not None and self._is_consumed(ValueRun(last, None)):
             last = None
-        runs: list[SortedValues] = [*self._distinct, *self._repeating]
+        runs: list[ValueRun] = [*self._distinct, *self._repeating]
         if last is not None:
             runs.append(count_values(last))
         self._distinct, self._repeating = [], []
@@ -111,7 +111,7 @@ class ValueCounter:
         if not self._is_consumed(run):
             self._push(CountedRun(copy_compact(run.values), run.counts))
 
-    def _is_consumed(self, run: SortedValues) -> bool:
+    def _is_consumed(self, run: ValueRun) -> bool:
         if not self._consume(run):
             return False
         for counted in (*self._distinct, *self._repeating):
@@ -121,7 +121,7 @@ class ValueCounter:
 
     def _flush(self) -> None:
         values = concatenate_series(self._take_pending())
-        if self._is_consumed(SortedValues(values, None)):
+        if self._is_consumed(ValueRun(values, None)):
             return
         run = count_dense(values)
         ascending = None if run is not None or is_hashed(values) else values.sort()
@@ -130,7 +130,7 @@ class ValueCounter:
         if 2 * len(run) <= len(values):
             self._push(CountedRun(copy_compact(run.values), run.counts))
         else:
-            self._distinct.append(SortedValues(copy_compact(values.sort() if ascending is None else ascending), None))
+            self._distinct.append(ValueRun(copy_compact(values.sort() if ascending is None else ascending), None))
 
     def _take_pending(self) -> list[pl.Series]:
         pending, self._pending, self._rows, self._buffers = self._pending, [], 0, {}

@@ -10,12 +10,12 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from metastore_assets.statistics.column import ColumnStatistics
-from metastore_assets.statistics.interface import BuiltinStatistic, ProfileContext
+from metastore_assets.statistics.interface import BuiltinStatistic, ColumnContext
 from metastore_assets.values.types import TypeClass
 
 if TYPE_CHECKING:
     from metastore_assets.config import ResolvedPolicy
-    from metastore_assets.statistics.blocks import Block
+    from metastore_assets.statistics.blocks import ValueBlock
 
 
 class NanCount(BuiltinStatistic[int]):
@@ -29,11 +29,11 @@ class NanCount(BuiltinStatistic[int]):
         """Return whether the values are floats."""
         return cls.kind == "float"
 
-    def initial(self, context: ProfileContext) -> int:
+    def initial(self, context: ColumnContext) -> int:
         """Return 0."""
         return 0
 
-    def update(self, state: int, block: Block) -> int:
+    def update(self, state: int, block: ValueBlock) -> int:
         """Return the count with the NaN of a block added."""
         return state + block.nan_count
 
@@ -53,11 +53,11 @@ class TrueCount(BuiltinStatistic[int]):
         """Return whether the values are booleans."""
         return cls.kind == "boolean"
 
-    def initial(self, context: ProfileContext) -> int:
+    def initial(self, context: ColumnContext) -> int:
         """Return 0."""
         return 0
 
-    def update(self, state: int, block: Block) -> int:
+    def update(self, state: int, block: ValueBlock) -> int:
         """Return the count with the true values of a block added."""
         return state + int(block.counts[block.values.to_numpy(zero_copy_only=False)].sum())
 

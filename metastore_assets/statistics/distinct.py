@@ -19,14 +19,14 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from metastore_assets.statistics.column import ColumnStatistics
-from metastore_assets.statistics.derivable import derive_counts
 from metastore_assets.statistics.extremes import MergedBounds
+from metastore_assets.statistics.frequencies import derive_counts
 from metastore_assets.statistics.hashing import Words
-from metastore_assets.statistics.interface import BuiltinStatistic, Fold, ProfileContext
+from metastore_assets.statistics.interface import BuiltinStatistic, ColumnContext, Fold
 from metastore_assets.statistics.merge_rules import MergeParts, integer_matrix
 
 if TYPE_CHECKING:
-    from metastore_assets.statistics.blocks import Block
+    from metastore_assets.statistics.blocks import ValueBlock
 
 _BITS = 12
 _REGISTERS = 1 << _BITS
@@ -143,11 +143,11 @@ class DistinctCount(BuiltinStatistic[DistinctState]):
     columns = ("distinct_count", "distinct_count_guarantee", "duplicate_count")
     state_schema = pa.schema([("distinct_sketch", pa.binary())])
 
-    def initial(self, context: ProfileContext) -> DistinctState:
+    def initial(self, context: ColumnContext) -> DistinctState:
         """Return exact zeros."""
         return DistinctState()
 
-    def update(self, state: DistinctState, block: Block) -> DistinctState:
+    def update(self, state: DistinctState, block: ValueBlock) -> DistinctState:
         """Add a block: to the sketch, and to the counts if the block is sorted."""
         state.sketches.add(distinct_sketch(block.hashes[0]))
         if block.is_sorted:

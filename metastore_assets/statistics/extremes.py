@@ -13,7 +13,7 @@ from pyarrow import types as t
 
 from metastore_assets.startup import pc
 from metastore_assets.statistics.column import ColumnStatistics
-from metastore_assets.statistics.interface import BuiltinStatistic, ProfileContext
+from metastore_assets.statistics.interface import BuiltinStatistic, ColumnContext
 from metastore_assets.statistics.lengths import is_byte_string
 from metastore_assets.statistics.merge_rules import Flags, MergeParts
 from metastore_assets.statistics.union import scatter_values, select_class
@@ -22,7 +22,7 @@ from metastore_assets.values.truncation import truncate_lower, truncate_upper
 from metastore_assets.values.types import TypeClass
 
 if TYPE_CHECKING:
-    from metastore_assets.statistics.blocks import Block
+    from metastore_assets.statistics.blocks import ValueBlock
 
 Side = Literal["minimum", "maximum"]
 
@@ -50,11 +50,11 @@ class Extremes(BuiltinStatistic[ExtremesState]):
     version = "1"
     columns = ("minimum", "maximum", "minimum_exact", "maximum_exact")
 
-    def initial(self, context: ProfileContext) -> ExtremesState:
+    def initial(self, context: ColumnContext) -> ExtremesState:
         """Return no bounds."""
         return ExtremesState(context.cls)
 
-    def update(self, state: ExtremesState, block: Block) -> ExtremesState:
+    def update(self, state: ExtremesState, block: ValueBlock) -> ExtremesState:
         """Extend the bounds by the values of a block."""
         values = block.without_nan
         if len(values):

@@ -6,9 +6,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from metastore_assets.statistics.column import ColumnStatistics, FrequencyState
-from metastore_assets.statistics.derivable import derive_frequencies
 from metastore_assets.statistics.distinct import estimate_distinct
-from metastore_assets.statistics.frequencies import FrequencySummary, summarize_frequencies
+from metastore_assets.statistics.frequencies import FrequencySummary, derive_frequencies, summarize_frequencies
 from metastore_assets.statistics.registry import BUILTIN_STATISTICS
 from metastore_assets.statistics.user_defined.states import select_states
 from metastore_assets.values.physical import physical_value

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +19,10 @@ from metastore_assets.iso8601 import temporal_text
 from metastore_assets.statistics.runs import CountedRun, sum_counts
 from metastore_assets.statistics.user_defined.results import UserResult
 from metastore_assets.values.physical import canonical_array, physical_series, sort_key
-from metastore_assets.values.types import TypeClass, type_class
+from metastore_assets.values.types import TypeClass, class_named, type_class
+
+if TYPE_CHECKING:
+    from metastore_assets.statistics.column import ColumnStatistics
 
 PERCENTS = (1, 5, 10, 25, 50, 75, 90, 95, 99)
 """The percentiles that are stored, as percents."""
@@ -177,3 +182,67 @@ def exact_percentiles(frequencies: Frequencies) -> pa.Array:
 def nearest_ranks(n: int) -> npt.NDArray[np.int64]:
     """Return the 1-based rank of each percentile among n > 0 values: the least integer of at least fraction * n."""
     return np.array([-(-percent * n // 100) for percent in PERCENTS], np.int64)
+
+
+def derive_counts(
+    cls: TypeClass, value_count: int, nan_count: int | None, true_count: int | None, *, is_constant: bool
+) -> tuple[int, int] | None:
+    """Return how often the only two possible values of a column occur, or None if there may be other values.
+
+    Args:
+        cls: Type class of the column.
+        value_count: Values that are not null, NaN included.
+        nan_count: Values that are NaN; None counts as 0.
+        true_count: Booleans that are true; None if unknown.
+        is_constant: Whether the exact minimum equals the exact maximum, or there is neither.
+
+    Returns:
+        The counts of false and true, or the counts of the constant and of NaN. Each may be 0.
+    """
+    if cls.kind == "boolean" and true_count is not None:
+        return value_count - true_count, true_count
+    if is_constant:
+        return value_count - (nan_count or 0), nan_count or 0
+    return None
+
+
+def derive_frequencies(row: ColumnStatistics) -> Frequencies | None:
+    """Return the frequencies of all values if the row's exact numbers determine them and there are values."""
+    if row.type_class is None or row.value_count == 0:
+        return None
+    cls = class_named(row.type_class)
+    is_constant = row.minimum_exact and row.maximum_exact and row.minimum == row.maximum
+    counts = derive_counts(cls, row.value_count, row.nan_count, row.true_count, is_constant=is_constant)
+    if counts is None:
+        return None
+    is_boolean = cls.kind == "boolean" and row.true_count is not None
+    pairs = zip((False, True) if is_boolean else (row.minimum, math.nan), counts, strict=True)
+    occurring = [(value, count) for value, count in pairs if count]
+    values = pa.array([value for value, _ in occurring], cls.arrow)
+    return Frequencies(values, pa.array([count for _, count in occurring], pa.int64()))
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Exact counts of distinct values and their entropy. NaN is a value, null is none."""
+
+    distinct_count: int
+    duplicate_count: int
+    """Distinct values that occur more than once."""
+    singleton_count: int
+    """Values that occur once."""
+    entropy: float
+    """Shannon entropy in bits: 0 if all values are equal or there are none, log2(n) if all n values differ."""
+
+
+def measure_spread(counts: Iterable[tuple[int, int]]) -> Spread:
+    """Return the spread of values, given pairs of a frequency and the number of values with that frequency."""
+    pairs = list(counts)
+    distinct = sum(number for _, number in pairs)
+    singletons = sum(number for frequency, number in pairs if frequency == 1)
+    rows = sum(frequency * number for frequency, number in pairs)
+    if not rows:
+        return Spread(0, 0, 0, 0.0)
+    # An exact sum does not depend on the order of the counts.
+    information = math.fsum(number * frequency * math.log2(frequency) for frequency, number in pairs)
+    return Spread(distinct, distinct - singletons, singletons, max(0.0, math.log2(rows) - information / rows))

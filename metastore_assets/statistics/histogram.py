@@ -18,17 +18,16 @@ import pyarrow as pa
 from metastore_assets.errors import CorruptionError
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.frequencies import Frequencies
-from metastore_assets.statistics.interface import BuiltinStatistic, Fold, ProfileContext
+from metastore_assets.statistics.interface import BuiltinStatistic, ColumnContext, Fold
 from metastore_assets.statistics.merge_rules import MergeParts
 from metastore_assets.statistics.moments import rounded_ratio
 from metastore_assets.statistics.power_sums import magnitude, scaled
-from metastore_assets.statistics.state_arrays import build_list_array, split_lists
-from metastore_assets.values.physical import Numbers, integers_array, numbers
+from metastore_assets.values.physical import Numbers, build_list_array, integers_array, numbers, split_lists
 from metastore_assets.values.types import TypeClass, class_named
 
 if TYPE_CHECKING:
     from metastore_assets.config import ResolvedPolicy
-    from metastore_assets.statistics.blocks import Block
+    from metastore_assets.statistics.blocks import ValueBlock
 
 MOST_BINS = 10_000
 
@@ -264,12 +263,12 @@ class HistogramStatistic(BuiltinStatistic[HistogramState]):
         """Return whether the values are numbers or times, and the policy stores histograms."""
         return cls.is_ordinal and policy.histogram != "off"
 
-    def initial(self, context: ProfileContext) -> HistogramState:
+    def initial(self, context: ColumnContext) -> HistogramState:
         """Return no histogram."""
         assert context.policy.histogram != "off"
         return HistogramState(histogram_capacity(context.policy.histogram), Fold(merge_histograms))
 
-    def update(self, state: HistogramState, block: Block) -> HistogramState:
+    def update(self, state: HistogramState, block: ValueBlock) -> HistogramState:
         """Add the histogram of a block."""
         values = block.without_nan
         if len(values) and values.numbers is not None:

@@ -4,7 +4,7 @@ A built-in statistic has what a user-defined one has (`user_defined.interface.Me
 applies to, `initial`, `update`, `merge`, `finalize`, its result columns and a version. It differs in three points, all
 of them for speed:
 
-- `update` takes a `Block`. The block computes hashes and numeric values once for all statistics.
+- `update` takes a `ValueBlock`. The block computes hashes and numeric values once for all statistics.
 - One statistic may have several result columns and several state columns: minimum and maximum share one pass.
 - `merge` takes tables of states and merges all columns of a data table in one call of numpy or Arrow. A user's `merge`
   takes two Python values, which would mean a Python call per column, part and statistic.
@@ -25,7 +25,7 @@ from metastore_assets.values.types import TypeClass
 
 if TYPE_CHECKING:
     from metastore_assets.config import ResolvedPolicy
-    from metastore_assets.statistics.blocks import Block
+    from metastore_assets.statistics.blocks import ValueBlock
     from metastore_assets.statistics.histogram import Histogram
 
 State = TypeVar("State")
@@ -34,7 +34,7 @@ _PENDING_PARTS = 64
 
 
 @dataclass(frozen=True)
-class ProfileContext:
+class ColumnContext:
     """What is known of a column before its first block of values."""
 
     cls: TypeClass
@@ -61,11 +61,11 @@ class BuiltinStatistic(ABC, Generic[State]):
         return True
 
     @abstractmethod
-    def initial(self, context: ProfileContext) -> State:
+    def initial(self, context: ColumnContext) -> State:
         """Return the state of no values."""
 
     @abstractmethod
-    def update(self, state: State, block: Block) -> State:
+    def update(self, state: State, block: ValueBlock) -> State:
         """Return the state with the values of a block added. `state` may be changed and returned."""
 
     @abstractmethod

@@ -12,12 +12,12 @@ import pyarrow as pa
 from metastore_assets.errors import UnsupportedTypeError
 from metastore_assets.startup import pc
 from metastore_assets.statistics.column import ColumnStatistics
-from metastore_assets.statistics.interface import BuiltinStatistic, ProfileContext
+from metastore_assets.statistics.interface import BuiltinStatistic, ColumnContext
 from metastore_assets.values.physical import storage
 from metastore_assets.values.types import TypeClass
 
 if TYPE_CHECKING:
-    from metastore_assets.statistics.blocks import Block
+    from metastore_assets.statistics.blocks import ValueBlock
 
 
 @dataclass
@@ -32,7 +32,7 @@ class LengthState:
     maximum: int | None = None
 
 
-class Lengths(BuiltinStatistic[LengthState]):
+class LengthStatistics(BuiltinStatistic[LengthState]):
     """Minimum, maximum, mean and total length, and total bytes.
 
     Types of fixed width have total bytes only. The profiler counts the elements of lists and maps itself, because they
@@ -43,11 +43,11 @@ class Lengths(BuiltinStatistic[LengthState]):
     version = "1"
     columns = ("minimum_length", "maximum_length", "mean_length", "total_length", "total_bytes")
 
-    def initial(self, context: ProfileContext) -> LengthState:
+    def initial(self, context: ColumnContext) -> LengthState:
         """Return zero totals."""
         return LengthState(is_byte_string(context.cls), context.value_width)
 
-    def update(self, state: LengthState, block: Block) -> LengthState:
+    def update(self, state: LengthState, block: ValueBlock) -> LengthState:
         """Add the lengths of a block. Raises UnsupportedTypeError for text that is not UTF-8."""
         if not state.has_lengths or not len(block):
             return state

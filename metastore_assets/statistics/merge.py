@@ -23,9 +23,9 @@ from metastore_assets.statistics.column import FrequencyState, statistic_type
 from metastore_assets.statistics.merge_rules import Flags, Integers, MergeParts, chain_column, integer_matrix, to_matrix
 from metastore_assets.statistics.multiset_hash import sum_multiset_hashes
 from metastore_assets.statistics.registry import BUILTIN_STATISTICS
-from metastore_assets.statistics.state_arrays import combine_to_one_chunk
 from metastore_assets.statistics.states import SKETCH_COLUMNS, STATE_COLUMNS, UNION_COLUMNS
 from metastore_assets.statistics.union import cast_to_union, merge_unions
+from metastore_assets.values.physical import combine_to_one_chunk
 from metastore_assets.values.types import class_named
 
 _FREQUENCY_STATES: tuple[FrequencyState, ...] = ("enumerated", "repeated", "estimated", "off", "absent")

@@ -26,7 +26,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from metastore_assets.statistics.column import ColumnStatistics
-from metastore_assets.statistics.interface import BuiltinStatistic, Fold, ProfileContext
+from metastore_assets.statistics.interface import BuiltinStatistic, ColumnContext, Fold
 from metastore_assets.statistics.merge_rules import MergeParts
 from metastore_assets.statistics.power_sums import float_power_sums, integer_power_sums, magnitude, scaled
 from metastore_assets.values.physical import Numbers
@@ -34,7 +34,7 @@ from metastore_assets.values.types import TypeClass, class_named
 
 if TYPE_CHECKING:
     from metastore_assets.config import ResolvedPolicy
-    from metastore_assets.statistics.blocks import Block
+    from metastore_assets.statistics.blocks import ValueBlock
 
 _VERSION = 1
 _HEADER = struct.Struct("<BqqqiiddIIII")
@@ -242,11 +242,11 @@ class MomentStatistics(BuiltinStatistic[Fold[Moments]]):
         """Return whether the values are numbers."""
         return cls.is_numeric
 
-    def initial(self, context: ProfileContext) -> Fold[Moments]:
+    def initial(self, context: ColumnContext) -> Fold[Moments]:
         """Return the moments of no numbers."""
         return Fold(merge_moments)
 
-    def update(self, state: Fold[Moments], block: Block) -> Fold[Moments]:
+    def update(self, state: Fold[Moments], block: ValueBlock) -> Fold[Moments]:
         """Add the moments of a block."""
         values = block.without_nan
         if len(values) and values.numbers is not None:

@@ -13,10 +13,10 @@ import pyarrow as pa
 from metastore_assets.startup import pc
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.hashing import Words, finalise
-from metastore_assets.statistics.interface import BuiltinStatistic, Fold, ProfileContext
+from metastore_assets.statistics.interface import BuiltinStatistic, ColumnContext, Fold
 
 if TYPE_CHECKING:
-    from metastore_assets.statistics.blocks import Block
+    from metastore_assets.statistics.blocks import ValueBlock
 
 _NULL_HASHES = finalise(np.array([0x6E756C6C, 0x4E554C4C], np.uint64))  # of "null" and "NULL"
 
@@ -53,11 +53,11 @@ class MultisetHash(BuiltinStatistic[Fold[bytes]]):
     version = "1"
     columns = ("multiset_hash",)
 
-    def initial(self, context: ProfileContext) -> Fold[bytes]:
+    def initial(self, context: ColumnContext) -> Fold[bytes]:
         """Return the hash of nothing."""
         return Fold(add_multiset_hashes)
 
-    def update(self, state: Fold[bytes], block: Block) -> Fold[bytes]:
+    def update(self, state: Fold[bytes], block: ValueBlock) -> Fold[bytes]:
         """Add the hash of a block's values, NaN included."""
         state.add(multiset_hash(block.hashes, block.counts))
         return state

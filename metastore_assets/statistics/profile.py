@@ -19,7 +19,7 @@ from metastore_assets.statistics.finalize import restrict_to_policy
 from metastore_assets.statistics.fingerprints import FingerprintCounts
 from metastore_assets.statistics.frequencies import Frequencies, run_to_frequencies
 from metastore_assets.statistics.histogram import Histogram
-from metastore_assets.statistics.runs import SortedValues, count_dense, is_mostly_distinct
+from metastore_assets.statistics.runs import ValueRun, count_dense, is_mostly_distinct
 from metastore_assets.statistics.user_defined.finalize import add_user_results
 from metastore_assets.values.leaf_columns import (
     LeafColumn,
@@ -209,13 +209,13 @@ class _LeafProfiler:
         row = add_user_results(replace(row, frequencies="enumerated"), self._policy, frequencies)
         return ColumnProfile(row, frequencies, profiler.histogram())
 
-    def _add_hidden(self, run: SortedValues) -> bool:
+    def _add_hidden(self, run: ValueRun) -> bool:
         """Add values to the profile of hidden values. Returns True: they need not be counted."""
         assert self._hidden is not None
         self._hidden.add_unsorted(run)
         return True
 
-    def _add_unsorted(self, run: SortedValues) -> bool:
+    def _add_unsorted(self, run: ValueRun) -> bool:
         """Add values to the unsorted profile if values are not enumerated. Returns whether they were added.
 
         Once more than `NEAR_UNIQUE_FROM` values are known, a sample and then a sketch decide whether they are.

@@ -25,17 +25,21 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from metastore_assets.statistics.column import ColumnStatistics, statistic_type
-from metastore_assets.statistics.derivable import derive_frequencies
-from metastore_assets.statistics.frequencies import PERCENTS, Percentiles, nearest_ranks, summarize_frequencies
-from metastore_assets.statistics.interface import BuiltinStatistic, Fold, ProfileContext
+from metastore_assets.statistics.frequencies import (
+    PERCENTS,
+    Percentiles,
+    derive_frequencies,
+    nearest_ranks,
+    summarize_frequencies,
+)
+from metastore_assets.statistics.interface import BuiltinStatistic, ColumnContext, Fold
 from metastore_assets.statistics.merge_rules import MergeParts, integer_matrix
 from metastore_assets.statistics.moments import decode_moments
-from metastore_assets.statistics.state_arrays import build_list_array, split_lists
-from metastore_assets.values.physical import physical_value, scalar
+from metastore_assets.values.physical import build_list_array, physical_value, scalar, split_lists
 from metastore_assets.values.types import TypeClass, class_named
 
 if TYPE_CHECKING:
-    from metastore_assets.statistics.blocks import Block
+    from metastore_assets.statistics.blocks import ValueBlock
     from metastore_assets.statistics.histogram import Histogram
 
 COMPRESSION = 200
@@ -234,7 +238,7 @@ def decode_digest(sketch: bytes) -> Digest:
 class QuantileState:
     """The digest of some blocks, and the exact percentiles as long as all blocks are sorted."""
 
-    context: ProfileContext
+    context: ColumnContext
     digests: Fold[bytes] = field(default_factory=lambda: Fold(merge_quantile_sketches))
     percentiles: list[pa.Scalar] = field(default_factory=list)
     """The first percentiles, which lie in the blocks so far."""
@@ -258,11 +262,11 @@ class QuantileStatistics(BuiltinStatistic[QuantileState]):
         ]
     )
 
-    def initial(self, context: ProfileContext) -> QuantileState:
+    def initial(self, context: ColumnContext) -> QuantileState:
         """Return no percentiles and no digest."""
         return QuantileState(context)
 
-    def update(self, state: QuantileState, block: Block) -> QuantileState:
+    def update(self, state: QuantileState, block: ValueBlock) -> QuantileState:
         """Add a block to the digest, and pick its percentiles if it is sorted."""
         if not block.is_sorted:
             state.is_exact = False
@@ -345,7 +349,7 @@ def _digest_arrays(digests: Sequence[Digest | None]) -> list[pa.Array]:
     ]
 
 
-def _pick_percentiles(state: QuantileState, block: Block) -> None:
+def _pick_percentiles(state: QuantileState, block: ValueBlock) -> None:
     """Pick the percentiles that lie in a sorted block without NaN."""
     ends = np.cumsum(block.counts) + state.ranked_count
     ranks = nearest_ranks(state.context.rank_count)

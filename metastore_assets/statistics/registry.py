@@ -13,7 +13,7 @@ from metastore_assets.statistics.distinct import DistinctCount
 from metastore_assets.statistics.extremes import Extremes
 from metastore_assets.statistics.histogram import HistogramStatistic
 from metastore_assets.statistics.interface import BuiltinStatistic
-from metastore_assets.statistics.lengths import Lengths
+from metastore_assets.statistics.lengths import LengthStatistics
 from metastore_assets.statistics.moments import MomentStatistics
 from metastore_assets.statistics.multiset_hash import MultisetHash
 from metastore_assets.statistics.quantiles import QuantileStatistics
@@ -25,7 +25,7 @@ BUILTIN_STATISTICS: tuple[BuiltinStatistic[Any], ...] = (
     UserStates(),
     NanCount(),
     TrueCount(),
-    Lengths(),
+    LengthStatistics(),
     Extremes(),
     MultisetHash(),
     MomentStatistics(),

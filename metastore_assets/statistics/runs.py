@@ -29,7 +29,7 @@ Counts = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class SortedValues:
+class ValueRun:
     """Ascending physical values without nulls: distinct ones with their counts, or one per row."""
 
     values: pl.Series
@@ -39,15 +39,15 @@ class SortedValues:
     def __len__(self) -> int:
         return len(self.values)
 
-    def part(self, start: int, stop: int) -> SortedValues:
+    def part(self, start: int, stop: int) -> ValueRun:
         """Return the values from position `start` up to and excluding `stop`."""
-        return SortedValues(
+        return ValueRun(
             self.values.slice(start, stop - start), None if self.counts is None else self.counts[start:stop]
         )
 
 
 @dataclass(frozen=True)
-class CountedRun(SortedValues):
+class CountedRun(ValueRun):
     """A run of distinct values with their counts."""
 
     counts: Counts
@@ -139,7 +139,7 @@ def _run_starts(values: pl.Series) -> npt.NDArray[np.intp]:
     return np.cumsum(lengths) - lengths
 
 
-def merge_runs(runs: Sequence[SortedValues]) -> CountedRun:
+def merge_runs(runs: Sequence[ValueRun]) -> CountedRun:
     """Merge one or more runs into one run of distinct values."""
     if all(run.counts is None for run in runs) and sum(map(len, runs)) <= 8 * BLOCK:
         return count_values(concatenate_series([run.values for run in runs]))
@@ -151,7 +151,7 @@ def merge_runs(runs: Sequence[SortedValues]) -> CountedRun:
     )
 
 
-def merge_in_blocks(runs: Sequence[SortedValues]) -> Iterator[CountedRun]:
+def merge_in_blocks(runs: Sequence[ValueRun]) -> Iterator[CountedRun]:
     """Merge runs and yield blocks of ascending values, each value in one block. No block is empty.
 
     The values are divided into ranges, and one range is merged at a time, so that one block is in memory.
@@ -182,11 +182,11 @@ def copy_compact(values: pl.Series) -> pl.Series:
     return pl.Series(values.to_arrow(compat_level=pl.CompatLevel.oldest())) if values.dtype == pl.Binary else values
 
 
-def _counted(run: SortedValues) -> CountedRun:
+def _counted(run: ValueRun) -> CountedRun:
     return count_sorted(run.values) if run.counts is None else CountedRun(run.values, run.counts)
 
 
-def _splitters(runs: Sequence[SortedValues]) -> pl.Series:
+def _splitters(runs: Sequence[ValueRun]) -> pl.Series:
     """Return values that divide all runs into ranges of about a block."""
     step = BLOCK // _SAMPLES
     sample = concatenate_series([run.values.gather_every(step, offset=step - 1) for run in runs]).sort()

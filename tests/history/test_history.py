@@ -23,7 +23,7 @@ from metastore_assets.history import append_versions, append_when_due, delta_tab
 from metastore_assets.history.version_rows import read_rows
 from metastore_assets.lookup import Table
 from metastore_assets.metastore import Metastore
-from metastore_assets.statistics.json import column_to_json
+from metastore_assets.statistics.column import column_to_json
 from metastore_assets.store.manifest import Version
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.versions import HISTORY, VersionStore

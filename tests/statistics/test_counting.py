@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from metastore_assets.statistics.blocks import sorted_block, unsorted_block
 from metastore_assets.statistics.counting import ValueCounter
 from metastore_assets.statistics.frequencies import run_to_frequencies
-from metastore_assets.statistics.runs import SortedValues, count_dense, count_values
+from metastore_assets.statistics.runs import ValueRun, count_dense, count_values
 from metastore_assets.values.types import type_class
 
 _NEAR = st.integers(-3, 3)
@@ -80,7 +80,7 @@ def test_an_unsorted_block_has_the_hashes_and_bounds_of_the_sorted_block(values:
     cls = type_class(pa.decimal128(38, scale))
     wide = any(not -(2**63) <= value < 2**63 for value in values)
     series = pl.Series(values, dtype=pl.Int128 if wide else pl.Int64)
-    unsorted = unsorted_block(SortedValues(series, None), cls)
+    unsorted = unsorted_block(ValueRun(series, None), cls)
     ordered = sorted_block(run_to_frequencies(count_values(series), cls))
     assert [part.tolist() for part in unsorted.hashes] == [part.tolist() for part in ordered.hashes]
     assert unsorted.min_max() == ordered.min_max()
@@ -90,7 +90,7 @@ def test_an_unsorted_block_has_the_hashes_and_bounds_of_the_sorted_block(values:
 def test_unsorted_floats_have_one_zero_and_separate_nan() -> None:
     """Negative zero equals zero; NaN is counted separately."""
     values = pl.Series([float("nan"), -0.0, 1.5, 0.0, float("-inf"), float("nan")])
-    with_nan = unsorted_block(SortedValues(values, None), type_class(pa.float64()))
+    with_nan = unsorted_block(ValueRun(values, None), type_class(pa.float64()))
     assert with_nan.nan_count == 2
     block = with_nan.without_nan
     assert block.numbers is not None

@@ -25,7 +25,6 @@ from metastore_assets.statistics.finalize import restrict_to_policy, unenumerate
 from metastore_assets.statistics.histogram import Histogram, decode_histograms, histogram_capacity, limit_bins
 from metastore_assets.statistics.multiset_hash import multiset_hash_of_nulls
 from metastore_assets.statistics.profile import profile_all_null
-from metastore_assets.statistics.state_arrays import combine_to_one_chunk
 from metastore_assets.statistics.states import (
     SKETCH_COLUMNS,
     STATE_COLUMNS,
@@ -40,6 +39,7 @@ from metastore_assets.statistics.user_defined.states import compute_states, list
 from metastore_assets.store.manifest import ProfileFiles
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.values.leaf_columns import LeafColumn
+from metastore_assets.values.physical import combine_to_one_chunk
 from metastore_assets.values.types import type_text
 
 _TOGETHER = 1 << 16

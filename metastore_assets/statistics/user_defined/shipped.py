@@ -22,7 +22,7 @@ _DIGITS = 9
 _BENFORD = tuple(math.log10(1 + 1 / digit) for digit in range(1, _DIGITS + 1))
 
 
-class _Tally(MergeableStatistic):
+class _CaseCounts(MergeableStatistic):
     """Counts of a fixed number of cases, which can be added and subtracted."""
 
     state = pa.list_(pa.int64())
@@ -43,7 +43,7 @@ class _Tally(MergeableStatistic):
         return total.tolist()
 
 
-class Benford(_Tally):
+class Benford(_CaseCounts):
     """How far the first digits of numbers are from Benford's law: the mean absolute deviation of the nine shares.
 
     0 is perfect; above 0.015 first digits do not conform (Nigrini, Benford's Law, 2012). Zero, NaN and infinities have
@@ -73,7 +73,7 @@ class Benford(_Tally):
         return sum(abs(count / total - law) for count, law in zip(state, _BENFORD, strict=True)) / _DIGITS
 
 
-class StringPatterns(_Tally):
+class StringPatterns(_CaseCounts):
     """Which share of a column's strings has which form: by decreasing share. Each counts for the first that fits."""
 
     name = "string_patterns"

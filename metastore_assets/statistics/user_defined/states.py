@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from metastore_assets.errors import ConfigError
 from metastore_assets.statistics.frequencies import Frequencies
-from metastore_assets.statistics.interface import BuiltinStatistic, ProfileContext
+from metastore_assets.statistics.interface import BuiltinStatistic, ColumnContext
 from metastore_assets.statistics.merge_rules import MergeParts
 from metastore_assets.statistics.user_defined.interface import MergeableStatistic
 from metastore_assets.statistics.user_defined.loading import (
@@ -28,7 +28,7 @@ from metastore_assets.values.types import TypeClass, class_named
 
 if TYPE_CHECKING:
     from metastore_assets.config import ResolvedPolicy
-    from metastore_assets.statistics.blocks import Block
+    from metastore_assets.statistics.blocks import ValueBlock
     from metastore_assets.statistics.column import ColumnStatistics
 
 _MAX_REASON = 300
@@ -208,11 +208,11 @@ class UserStates(BuiltinStatistic[UserStateAccumulator]):
         """Return whether the policy requests user-defined statistics."""
         return bool(policy.statistics)
 
-    def initial(self, context: ProfileContext) -> UserStateAccumulator:
+    def initial(self, context: ColumnContext) -> UserStateAccumulator:
         """Return the initial states of the statistics that the policy requests."""
         return UserStateAccumulator(context.policy.statistics, context.cls)
 
-    def update(self, state: UserStateAccumulator, block: Block) -> UserStateAccumulator:
+    def update(self, state: UserStateAccumulator, block: ValueBlock) -> UserStateAccumulator:
         """Add the values of a block, NaN included."""
         if state:
             state.add(block.canonical_values(), pa.array(block.counts))
