@@ -45,7 +45,7 @@ class Finding:
 
 
 def status_of(is_satisfied: bool) -> Status:
-    """Return the status of a check that could be decided."""
+    """Return `passed` if the check is satisfied, else `failed`."""
     return "passed" if is_satisfied else "failed"
 
 
@@ -105,7 +105,7 @@ class Check(BaseModel):
         """Return what the check expects of its subject, such as `at most 5% null`."""
 
     def excess(self, measures: Mapping[str, float]) -> float:
-        """Return by how much the measures of a finding violate the check; 0 if they do not say."""
+        """Return by how much the measures of a finding violate the check; 0 if the measures do not show it."""
         return 0
 
     @property

@@ -197,7 +197,7 @@ class Range(BoundedCheck):
 
 
 def _side_status(row: ColumnStatistics, limit: pa.Scalar | None, *, is_lower: bool) -> Status:
-    """Decide one limit of a range by the column's bounds."""
+    """Return the status of one limit of a range, decided by the column's minimum and maximum."""
     if limit is None:
         return "passed"
     near, far = (row.minimum, row.maximum) if is_lower else (row.maximum, row.minimum)
@@ -387,7 +387,7 @@ class Matches(Check):
 
 
 def _matcher(pattern: str) -> Callable[[pa.Array], pa.Array]:
-    """Return a function that tells which texts match a pattern from beginning to end. Raises ConfigError."""
+    """Return a function from texts to booleans: whether a whole text matches a pattern. Raises ConfigError."""
     anchored = rf"\A(?:{pattern})\z"
     try:
         pc.match_substring_regex(pa.array([""]), anchored)

@@ -171,7 +171,7 @@ def parse_check(entry: Any, level: Level) -> Check:
     beside = {key: value for key, value in entry.items() if key != kind}
     duplicates = sorted(set(beside) & set(settings))
     if duplicates:
-        raise ValueError(f"{kind}: {duplicates[0]} is there twice")
+        raise ValueError(f"{kind}: {duplicates[0]} has two values, inside and beside the check: remove one")
     try:
         return _check_level(model.model_validate({**settings, **beside}), level)
     except ValidationError as error:
@@ -190,10 +190,10 @@ def check_kinds() -> Mapping[str, type[Check]]:
 
 def _check_level(check: Check, level: Level) -> Check:
     if check.level != level:
-        where = "under a column's key `checks`" if check.level == "column" else "under the table's key `checks`"
-        raise ValueError(f"{check.kind} is a check of a {check.level}, and stands {where}")
+        where = "the key `checks` of a column" if check.level == "column" else "the table's key `checks`"
+        raise ValueError(f"{check.kind} is a check of a {check.level}: move it to {where}")
     if check.partitions and not check.by_partition:
-        raise ValueError(f"{check.kind} is of the table as a whole: leave out partitions")
+        raise ValueError(f"{check.kind} is evaluated for the whole table only: remove `partitions`")
     return check
 
 
@@ -228,7 +228,7 @@ def _parse_all(table: SharedTableConfig) -> tuple[list[tuple[str | None, Check]]
     for column, entries in lists:
         path = "checks" if column is None else f"columns.{column}.checks"
         if column == "default" and entries:
-            problems.append(f"{path}: a check is of one column: give it under the column's name")
+            problems.append(f"{path}: `default` cannot have checks: move them to the name of a column")
             continue
         for index, entry in enumerate(entries):
             try:

@@ -101,7 +101,7 @@ def select_checks(table: TableConfig, names: Sequence[str] = ()) -> list[NamedCh
 
 @contextmanager
 def _recording_misfit(check: NamedCheck, misfits: dict[str, Finding]) -> Iterator[None]:
-    """Record under the check's name that it does not fit the table."""
+    """Record a `failed` finding under the check's name if the block shows that the check does not fit the table."""
     try:
         yield
     except (ColumnNotFoundError, LiteralError, ConfigError) as error:

@@ -1,4 +1,4 @@
-"""What checks are evaluated for: a table, partition or column as of a version, and earlier versions of it."""
+"""The subject of a check: a table, partition or column as of a version, with access to earlier versions."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _SINGLE_READS = 3
 
 @dataclass(frozen=True)
 class CheckContext:
-    """What checks may use besides the version: earlier versions, the table's metadata, and the time."""
+    """The resources of checks besides the version: earlier versions, the table's metadata, and the time."""
 
     metastore: Metastore
     """Gives access to earlier versions."""
@@ -83,7 +83,7 @@ def create_check_context(metastore: Metastore, table: TableConfig, lookup: Table
 
 @dataclass(frozen=True)
 class Subject:
-    """What a check is evaluated for: a table, partition or column as of a version."""
+    """The subject that a check is evaluated for: a table, partition or column as of a version."""
 
     table: Table
     context: CheckContext
@@ -123,7 +123,7 @@ class Subject:
         return self.table.literal(self.column, self._untyped(value))
 
     def _untyped(self, value: ColumnValue) -> object:
-        """Undo YAML's choice of a type, so that the column's type decides how the text is read."""
+        """Return a value as text where YAML chose its type, so that the column's type decides how it is parsed."""
         is_text = self.row.type_class in _TEXT_CLASSES
         if isinstance(value, str):
             return TextValue(value)
@@ -149,7 +149,7 @@ class Subject:
         if self.column_name is not None:
             column = find_column_name(table, self.row.field_id)
             if column is None:
-                raise NotStoredError(f"{self.label} was not there in version {table.version.number}")
+                raise NotStoredError(f"{self.label} does not exist in version {table.version.number}")
         return replace(self, table=table, column_name=column)
 
 

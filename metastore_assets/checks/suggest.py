@@ -86,7 +86,7 @@ class _Dumper(yaml.SafeDumper):
 
 
 def suggest(table: Table, context: CheckContext) -> Suggestions:
-    """Return checks that a version passes. Estimates suggest nothing.
+    """Return suggested checks, all of which the version passes by exact statistics.
 
     Args:
         table: The version.
@@ -219,7 +219,7 @@ def _accepted_values(row: ColumnStatistics, table: Table) -> list[Any] | None:
 
 
 def _pattern(subject: Subject) -> str | None:
-    """Return the first common form that all values have."""
+    """Return the first of the `_PATTERNS` that all values match; None if there is none."""
     return next((pattern for pattern in _PATTERNS if _passes(Matches(pattern=pattern), subject)), None)
 
 

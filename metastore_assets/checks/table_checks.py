@@ -54,7 +54,7 @@ class Fresh(Check):
             measures = {"age_seconds": round(age.total_seconds())}
             return Finding(status_of(age <= self.within), observed, measures=measures)
         age = now - version.published_at
-        observed = f"seen {_ago(age)}; the format records no time of commits"
+        observed = f"published {_ago(age)}; the format records no commit times"
         if age > self.within:
             # The commit is older than the version.
             return Finding("failed", observed, "bound")
@@ -78,11 +78,11 @@ class Current(Check):
             return current
         if (current.id, current.committed_at) == (version.snapshot, version.committed_at):
             return Finding("passed", f"snapshot {current.id}")
-        observed = f"the table is in snapshot {current.id}, and version {version.number} is of {version.snapshot}"
+        observed = f"the table's snapshot is {current.id}, and version {version.number} describes {version.snapshot}"
         return Finding("failed", observed)
 
     def describe(self) -> str:
-        return "of the snapshot that the table is in"
+        return "of the table's current snapshot"
 
 
 class Complete(Check):
@@ -99,7 +99,7 @@ class Complete(Check):
             return snapshot
         if (snapshot.id, snapshot.committed_at) != (version.snapshot, version.committed_at):
             observed = (
-                f"the table is in snapshot {snapshot.id} now, and version {version.number} is of {version.snapshot}"
+                f"the table's snapshot is {snapshot.id}, and version {version.number} describes {version.snapshot}"
             )
             return Finding("unknown", observed, "absent", f"metastore refresh {version.table}")
         entries = {entry.id: entry for entry in version.fragments if entry.retired is None}
@@ -178,7 +178,7 @@ class RowCountChange(BoundedCheck):
         if not isinstance(value, Mapping) or "within" not in value:
             return value
         if {"lower", "upper"} & set(value):
-            raise ValueError("within stands for lower and upper: give either")
+            raise ValueError("within sets both lower and upper: give within alone, or lower and upper")
         limit = parse_share(value["within"])
         if limit < 0:
             raise ValueError("within is 0 or more")
@@ -229,7 +229,7 @@ def _file_differences(entries: dict[str, FragmentEntry], fragments: Sequence[Fra
     fragment_ids = {fragment.id for fragment in fragments}
     for entry in entries.values():
         if entry.id not in fragment_ids:
-            yield f"{entry.path} is no file of the table"
+            yield f"{entry.path} is not a file of the table"
     for fragment in fragments:
         stored = entries.get(fragment.id)
         if stored is None:

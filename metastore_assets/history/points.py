@@ -1,4 +1,4 @@
-"""One statistic of a table or a column in every version."""
+"""Series of one statistic of a table or a column over the versions of a history."""
 
 from __future__ import annotations
 

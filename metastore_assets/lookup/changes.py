@@ -1,4 +1,4 @@
-"""What changed between two versions of a table, value by value."""
+"""Changes of value counts between two versions of a table."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ColumnChanges:
-    """How the value counts of one column changed."""
+    """The values of one column whose frequencies differ between two versions."""
 
     column: str
     type: str
@@ -42,7 +42,7 @@ class ColumnChanges:
 
 @dataclass(frozen=True)
 class TableChanges:
-    """What changed from one version of a table to another."""
+    """The changed values of the columns of a table, from one version to another."""
 
     before: AsOf
     after: AsOf
@@ -144,7 +144,7 @@ def _rows_json(table: pa.Table) -> list[Json]:
 
 
 def _versions_between(before: Table, after: Table) -> list[Version] | None:
-    """Return the versions between two; None where one of them expired, or `before` is the later one."""
+    """Return the versions between two; None if one of them expired, or if `before` is the later one."""
     first, last = before.version.number, after.version.number
     if first > last:
         return None

@@ -27,7 +27,7 @@ _WELL, _PARTLY = 2.0, 8.0
 
 @dataclass(frozen=True)
 class ColumnClustering:
-    """How the values of a column are distributed over the fragments of a version."""
+    """Measures of how the values of a column are distributed over the fragments of a version."""
 
     column: str
     depth: float | None

@@ -156,7 +156,7 @@ class ColumnValues:
         return Count(values.count_below(value, inclusive=inclusive), values.guarantee, self._as_of)
 
     def count_between(self, low: pa.Scalar, high: pa.Scalar) -> Count:
-        """Return how many values lie between two, both inclusive. Raises NotStoredError."""
+        """Return how many values lie from `low` to `high`, both inclusive. Raises NotStoredError."""
         values = self._ranked_values()
         return Count(
             max(0, values.count_below(high, inclusive=True) - values.count_below(low)), values.guarantee, self._as_of
@@ -233,12 +233,12 @@ class ColumnValues:
             raise NotStoredError(f"the version has no value counts of {self._subject}: {self._why_no_value_counts()}")
 
     def _repeated(self) -> Frequencies | None:
-        """Return the values that occur at least twice, where the profile has only these."""
+        """Return the values that occur at least twice if the profile stores only these; else None."""
         has_repeated = self._row.frequencies == "repeated" and self._stores_value_counts
         return self._profile.repeated(self._row.field_id) if has_repeated else None
 
     def _has_fingerprints(self) -> bool:
-        """Return whether the table's value counts have the repeated values, and fingerprints of all others."""
+        """Return whether the table stores repeated values of the column, and only fingerprints of all others."""
         return self._row.frequencies == "repeated" and self._is_table
 
     def _frequency_by_fingerprint(self, value: pa.Scalar) -> Count:
@@ -256,7 +256,7 @@ class ColumnValues:
         return class_named(self._row.type_class)
 
     def _all_frequencies(self) -> Frequencies | None:
-        """Return all values where the profile alone has them; else None."""
+        """Return all values with their frequencies if the profile alone has them; else None."""
         row = self._row
         if not row.value_count:
             return EMPTY
@@ -286,7 +286,7 @@ class ColumnValues:
         return SketchedValues(self._type_class(), *sketch, (row.minimum, row.maximum), row.nan_count or 0)
 
     def _resolve_table_counts(self) -> tuple[str, ValueCountReader]:
-        """Return the column's type class and the table's value counts. Raises CorruptionError where they lack it."""
+        """Return the column's type class and the table's value counts. Raises CorruptionError if they lack it."""
         row, table_counts = self._row, self._table_counts()
         if not self._is_table or row.type_class is None or row.field_id not in table_counts.columns:
             raise CorruptionError(

@@ -19,7 +19,7 @@ Change: TypeAlias = Literal["added", "removed", "changed", "same"]
 
 @dataclass(frozen=True)
 class ColumnDiff:
-    """A column before and after."""
+    """The statistics of one column in two versions, and how they differ."""
 
     before: ColumnStatistics | None
     """None for one that was added."""
@@ -132,7 +132,7 @@ def _diff_column(before: Table, old: ColumnStatistics | None, after: Table, new:
 
 
 def _has_same_values(old: ColumnStatistics, new: ColumnStatistics) -> bool:
-    """Return whether two columns have the same values, as far as their statistics show."""
+    """Return whether two columns have the same values, or the same statistics if that cannot be decided."""
     if old.multiset_hash is not None and new.multiset_hash is not None:
         return has_equal_values(old, new)
     first, second = column_to_json(old), column_to_json(new)

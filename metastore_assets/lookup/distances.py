@@ -104,7 +104,7 @@ def has_equal_values(old: ColumnStatistics, new: ColumnStatistics) -> bool:
 
 
 def _compare_bins(before: ComparedColumn, after: ComparedColumn, groups: int) -> Distances | None:
-    """Return the distances by bins; None where one of the two has no histogram."""
+    """Return the distances between two histograms; None if a column has none."""
     try:
         first, second = before.dyadic_histogram(), after.dyadic_histogram()
     except NotStoredError:
@@ -117,7 +117,7 @@ def _compare_bins(before: ComparedColumn, after: ComparedColumn, groups: int) ->
 
 
 def _compare_values(before: ComparedColumn, after: ComparedColumn, groups: int) -> Distances:
-    """Return the distances by values. Raises NotStoredError without value counts, or with too many values."""
+    """Return the distances between value counts. Raises NotStoredError without them, or with too many values."""
     import polars as pl
 
     from metastore_assets.values.physical import physical_series

@@ -135,7 +135,7 @@ class MatchReader(Protocol):
 
 @dataclass(frozen=True)
 class ReadCost:
-    """What was read of the table for the answers so far."""
+    """How much of the table's files the answers so far have read."""
 
     fragments_read: int
     bytes_read: int
@@ -145,7 +145,7 @@ class ReadCost:
 
 
 class _MatchProfiles:
-    """The profiles of the matching rows, in all partitions or in one."""
+    """The `ProfileSource` of a filtered view: profiles of its rows, in all partitions or in one."""
 
     def __init__(self, table: Table, match: FilterMatch, reader: MatchReader) -> None:
         self._table = table
@@ -217,7 +217,7 @@ class FilteredView(Relation):
 
     @property
     def cost(self) -> ReadCost:
-        """What was read of the table for the answers so far."""
+        """How much of the table's files the answers so far have read."""
         fragments, size = self._reader.cost()
         return ReadCost(fragments, size, self.match.fragments_total)
 
@@ -246,7 +246,7 @@ class FilteredView(Relation):
 
     @explain_missing_files
     def spreads(self) -> dict[str, Spread]:
-        """Return the spread of every column whose repeated values are known, by column name."""
+        """Return the spread of every column whose number of repeated values is exact, by column name."""
         rows = [row for row in self.statistics() if row.frequencies in ("enumerated", "repeated")]
         return {row.column: self.spread(row.column) for row in rows if row.duplicate_count is not None}
 

@@ -1,4 +1,4 @@
-"""Answers from histograms: bins, and the reason why a column has none."""
+"""Histograms of columns: reading them, selecting and merging bins, and the reason why a column has none."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Answers about several versions of a table: its history, and what changed between two of them."""
+"""Queries over several versions of a table: its history, and comparisons of two versions."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class History:
-    """The versions of a table up to one of them."""
+    """Queries over the versions of a table, up to one of them."""
 
     def __init__(
         self, versions: VersionStore, columns: VersionColumns, table: Table, open_version: Callable[[Version], Table]
@@ -54,7 +54,7 @@ class History:
         return rows if field_id is None else rows.filter(pc.equal(rows["field_id"], field_id))
 
     def points(self, column: str | None, statistic: str) -> list[HistoryPoint]:
-        """Return one statistic of a column, or of the table for None, in every version, the oldest first."""
+        """Return one statistic in every version, the oldest first. Without a column it is one of the table."""
         from metastore_assets.history import points, version_points
 
         rows = self.rows(column)

@@ -83,7 +83,7 @@ def columns_json(
 
 
 def _decision_json(decision: Decision | None) -> Json | None:
-    """Return how an automatic policy was decided, and why; None for a column whose policy leaves nothing open."""
+    """Return how an automatic policy was decided, and why; None if the policy of the column is not automatic."""
     if decision is None:
         return None
     return {"frequencies": decision.frequencies, "reason": decision.reason, "since": decision.since}

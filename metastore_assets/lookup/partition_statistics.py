@@ -1,4 +1,4 @@
-"""The statistics of many partitions, stored by column: those of one column are one slice of each file."""
+"""Statistics of many partitions at once, from files in which the rows of one column are contiguous."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from metastore_assets.values.leaf_columns import LeafColumn
 
 
 class StatisticsSource(Protocol):
-    """A profile whose statistics can be read."""
+    """An object that reads the statistics of the columns of one partition."""
 
     def statistics(self, columns: Iterable[str] | None = None) -> list[ColumnStatistics]:
         """Return the statistics of all columns, or of those named."""

@@ -1,4 +1,4 @@
-"""Profiles of tables and partitions, read piece by piece: a column's statistics, its top values, its histogram.
+"""Readers of stored profiles of tables and partitions: a column's statistics, its values, its histogram.
 
 The files of a profile have the column names and the column order of the time when they were written. Readers look
 columns up by field id and return them under their current names. A column that a profile lacks was added to the table
@@ -79,7 +79,7 @@ class Profile(Protocol):
 
 
 def with_infinities(digest: Digest | None, moments: bytes | None) -> tuple[Digest | None, tuple[int, int]] | None:
-    """Return the result of `Profile.sketch` from the digest of the finite values and the state of their moments."""
+    """Return a digest, and the frequencies of -inf and +inf from the state of the moments, as `Profile.sketch`."""
     if moments is None:
         return None if digest is None else (digest, (0, 0))
     state = decode_moments(moments)
@@ -312,11 +312,11 @@ class TableProfiles:
             return self._open[partition]
 
     def open(self, files: ProfileFiles, rows: int) -> ProfileReader:
-        """Return a reader of a profile of so many rows, without caching it."""
+        """Return a new reader of a profile of `rows` rows, which is not cached."""
         return ProfileReader(self._objects, files, self._columns.leaves, partial(self._all_null, rows))
 
     def stores_value_counts(self, partition: str | None) -> bool:
-        """Return whether the profile may store value counts; those of the table are stored elsewhere."""
+        """Return whether a profile may store value counts: that of the table (None) has separate files for them."""
         return partition is not None
 
     def is_table(self, partition: str | None) -> bool:
@@ -410,7 +410,7 @@ class TableProfiles:
         return self.open(ProfileFiles(entry.path, "", ()), entry.row_count)
 
     def _all_null(self, rows: int, leaf: LeafColumn) -> ColumnStatistics:
-        """Return the statistics of a column that was added after rows were profiled, so that it is null in all."""
+        """Return the statistics of a column that is null in all of `rows` rows, because it was added later."""
         (of_table,) = self.profile(None).statistics([leaf.path])
         return _null_column(leaf, rows, of_table, self._version.decisions.get(leaf.field_id))
 
@@ -418,7 +418,7 @@ class TableProfiles:
 def _null_column(
     leaf: LeafColumn, rows: int, of_table: ColumnStatistics, decision: Decision | None
 ) -> ColumnStatistics:
-    """Return the statistics of a column that is null in so many rows, under the policy that the table's row shows."""
+    """Return the statistics of a column that is null in all of `rows` rows, under the policy of the table."""
     # Both import the configuration models, which most lookups do not need.
     from metastore_assets.config import ResolvedPolicy
     from metastore_assets.statistics.profile import HIDDEN_REASON, profile_all_null

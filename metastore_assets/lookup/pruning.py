@@ -101,7 +101,7 @@ class Pruner:
         return estimate_rows(predicate, self.version.row_count, self._distribution, rows)
 
     def clustering(self, statistics: Statistics) -> list[ColumnClustering]:
-        """Return how well the columns of some statistics are clustered."""
+        """Return one `ColumnClustering` for each column of some statistics."""
         from metastore_assets.lookup.clustering import clustering
 
         return clustering(self.index, statistics)
@@ -232,7 +232,7 @@ class Elimination:
 
 @dataclass(frozen=True)
 class PruningCost:
-    """What was read of the index to prune."""
+    """How much of the index a pruning has read."""
 
     files: int
     bytes: int
@@ -251,7 +251,7 @@ class Pruning:
         unknown_columns: Collection[str] = (),
         limit: int | None = None,
     ) -> None:
-        """Prune. Reads one slice of the index per column.
+        """Prune the fragments. Reads one slice of the index per column of the predicate.
 
         Args:
             pruner: The version with its index, value counts and value filters.
@@ -285,7 +285,7 @@ class Pruning:
 
     @lock_free_cached_property
     def must_read(self) -> Mask:
-        """Whether each fragment must be read, in the order of the index. One without rows need not be."""
+        """Whether each fragment must be read, in the order of the index. Fragments without rows need not be read."""
         if self.limit is None:
             return self.bounds.most > 0
         return select_fragments_for_limit(self.bounds, self._sizes, self.limit)
@@ -355,7 +355,7 @@ class Pruning:
 
     @lock_free_cached_property
     def explanation(self) -> list[Elimination]:
-        """What each conjunct eliminates, in the order of the predicate, then by number of fragments, descending."""
+        """The eliminations by each conjunct of the predicate, in its order, then by number of fragments, descending."""
         explanation = []
         for part, positions, statistics in self._eliminated():
             names, name_indexes, counts = np.unique(statistics, return_inverse=True, return_counts=True)
@@ -445,7 +445,7 @@ class Pruning:
         return caps
 
     def _buckets(self, leaf: Leaf) -> list[tuple[str, frozenset[str]]]:
-        """Return the partition columns that are hashes of the leaf's column, with the values that match."""
+        """Return each partition column that is a hash of the leaf's column, with the bucket numbers that can match."""
         values = leaf.equal_values()
         if not values or leaf.column.cls is None:
             return []
@@ -459,7 +459,7 @@ class Pruning:
 
 
 def select_fragments_for_limit(bounds: RowBounds, sizes: RowCounts, limit: int) -> Mask:
-    """Return a mask of the fewest fragments that surely have `limit` matching rows; of equal ones the smallest.
+    """Return a mask of the fewest fragments that surely have `limit` matching rows together; smaller files first.
 
     Args:
         bounds: The least and greatest possible number of matching rows of each fragment.
@@ -482,7 +482,7 @@ def select_fragments_for_limit(bounds: RowBounds, sizes: RowCounts, limit: int) 
 
 
 def column_bounds(stored: IndexColumn, column: BoundColumn, rows: RowCounts) -> ColumnBounds:
-    """Return what the index has of a column as bounds; `rows` are the row counts of the fragments."""
+    """Return the bounds that the index stores of a column; `rows` are the row counts of the fragments."""
     nulls = _count_bounds(stored.null_count, rows)
     if column.cls is not None and column.cls.kind == "float":
         nans = _count_bounds(stored.nan_count, np.maximum(rows - nulls.least, 0))
@@ -492,7 +492,7 @@ def column_bounds(stored: IndexColumn, column: BoundColumn, rows: RowCounts) -> 
 
 
 def bounds_without_statistics(column: BoundColumn, rows: RowCounts) -> ColumnBounds:
-    """Return the bounds of a column without statistics; `rows` are the row counts of the fragments."""
+    """Return bounds that exclude nothing, for a column without statistics; `rows` are the fragments' row counts."""
     anything, nothing = RowBounds(np.zeros_like(rows), rows), pa.nulls(len(rows), _arrow_type(column))
     nans = anything if column.cls is not None and column.cls.kind == "float" else RowBounds(*(np.zeros_like(rows),) * 2)
     return ColumnBounds(rows, anything, nans, nothing, nothing)

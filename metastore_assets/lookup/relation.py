@@ -204,7 +204,7 @@ class Relation(ABC):
 
     @explain_missing_files
     def mode(self, column: str, partition: str | None = None) -> tuple[pa.Scalar, int] | None:
-        """Return the most frequent value and its frequency, the least one of several; None where there is no value.
+        """Return the most frequent value and its frequency; None without values. Of several, return the least value.
 
         Errors are those of `top`.
         """

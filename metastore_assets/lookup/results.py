@@ -64,7 +64,7 @@ class Count:
 
 @dataclass(frozen=True)
 class ExactCount:
-    """An exact number of rows, and what was read to count them."""
+    """An exact number of rows, and how much was read to count them."""
 
     count: int
     fragments_read: int

@@ -85,7 +85,7 @@ class _RowEstimate:
 def estimate_rows(
     predicate: Predicate, rows: int, distributions: Callable[[BoundColumn], ColumnDistribution], index: tuple[int, int]
 ) -> Estimate:
-    """Estimate how many of the `rows` of a table match.
+    """Return an estimate of how many of the `rows` rows of a table match a predicate.
 
     Args:
         predicate: The predicate.
@@ -205,7 +205,7 @@ def _share_below(key: Any, low: Any, high: Any) -> float:
 
 
 def _estimate_by_histogram(value: pa.Scalar, histogram: Histogram, numbers: int) -> _RowEstimate:
-    """Bound the rows below a value by a histogram. The bin that contains the value may lie on either side."""
+    """Estimate the rows below a value by a histogram. Rows in the bin of the value may be below it or not."""
     key = physical_value(value)
     ends = np.concatenate([[0], np.cumsum(histogram.counts)])
     # Infinities are in no bin, and the number of negative ones is not stored.

@@ -57,7 +57,7 @@ class ScanRequest:
 
 
 class Scanner(Protocol):
-    """What a table needs to read its files and to merge stored profiles. `scan.TableScanner` implements it."""
+    """The interface through which a `Table` reads the table's files. `scan.TableScanner` implements it."""
 
     def filter(
         self, lookup: Table, predicate: Predicate, table: TableConfig | None, spark: Callable[[], SparkSession] | None
@@ -225,7 +225,7 @@ class Table(Relation):
 
     @property
     def ranks_file(self) -> str | None:
-        """The file as `frequencies_file` with `rank`, by increasing value, of the columns with `ranks: on`."""
+        """The file like `frequencies_file` with `rank`, by increasing value, of the columns with `ranks: on`."""
         return (self._version.value_counts and self._version.value_counts.ranks) or None
 
     def predicate(self, where: str | pc.Expression) -> Predicate:
@@ -277,7 +277,7 @@ class Table(Relation):
         spark: SparkSession | None = None,
         storage_options: Mapping[str, str] | None = None,
     ) -> FilteredView:
-        """Return a view of the rows that match a predicate, with the same questions as the table.
+        """Return a view of the rows that match a predicate, with the same methods as the table.
 
         Partitions and fragments that match entirely are answered from merged stored profiles. Stored statistics cannot
         answer for a fragment that matches only partly; with `read` its rows are read when an answer needs them.
@@ -455,7 +455,7 @@ class Table(Relation):
         return self.past.changes(since, columns)
 
     def at(self, version: VersionSelector | Version | Table) -> Table:
-        """Return the same table as of another version; an opened table is returned as it is.
+        """Return the same table as of another version; an opened table is returned unchanged.
 
         Raises VersionNotFoundError.
         """

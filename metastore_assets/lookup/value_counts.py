@@ -1,4 +1,4 @@
-"""Answers from the values of columns: most frequent values, quantiles, ranks, frequencies."""
+"""Queries of the values of columns: most frequent values, quantiles, ranks, frequencies."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def open_value_count_reader(objects: ObjectStore, version: Version) -> ValueCoun
 
 
 class ProfileSource(Protocol):
-    """The profiles that answers are read from."""
+    """An object that opens the profiles of all rows, and of the rows of one partition."""
 
     def profile(self, partition: str | None) -> Profile:
         """Return the profile of a partition, or of all rows for None. Raises PartitionNotFoundError."""
@@ -50,7 +50,7 @@ class ProfileSource(Protocol):
 
 
 class ValueCounts:
-    """The values of the columns of a table or a filtered view. Safe to share between threads."""
+    """Queries of the values of the columns of a table or a filtered view. Safe to share between threads."""
 
     def __init__(
         self,

@@ -47,7 +47,7 @@ class VersionColumns:
         return names
 
     def subject(self, column: str) -> str:
-        """Return how messages refer to a column."""
+        """Return the name of a column in messages: the column and its table."""
         return f"column {column!r} of table {self._table!r}"
 
 

@@ -31,7 +31,7 @@ _TASKS_PER_SLOT = 4
 
 
 class ScanTask(NamedTuple):
-    """A fragment to read."""
+    """A fragment to read, and the filter of its rows."""
 
     filter: RowFilter | None
     """None where all rows match."""

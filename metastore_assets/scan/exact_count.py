@@ -1,4 +1,4 @@
-"""Exact numbers of matching rows: from a version where it decides them, otherwise from the table's files."""
+"""Exact numbers of matching rows, from the statistics of a version and from files that these do not decide."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The profiles of filtered views: stored ones, and those of fragments that match only partly, read from the table."""
+"""Filtered views of tables: their profiles are merged from stored ones, and from fragments that are read."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ class FilteredProfileReader:
         )
 
     def _policies(self, leaves: Sequence[LeafColumn]) -> list[ResolvedPolicy]:
-        """Return policies that describe what the version stores of columns."""
+        """Return, for each column, a policy under which a profile has what the version stores of the column."""
         rows = self._lookup.statistics([leaf.path for leaf in leaves])
         return [self._policy(row) for row in rows]
 

@@ -37,7 +37,7 @@ MAX_FINGERPRINTED_ROWS = 20_000_000
 
 
 class FingerprintedValues:
-    """The fingerprints of fragments that match entirely. Safe to share between threads."""
+    """Finds repeated values by the fingerprints of fragments that match entirely. Safe to share between threads."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""The rows of fragments that match a predicate, read in any process, in chunks of some columns."""
+"""Reading and counting the rows of fragments that match a predicate, in any process."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def count_rows(row_filter: RowFilter, fragment: Fragment) -> int:
 
 
 def compute_row_masks(row_filter: RowFilter, reader: FragmentReader) -> Iterator[Mask]:
-    """Yield which rows of a fragment match, chunk by chunk in the order of the rows."""
+    """Yield a mask of the matching rows for each chunk of a fragment, in the order of the rows."""
     for columns, row_count in _read_chunks(row_filter.schema, row_filter.positions, reader):
         yield row_filter.mask(dict(zip(row_filter.positions, columns, strict=True)), row_count)
 
@@ -105,7 +105,7 @@ def open_fragment(fragment: Fragment) -> Iterator[FragmentReader]:
 def _read_chunks(
     schema: pa.Schema, positions: Sequence[int], reader: FragmentReader
 ) -> Iterator[tuple[list[pa.Array], int]]:
-    """Yield the columns chunk by chunk, all of one length, and that length. Readers chunk each column on its own."""
+    """Yield chunks of the same rows of all columns, with their number of rows. Readers chunk each column separately."""
     if not positions:
         yield [], reader.row_count
         return

@@ -1,4 +1,4 @@
-"""Merged profiles of rows that no stored profile covers: of several partitions, or of filtered fragments."""
+"""Profiles merged from several stored profiles and from profiles of filtered fragments."""
 
 from __future__ import annotations
 

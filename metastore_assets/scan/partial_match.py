@@ -103,7 +103,7 @@ class PartialFragments:
         return profiles
 
     def _group_by_field(self, columns: Sequence[ColumnSelection]) -> list[tuple[int, list[ColumnSelection]]]:
-        """Return columns by the position in the schema of their top-level column, ascending."""
+        """Return the columns grouped by the schema position of their top-level column, ascending."""
         positions = {
             leaf.field_id: position for position, leaves in enumerate(schema_leaves(self._schema)) for leaf in leaves
         }

@@ -129,7 +129,7 @@ def _changed_columns(lookup: Table, leaves: Sequence[LeafColumn]) -> set[str]:
 def resolve_fragments(
     lookup: Table, table: TableConfig, ids: Collection[str], runner: TaskRunner | None = None
 ) -> tuple[list[Fragment], pa.Schema]:
-    """Return fragments of a version from the current snapshot, or from the version's if some were removed since.
+    """Find fragments of a version in the current snapshot, or else in the snapshot of the version.
 
     Args:
         lookup: The version.
@@ -185,7 +185,7 @@ def bound_by_format(
 
 
 def _narrow_by_metadata(bounds: ColumnBounds, metadata: pa.Table, cls: TypeClass) -> ColumnBounds:
-    """Return narrower bounds. Metadata does not count NaN, and its null counts may include deleted rows."""
+    """Narrow bounds by a format's metadata, which has no NaN counts and may count nulls of deleted rows."""
     try:
         minimum, maximum = (canonical(metadata[name].combine_chunks(), cls) for name in ("minimum", "maximum"))
     except UnsupportedTypeError:

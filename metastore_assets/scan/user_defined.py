@@ -1,4 +1,4 @@
-"""User-defined statistics of rows that no stored profile covers.
+"""User-defined statistics of a filtered view, whose rows no stored profile covers.
 
 A version names the classes that computed its statistics, and the digests of their source. Whoever writes a version
 controls these names, so a class is imported only if the caller also names it or it belongs to this package.
@@ -34,7 +34,7 @@ class UserDefined:
     """
 
     def __init__(self, version: Version, allowed: Collection[str]) -> None:
-        """Compute the statistics of a version.
+        """Choose the version and the classes.
 
         Args:
             version: The version.

@@ -1,4 +1,4 @@
-"""Spark Connect: sessions on a server, and what differs there from a session in this process."""
+"""Spark Connect: sessions on a server, their slots, and the interruption of their jobs."""
 
 from __future__ import annotations
 

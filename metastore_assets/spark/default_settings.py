@@ -15,14 +15,14 @@ SETTINGS = {
     # Python workers import nothing from their working folder.
     "spark.executorEnv.PYTHONSAFEPATH": "1",
 }
-"""For any master."""
+"""Default settings for any master."""
 LOCAL_SETTINGS = {
     **SETTINGS,
     # With the loopback address, Spark does not look up the host's name, which may take seconds.
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
 }
-"""For a local master."""
+"""Default settings for a local master."""
 _MEMORY_LIMIT = "spark.executor.pyspark.memory"
 # That setting limits a worker's address space, which includes memory that an allocator retains. With these settings,
 # allocators return memory at once. Measured: a fragment of 2.2 GB in 52 columns needs 1.2 GB of address space instead
@@ -35,6 +35,6 @@ _NO_RETAINED_MEMORY = {
 
 
 def normalize_settings(settings: Mapping[str, object]) -> dict[str, str]:
-    """Return a user's settings as texts, and with a memory limit of workers also settings of their allocators."""
+    """Return a user's settings as texts. With a memory limit of Python workers, add settings of their allocators."""
     chosen = {key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in settings.items()}
     return {**_NO_RETAINED_MEMORY, **chosen} if _MEMORY_LIMIT in chosen else chosen

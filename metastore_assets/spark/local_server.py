@@ -190,7 +190,7 @@ def _restoring_token() -> Iterator[None]:
 
 
 def _wait_until_reusable(server: LocalConnectServer) -> bool:
-    """Return whether the server answers. Wait for the exit of one that has just been stopped, which blocks the next."""
+    """Return whether the server answers. If it has just been stopped, first wait until its process has exited."""
     deadline = time.monotonic() + _EXIT_SECONDS
     while not server.is_reusable():
         if server.pid is None or not _is_running(server.pid) or time.monotonic() > deadline:

@@ -164,7 +164,7 @@ def _start_jvm(settings: Mapping[str, str], log: SparkLog | None) -> None:
 
 @contextmanager
 def _submitted_with(settings: Mapping[str, str], file: Path) -> Iterator[None]:
-    """Have PySpark start a JVM with these settings over those of spark-defaults.conf."""
+    """Make PySpark start JVMs in the block with these settings, which override spark-defaults.conf."""
     before = os.environ.get(_SUBMIT)
     arguments = shlex.split(before or "pyspark-shell")
     properties_files, options = _split_properties_file(arguments)
@@ -196,7 +196,7 @@ def _defaults_file() -> list[str]:
 
 
 def _split_properties_file(arguments: list[str]) -> tuple[list[str], list[str]]:
-    """Return the properties file among the arguments of spark-submit (one or none), and the other arguments."""
+    """Return the properties file in the arguments of spark-submit (a list of one or none), and all other arguments."""
     for index, argument in enumerate(arguments):
         name, equals, value = argument.partition("=")
         if name == _PROPERTIES_FILE and (equals or arguments[index + 1 :]):

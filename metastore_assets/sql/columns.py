@@ -1,4 +1,4 @@
-"""Values of any type as SQL columns: as text, and also as numbers or times where they are numeric or temporal."""
+"""Conversion of value counts and histograms to columns of SQL views: text, numbers and times."""
 
 from __future__ import annotations
 

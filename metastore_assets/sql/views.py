@@ -1,4 +1,4 @@
-"""The views as Arrow batches, read when a query needs them."""
+"""The SQL views: their schemas, and functions that read their rows as Arrow batches."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class SqlView:
 
 
 def read_view(name: str, metastore: Metastore, tables: Sequence[str]) -> pa.RecordBatchReader:
-    """Return the rows of a view of some tables, one table after the other, read as they are consumed.
+    """Return a reader of the rows of a view of some tables, which reads one table after the other.
 
     Args:
         name: A name of `VIEWS`.

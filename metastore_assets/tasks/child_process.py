@@ -154,7 +154,7 @@ class ChildProcess:
             self._process.wait()
 
     def disown(self) -> None:
-        """Close the pipes in a fork of the parent: the child belongs to the parent alone."""
+        """Close the pipes without ending the child. Called in a fork of the parent, which keeps the child."""
         self._process.returncode = 0
         self._close()
 

@@ -161,7 +161,7 @@ class _Worker:
         self._thread.slot = next(self._slots)
 
     def answer(self, request: RunTasks | StreamTask) -> None:
-        """Answer one request. Exit the process on any error outside of tasks: else the parent would wait for ever."""
+        """Answer one request. On an error outside of tasks, exit: else the parent would wait for ever."""
         try:
             with count_io() as counter:
                 if isinstance(request, RunTasks):

@@ -22,7 +22,7 @@ _current = threading.local()
 
 
 class InFlightRecord:
-    """Shared memory of parent and child: by thread of the child, its task and the file that it reads.
+    """Shared memory of parent and child: the task of each thread of the child, and the file that it reads.
 
     `descriptor` is that of a file of `SIZE` bytes, open in both processes.
     """
@@ -31,7 +31,7 @@ class InFlightRecord:
         self._memory = mmap.mmap(descriptor, SIZE)
 
     def entries(self) -> dict[int, str]:
-        """Return, by number of the running task (counted from 0), the text of `record_in_flight`; "" without one."""
+        """Return the text of `record_in_flight` ("" without one) of each running task, by its number from 0."""
         entries = {}
         for start in range(0, SIZE, _SLOT_BYTES):
             number, length = _HEADER.unpack_from(self._memory, start)

@@ -69,7 +69,7 @@ def _snapshot(version: Version, **rows: int | None) -> Snapshot:
     ("there", "status", "said"),
     [
         ({"a": 2, "b": 3}, "passed", "2 files, 5 rows"),
-        ({"a": 2}, "failed", "b.parquet is no file of the table"),
+        ({"a": 2}, "failed", "b.parquet is not a file of the table"),
         ({"a": 2, "b": 3, "c": 0}, "failed", "c.parquet"),
         ({"a": 2, "b": 4}, "failed", "b.parquet has 4 rows, and statistics of 3"),
         ({"a": 2, "b": None}, "unknown", "no row count for 1 file"),
