@@ -52,9 +52,9 @@ class Listener:
 
 @pytest.fixture
 def listener() -> Iterator[Listener]:
-    own = Listener()
-    yield own
-    own.server.close()
+    listening = Listener()
+    yield listening
+    listening.server.close()
 
 
 CONFIGURATIONS = {
@@ -85,9 +85,9 @@ def test_tab_connects_nowhere_and_resolves_nothing(
     text = (CONFIGURATIONS[what] + tables).replace("ENDPOINT", _ENDPOINT).replace("PORT", str(listener.port))
     published.write_text(text)
     for line in LINES:
-        found = offered(*line)
+        completions = offered(*line)
         if "root: ./root" not in text and len(line) > 2:
-            assert found == [], line
+            assert completions == [], line
     done = execute(folder=published.parent, environment=environment("bash", [*LINES[1][:-1], "''"]))
     assert SECRET not in done.stdout + done.stderr
     assert listener.heard == []

@@ -33,7 +33,7 @@ def no_spark() -> Any:
 
 
 @pytest.fixture(scope="module")
-def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def intact_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a configuration, a table, and a root with a version of it."""
     folder = tmp_path_factory.mktemp("sound")
     for part in range(2):
@@ -49,8 +49,8 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def folder(sound: Path, tmp_path: Path) -> Path:
-    shutil.copytree(sound, tmp_path / "copy")
+def folder(intact_root: Path, tmp_path: Path) -> Path:
+    shutil.copytree(intact_root, tmp_path / "copy")
     return tmp_path / "copy"
 
 
@@ -58,8 +58,8 @@ def leaves(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
     """Paths of all values of a document, those with others in them included."""
     yield path
     if isinstance(value, dict | list):
-        for key, own in value.items() if isinstance(value, dict) else enumerate(value):
-            yield from leaves(own, (*path, key))
+        for key, item in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from leaves(item, (*path, key))
 
 
 def changed(document: Any, path: tuple[Any, ...], value: Any) -> Any:
@@ -70,7 +70,7 @@ def changed(document: Any, path: tuple[Any, ...], value: Any) -> Any:
     return copy
 
 
-def ask_all(root: str) -> None:
+def run_all_lookups(root: str) -> None:
     versions = VersionStore(ObjectStore(root), "t")
     versions.latest()
     table = open_table(root, "t")
@@ -88,7 +88,7 @@ def ask_all(root: str) -> None:
 BAD = [None, True, -1, 1e30, 2**70, float("nan"), "", "../../x", "/etc/passwd", "nul\0", [], {}, [[]], {"x": {}}]
 
 
-def test_no_value_in_a_document_ends_as_a_bug(folder: Path) -> None:
+def test_changed_value_raises_metastore_error(folder: Path) -> None:
     """Each value in it replaced by others; the answer is one, or an error of ours."""
     (path,) = (folder / "root" / "t" / "versions").glob("*.json")
     document = json.loads(path.read_text())
@@ -98,7 +98,7 @@ def test_no_value_in_a_document_ends_as_a_bug(folder: Path) -> None:
             number += 1
             path.write_text(json.dumps(changed(document, at, value)))
             try:
-                ask_all(str(folder / "root"))
+                run_all_lookups(str(folder / "root"))
             except MetastoreError as error:
                 assert "bug" not in explain_error(error)  # noqa: PT017 (most of the changes are errors, some are not)
             except Exception as error:
@@ -122,7 +122,7 @@ def test_no_value_in_a_document_ends_as_a_bug(folder: Path) -> None:
         (("schema",), "no base64"),
     ],
 )
-def test_the_document_is_named(folder: Path, field: tuple[Any, ...], value: Any) -> None:
+def test_error_names_document(folder: Path, field: tuple[Any, ...], value: Any) -> None:
     (path,) = (folder / "root" / "t" / "versions").glob("*.json")
     path.write_text(json.dumps(changed(json.loads(path.read_text()), field, value)))
     with pytest.raises(CorruptionError, match=r"root/t/versions/1\.json is damaged .* --full"):
@@ -133,7 +133,7 @@ def test_the_document_is_named(folder: Path, field: tuple[Any, ...], value: Any)
     assert "bug" not in done.stderr
 
 
-def deep(levels: int) -> pa.Schema:
+def nested_schema(levels: int) -> pa.Schema:
     type_: pa.DataType = pa.int8()
     for _ in range(levels):
         type_ = pa.struct([("a", type_)])
@@ -141,23 +141,23 @@ def deep(levels: int) -> pa.Schema:
 
 
 @pytest.mark.parametrize("levels", [100, 2_000, 50_000])
-def test_deep_nesting(folder: Path, levels: int) -> None:
+def test_deeply_nested_json(folder: Path, levels: int) -> None:
     (path,) = (folder / "root" / "t" / "versions").glob("*.json")
     text = path.read_text()
-    place = '"table_location": ' + '{"x": ' * levels + "1" + "}" * levels + ","
-    for damaged in ("[" * levels + "]" * levels, text.replace('"table_location":', f'{place} "other":', 1)):
+    location_json = '"table_location": ' + '{"x": ' * levels + "1" + "}" * levels + ","
+    for damaged in ("[" * levels + "]" * levels, text.replace('"table_location":', f'{location_json} "other":', 1)):
         path.write_text(damaged)
         try:
-            ask_all(str(folder / "root"))
+            run_all_lookups(str(folder / "root"))
         except CorruptionError as error:
             assert "versions/1.json is damaged" in str(error)  # noqa: PT017 (a place that nobody asks for is none)
     document = json.loads(text)
     if levels <= 2_000:
-        data = deep(levels).serialize().to_pybytes()
+        data = nested_schema(levels).serialize().to_pybytes()
         document["schema"] = base64.b64encode(zlib.compress(data)).decode()
         path.write_text(json.dumps(document))
         with pytest.raises(MetastoreError):
-            ask_all(str(folder / "root"))
+            run_all_lookups(str(folder / "root"))
 
 
 def test_a_schema_that_unpacks_to_gigabytes_is_refused(folder: Path) -> None:

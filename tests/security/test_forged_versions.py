@@ -39,10 +39,10 @@ def root(tmp_path: Path) -> Path:
     return tmp_path / "root"
 
 
-def forge(root: Path, **place: Any) -> None:
+def forge(root: Path, **location: Any) -> None:
     (document,) = (root / "t" / "versions").glob("*.json")
     fields = json.loads(document.read_text())
-    document.write_text(json.dumps({**fields, "table_location": {**fields["table_location"], **place}}))
+    document.write_text(json.dumps({**fields, "table_location": {**fields["table_location"], **location}}))
 
 
 WAYS: list[Callable[[Table], Any]] = [
@@ -53,18 +53,20 @@ WAYS: list[Callable[[Table], Any]] = [
 ]
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("place", [{}, {"uri": "{}/secret.csv", "format": "files"}, {"uri": "s3://any-bucket/at/all"}])
-def test_who_names_nothing_but_a_root_reads_nothing_else(root: Path, way: Any, place: dict[str, str]) -> None:
-    forge(root, **{key: value.format(root.parent) for key, value in place.items()})
+@pytest.mark.parametrize("read_table", WAYS)
+@pytest.mark.parametrize(
+    "location", [{}, {"uri": "{}/secret.csv", "format": "files"}, {"uri": "s3://any-bucket/at/all"}]
+)
+def test_forged_location_is_not_read(root: Path, read_table: Any, location: dict[str, str]) -> None:
+    forge(root, **{key: value.format(root.parent) for key, value in location.items()})
     with pytest.raises(ConfigError, match=r"confirm it, with `open_table\(…, table_locations=") as raised:
-        way(open_table(str(root), "t"))
+        read_table(open_table(str(root), "t"))
     assert SECRET not in str(raised.value)
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("read_table", WAYS)
 @pytest.mark.parametrize(
-    "place",
+    "location",
     [
         {"uri": "{}/secret.csv"},
         {"uri": "{}/lake/../secret.csv"},
@@ -77,27 +79,27 @@ def test_who_names_nothing_but_a_root_reads_nothing_else(root: Path, way: Any, p
         {"allow": ["s3://any/"]},
     ],
 )
-def test_other_places_than_the_confirmed_ones_are_refused(root: Path, way: Any, place: Any) -> None:
-    forge(root, **json.loads(json.dumps(place).replace("{}", str(root.parent))))
+def test_unconfirmed_location_is_refused(root: Path, read_table: Any, location: Any) -> None:
+    forge(root, **json.loads(json.dumps(location).replace("{}", str(root.parent))))
     with pytest.raises(ConfigError, match="confirm it") as raised:
-        way(open_table(str(root), "t", table_locations=[str(root.parent / "lake")]))
+        read_table(open_table(str(root), "t", table_locations=[str(root.parent / "lake")]))
     assert SECRET not in str(raised.value)
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_confirmed_places_are_read(root: Path, way: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("read_table", WAYS)
+def test_confirmed_location_is_read(root: Path, read_table: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(root.parent)
-    expected = way(open_table(str(root), "t", table_locations=str(root.parent / "lake")))
+    expected = read_table(open_table(str(root), "t", table_locations=str(root.parent / "lake")))
     for confirmed in ("lake", "./lake/", str(root.parent), f"file://{root.parent}/lake", ["elsewhere", "lake"]):
-        found = way(open_table(str(root), "t", table_locations=confirmed))
-        assert str(found) == str(expected)
+        table_rows = read_table(open_table(str(root), "t", table_locations=confirmed))
+        assert str(table_rows) == str(expected)
     assert open_table(str(root), "t").count(WHERE, "lake").count == 5
     assert open_table(str(root), "t").count(WHERE, TableConfig(name="t", uri="lake")).count == 5
     assert profile("lake").count(WHERE).count == 5
 
 
 @pytest.mark.parametrize(
-    "place",
+    "location",
     [
         {"statistics": ["evil_module:Evil"]},
         {"columns": {"x": {"statistics": ["evil_module:Evil"]}}},
@@ -110,13 +112,13 @@ def test_confirmed_places_are_read(root: Path, way: Any, monkeypatch: pytest.Mon
         {"declared": {"x": "string"}},
     ],
 )
-def test_a_version_names_no_code_and_no_options(
-    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: dict[str, Any]
+def test_forged_options_are_ignored(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, location: dict[str, Any]
 ) -> None:
     (tmp_path / "modules").mkdir()
     (tmp_path / "modules" / "evil_module.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n")
     monkeypatch.syspath_prepend(str(tmp_path / "modules"))
-    forge(root, **place)
+    forge(root, **location)
     lookup = open_table(str(root), "t", table_locations=str(tmp_path / "lake"))
     for ask in (*WAYS, lambda lookup: lookup.count(WHERE, str(tmp_path / "lake"))):
         with pytest.raises(CorruptionError, match="version 1 of table 't' is damaged or forged: it records the"):
@@ -127,7 +129,7 @@ def test_a_version_names_no_code_and_no_options(
 
 
 @pytest.mark.parametrize(
-    "place",
+    "location",
     [
         {"format": "evil"},
         {"partitions": 5},
@@ -137,8 +139,8 @@ def test_a_version_names_no_code_and_no_options(
         {"allow": 7},
     ],
 )
-def test_settings_that_are_none_are_corruption(root: Path, tmp_path: Path, place: dict[str, Any]) -> None:
-    forge(root, **place)
+def test_invalid_location_settings_are_corruption(root: Path, tmp_path: Path, location: dict[str, Any]) -> None:
+    forge(root, **location)
     with pytest.raises(MetastoreError, match="version 1 of table 't' records no valid location of its table") as raised:
         open_table(str(root), "t", table_locations=str(tmp_path / "lake")).count(WHERE)
     assert SECRET not in str(raised.value)

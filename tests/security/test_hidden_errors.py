@@ -27,22 +27,22 @@ TOKEN = "Zyzzyva-Secret"
 GOOD = f"id,email\n1,{TOKEN}\n2,{TOKEN}\n"
 
 
-def config(folder: Path, hidden: str = "email", **more: Any) -> MetastoreConfig:
+def hidden_config(folder: Path, hidden: str = "email", **more: Any) -> MetastoreConfig:
     columns = {hidden: {"values": "hidden"}} if hidden else {}
     table = TableConfig.model_validate({"name": "t", "uri": str(folder / "lake"), "columns": columns, **more})
     return MetastoreConfig(root=str(folder / "root"), engine="auto", tables=[table])
 
 
-def ragged(lake: Path) -> None:
+def ragged_row(lake: Path) -> None:
     (lake / "1.csv").write_text(f"{GOOD}3,{TOKEN},too much\n")
 
 
-def ragged_beside_another(lake: Path) -> None:
-    ragged(lake)
+def ragged_row_in_second_file(lake: Path) -> None:
+    ragged_row(lake)
     (lake / "0.csv").write_text(GOOD)
 
 
-def an_open_quote(lake: Path) -> None:
+def open_quote(lake: Path) -> None:
     (lake / "1.csv").write_text(f'{GOOD}3,"{TOKEN}\n')
 
 
@@ -50,7 +50,7 @@ def no_utf8(lake: Path) -> None:
     (lake / "1.csv").write_bytes(GOOD.encode() + f"3,{TOKEN}".encode() + b"\xff\n")
 
 
-def two_columns_of_a_name(lake: Path) -> None:
+def duplicate_column_name(lake: Path) -> None:
     (lake / "1.csv").write_text(f"{TOKEN},{TOKEN},id\n1.5,2.5,1\n2.5,3.5,2\n")
 
 
@@ -58,7 +58,7 @@ def broken_json(lake: Path) -> None:
     (lake / "1.jsonl").write_text(f'{{"id": 1, "email": "{TOKEN}"}}\n{{"id": 2, "email": "{TOKEN}", {TOKEN}\n')
 
 
-def a_number_of_json_beyond_floats(lake: Path) -> None:
+def json_number_beyond_floats(lake: Path) -> None:
     (lake / "1.jsonl").write_text('{"id": 1, "email": 881223554477e999}\n')
 
 
@@ -81,12 +81,12 @@ def iceberg_bounds(lake: Path) -> None:
 
 
 FAULTS: list[Callable[[Path], None]] = [
-    *(ragged, ragged_beside_another, an_open_quote, no_utf8, two_columns_of_a_name, broken_json),
-    *(a_number_of_json_beyond_floats, delta_statistics, iceberg_bounds),
+    *(ragged_row, ragged_row_in_second_file, open_quote, no_utf8, duplicate_column_name, broken_json),
+    *(json_number_beyond_floats, delta_statistics, iceberg_bounds),
 ]
 
 
-def printed(error: BaseException) -> str:
+def traceback_text(error: BaseException) -> str:
     """As logs have it, causes and contexts included."""
     return "".join(traceback.format_exception(error))
 
@@ -96,20 +96,23 @@ def test_no_error_of_planning_or_reading_quotes_a_value(tmp_path: Path, fault: C
     (tmp_path / "lake").mkdir()
     fault(tmp_path / "lake")
     # With a column that is there: the name of another one is what a data row is taken for.
-    own = config(tmp_path, "id" if fault is two_columns_of_a_name else "email")
+    config = hidden_config(tmp_path, "id" if fault is duplicate_column_name else "email")
     secrets = (TOKEN, "881223554477")
-    for attempt in (lambda: plan_refresh(own, own.tables[0]), lambda: refresh(own, own.tables[0], no_spark)):
+    for attempt in (
+        lambda: plan_refresh(config, config.tables[0]),
+        lambda: refresh(config, config.tables[0], no_spark),
+    ):
         metadata_cache.clear_process_cache()
         try:
             attempt()
         except MetastoreError as error:
-            told = printed(error)
+            error_text = traceback_text(error)
         else:
-            told = "nothing is wrong: values of a column are hidden"
-            assert fault in (ragged_beside_another, delta_statistics)
-        assert not any(secret in told for secret in secrets), told
-        assert "values of a column are hidden" in told
-    (tmp_path / "metastore.yaml").write_text(own.model_dump_json(exclude_unset=True), encoding="utf-8")
+            error_text = "nothing is wrong: values of a column are hidden"
+            assert fault in (ragged_row_in_second_file, delta_statistics)
+        assert not any(secret in error_text for secret in secrets), error_text
+        assert "values of a column are hidden" in error_text
+    (tmp_path / "metastore.yaml").write_text(config.model_dump_json(exclude_unset=True), encoding="utf-8")
     for command in ("refresh t", "refresh t --dry-run", "--debug refresh t", "refresh t --json"):
         done = CliRunner().invoke(cli, [*command.split(), "--config", str(tmp_path / "metastore.yaml")])
         assert not any(secret in done.output for secret in secrets), done.output
@@ -118,12 +121,12 @@ def test_no_error_of_planning_or_reading_quotes_a_value(tmp_path: Path, fault: C
 
 def test_an_error_says_what_it_can_without_a_value(tmp_path: Path) -> None:
     (tmp_path / "lake").mkdir()
-    ragged(tmp_path / "lake")
-    own = config(tmp_path)
+    ragged_row(tmp_path / "lake")
+    config = hidden_config(tmp_path)
     with pytest.raises(MetastoreError, match=r"1\.csv: the file cannot be read: line 4: Expected 2 columns, got 3;"):
-        plan_refresh(own, own.tables[0])
+        plan_refresh(config, config.tables[0])
     metadata_cache.clear_process_cache()
-    shown = config(tmp_path, "")
+    shown = hidden_config(tmp_path, "")
     with pytest.raises(MetastoreError, match=rf"line 4: Expected 2 columns, got 3: 3,{TOKEN},too much"):
         plan_refresh(shown, shown.tables[0])
 
@@ -133,12 +136,12 @@ def test_no_error_of_counting_quotes_a_value(tmp_path: Path) -> None:
     lake = tmp_path / "lake"
     lake.mkdir()
     pq.write_table(pa.table({"id": [1, 2], "email": [TOKEN, TOKEN]}), lake / "0.parquet")
-    own = config(tmp_path)
-    refresh(own, own.tables[0], no_spark)
+    config = hidden_config(tmp_path)
+    refresh(config, config.tables[0], no_spark)
     pq.write_table(pa.table({"id": [1, 2], "email": [TOKEN, TOKEN]}), lake / "1.parquet", compression="none")
     data = (lake / "1.parquet").read_bytes()
     (lake / "1.parquet").write_bytes(data.replace(TOKEN.encode(), b"\xff" + TOKEN[1:].encode()))
-    (tmp_path / "metastore.yaml").write_text(own.model_dump_json(exclude_unset=True), encoding="utf-8")
+    (tmp_path / "metastore.yaml").write_text(config.model_dump_json(exclude_unset=True), encoding="utf-8")
     where = ["--where", "email = 'x'"]
     done = CliRunner().invoke(cli, ["--debug", "count", "t", *where, "--config", str(tmp_path / "metastore.yaml")])
     assert TOKEN[1:] not in done.output

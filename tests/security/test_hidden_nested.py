@@ -27,35 +27,35 @@ TOKEN = "Zyzzyva-Secret"
 NAMES = ["a", "b", "a.b", "b.key", "key", "value", "element", "a.b.key", "a`b", "`a`", "A", "a b", "ä.ß", "default"]
 
 
-def drawn_type(draw: random.Random, depth: int, among: Sequence[str] = NAMES) -> pa.DataType:
+def draw_type(draw: random.Random, depth: int, among: Sequence[str] = NAMES) -> pa.DataType:
     kind = draw.choice(["leaf", "leaf", "struct", "list", "map"]) if depth else "leaf"
     if kind == "struct":
         names = draw.sample(among, draw.randint(1, 3))
-        return pa.struct([pa.field(name, drawn_type(draw, depth - 1, among)) for name in names])
+        return pa.struct([pa.field(name, draw_type(draw, depth - 1, among)) for name in names])
     if kind == "list":
-        return pa.list_(pa.field("element", drawn_type(draw, depth - 1, among)))
+        return pa.list_(pa.field("element", draw_type(draw, depth - 1, among)))
     if kind == "map":
-        return pa.map_(pa.string(), drawn_type(draw, depth - 1, among))
+        return pa.map_(pa.string(), draw_type(draw, depth - 1, among))
     return draw.choice([pa.int64(), pa.string(), pa.decimal128(9, 2)])
 
 
-def above(field: pa.Field, parents: tuple[int, ...] = (), start: int = 0) -> Iterator[tuple[int, ...]]:
+def enclosing_leaf_indexes(field: pa.Field, parents: tuple[int, ...] = (), start: int = 0) -> Iterator[tuple[int, ...]]:
     """For each leaf column of a field, depth first, the places of the columns that it is inside of."""
     yield parents
-    place = start + 1
+    index = start + 1
     for _, child in children(field.type):
-        inner = list(above(child, (*parents, start), place))
+        inner = list(enclosing_leaf_indexes(child, (*parents, start), index))
         yield from inner
-        place += len(inner)
+        index += len(inner)
 
 
-def schema_leaves_alone(schema: pa.Schema) -> list[list[str]]:
+def leaf_paths_of_schema(schema: pa.Schema) -> list[list[str]]:
     """The dotted paths of all leaf columns, without regard to others of the same path."""
 
-    def walk(field: pa.Field, above: str) -> Iterator[str]:
-        yield above + field.name
+    def walk(field: pa.Field, enclosing_leaf_indexes: str) -> Iterator[str]:
+        yield enclosing_leaf_indexes + field.name
         for name, child in children(field.type):
-            yield from walk(child.with_name(name), f"{above}{field.name}.")
+            yield from walk(child.with_name(name), f"{enclosing_leaf_indexes}{field.name}.")
 
     return [list(walk(field, "")) for field in schema]
 
@@ -65,9 +65,9 @@ def test_policies_go_down_the_tree_of_columns() -> None:
     hidden = 0
     for seed in range(2000):
         draw = random.Random(seed)
-        schema = pa.schema([pa.field(name, drawn_type(draw, 3)) for name in draw.sample(NAMES, draw.randint(1, 5))])
+        schema = pa.schema([pa.field(name, draw_type(draw, 3)) for name in draw.sample(NAMES, draw.randint(1, 5))])
         columns = schema_leaves(schema)
-        plain = schema_leaves_alone(schema)
+        plain = leaf_paths_of_schema(schema)
         paths = [leaf.path for leaves in columns for leaf in leaves if leaf.path != "default"]
         default = draw.choice(["shown", "shown", "hidden"])
         chosen = draw.sample(paths, min(len(paths), draw.randint(0, 3)))
@@ -79,20 +79,20 @@ def test_policies_go_down_the_tree_of_columns() -> None:
                 "columns": {path: {"values": values} for path, values in {**policies, "default": default}.items()},
             }
         )
-        found = {leaf.field_id: policy.values for leaf, policy in table_profile_spec(schema, table).leaves}
+        values_policies = {leaf.field_id: policy.values for leaf, policy in table_profile_spec(schema, table).leaves}
         for field, leaves, dotted in zip(schema, columns, plain, strict=True):
-            for leaf, places, path in zip(leaves, above(field), dotted, strict=True):
-                own = policies.get(leaf.path, "hidden" if policies.get(path) == "hidden" else default)
+            for leaf, enclosing, path in zip(leaves, enclosing_leaf_indexes(field), dotted, strict=True):
+                config = policies.get(leaf.path, "hidden" if policies.get(path) == "hidden" else default)
                 inherited = any(
-                    policies.get(leaves[place].path, policies.get(dotted[place])) == "hidden" for place in places
+                    policies.get(leaves[index].path, policies.get(dotted[index])) == "hidden" for index in enclosing
                 )
-                expected = "hidden" if inherited else own
-                assert found[leaf.field_id] == expected, (seed, leaf.path, policies, default)
-                hidden += inherited and own == "shown"
+                expected = "hidden" if inherited else config
+                assert values_policies[leaf.field_id] == expected, (seed, leaf.path, policies, default)
+                hidden += inherited and config == "shown"
     assert hidden > 200
 
 
-def config(folder: Path, **policies: str) -> MetastoreConfig:
+def config_with_policies(folder: Path, **policies: str) -> MetastoreConfig:
     columns = {path: {"values": values} for path, values in policies.items()}
     table = TableConfig.model_validate({"name": "t", "uri": str(folder / "lake"), "columns": columns})
     return MetastoreConfig(root=str(folder / "root"), engine="auto", tables=[table])
@@ -110,9 +110,9 @@ def test_a_column_of_the_path_of_another(tmp_path: Path) -> None:
     """A map `a.b` beside a field `b` of `a`: its path is in backticks, those of its keys and values are not."""
     (tmp_path / "lake").mkdir()
     pq.write_table(ROWS, tmp_path / "lake" / "1.parquet")
-    own = config(tmp_path, **{"`a.b`": "hidden"})
-    refresh(own, own.tables[0], no_spark)
-    rows = {row.column: row for row in Metastore(own.root).table("t").statistics()}
+    config = config_with_policies(tmp_path, **{"`a.b`": "hidden"})
+    refresh(config, config.tables[0], no_spark)
+    rows = {row.column: row for row in Metastore(config.root).table("t").statistics()}
     assert rows["a.b"].minimum.as_py() == 1
     for column in ("a.b.key", "a.b.value"):
         assert (rows[column].minimum, rows[column].percentiles) == (None, None)
@@ -132,9 +132,9 @@ def test_whether_the_other_column_is_hidden_with_it(tmp_path: Path, policies: di
     """`a.b` means both, unless the policy of the one in backticks says something else: see the next test."""
     (tmp_path / "lake").mkdir()
     pq.write_table(ROWS, tmp_path / "lake" / "1.parquet")
-    own = config(tmp_path, **policies)
-    refresh(own, own.tables[0], no_spark)
-    rows = {row.column: row for row in Metastore(own.root).table("t").statistics()}
+    config = config_with_policies(tmp_path, **policies)
+    refresh(config, config.tables[0], no_spark)
+    rows = {row.column: row for row in Metastore(config.root).table("t").statistics()}
     assert rows["a.b"].minimum is None
     assert (rows["a.b.key"].minimum is not None) == shown
 
@@ -142,39 +142,39 @@ def test_whether_the_other_column_is_hidden_with_it(tmp_path: Path, policies: di
 def test_a_hidden_column_stays_hidden_when_another_takes_its_path(tmp_path: Path) -> None:
     """`a.b` is a map, alone; then a struct `a` with a field `b` is added, whose path that is from now on."""
     write_deltalake(str(tmp_path / "lake"), ROWS.select(["a.b"]))
-    own = config(tmp_path, **{"a.b": "hidden"})
-    refresh(own, own.tables[0], no_spark)
+    config = config_with_policies(tmp_path, **{"a.b": "hidden"})
+    refresh(config, config.tables[0], no_spark)
     write_deltalake(str(tmp_path / "lake"), ROWS, mode="append", schema_mode="merge")
-    refresh(own, own.tables[0], no_spark)
-    refresh(own, own.tables[0], no_spark, full=True)
+    refresh(config, config.tables[0], no_spark)
+    refresh(config, config.tables[0], no_spark, full=True)
     assert files_with(tmp_path / "root", TOKEN) == []
 
 
-def drawn_value(draw: random.Random, kind: pa.DataType) -> object:
+def draw_value(draw: random.Random, kind: pa.DataType) -> object:
     if draw.random() < 0.1:
         return None
     if pa.types.is_struct(kind):
-        return {own.name: drawn_value(draw, own.type) for own in kind}
+        return {config.name: draw_value(draw, config.type) for config in kind}
     if pa.types.is_map(kind):
-        return [(f"k{draw.randrange(5)}", drawn_value(draw, kind.item_type))]
+        return [(f"k{draw.randrange(5)}", draw_value(draw, kind.item_type))]
     if pa.types.is_list(kind):
-        return [drawn_value(draw, kind.value_type) for _ in range(draw.randrange(3))]
+        return [draw_value(draw, kind.value_type) for _ in range(draw.randrange(3))]
     if pa.types.is_string(kind):
         return f"v{draw.randrange(9)}"
     return Decimal(draw.randrange(100)).scaleb(-2) if pa.types.is_decimal(kind) else draw.randrange(100)
 
 
-def assert_hidden_as_configured(own: MetastoreConfig, schema: pa.Schema, what: object) -> None:
+def assert_hidden_as_configured(config: MetastoreConfig, schema: pa.Schema, what: object) -> None:
     """Of every level: of the table and of each partition."""
-    lookup = Metastore(own.root).table("t")
+    lookup = Metastore(config.root).table("t")
     hidden = {
-        leaf.path for leaf, policy in table_profile_spec(schema, own.tables[0]).leaves if policy.values == "hidden"
+        leaf.path for leaf, policy in table_profile_spec(schema, config.tables[0]).leaves if policy.values == "hidden"
     }
     for key in (None, *(entry.key for entry in lookup.partitions())):
         for row in lookup.statistics(partition=key):
-            told = (row.minimum, row.maximum, row.sum, row.percentiles, row.true_count)
+            stored_values = (row.minimum, row.maximum, row.sum, row.percentiles, row.true_count)
             if row.column in hidden:
-                assert (set(told), row.frequencies) == ({None}, "absent"), (what, key, row)
+                assert (set(stored_values), row.frequencies) == ({None}, "absent"), (what, key, row)
                 assert "hidden" in (row.reason or ""), (what, key, row)
             else:
                 assert "hidden" not in (row.reason or ""), (what, key, row)
@@ -183,22 +183,22 @@ def assert_hidden_as_configured(own: MetastoreConfig, schema: pa.Schema, what: o
 @pytest.mark.parametrize("seeds", [range(4), pytest.param(range(4, 150), marks=pytest.mark.long)], ids=["some", "many"])
 def test_histories_of_schemas_and_policies(tmp_path: Path, seeds: range) -> None:
     """Columns come, go, and come back as another type; policies change; partitions stay from before."""
-    names_apart = [name for name in NAMES if name != "A"]  # Delta does not tell it from `a`
+    case_distinct_names = [name for name in NAMES if name != "A"]  # Delta does not tell it from `a`
     for seed in seeds:
         draw = random.Random(seed)
         folder = tmp_path / str(seed)
-        pool = {name: drawn_type(draw, 2, names_apart) for name in ["a", "a.b", "c", "c.key", "d`e"]}
+        pool = {name: draw_type(draw, 2, case_distinct_names) for name in ["a", "a.b", "c", "c.key", "d`e"]}
         for step in range(draw.randint(2, 5)):
             if draw.random() < 0.3:
                 name = draw.choice(list(pool))
-                pool[name] = drawn_type(draw, 2, names_apart)
+                pool[name] = draw_type(draw, 2, case_distinct_names)
             names = draw.sample(list(pool), draw.randint(1, 4))
             fields = [pa.field("part", pa.string()), *(pa.field(name, pool[name]) for name in names)]
             count = draw.randint(1, 6)
             columns = [[draw.choice("12") for _ in range(count)]]
-            columns += [[drawn_value(draw, pool[name]) for _ in range(count)] for name in names]
+            columns += [[draw_value(draw, pool[name]) for _ in range(count)] for name in names]
             rows = pa.table(
-                [pa.array(own, field.type) for own, field in zip(columns, fields, strict=True)], pa.schema(fields)
+                [pa.array(config, field.type) for config, field in zip(columns, fields, strict=True)], pa.schema(fields)
             )
             how: dict[str, Any] = {"mode": "append", "schema_mode": "merge"}
             if draw.random() < 0.4:
@@ -208,11 +208,11 @@ def test_histories_of_schemas_and_policies(tmp_path: Path, seeds: range) -> None
             except (DeltaError, SchemaMismatchError):  # another type of the same name is no further column
                 how = {"mode": "overwrite", "schema_mode": "overwrite"}
                 write_deltalake(str(folder / "lake"), rows, partition_by=["part"], **how)
-            schema = open_table_format(config(folder).tables[0]).snapshot().schema
+            schema = open_table_format(config_with_policies(folder).tables[0]).snapshot().schema
             paths = [leaf.path for leaves in schema_leaves(schema) for leaf in leaves if leaf.path != "part"]
             policies = {path: draw.choice(["hidden", "shown"]) for path in draw.sample(paths, min(3, len(paths)))}
             if draw.random() < 0.3:
                 policies |= {"default": "hidden", "part": "shown"}
-            own = config(folder, **policies)
-            refresh(own, own.tables[0], no_spark)
-            assert_hidden_as_configured(own, schema, (seed, step, policies))
+            config = config_with_policies(folder, **policies)
+            refresh(config, config.tables[0], no_spark)
+            assert_hidden_as_configured(config, schema, (seed, step, policies))

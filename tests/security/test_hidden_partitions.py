@@ -28,20 +28,20 @@ ROWS = pa.table(
 )
 
 
-def config(folder: Path, **columns: Any) -> MetastoreConfig:
+def config_with_columns(folder: Path, **columns: Any) -> MetastoreConfig:
     table = TableConfig.model_validate({"name": "t", "uri": str(folder / "lake"), "columns": columns})
     return MetastoreConfig(root=str(folder / "root"), engine="auto", tables=[table])
 
 
 def assert_refused(folder: Path, message: str, **columns: Any) -> None:
-    own = config(folder, **columns)
+    config = config_with_columns(folder, **columns)
     with pytest.raises(ConfigError, match=message) as raised:
-        refresh(own, own.tables[0], no_spark)
+        refresh(config, config.tables[0], no_spark)
     assert TOKEN not in str(raised.value)
     assert files_with(folder / "root", TOKEN) == []
 
 
-def iceberg(folder: Path, transform: str, source: int = 2, name: str = "p_email") -> IcebergWriter:
+def iceberg_partitioned_by(folder: Path, transform: str, source: int = 2, name: str = "p_email") -> IcebergWriter:
     field = {"name": name, "transform": transform, "source-id": source, "field-id": 1000}
     kind = "string" if transform == "identity" or transform.startswith("truncate") else "int"
     specs = {0: [field]}
@@ -56,23 +56,23 @@ HIDDEN = {"values": "hidden"}
     [("identity", TOKEN), ("truncate[8]", TOKEN[:8]), ("bucket[4]", 3), ("some_day[2]", 3)],
 )
 def test_an_iceberg_partition_field_of_another_name(tmp_path: Path, transform: str, value: Any) -> None:
-    writer = iceberg(tmp_path, transform)
+    writer = iceberg_partitioned_by(tmp_path, transform)
     writer.commit(writer.data(ROWS, partition=(value,)))
     assert_refused(tmp_path, r"columns\.email cannot be hidden: .* by 'p_email'", email=HIDDEN)
     # Other columns may be hidden.
-    own = config(tmp_path, born=HIDDEN)
-    assert refresh(own, own.tables[0], no_spark).published
+    config = config_with_columns(tmp_path, born=HIDDEN)
+    assert refresh(config, config.tables[0], no_spark).published
 
 
 @pytest.mark.parametrize("transform", ["year", "month", "day"])
 def test_parts_of_a_hidden_date(tmp_path: Path, transform: str) -> None:
-    writer = iceberg(tmp_path, transform, 3, "p_born")
+    writer = iceberg_partitioned_by(tmp_path, transform, 3, "p_born")
     writer.commit(writer.data(ROWS, partition=({"year": 20, "month": 240, "day": 7305}[transform],)))
     assert_refused(tmp_path, rf"columns\.born cannot be hidden: .* by 'p_born' \({transform}\)", born=HIDDEN)
 
 
 def test_a_column_that_was_renamed_since(tmp_path: Path) -> None:
-    writer = iceberg(tmp_path, "identity", name="email")
+    writer = iceberg_partitioned_by(tmp_path, "identity", name="email")
     writer.commit(writer.data(ROWS, partition=(TOKEN,)))
     writer.schemas.append([COLUMNS[0], column(2, "contact", "string"), COLUMNS[2]])
     writer.write_metadata()
@@ -80,7 +80,7 @@ def test_a_column_that_was_renamed_since(tmp_path: Path) -> None:
 
 
 def test_a_column_that_was_dropped_since_is_hidden_by_default(tmp_path: Path) -> None:
-    writer = iceberg(tmp_path, "identity")
+    writer = iceberg_partitioned_by(tmp_path, "identity")
     writer.commit(writer.data(ROWS, partition=(TOKEN,)))
     writer.schemas.append([COLUMNS[0], COLUMNS[2]])
     writer.write_metadata()
@@ -101,15 +101,15 @@ def test_a_field_of_a_struct(tmp_path: Path) -> None:
 
 def test_a_spec_that_no_file_is_of_any_more(tmp_path: Path) -> None:
     """It says nothing of a value; files that are left of it do."""
-    writer = iceberg(tmp_path, "identity")
+    writer = iceberg_partitioned_by(tmp_path, "identity")
     writer.specs[1] = []
     old = writer.data(ROWS, partition=(TOKEN,))
     writer.commit(old)
     writer.commit(writer.data(ROWS, spec_id=1))
     assert_refused(tmp_path, r"columns\.email cannot be hidden: .* by 'p_email'", email=HIDDEN)
     writer.commit(removed=[old])
-    own = config(tmp_path, email=HIDDEN)
-    assert refresh(own, own.tables[0], no_spark).published
+    config = config_with_columns(tmp_path, email=HIDDEN)
+    assert refresh(config, config.tables[0], no_spark).published
     assert files_with(tmp_path / "root", TOKEN) == []
 
 
@@ -132,8 +132,8 @@ def delta(folder: Path, generated: str, partition: str | None) -> None:
 def test_a_generated_column_of_delta(tmp_path: Path, expression: str) -> None:
     delta(tmp_path, expression, None)
     assert_refused(tmp_path, r"columns\.email cannot be hidden alone: the column 'copy'", email=HIDDEN)
-    own = config(tmp_path, email=HIDDEN, copy=HIDDEN)
-    assert refresh(own, own.tables[0], no_spark).published
+    config = config_with_columns(tmp_path, email=HIDDEN, copy=HIDDEN)
+    assert refresh(config, config.tables[0], no_spark).published
     assert files_with(tmp_path / "root", TOKEN) == files_with(tmp_path / "root", TOKEN.lower()) == []
 
 

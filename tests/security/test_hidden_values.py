@@ -153,7 +153,7 @@ class Delta(Lake):
         DeltaTable(str(self.folder)).create_checkpoint()
         log = self.folder / "_delta_log" / f"{DeltaTable(str(self.folder)).version() + 1:020}.json"
         first = (self.folder / "_delta_log" / f"{0:020}.json").read_text().splitlines()
-        (metadata,) = [own for line in first if (own := json.loads(line).get("metaData"))]
+        (metadata,) = [config for line in first if (config := json.loads(line).get("metaData"))]
         schema = json.loads(metadata["schemaString"])
         schema["fields"][1]["metadata"] = {"CURRENT_DEFAULT": f"'{TEXT}'"}
         metadata |= {"schemaString": json.dumps(schema)}
@@ -186,8 +186,8 @@ class Iceberg(Lake):
         return {"lower_bounds": values, "upper_bounds": values}
 
     def change(self) -> None:
-        gone = pa.table({"email": [f"{TEXT} 3"], "number": pa.array([NUMBER], pa.int64())})
-        equality = self.writer.equality_deletes(gone, "email", "number", **self.bounds())
+        removed_rows = pa.table({"email": [f"{TEXT} 3"], "number": pa.array([NUMBER], pa.int64())})
+        equality = self.writer.equality_deletes(removed_rows, "email", "number", **self.bounds())
         positions = self.writer.position_deletes([(self.data[0]["file_path"], 1)])
         path = {"key": 2147483546, "value": self.data[0]["file_path"].encode()}
         positions["lower_bounds"] = positions["upper_bounds"] = [path, *self.bounds()["lower_bounds"]]
@@ -203,7 +203,7 @@ class OldIceberg(Iceberg):
 
 class Hudi(Lake):
     names = ("text",)
-    made: type[HudiCopyOnWrite] = HudiCopyOnWrite
+    hudi_class: type[HudiCopyOnWrite] = HudiCopyOnWrite
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
@@ -217,7 +217,7 @@ class Hudi(Lake):
 
 
 class HudiWithLogs(Hudi):
-    made = HudiMergeOnRead
+    hudi_class = HudiMergeOnRead
 
 
 LAKES: list[type[Lake]] = [
@@ -227,11 +227,11 @@ LAKES: list[type[Lake]] = [
 
 def hidden_names(lake: type[Lake]) -> list[str]:
     if lake is CsvWithoutHeader:
-        return [f"f{place}" for place in range(1, 5)]
+        return [f"f{position}" for position in range(1, 5)]
     return [*lake.names, *(["added"] if lake is Iceberg else [])]
 
 
-def config(folder: Path, lake: type[Lake], hidden: list[str] | None = None) -> MetastoreConfig:
+def hidden_config(folder: Path, lake: type[Lake], hidden: list[str] | None = None) -> MetastoreConfig:
     names = hidden_names(lake) if hidden is None else hidden
     columns = {name: {"values": "hidden"} for name in names if name != "added"}
     if "added" in names:  # it is not there from the beginning
@@ -244,12 +244,12 @@ def config(folder: Path, lake: type[Lake], hidden: list[str] | None = None) -> M
     return MetastoreConfig(root=str(folder / "root"), engine="auto", tables=[table])
 
 
-def refreshed(own: MetastoreConfig) -> None:
-    refresh(own, own.tables[0], no_spark)
+def refresh_table(config: MetastoreConfig) -> None:
+    refresh(config, config.tables[0], no_spark)
 
 
 @pytest.fixture
-def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def temporary_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where temporary files of this process and its children go. Children that run already are of other tests."""
     folder = tmp_path / "temporary"
     folder.mkdir()
@@ -261,33 +261,35 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize("lake", LAKES, ids=lambda lake: lake.__name__)
 def test_nothing_of_a_hidden_value_is_stored(
     tmp_path: Path,
-    temporary: Path,
+    temporary_folder: Path,
     lake: type[Lake],
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    own, table = config(tmp_path, lake), lake(tmp_path)
-    (tmp_path / "metastore.yaml").write_text(own.model_dump_json(exclude_unset=True, by_alias=True), encoding="utf-8")
-    printed, key = [], "f0" if lake is CsvWithoutHeader else "id"
+    config, table = hidden_config(tmp_path, lake), lake(tmp_path)
+    (tmp_path / "metastore.yaml").write_text(
+        config.model_dump_json(exclude_unset=True, by_alias=True), encoding="utf-8"
+    )
+    outputs, key = [], "f0" if lake is CsvWithoutHeader else "id"
 
     def run(*command: str) -> None:
         done = CliRunner().invoke(cli, [*command, "--config", str(tmp_path / "metastore.yaml")])
         assert done.exit_code == 0, (command, done.output)
-        printed.append(done.output)
+        outputs.append(done.output)
 
     with caplog.at_level(logging.DEBUG):
         table.write(0)
-        refreshed(own)
+        refresh_table(config)
         table.write(1)
         metadata_cache.clear_process_cache()
         run("refresh", "t", "--dry-run")
-        refreshed(own)
+        refresh_table(config)
         assert files_with(tmp_path / "root", *TOKENS) == []
         table.change()
         run("refresh", "t", "--dry-run", "--json")
         run("refresh", "t")
-        append_versions(VersionStore(ObjectStore(own.root), "t"))
+        append_versions(VersionStore(ObjectStore(config.root), "t"))
         assert files_with(tmp_path / "root", *TOKENS) == []
         for command in (
             *("show t", "show t --json", "history t --json", "changes t --since 1 --json", "verify t --json"),
@@ -299,23 +301,23 @@ def test_nothing_of_a_hidden_value_is_stored(
             ),
         ):
             run(*command.split())
-        refresh(own, own.tables[0], no_spark, full=True)
-    told = "".join([*printed, caplog.text, *capfd.readouterr()])
-    told += (tmp_path / "page.html").read_text(encoding="utf-8")
-    assert [token for token in TOKENS if isinstance(token, str) and token in told] == []
+        refresh(config, config.tables[0], no_spark, full=True)
+    shown_text = "".join([*outputs, caplog.text, *capfd.readouterr()])
+    shown_text += (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert [token for token in TOKENS if isinstance(token, str) and token in shown_text] == []
     assert files_with(tmp_path / "root", *TOKENS) == []
-    assert files_with(temporary, *TOKENS) == []
+    assert files_with(temporary_folder, *TOKENS) == []
 
 
 @pytest.mark.parametrize("lake", [Csv, CsvWithoutHeader, Json, Iceberg], ids=lambda lake: lake.__name__)
 def test_what_planning_remembers_from_a_time_when_it_was_shown(tmp_path: Path, lake: type[Lake]) -> None:
     """Neither what the version before stored, nor what this process remembers, goes on into the next version."""
-    table, shown, own = lake(tmp_path), config(tmp_path, lake, []), config(tmp_path, lake)
+    table, shown, config = lake(tmp_path), hidden_config(tmp_path, lake, []), hidden_config(tmp_path, lake)
     table.write(0)
     table.write(1)
-    refreshed(shown)
-    refreshed(own)
-    newest = VersionStore(ObjectStore(own.root), "t").read(2)
+    refresh_table(shown)
+    refresh_table(config)
+    newest = VersionStore(ObjectStore(config.root), "t").read(2)
     assert newest.metadata_cache
     assert not any(token in value for token in _texts() for value in newest.metadata_cache.values())
 
@@ -323,16 +325,16 @@ def test_what_planning_remembers_from_a_time_when_it_was_shown(tmp_path: Path, l
 @pytest.mark.parametrize("lake", LAKES, ids=lambda lake: lake.__name__)
 def test_a_plan_by_what_is_remembered_is_the_plan_without(tmp_path: Path, lake: type[Lake]) -> None:
     """And reads nothing again."""
-    table, own = lake(tmp_path), config(tmp_path, lake)
+    table, config = lake(tmp_path), hidden_config(tmp_path, lake)
     table.write(0)
     table.change()
-    refreshed(own)
+    refresh_table(config)
     metadata_cache.clear_process_cache()
-    known = VersionStore(ObjectStore(own.root), "t").metadata_cache()
-    found = open_table_format(own.tables[0], MetadataCache(lambda: known)).snapshot()
-    scratch = open_table_format(own.tables[0], MetadataCache(ignore_process=True)).snapshot()
-    assert found == scratch
-    assert found.bytes_read == 0
+    cached_metadata = VersionStore(ObjectStore(config.root), "t").metadata_cache()
+    read_snapshot = open_table_format(config.tables[0], MetadataCache(lambda: cached_metadata)).snapshot()
+    scratch = open_table_format(config.tables[0], MetadataCache(ignore_process=True)).snapshot()
+    assert read_snapshot == scratch
+    assert read_snapshot.bytes_read == 0
 
 
 def _texts() -> list[bytes]:
@@ -343,20 +345,20 @@ def _texts() -> list[bytes]:
 def test_the_search_finds_what_is_shown(tmp_path: Path, lake: type[Lake]) -> None:
     """Else the tests above would prove nothing."""
     lake(tmp_path).write(0)
-    refreshed(config(tmp_path, lake, []))
+    refresh_table(hidden_config(tmp_path, lake, []))
     for token in (TEXT, str(NUMBER), struct.pack("<q", NUMBER)):
         assert files_with(tmp_path / "root", token), token
 
 
 def test_the_default_of_a_hidden_column_is_read_from_the_table(tmp_path: Path) -> None:
     """Which no version stores: files that lack the column have it in all rows, where a predicate cuts them."""
-    table, own = Iceberg(tmp_path), config(tmp_path, Iceberg)
+    table, config = Iceberg(tmp_path), hidden_config(tmp_path, Iceberg)
     table.write(0)
     table.writer.schemas.append(list(Iceberg.columns))
     table.writer.write_metadata()
-    refreshed(own)
+    refresh_table(config)
     assert files_with(tmp_path / "root", *TOKENS) == []
-    lookup = open_table(own.root, "t", table_locations=[str(table.folder)])
+    lookup = open_table(config.root, "t", table_locations=[str(table.folder)])
     for where, rows in (("id > 4", 3), (f"added = '{TEXT} by default' and id > 4", 3), ("added is null and id > 4", 0)):
         (added,) = lookup.filter(where, read=True).statistics(["added"])
         assert (added.value_count, added.null_count) == (rows, 0), where

@@ -33,7 +33,7 @@ def no_spark() -> Any:
 
 
 @pytest.fixture
-def victim(tmp_path: Path) -> Path:
+def outside_folder(tmp_path: Path) -> Path:
     """A folder beside the root, of somebody else, with files as old as can be."""
     folder = tmp_path / "victim"
     (folder / "inner").mkdir(parents=True)
@@ -47,7 +47,7 @@ def contents(folder: Path) -> set[str]:
     return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
 
 
-def forged(table: Path, paths: list[str], number: int) -> None:
+def forge_garbage_list(table: Path, paths: list[str], number: int) -> None:
     """Have version `number` say that these paths are no longer named."""
     name = "entries/forged.garbage.parquet"
     pq.write_table(pa.table({"path": paths}), table / name)
@@ -55,7 +55,7 @@ def forged(table: Path, paths: list[str], number: int) -> None:
     document.write_text(json.dumps({**json.loads(document.read_text()), "garbage_manifest": name}))
 
 
-def refreshed(config: MetastoreConfig, lake: Path, number: int) -> None:
+def write_and_refresh(config: MetastoreConfig, lake: Path, number: int) -> None:
     pq.write_table(pa.table({"x": [number]}), lake / f"{number}.parquet")
     refresh(config, config.tables[0], no_spark)
 
@@ -64,24 +64,24 @@ def refreshed(config: MetastoreConfig, lake: Path, number: int) -> None:
     "path",
     ["entries/link/precious.parquet", "link/inner/precious.txt", "../../victim/precious.parquet", "/etc/nowhere"],
 )
-def test_a_forged_list_makes_no_refresh_delete_other_files(
-    tmp_path: Path, victim: Path, monkeypatch: pytest.MonkeyPatch, path: str
+def test_forged_garbage_list_deletes_no_other_files(
+    tmp_path: Path, outside_folder: Path, monkeypatch: pytest.MonkeyPatch, path: str
 ) -> None:
     monkeypatch.setattr("metastore_assets.pipeline.execution._GRACE", timedelta(days=-1))
     (tmp_path / "lake").mkdir()
-    own = TableConfig(name="t", uri=str(tmp_path / "lake"))
-    config = MetastoreConfig(root=str(tmp_path / "root"), tables=[own], engine="auto", keep_versions=1)
+    table_config = TableConfig(name="t", uri=str(tmp_path / "lake"))
+    config = MetastoreConfig(root=str(tmp_path / "root"), tables=[table_config], engine="auto", keep_versions=1)
     for number in range(2):
-        refreshed(config, tmp_path / "lake", number)
+        write_and_refresh(config, tmp_path / "lake", number)
     table = tmp_path / "root" / "t"
-    os.symlink(victim, table / "entries" / "link")
-    os.symlink(victim, table / "link")
+    os.symlink(outside_folder, table / "entries" / "link")
+    os.symlink(outside_folder, table / "link")
     for number in range(2, 5):
         newest = VersionStore(ObjectStore(config.root), "t").newest()
-        forged(table, [path], newest)
-        before = contents(victim)
-        refreshed(config, tmp_path / "lake", number)
-        assert contents(victim) == before
+        forge_garbage_list(table, [path], newest)
+        before = contents(outside_folder)
+        write_and_refresh(config, tmp_path / "lake", number)
+        assert contents(outside_folder) == before
 
 
 def expire(versions: VersionStore) -> None:
@@ -112,8 +112,8 @@ WAYS = [expire, drop, purge_all, append_when_due, discard]
 
 @pytest.mark.parametrize("linked", ["entries", "profiles", "lists", "pending", "backfills", "history", "versions", ""])
 @pytest.mark.parametrize("way", WAYS)
-def test_no_way_of_deleting_follows_a_link(
-    tmp_path: Path, victim: Path, way: Callable[[VersionStore], None], linked: str
+def test_deletion_does_not_follow_links(
+    tmp_path: Path, outside_folder: Path, way: Callable[[VersionStore], None], linked: str
 ) -> None:
     """A folder of a table, or the table's own, is moved elsewhere and replaced by a link to where it is now."""
     store = ObjectStore(str(tmp_path / "root"))
@@ -131,12 +131,12 @@ def test_no_way_of_deleting_follows_a_link(
         (tmp_path / "moved" / "precious.txt").write_text("precious")
         os.utime(tmp_path / "moved" / "precious.txt", (0, 0))
     os.symlink(tmp_path / "moved", folder)
-    os.symlink(victim, tmp_path / "moved" / "further")
-    before = contents(tmp_path / "moved"), contents(victim)
+    os.symlink(outside_folder, tmp_path / "moved" / "further")
+    before = contents(tmp_path / "moved"), contents(outside_folder)
     with suppress(StoreError):
         way(versions)
     assert before[0] <= contents(tmp_path / "moved")
-    assert contents(victim) == before[1]
+    assert contents(outside_folder) == before[1]
     assert folder.is_symlink()
 
 
@@ -151,12 +151,12 @@ def test_the_root_itself_may_be_a_link(tmp_path: Path) -> None:
     assert versions.numbers() == [3]
 
 
-def test_folders_are_removed_without_following_links(tmp_path: Path, victim: Path) -> None:
+def test_folders_are_removed_without_following_links(tmp_path: Path, outside_folder: Path) -> None:
     store = ObjectStore(str(tmp_path / "root")).child("orders")
     store.write("run/a/file", b"1")
-    os.symlink(victim, tmp_path / "root" / "orders" / "run" / "link")
-    os.symlink(victim, tmp_path / "root" / "orders" / "other")
-    before = contents(victim)
+    os.symlink(outside_folder, tmp_path / "root" / "orders" / "run" / "link")
+    os.symlink(outside_folder, tmp_path / "root" / "orders" / "other")
+    before = contents(outside_folder)
     store.delete_folder("run")
     assert not (tmp_path / "root" / "orders" / "run").exists()
     for refused in (lambda: store.delete_folder("other/inner"), lambda: store.delete(["other/precious.parquet"])):
@@ -164,15 +164,15 @@ def test_folders_are_removed_without_following_links(tmp_path: Path, victim: Pat
             refused()
     store.delete(["other", "nothing/there"])
     assert not (tmp_path / "root" / "orders" / "other").is_symlink()
-    assert contents(victim) == before
+    assert contents(outside_folder) == before
 
 
-def test_a_store_that_was_sent_to_another_process_refuses_as_well(tmp_path: Path, victim: Path) -> None:
+def test_a_store_that_was_sent_to_another_process_refuses_as_well(tmp_path: Path, outside_folder: Path) -> None:
     (tmp_path / "root").mkdir()
-    os.symlink(victim, tmp_path / "root" / "orders")
+    os.symlink(outside_folder, tmp_path / "root" / "orders")
     store = pickle.loads(pickle.dumps(ObjectStore(str(tmp_path / "root")).child("orders")))
     with pytest.raises(StoreError, match="orders is a symbolic link"):
         store.delete(["precious.parquet"])
     with pytest.raises(StoreError, match="orders is a symbolic link"):
         store.remove_unfinished(NOW)
-    assert f".{'0' * 32}.tmp" in contents(victim)
+    assert f".{'0' * 32}.tmp" in contents(outside_folder)

@@ -45,11 +45,11 @@ cli(["refresh", "t", "--config", sys.argv[1]])
 """
 
 
-def config(folder: Path) -> MetastoreConfig:
+def config_of_lake(folder: Path) -> MetastoreConfig:
     table = TableConfig.model_validate({"name": "t", "uri": str(folder / "lake")})
-    own = MetastoreConfig(root=str(folder / "root"), engine="auto", tables=[table])
-    (folder / "metastore.yaml").write_text(own.model_dump_json(exclude_unset=True), encoding="utf-8")
-    return own
+    config = MetastoreConfig(root=str(folder / "root"), engine="auto", tables=[table])
+    (folder / "metastore.yaml").write_text(config.model_dump_json(exclude_unset=True), encoding="utf-8")
+    return config
 
 
 def write(folder: Path, start: int, name: str = "x") -> None:
@@ -57,35 +57,35 @@ def write(folder: Path, start: int, name: str = "x") -> None:
     write_deltalake(str(folder / "lake"), rows, mode="append", partition_by=["day"])
 
 
-def store(own: MetastoreConfig) -> VersionStore:
-    return VersionStore(ObjectStore(own.root), "t")
+def version_store(config: MetastoreConfig) -> VersionStore:
+    return VersionStore(ObjectStore(config.root), "t")
 
 
-def purge(own: MetastoreConfig, before: int) -> Purged:
-    return purge_with(Engine(no_spark, "auto"), store(own), before)
+def purge(config: MetastoreConfig, before: int) -> Purged:
+    return purge_with(Engine(no_spark, "auto"), version_store(config), before)
 
 
-def unnamed(own: MetastoreConfig) -> set[str]:
+def unreferenced_paths(config: MetastoreConfig) -> set[str]:
     """Files of the table that are no document and in no version."""
-    versions = store(own)
-    left = {info.path for info in versions.objects.list() if not versions.documents.contains(info.path)}
+    versions = version_store(config)
+    unreferenced = {info.path for info in versions.objects.list() if not versions.documents.contains(info.path)}
     for number in versions.numbers():
         version = versions.read(number)
-        left -= {*version.paths(), *version.auxiliary_files()}
-        left -= {path for entries in stored_entries(version) for path in entries.files.paths()}
-    return {path for path in left if not path.startswith("history/")}
+        unreferenced -= {*version.paths(), *version.auxiliary_files()}
+        unreferenced -= {path for entries in stored_entries(version) for path in entries.files.paths()}
+    return {path for path in unreferenced if not path.startswith("history/")}
 
 
 @pytest.fixture
-def own(tmp_path: Path) -> MetastoreConfig:
+def config(tmp_path: Path) -> MetastoreConfig:
     """A table with a version."""
     write(tmp_path, 0)
-    own = config(tmp_path)
-    refresh(own, own.tables[0], no_spark)
-    return own
+    config = config_of_lake(tmp_path)
+    refresh(config, config.tables[0], no_spark)
+    return config
 
 
-def test_a_refresh_that_was_killed_before_it_published(tmp_path: Path, own: MetastoreConfig) -> None:
+def test_a_refresh_that_was_killed_before_it_published(tmp_path: Path, config: MetastoreConfig) -> None:
     """Its files hold values of rows that are deleted by now; the first purge takes all of them, and says so."""
     write(tmp_path, 10, PERSON)
     environment = {**os.environ, "PYTHONPATH": ""}
@@ -94,103 +94,107 @@ def test_a_refresh_that_was_killed_before_it_published(tmp_path: Path, own: Meta
     )
     assert done.returncode == -signal.SIGKILL
     root = tmp_path / "root"
-    killed = files_with(root, PERSON)
-    assert len(killed) > 3
+    kill_program = files_with(root, PERSON)
+    assert len(kill_program) > 3
     half_written = root / "t" / "fragments" / f".{'0' * 32}.tmp"
     half_written.write_text(PERSON)
     DeltaTable(str(tmp_path / "lake")).delete(f"name = '{PERSON}'")
-    version = refresh(own, own.tables[0], no_spark).version
+    version = refresh(config, config.tables[0], no_spark).version
     assert files_with(root, PERSON)
-    done = purge(own, version)
+    done = purge(config, version)
     assert files_with(root, PERSON) == []
-    assert unnamed(own) == set()
+    assert unreferenced_paths(config) == set()
     assert done.unfinished > 3
-    assert purge(own, done.published).unfinished == 0
-    assert verify(own, own.tables[0], no_spark).is_right
+    assert purge(config, done.published).unfinished == 0
+    assert verify(config, config.tables[0], no_spark).is_right
 
 
-def test_the_command_says_what_it_does_not_reach(tmp_path: Path, own: MetastoreConfig) -> None:
-    store(own).objects.write("fragments/left-by-somebody.parquet", PERSON.encode())
+def test_command_names_what_it_cannot_purge(tmp_path: Path, config: MetastoreConfig) -> None:
+    version_store(config).objects.write("fragments/left-by-somebody.parquet", PERSON.encode())
     done = CliRunner().invoke(cli, ["purge", "t", "--before", "1", "--config", str(tmp_path / "metastore.yaml")])
     assert done.exit_code == 0, done.output
     assert "these include 1 file of unfinished refreshes" in done.output
-    for place in ("event logs of Dagster", "reports", "backups"):
-        assert place in done.output
+    for function in ("event logs of Dagster", "reports", "backups"):
+        assert function in done.output
     assert files_with(tmp_path / "root", PERSON) == []
 
 
-def at(monkeypatch: pytest.MonkeyPatch, place: str, then: Callable[[], Any]) -> None:
+def run_before(monkeypatch: pytest.MonkeyPatch, function: str, action: Callable[[], Any]) -> None:
     """Do something once, right before a step of a refresh."""
-    todo = [then]
-    owner = next(owner for owner in (VersionStore, refreshing, execution) if hasattr(owner, place))
-    step = getattr(owner, place)
+    todo = [action]
+    owner = next(owner for owner in (VersionStore, refreshing, execution) if hasattr(owner, function))
+    step = getattr(owner, function)
 
     def before(*given: Any, **named: Any) -> Any:
         if todo:
             todo.pop()()
         return step(*given, **named)
 
-    monkeypatch.setattr(owner, place, before)
+    monkeypatch.setattr(owner, function, before)
 
 
 PLACES = ["current_plan", "profile_all", "resolve_auto_policies", "VersionBuilder", "publish", "save_pending"]
 
 
 @pytest.mark.parametrize(
-    ("place", "how"),
+    ("function", "how"),
     [
-        *((place, {}) for place in PLACES),
-        *((place, how) for place in ("profile_all", "publish") for how in ({"full": True}, {"partitions": ["day=1"]})),
+        *((function, {}) for function in PLACES),
+        *(
+            (function, how)
+            for function in ("profile_all", "publish")
+            for how in ({"full": True}, {"partitions": ["day=1"]})
+        ),
     ],
     ids=str,
 )
 def test_a_refresh_that_runs_begins_again(
-    tmp_path: Path, own: MetastoreConfig, monkeypatch: pytest.MonkeyPatch, place: str, how: dict[str, Any]
+    tmp_path: Path, config: MetastoreConfig, monkeypatch: pytest.MonkeyPatch, function: str, how: dict[str, Any]
 ) -> None:
     """At whatever step it is: what it publishes is right and whole, and what it had written is gone."""
     write(tmp_path, 10, PERSON)
     purged = []
 
-    at(monkeypatch, place, lambda: purged.append(purge(own, store(own).newest()).published))
+    run_before(monkeypatch, function, lambda: purged.append(purge(config, version_store(config).newest()).published))
     try:
-        result = refresh(own, own.tables[0], no_spark, **how)
+        result = refresh(config, config.tables[0], no_spark, **how)
     except MetastoreError as error:
-        told = str(error)
-        result = refresh(own, own.tables[0], no_spark, **how)
+        message = str(error)
+        result = refresh(config, config.tables[0], no_spark, **how)
     else:
-        told = "was purged while it was refreshed"
-    assert "was purged while it was refreshed" in told
+        message = "was purged while it was refreshed"
+    assert "was purged while it was refreshed" in message
     assert purged
-    versions = store(own)
+    versions = version_store(config)
     newest = versions.read(result.version)
     assert newest.number > newest.purged == purged[0]
     assert {path for path in newest.paths() if versions.objects.info(path) is None} == set()
-    assert verify(own, own.tables[0], no_spark).is_right
-    assert Metastore(own.root).table("t").row_count() == 6
-    assert purge(own, newest.number).published == newest.number + 1
-    assert unnamed(own) == set()
+    assert verify(config, config.tables[0], no_spark).is_right
+    assert Metastore(config.root).table("t").row_count() == 6
+    assert purge(config, newest.number).published == newest.number + 1
+    assert unreferenced_paths(config) == set()
 
 
-def test_what_was_saved_before_a_purge_is_not_used_after_it(own: MetastoreConfig) -> None:
+def test_what_was_saved_before_a_purge_is_not_used_after_it(config: MetastoreConfig) -> None:
     """Also where it is saved by a process that knows nothing of the purge yet."""
-    before = store(own)
+    before = version_store(config)
     latest = before.latest()
     assert latest is not None
     fragments = list(latest.fragments)
-    published = purge(own, 1).published
+    published = purge(config, 1).published
     before.save_pending(fragments[:1])
-    assert store(own).pending() == []
-    after = store(own)
+    assert version_store(config).pending() == []
+    after = version_store(config)
     after.latest()
     after.save_pending(fragments[:1])
-    assert len(store(own).pending()) == 1
-    assert _read(own, published).purged == published
-    assert refresh(own, own.tables[0], no_spark, full=True).version == published + 1
-    assert _read(own, published + 1).purged == published
-    purge(own, published + 1)
-    assert store(own).pending() == []
-    assert not store(own).objects.list("pending")
+    assert len(version_store(config).pending()) == 1
+    assert _read(config, published).purged == published
+    assert refresh(config, config.tables[0], no_spark, full=True).version == published + 1
+    assert _read(config, published + 1).purged == published
+    purge(config, published + 1)
+    assert version_store(config).pending() == []
+    assert not version_store(config).objects.list("pending")
 
 
-def _read(own: MetastoreConfig, number: int) -> Version:
-    return store(own).read(number)
+def _read(config: MetastoreConfig, number: int) -> Version:
+    return version_store(config).read(number)

@@ -93,7 +93,7 @@ def test_a_library_that_ends_the_process_for_want_of_memory(monkeypatch: pytest.
         ({"memory.limit_in_bytes": f"{4 << 30}\n", "missing": None}, 10, 2),
     ],
 )
-def test_the_limit_follows_from_the_machine_or_the_cgroup(
+def test_default_limit_depends_on_machine_and_cgroup(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, files: dict[str, str | None], machine: int, limit: int
 ) -> None:
     monkeypatch.delenv(process_memory.VARIABLE, raising=False)
@@ -114,7 +114,7 @@ def test_the_limit_is_configured(monkeypatch: pytest.MonkeyPatch, text: str, lim
     assert configured_limit() == limit
 
 
-def test_what_is_no_size_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invalid_size_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     for text in ("lots", "0g", "12", "-1g"):
         monkeypatch.setenv(process_memory.VARIABLE, text)
         with pytest.raises(ConfigError, match=r"\$METASTORE_READER_MEMORY is '.*': write a size such as 6g or 512m"):

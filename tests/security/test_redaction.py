@@ -43,7 +43,7 @@ URIS = [
         ("/a/b?c=d and mail@host", "/a/b?c=d and mail@host"),
     ],
 )
-def test_what_is_left_of_a_uri(text: str, expected: str) -> None:
+def test_redacted_uri(text: str, expected: str) -> None:
     assert redact(text) == expected
     assert redact(expected) == expected
     assert remove_secrets(text) == expected
@@ -51,7 +51,7 @@ def test_what_is_left_of_a_uri(text: str, expected: str) -> None:
 
 
 @pytest.mark.parametrize("uri", URIS)
-def test_no_command_prints_them(tmp_path: Path, uri: str) -> None:
+def test_commands_print_no_secret(tmp_path: Path, uri: str) -> None:
     """Each that opens a table, which fails, and each that lists it."""
     config = {"root": "root", "engine": "auto", "tables": [{"name": "orders", "uri": uri}]}
     (tmp_path / "metastore.yaml").write_text(json.dumps(config))
@@ -73,7 +73,7 @@ def test_no_command_prints_them(tmp_path: Path, uri: str) -> None:
 
 
 @pytest.mark.parametrize("uri", URIS)
-def test_no_error_quotes_them(tmp_path: Path, uri: str) -> None:
+def test_errors_contain_no_secret(tmp_path: Path, uri: str) -> None:
     table = TableConfig(name="t", uri=uri)
     with pytest.raises(MetastoreError) as raised:
         refresh(MetastoreConfig(root=str(tmp_path), tables=[table], engine="auto"), table, lambda: None)  # type: ignore[arg-type, return-value]
@@ -83,7 +83,7 @@ def test_no_error_quotes_them(tmp_path: Path, uri: str) -> None:
     assert SECRET not in str(raised.value)
 
 
-def test_dagster_shows_none() -> None:
+def test_dagster_shows_no_secret() -> None:
     from metastore_assets.assets.translator import MetastoreAsset, MetastoreTranslator
 
     for uri in URIS:

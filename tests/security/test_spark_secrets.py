@@ -34,22 +34,22 @@ sys.stdin.readline()
 
 def arguments_below(process: int) -> str:
     """The arguments, and the names of files, of a process and of all that it started."""
-    found, left = "", [process]
-    while left:
-        folder = Path(f"/proc/{left.pop()}")
+    arguments, pending = "", [process]
+    while pending:
+        folder = Path(f"/proc/{pending.pop()}")
         try:
-            found += (folder / "cmdline").read_bytes().decode("utf-8", "replace")
+            arguments += (folder / "cmdline").read_bytes().decode("utf-8", "replace")
             for task in (folder / "task").iterdir():
-                left += map(int, (task / "children").read_text().split())
+                pending += map(int, (task / "children").read_text().split())
         except OSError:  # It ended meanwhile.
             continue
-    return found
+    return arguments
 
 
 @pytest.mark.spark
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="looks into /proc")
-@pytest.mark.parametrize("given", ["", pytest.param("a file", marks=pytest.mark.long)])
-def test_no_process_has_them_among_its_arguments(tmp_path: Path, given: str) -> None:
+@pytest.mark.parametrize("secret_source", ["", pytest.param("a file", marks=pytest.mark.long)])
+def test_no_process_has_them_among_its_arguments(tmp_path: Path, secret_source: str) -> None:
     """Spark gets them as they are, over what spark-defaults.conf or a properties file says."""
     (tmp_path / "conf").mkdir()
     (tmp_path / "conf" / "spark-defaults.conf").write_text("spark.of.defaults default\nspark.driver.memory 700m\n")
@@ -58,7 +58,7 @@ def test_no_process_has_them_among_its_arguments(tmp_path: Path, given: str) -> 
     environment = {
         **os.environ,
         "SPARK_CONF_DIR": str(tmp_path / "conf"),
-        "PYSPARK_SUBMIT_ARGS": f"--properties-file {tmp_path}/given.conf {submitted}" if given else submitted,
+        "PYSPARK_SUBMIT_ARGS": f"--properties-file {tmp_path}/given.conf {submitted}" if secret_source else submitted,
         "TMPDIR": str(tmp_path),
         "PYTHONPATH": os.pathsep.join(sys.path),
     }
@@ -72,19 +72,19 @@ def test_no_process_has_them_among_its_arguments(tmp_path: Path, given: str) -> 
         assert process.stdin is not None
         process.stdin.write(f"{SECRET}\n".encode())
         process.stdin.flush()
-        seen, end = "", time.monotonic() + 120
+        arguments_seen, end = "", time.monotonic() + 120
         while "started" not in output.read_text() and process.poll() is None and time.monotonic() < end:
-            seen += arguments_below(process.pid)
+            arguments_seen += arguments_below(process.pid)
             time.sleep(0.1)
-        seen += arguments_below(process.pid)
-        left = list(tmp_path.glob("metastore-*"))
+        arguments_seen += arguments_below(process.pid)
+        pending = list(tmp_path.glob("metastore-*"))
         process.kill()
-    told = json.loads(
+    properties = json.loads(
         next((line for line in output.read_text().splitlines() if line.startswith("{")), output.read_text())
     )
-    assert "org.apache.spark.deploy.SparkSubmit" in seen
-    assert "hush" not in seen
-    assert left == []
-    assert told["secret"] == [SECRET, SECRET]
-    assert told["memory"] < 600
-    assert told["others"] == ["odd", "given" if given else "default", "argument"]
+    assert "org.apache.spark.deploy.SparkSubmit" in arguments_seen
+    assert "hush" not in arguments_seen
+    assert pending == []
+    assert properties["secret"] == [SECRET, SECRET]
+    assert properties["memory"] < 600
+    assert properties["others"] == ["odd", "given" if secret_source else "default", "argument"]

@@ -45,9 +45,9 @@ sys.stdin.read()
 
 
 @contextmanager
-def listener(address: str, heard: Path) -> Iterator[tuple[int, int]]:
+def listener(address: str, received_path: Path) -> Iterator[tuple[int, int]]:
     """A process that speaks gRPC and writes down all calls. Yields its process id and its port."""
-    command = python_command("-c", LISTENER, address, str(heard))
+    command = python_command("-c", LISTENER, address, str(received_path))
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         yield process.pid, int(process.stdout.readline())
@@ -55,7 +55,7 @@ def listener(address: str, heard: Path) -> Iterator[tuple[int, int]]:
 
 
 @pytest.fixture
-def discovered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[int, int], None]:
+def write_discovery(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[int, int], None]:
     """Make a process the server that PySpark finds."""
     for name in ("SPARK_CONNECT_AUTHENTICATE_TOKEN", "SPARK_CONNECT_MODE_ENABLED"):
         monkeypatch.setenv(name, "to be restored")
@@ -63,32 +63,32 @@ def discovered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[int
 
     def discover(pid: int, port: int) -> None:
         path = tmp_path / "connect-local.json"
-        found = {"host": "localhost", "port": port, "token": TOKEN, "pid": pid, "spark_version": spark_version}
-        path.write_text(json.dumps(found))
+        discovery = {"host": "localhost", "port": port, "token": TOKEN, "pid": pid, "spark_version": spark_version}
+        path.write_text(json.dumps(discovery))
         monkeypatch.setenv("SPARK_LOCAL_CONNECT_DISCOVERY", str(path))
 
     return discover
 
 
-def test_the_server_gets_the_token_by_its_address(tmp_path: Path, discovered: Callable[[int, int], None]) -> None:
+def test_the_server_gets_the_token_by_its_address(tmp_path: Path, write_discovery: Callable[[int, int], None]) -> None:
     """`localhost` may be another address of this machine, where anybody may listen."""
-    own, other = tmp_path / "own", tmp_path / "other"
-    with listener("127.0.0.1:0", own) as (pid, port), listener(f"[::1]:{port}", other):
-        discovered(pid, port)
+    server_folder, other = tmp_path / "own", tmp_path / "other"
+    with listener("127.0.0.1:0", server_folder) as (pid, port), listener(f"[::1]:{port}", other):
+        write_discovery(pid, port)
         server = find_server()
         assert server is not None
         assert LocalChannel(server, "").endpoint == f"127.0.0.1:{port}"
         with pytest.raises(MetastoreError, match=rf"no session of Spark Connect at sc://localhost:{port}"):
             connect_session("local[1]", {})
-    assert TOKEN in own.read_text()
+    assert TOKEN in server_folder.read_text()
     assert not other.exists()
     assert "SPARK_CONNECT_AUTHENTICATE_TOKEN" not in os.environ
     assert SparkSession.getActiveSession() is None
 
 
-def test_another_process_on_the_port_gets_nothing(tmp_path: Path, discovered: Callable[[int, int], None]) -> None:
+def test_another_process_on_the_port_gets_nothing(tmp_path: Path, write_discovery: Callable[[int, int], None]) -> None:
     with listener("127.0.0.1:0", tmp_path / "heard") as (_, port), subprocess.Popen(["sleep", "60"]) as server:
-        discovered(server.pid, port)
+        write_discovery(server.pid, port)
         with pytest.raises(MetastoreError, match=rf"127.0.0.1:{port} is not a socket of process {server.pid}, the "):
             connect_session("local[1]", {})
         server.kill()
@@ -114,17 +114,17 @@ def test_a_process_that_takes_the_port_of_a_server_that_ended_gets_nothing(tmp_p
 
 
 def test_whose_socket_it_is() -> None:
-    own = os.getpid()
-    with socket.create_server(("127.0.0.1", 0)) as found:
-        port = found.getsockname()[1]
-        assert is_listening(own, port)
+    server_folder = os.getpid()
+    with socket.create_server(("127.0.0.1", 0)) as discovery:
+        port = discovery.getsockname()[1]
+        assert is_listening(server_folder, port)
         assert not is_listening(os.getppid(), port)
         assert not is_listening(2**22 - 1, port)
-    assert not is_listening(own, port)
+    assert not is_listening(server_folder, port)
     with socket.socket(socket.AF_INET6) as mapped:  # as Java has it
         mapped.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
         mapped.bind(("::ffff:127.0.0.1", 0))
         mapped.listen()
-        assert is_listening(own, mapped.getsockname()[1])
+        assert is_listening(server_folder, mapped.getsockname()[1])
     with socket.create_server(("::1", 0), family=socket.AF_INET6) as elsewhere:
-        assert not is_listening(own, elsewhere.getsockname()[1])
+        assert not is_listening(server_folder, elsewhere.getsockname()[1])

@@ -97,8 +97,8 @@ def test_a_query_reads_no_file_and_writes_none(working_folder: Path, tmp_path: P
 
 
 def test_settings_stay_locked_while_a_query_runs(tmp_path: Path) -> None:
-    found = query(Metastore(str(tmp_path)), "select name, value from duckdb_settings()").to_pylist()
-    settings = {row["name"]: row["value"] for row in found}
+    result = query(Metastore(str(tmp_path)), "select name, value from duckdb_settings()").to_pylist()
+    settings = {row["name"]: row["value"] for row in result}
     assert settings["enable_external_access"] == "false"
     assert settings["lock_configuration"] == "true"
     assert settings["temp_directory"] != ".tmp"
@@ -179,5 +179,5 @@ def test_nanoseconds_are_cut_towards_the_past(tmp_path: Path) -> None:
     store = ObjectStore(str(tmp_path / "root"))
     publish(store, pa.table({"at": EXTREMES["nanoseconds"]}))
     text = "select epoch_us(time) as us from frequencies order by rank"
-    found = [row["us"] for row in query(Metastore(store.uri()), text).to_pylist()]
-    assert found == [-(2**63) // 1000, -1, 0, _LARGEST // 1000]
+    result = [row["us"] for row in query(Metastore(store.uri()), text).to_pylist()]
+    assert result == [-(2**63) // 1000, -1, 0, _LARGEST // 1000]

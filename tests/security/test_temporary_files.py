@@ -90,7 +90,7 @@ def test_folders_in_use_stay(folder: Path) -> None:
     (folder / "elsewhere" / "file").touch()
     (folder / "metastore-link.scratch").symlink_to(folder / "elsewhere")
     (folder / "metastore-file.scratch").touch()
-    own = TemporaryFolder("test")
+    temporary = TemporaryFolder("test")
     command = python_command("-c", ENDS_LATE)
     with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
@@ -101,9 +101,9 @@ def test_folders_in_use_stay(folder: Path) -> None:
         assert sorted(folder.iterdir()) == before
         process.kill()
     remove_abandoned_folders()
-    own.remove()
-    left = ["elsewhere", "metastore-file.scratch", "metastore-link.scratch"]
-    assert sorted(path.name for path in folder.iterdir()) == left
+    temporary.remove()
+    remaining = ["elsewhere", "metastore-file.scratch", "metastore-link.scratch"]
+    assert sorted(path.name for path in folder.iterdir()) == remaining
     assert (folder / "elsewhere" / "file").exists()
 
 

@@ -23,13 +23,13 @@ _DEPTH = 4
 def files_with(folder: Path, *tokens: str | bytes) -> list[str]:
     """Return the files below a folder that hold any of the tokens in their names or contents, unpacked."""
     wanted = [token.encode() if isinstance(token, str) else token for token in tokens]
-    found = []
+    paths = []
     for path in sorted(path for path in folder.rglob("*") if path.is_file()) if folder.exists() else ():
         name = str(path.relative_to(folder))
         pieces = [name.encode(), *pieces_of(path)]
         if any(token in piece for token in wanted for piece in pieces):
-            found.append(name)
-    return found
+            paths.append(name)
+    return paths
 
 
 def pieces_of(path: Path) -> Iterator[bytes]:
