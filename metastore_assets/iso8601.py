@@ -52,18 +52,18 @@ def time_text(ticks: int, unit: str, decimals: Sequence[int] = (3, 6, 9)) -> str
     A fraction of a second has the smallest allowed number of decimal places (`decimals`) that loses nothing. Whole
     seconds have none.
     """
-    seconds, rest = divmod(ticks, TICKS[unit])
+    seconds, remainder = divmod(ticks, TICKS[unit])
     text = f"{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}"
-    if not rest:
+    if not remainder:
         return text
-    digits = f"{rest * (10**9 // TICKS[unit]):09d}"
+    digits = f"{remainder * (10**9 // TICKS[unit]):09d}"
     return f"{text}.{next(digits[:length] for length in decimals if not digits[length:].strip('0'))}"
 
 
 def timestamp_text(ticks: int, unit: str, separator: str = "T", decimals: Sequence[int] = (3, 6, 9)) -> str:
     """Return date and time that are `ticks` after 1970-01-01T00:00:00. `decimals` is as in `time_text`."""
-    days, rest = divmod(ticks, _DAY_SECONDS * TICKS[unit])
-    return f"{date_text(days)}{separator}{time_text(rest, unit, decimals)}"
+    days, remainder = divmod(ticks, _DAY_SECONDS * TICKS[unit])
+    return f"{date_text(days)}{separator}{time_text(remainder, unit, decimals)}"
 
 
 def parse_date(text: str) -> int:

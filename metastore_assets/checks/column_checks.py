@@ -200,14 +200,14 @@ def _side_status(row: ColumnStatistics, limit: pa.Scalar | None, *, is_lower: bo
     """Return the status of one limit of a range, decided by the column's minimum and maximum."""
     if limit is None:
         return "passed"
-    near, far = (row.minimum, row.maximum) if is_lower else (row.maximum, row.minimum)
+    near_bound, far_bound = (row.minimum, row.maximum) if is_lower else (row.maximum, row.minimum)
     is_exact = row.minimum_exact if is_lower else row.maximum_exact
-    if near is not None and _satisfies(near, limit, is_lower=is_lower):
+    if near_bound is not None and _satisfies(near_bound, limit, is_lower=is_lower):
         return "passed"
-    if near is not None and is_exact:
+    if near_bound is not None and is_exact:
         return "failed"
     # If even the opposite bound violates the limit, all values do.
-    return "failed" if far is not None and not _satisfies(far, limit, is_lower=is_lower) else "unknown"
+    return "failed" if far_bound is not None and not _satisfies(far_bound, limit, is_lower=is_lower) else "unknown"
 
 
 def _satisfies(value: pa.Scalar, limit: pa.Scalar, *, is_lower: bool) -> bool:

@@ -96,9 +96,9 @@ def read_named_checks(table: SharedTableConfig, extra: Sequence[Check] = ()) -> 
     checks, problems = _parse_all(table) if _has_checks(table) else ([], [])
     if problems:
         raise ConfigError(f"{table.label}: {'; '.join(problems)}")
-    of_table = [(column, check) for column, check in checks if column is None]
-    of_columns = [(column, check) for column, check in checks if column is not None]
-    all_checks: list[tuple[str | None, Check]] = [*of_table, *((None, check) for check in extra), *of_columns]
+    table_checks = [(column, check) for column, check in checks if column is None]
+    column_checks = [(column, check) for column, check in checks if column is not None]
+    all_checks: list[tuple[str | None, Check]] = [*table_checks, *((None, check) for check in extra), *column_checks]
     try:
         return assign_check_names(all_checks)
     except ValueError as error:

@@ -93,13 +93,13 @@ def suggest(table: Table, context: CheckContext) -> Suggestions:
         context: Gives access to earlier versions and the table's metadata.
     """
     history = _history(table, context)
-    of_table = _passing(_table_entries(table, history), "table", Subject(table, context))
+    table_entries = _passing(_table_entries(table, history), "table", Subject(table, context))
     columns = {
         subject.column: _passing(_column_entries(subject, history), "column", subject)
         for subject in (Subject(table, context, None, row.column) for row in table.statistics())
         if subject.row.type_class is not None
     }
-    return Suggestions(of_table, {column: entries for column, entries in columns.items() if entries})
+    return Suggestions(table_entries, {column: entries for column, entries in columns.items() if entries})
 
 
 def suggestions_json(table: Table, context: CheckContext) -> Json:
@@ -147,7 +147,11 @@ def _table_entries(table: Table, history: Sequence[Table]) -> Iterator[Entry]:
     if table.row_count():
         yield {"row_count": 1}
     counts = [table.row_count() for table in history]
-    changes = [Fraction(now - before, before) for before, now in pairwise(counts) if before]
+    changes = [
+        Fraction(later_count - earlier_count, earlier_count)
+        for earlier_count, later_count in pairwise(counts)
+        if earlier_count
+    ]
     if len(changes) >= 3 and max(map(abs, changes)) <= Fraction(1, 2):
         limit = _ceil_percent(2 * max(map(abs, changes)))
         yield {"row_count_change": f"{max(1, limit)}%", "severity": "warn"}
@@ -234,8 +238,8 @@ def _is_stable(row: ColumnStatistics, history: Sequence[Table]) -> bool:
     stored = [bins for bins in all_bins if bins is not None]
     if len(stored) != len(history) or len({bins.type_class for bins in stored}) > 1:
         return False
-    for before, now in pairwise(stored):
-        bins = aligned_bins(before, now)
+    for earlier, later in pairwise(stored):
+        bins = aligned_bins(earlier, later)
         if population_stability_index(*equal_shares(bins.left, bins.right, 10)) > _STABLE_INDEX:
             return False
     return True

@@ -142,9 +142,11 @@ def _has_same_values(old: ColumnStatistics, new: ColumnStatistics) -> bool:
 def _partitions(before: Table, after: Table) -> PartitionsDiff:
     old = {entry.key: entry.content_id for entry in before.partitions()}
     new = {entry.key: entry.content_id for entry in after.partitions()}
-    both = old.keys() & new.keys()
-    changed = sum(old[key] != new[key] for key in both)
-    return PartitionsDiff(len(new.keys() - both), len(old.keys() - both), changed, len(both) - changed)
+    common_keys = old.keys() & new.keys()
+    changed = sum(old[key] != new[key] for key in common_keys)
+    return PartitionsDiff(
+        len(new.keys() - common_keys), len(old.keys() - common_keys), changed, len(common_keys) - changed
+    )
 
 
 def _from_to(column: ColumnDiff, name: str) -> Json:

@@ -141,11 +141,11 @@ def _compare_values(before: ComparedColumn, after: ComparedColumn, groups: int) 
         frequencies = pl.concat(pieces, how="vertical_relaxed").with_columns(pl.lit(0, pl.Int64).alias(other))
         sides.append(frequencies.select("value", "before", "after"))
     # Grouped instead of joined: Polars joins sorted floats by merging, in which NaN does not equal NaN.
-    both = pl.concat(sides, how="vertical_relaxed").group_by("value").sum().sort("value")
+    joined = pl.concat(sides, how="vertical_relaxed").group_by("value").sum().sort("value")
     if cls.kind == "float":
-        both = both.filter(pl.col("value").is_finite())
-    over = f"{both.height:,} values" if both.height != 1 else "1 value"
-    counts = both["before"].to_numpy(), both["after"].to_numpy()
+        joined = joined.filter(pl.col("value").is_finite())
+    over = f"{joined.height:,} values" if joined.height != 1 else "1 value"
+    counts = joined["before"].to_numpy(), joined["after"].to_numpy()
     if not all(count.any() for count in counts):
         raise NotStoredError("one of the two has no values except NaN and infinities")
     grouped = equal_shares(*counts, groups) if cls.is_ordinal else _group_by_frequency(*counts, groups)

@@ -145,7 +145,7 @@ class ReadCost:
 
 
 class _MatchProfiles:
-    """The `ProfileSource` of a filtered view: profiles of its rows, in all partitions or in one."""
+    """The `RelationProfiles` of a filtered view: profiles of its rows, in all partitions or in one."""
 
     def __init__(self, table: Table, match: FilterMatch, reader: MatchReader) -> None:
         self._table = table

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from metastore_assets.errors import NotStoredError
 from metastore_assets.lookup.results import Answers, AsOf, explain_no_values
-from metastore_assets.lookup.value_counts import ProfileSource, ValueCounts
+from metastore_assets.lookup.value_counts import RelationProfiles, ValueCounts
 from metastore_assets.lookup.versions import VersionColumns
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.histogram import Histogram
@@ -34,7 +34,7 @@ class Histograms:
     """The histograms of a table or a filtered view. Safe to share between threads."""
 
     def __init__(
-        self, columns: VersionColumns, profiles: ProfileSource, value_counts: ValueCounts, as_of: AsOf
+        self, columns: VersionColumns, profiles: RelationProfiles, value_counts: ValueCounts, as_of: AsOf
     ) -> None:
         self._columns = columns
         self._profiles = profiles

@@ -103,16 +103,19 @@ def top_json(top: TopValues) -> list[Json]:
 
 def quantiles_json(quantiles: Sequence[Quantile]) -> list[Json]:
     """Return the document of `quantile`, in the requested order."""
-    return [{"q": each.q, "value": scalar_json(each.value), "guarantee": each.guarantee} for each in quantiles]
+    return [
+        {"q": quantile.q, "value": scalar_json(quantile.value), "guarantee": quantile.guarantee}
+        for quantile in quantiles
+    ]
 
 
 def histogram_json(bins: Sequence[Bin]) -> list[Json]:
     """Return the document of `histogram`: by increasing minimum, which is inclusive; the maximum is exclusive."""
     return [
         {
-            "minimum": scalar_json(part.minimum),
-            "maximum": scalar_json(part.maximum),
-            "frequency": integer_json(part.frequency),
+            "minimum": scalar_json(bin_.minimum),
+            "maximum": scalar_json(bin_.maximum),
+            "frequency": integer_json(bin_.frequency),
         }
-        for part in bins
+        for bin_ in bins
     ]

@@ -111,7 +111,7 @@ class ProfileReader:
         self._leaves = leaves
         self._missing = missing
         self._groups: dict[int, pa.Table] = {}
-        self._parts: dict[int, SectionReader] = {}
+        self._frequency_files: dict[int, SectionReader] = {}
         self.columns = {leaf.path: position for position, leaf in enumerate(leaves)}
         """Position of each column, by dotted path, in table order."""
 
@@ -150,8 +150,8 @@ class ProfileReader:
         if field_id not in self._positions:
             return []
         tables: list[pa.Table] = []
-        for part in self._parts_with(field_id):
-            tables.append(part.read_section(field_id, n, _VALUES))
+        for file in self._frequency_files_with(field_id):
+            tables.append(file.read_section(field_id, n, _VALUES))
             n -= tables[-1].num_rows
             if n <= 0:
                 break
@@ -167,7 +167,7 @@ class ProfileReader:
         """Return all values of a column; None without value counts."""
         if field_id not in self._positions:
             return EMPTY
-        tables = [part.read_section(field_id, columns=_VALUES) for part in self._parts_with(field_id)]
+        tables = [file.read_section(field_id, columns=_VALUES) for file in self._frequency_files_with(field_id)]
         return parse_frequencies(pa.concat_tables(tables).combine_chunks()) if tables else None
 
     def sketch(self, field_id: str) -> tuple[Digest | None, tuple[int, int]] | None:
@@ -249,7 +249,7 @@ class ProfileReader:
                 group = self._groups.setdefault(index, file.read_row_group(index))
         return group
 
-    def _parts_with(self, field_id: str) -> Iterator[SectionReader]:
+    def _frequency_files_with(self, field_id: str) -> Iterator[SectionReader]:
         """Yield the frequency files with values of a column. Files are in column order, so a binary search suffices."""
         target = self._positions.get(field_id, -1)
         low, high = 0, len(self._files.frequencies)
@@ -261,23 +261,23 @@ class ProfileReader:
                 break
             low, high = (middle, high) if first < target else (low, middle)
         for index in range(low, len(self._files.frequencies)):
-            if field_id in self._part(index).sections:
-                yield self._part(index)
+            if field_id in self._frequency_file(index).sections:
+                yield self._frequency_file(index)
             elif self._first_position(index) > target:
                 return
 
     def _first_position(self, index: int) -> int:
         """Return the row in `statistics` of a frequency file's first column; -1 for a file without columns."""
-        first = next(iter(self._part(index).sections), None)
+        first = next(iter(self._frequency_file(index).sections), None)
         return -1 if first is None else self._positions.get(first, -1)
 
-    def _part(self, index: int) -> SectionReader:
-        part = self._parts.get(index)
-        if part is None:
+    def _frequency_file(self, index: int) -> SectionReader:
+        file = self._frequency_files.get(index)
+        if file is None:
             path = self._files.frequencies[index]
             with self._reading(path):
-                part = self._parts.setdefault(index, SectionReader(self._objects, path))
-        return part
+                file = self._frequency_files.setdefault(index, SectionReader(self._objects, path))
+        return file
 
     @contextmanager
     def _reading(self, path: str) -> Iterator[None]:
@@ -395,8 +395,8 @@ class TableProfiles:
         entries = self._version.partitions if keys is None else [self.partition(key) for key in keys]
         rows = [(entry.key, self.open(entry.files, entry.row_count).statistics(columns)) for entry in entries]
         return Statistics(
-            [row for _, of_partition in rows for row in of_partition],
-            [key for key, of_partition in rows for _ in of_partition],
+            [row for _, partition_rows in rows for row in partition_rows],
+            [key for key, partition_rows in rows for _ in partition_rows],
             as_of,
         )
 
@@ -411,12 +411,12 @@ class TableProfiles:
 
     def _all_null(self, rows: int, leaf: LeafColumn) -> ColumnStatistics:
         """Return the statistics of a column that is null in all of `rows` rows, because it was added later."""
-        (of_table,) = self.profile(None).statistics([leaf.path])
-        return _null_column(leaf, rows, of_table, self._version.decisions.get(leaf.field_id))
+        (table_row,) = self.profile(None).statistics([leaf.path])
+        return _null_column(leaf, rows, table_row, self._version.decisions.get(leaf.field_id))
 
 
 def _null_column(
-    leaf: LeafColumn, rows: int, of_table: ColumnStatistics, decision: Decision | None
+    leaf: LeafColumn, rows: int, table_row: ColumnStatistics, decision: Decision | None
 ) -> ColumnStatistics:
     """Return the statistics of a column that is null in all of `rows` rows, under the policy of the table."""
     # Both import the configuration models, which most lookups do not need.
@@ -424,14 +424,14 @@ def _null_column(
     from metastore_assets.statistics.profile import HIDDEN_REASON, profile_all_null
 
     policy = ResolvedPolicy()
-    if of_table.reason == HIDDEN_REASON:
+    if table_row.reason == HIDDEN_REASON:
         # Any key will do: there is no value to hash.
         policy = ResolvedPolicy(values="hidden").with_hash_key(bytes(32))
-    elif of_table.frequencies == "off":
+    elif table_row.frequencies == "off":
         policy = ResolvedPolicy(frequencies="off")
-    elif of_table.frequencies == "repeated":
+    elif table_row.frequencies == "repeated":
         policy = ResolvedPolicy(frequencies="repeated", algorithm="fingerprints")
-    elif of_table.frequencies == "estimated" or (decision is not None and decision.frequencies == "estimated"):
+    elif table_row.frequencies == "estimated" or (decision is not None and decision.frequencies == "estimated"):
         policy = ResolvedPolicy(frequencies="estimated")
     row = profile_all_null(leaf, rows, policy)
     return replace(row, moments=None, quantile_sketch=None, distinct_sketch=None, user_states=None)

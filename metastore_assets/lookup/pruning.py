@@ -277,10 +277,12 @@ class Pruning:
             self._caps = {leaf: cap for leaf in described if (cap := self._cap(leaf, pruner)) is not None}
             self._masks = {leaf: mask for leaf in described if (mask := self._mask(leaf, pruner)) is not None}
             caps = self._caps_with_masks()
-            self._parts = [part.bound_rows(self._row_counts, self._columns, caps) for part in predicate.conjuncts()]
+            self._conjunct_bounds = [
+                conjunct.bound_rows(self._row_counts, self._columns, caps) for conjunct in predicate.conjuncts()
+            ]
         read = meter.counts().read
         self.cost = PruningCost(len(read.files), read.bytes)
-        self.bounds: RowBounds = bound_conjunction(self._parts, self._row_counts)
+        self.bounds: RowBounds = bound_conjunction(self._conjunct_bounds, self._row_counts)
         """The least and greatest possible number of matching rows of each fragment, in the order of the index."""
 
     @lock_free_cached_property
@@ -357,11 +359,11 @@ class Pruning:
     def explanation(self) -> list[Elimination]:
         """The eliminations by each conjunct of the predicate, in its order, then by number of fragments, descending."""
         explanation = []
-        for part, positions, statistics in self._eliminated():
+        for conjunct, positions, statistics in self._eliminated():
             names, name_indexes, counts = np.unique(statistics, return_inverse=True, return_counts=True)
             sizes = np.bincount(name_indexes, self._sizes[positions], len(names)).astype(np.int64)
             rows = zip(names.tolist(), counts.tolist(), sizes.tolist(), strict=True)
-            eliminations = [Elimination(part.to_short_sql(), *row) for row in rows]
+            eliminations = [Elimination(conjunct.to_short_sql(), *row) for row in rows]
             explanation += sorted(eliminations, key=lambda row: (-row.fragments, row.statistic))
         if len(spare := self._beyond_limit):
             size = int(self._sizes[spare].sum())
@@ -371,11 +373,11 @@ class Pruning:
     def eliminated_fragments(self) -> Iterator[EliminatedFragment]:
         """Yield the fragments that need not be read, by conjunct, then in the order of the index."""
         paths = self._index.fragments(("path",))["path"].to_pylist()
-        for part, positions, statistics in self._eliminated():
-            text = part.to_short_sql()
+        for conjunct, positions, statistics in self._eliminated():
+            text = conjunct.to_short_sql()
             for at, statistic in zip(positions.tolist(), statistics.tolist(), strict=True):
                 yield EliminatedFragment(
-                    paths[at], text, statistic, eliminating_value(part, self._columns, statistic, at)
+                    paths[at], text, statistic, eliminating_value(conjunct, self._columns, statistic, at)
                 )
         for at in self._beyond_limit.tolist():
             yield EliminatedFragment(paths[at], f"limit {self.limit}", "row_count", str(self._row_counts[at]))
@@ -405,12 +407,12 @@ class Pruning:
     def _eliminated(self) -> Iterator[tuple[Predicate, RowCounts, npt.NDArray[np.str_]]]:
         """Yield each conjunct with the positions of the fragments that it eliminates first, and by which statistics."""
         remaining = self._row_counts >= 0
-        for part, bounds in zip(self.predicate.conjuncts(), self._parts, strict=True):
+        for conjunct, bounds in zip(self.predicate.conjuncts(), self._conjunct_bounds, strict=True):
             positions = np.flatnonzero(remaining & (bounds.most == 0))
             if len(positions):
                 remaining[positions] = False
-                statistics = eliminating_statistics(part, self._columns, self._row_counts, self._caps, self._masks)
-                yield part, positions, statistics[positions]
+                statistics = eliminating_statistics(conjunct, self._columns, self._row_counts, self._caps, self._masks)
+                yield conjunct, positions, statistics[positions]
 
     def _cap(self, leaf: Leaf, pruner: Pruner) -> RowCounts | None:
         """Return the greatest number of matching rows of each fragment, derived from its partition.

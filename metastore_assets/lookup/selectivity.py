@@ -71,15 +71,21 @@ class _RowEstimate:
 
     least: float
     most: float
-    about: float
+    estimate: float
 
     def within(self, total: float) -> _RowEstimate:
+        """Return the estimate, limited to numbers from 0 to `total`."""
         least, most = min(max(0, self.least), total), min(max(0, self.most), total)
         most = max(least, most)
-        return _RowEstimate(least, most, min(max(self.about, least), most))
+        return _RowEstimate(least, most, min(max(self.estimate, least), most))
+
+    def minus(self, subset: _RowEstimate) -> _RowEstimate:
+        """Return an estimate of these rows without those of a subset."""
+        return _RowEstimate(self.least - subset.most, self.most - subset.least, self.estimate - subset.estimate)
 
     def complement(self, total: float) -> _RowEstimate:
-        return _RowEstimate(total - self.most, total - self.least, total - self.about).within(total)
+        """Return an estimate of the other rows of `total` rows."""
+        return _RowEstimate(total - self.most, total - self.least, total - self.estimate).within(total)
 
 
 def estimate_rows(
@@ -95,7 +101,7 @@ def estimate_rows(
     """
     matching = _estimate(predicate, rows, distributions)
     lower, upper = max(int(matching.least), index[0]), min(int(matching.most), index[1])
-    about = min(max(round(matching.about), lower), upper)
+    about = min(max(round(matching.estimate), lower), upper)
     columns = {leaf.column for leaf in predicate.leaves()}
     is_exact = lower == upper
     assumes = "independence" if len(columns) > 1 and not is_exact else None
@@ -125,7 +131,7 @@ def _estimate_or(predicate: Or, rows: int, distributions: _Distributions) -> _Ro
 def _estimate_conjunction(parts: Sequence[_RowEstimate], rows: int) -> _RowEstimate:
     """Combine estimates of conditions that must all match: Fréchet bounds, and an estimate by independence."""
     least = sum(part.least for part in parts) - (len(parts) - 1) * rows
-    share = float(np.prod([part.about / rows for part in parts])) if rows else 0.0
+    share = float(np.prod([part.estimate / rows for part in parts])) if rows else 0.0
     return _RowEstimate(least, min(part.most for part in parts), share * rows).within(rows)
 
 
@@ -160,10 +166,9 @@ def _estimate_interval(comparisons: Sequence[Comparison], distribution: ColumnDi
         return _RowEstimate(0, 0, 0)
     if low and high and low[0] == high[0]:
         return _estimate_equal(low[2].value, distribution)
-    below = _estimate_below(high[2].value, high[1], distribution) if high else _RowEstimate(values, values, values)
-    under = _estimate_below(low[2].value, low[1], distribution) if low else _RowEstimate(0, 0, 0)
-    between = _RowEstimate(below.least - under.most, below.most - under.least, below.about - under.about)
-    return between.within(values)
+    below_high = _estimate_below(high[2].value, high[1], distribution) if high else _RowEstimate(values, values, values)
+    below_low = _estimate_below(low[2].value, low[1], distribution) if low else _RowEstimate(0, 0, 0)
+    return below_high.minus(below_low).within(values)
 
 
 def _estimate_below(value: pa.Scalar, inclusive: bool, distribution: ColumnDistribution) -> _RowEstimate:
@@ -260,7 +265,7 @@ def _estimate_in(leaf: In, rows: int, distributions: _Distributions) -> _RowEsti
     value_count = column.row.value_count
     parts = [_estimate_equal(value, column) for value in leaf.values]
     matching = _RowEstimate(
-        sum(part.least for part in parts), sum(part.most for part in parts), sum(part.about for part in parts)
+        sum(part.least for part in parts), sum(part.most for part in parts), sum(part.estimate for part in parts)
     ).within(value_count)
     return matching.complement(value_count) if leaf.negated else matching
 
@@ -278,21 +283,19 @@ def _estimate_pattern(leaf: Like, distribution: ColumnDistribution) -> _RowEstim
         following = None if end is None else end.decode()
     except UnicodeDecodeError:
         return _RowEstimate(0, values, values / 2)
-    under = (
+    below_prefix = (
         _estimate_below(pa.scalar(prefix, pa.large_string()), False, distribution) if prefix else _RowEstimate(0, 0, 0)
     )
-    below = _RowEstimate(values, values, values)
+    below_end = _RowEstimate(values, values, values)
     if following is not None:
-        below = _estimate_below(pa.scalar(following, pa.large_string()), False, distribution)
-    matching = _RowEstimate(below.least - under.most, below.most - under.least, below.about - under.about).within(
-        values
-    )
-    return matching if leaf.pattern is None else _RowEstimate(0, matching.most, matching.about / 2)
+        below_end = _estimate_below(pa.scalar(following, pa.large_string()), False, distribution)
+    matching = below_end.minus(below_prefix).within(values)
+    return matching if leaf.pattern is None else _RowEstimate(0, matching.most, matching.estimate / 2)
 
 
 def _intersect_bounds(bounds: _RowEstimate, other: _RowEstimate) -> _RowEstimate:
     least, most = max(bounds.least, other.least), min(bounds.most, other.most)
-    return _RowEstimate(least, most, min(max(other.about, least), most))
+    return _RowEstimate(least, most, min(max(other.estimate, least), most))
 
 
 _Distributions: TypeAlias = Callable[[BoundColumn], ColumnDistribution]

@@ -33,7 +33,7 @@ def open_value_count_reader(objects: ObjectStore, version: Version) -> ValueCoun
     return ValueCountReader(objects, read_value_counts(objects, version.value_counts))
 
 
-class ProfileSource(Protocol):
+class RelationProfiles(Protocol):
     """An object that opens the profiles of all rows, and of the rows of one partition."""
 
     def profile(self, partition: str | None) -> Profile:
@@ -56,7 +56,7 @@ class ValueCounts:
         self,
         version: Version,
         columns: VersionColumns,
-        profiles: ProfileSource,
+        profiles: RelationProfiles,
         open_reader: Callable[[], ValueCountReader],
     ) -> None:
         """Answer from profiles and, where these describe the whole table, from the table's value counts.

@@ -97,21 +97,21 @@ def get_spark_session(settings: Mapping[str, object] | None = None, *, log: Spar
     active = SparkSession.getActiveSession()
     if active is not None:
         return active
-    chosen = normalize_settings(settings or {})
-    if _PYTHON in chosen:
+    user_settings = normalize_settings(settings or {})
+    if _PYTHON in user_settings:
         # Without spark-submit, PySpark reads only this variable.
-        os.environ["PYSPARK_PYTHON"] = chosen[_PYTHON]
-    remote = remote_url(chosen)
+        os.environ["PYSPARK_PYTHON"] = user_settings[_PYTHON]
+    remote = remote_url(user_settings)
     if remote is not None:
-        return connect_session(remote, chosen)
-    if chosen.get("spark.master", SETTINGS["spark.master"]).startswith("local"):
-        options = " ".join([local_jvm_options(), chosen.get(_JVM_OPTIONS, "")]).strip()
-        merged = {**LOCAL_SETTINGS, **chosen, _JVM_OPTIONS: options}
+        return connect_session(remote, user_settings)
+    if user_settings.get("spark.master", SETTINGS["spark.master"]).startswith("local"):
+        options = " ".join([local_jvm_options(), user_settings.get(_JVM_OPTIONS, "")]).strip()
+        merged = {**LOCAL_SETTINGS, **user_settings, _JVM_OPTIONS: options}
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         # Workers must run this Python with its packages, rather than the first `python3` on PATH.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     else:
-        merged = {**SETTINGS, **chosen}
+        merged = {**SETTINGS, **user_settings}
     builder = SparkSession.builder
     for key, value in merged.items():
         builder = builder.config(key, value)
@@ -120,7 +120,7 @@ def get_spark_session(settings: Mapping[str, object] | None = None, *, log: Spar
         return builder.getOrCreate()
     except (PySparkException, Py4JError, OSError) as error:
         raise MetastoreError(
-            f"Spark did not start with the settings {_without_secrets(chosen)}: {_reason(error, log)}"
+            f"Spark did not start with the settings {_without_secrets(user_settings)}: {_reason(error, log)}"
         ) from error
 
 
@@ -200,8 +200,8 @@ def _split_properties_file(arguments: list[str]) -> tuple[list[str], list[str]]:
     for index, argument in enumerate(arguments):
         name, equals, value = argument.partition("=")
         if name == _PROPERTIES_FILE and (equals or arguments[index + 1 :]):
-            rest = arguments[index + (1 if equals else 2) :]
-            return [value if equals else arguments[index + 1]], [*arguments[:index], *rest]
+            remaining = arguments[index + (1 if equals else 2) :]
+            return [value if equals else arguments[index + 1]], [*arguments[:index], *remaining]
     return [], arguments
 
 
