@@ -21,7 +21,7 @@ from metastore_assets.errors import NotStoredError, StoreError
 from metastore_assets.lookup import Table
 from metastore_assets.lookup.json import Json, scalar_json
 from metastore_assets.statistics.column import ColumnStatistics
-from metastore_assets.statistics.distances import aligned_bins, equal_shares, population_stability_index
+from metastore_assets.statistics.distances import align_bins, group_bins, population_stability_index
 from metastore_assets.values.physical import order_key
 from metastore_assets.values.types import class_named
 
@@ -239,8 +239,8 @@ def _is_stable(row: ColumnStatistics, history: Sequence[Table]) -> bool:
     if len(stored) != len(history) or len({bins.type_class for bins in stored}) > 1:
         return False
     for earlier, later in pairwise(stored):
-        bins = aligned_bins(earlier, later)
-        if population_stability_index(*equal_shares(bins.left, bins.right, 10)) > _STABLE_INDEX:
+        bins = align_bins(earlier, later)
+        if population_stability_index(*group_bins(bins.left, bins.right, 10)) > _STABLE_INDEX:
             return False
     return True
 

@@ -13,8 +13,8 @@ from metastore_assets.errors import NotStoredError
 from metastore_assets.lookup.results import explain_no_values
 from metastore_assets.statistics.column import ColumnStatistics, Guarantee
 from metastore_assets.statistics.distances import (
-    aligned_bins,
-    equal_shares,
+    align_bins,
+    group_bins,
     jensen_shannon,
     kolmogorov_smirnov,
     population_stability_index,
@@ -111,9 +111,9 @@ def _compare_bins(before: ComparedColumn, after: ComparedColumn, groups: int) ->
         return None
     if first is None or second is None:
         return None
-    bins = aligned_bins(first, second)
+    bins = align_bins(first, second)
     over = f"{len(bins):,} bins" if len(bins) > 1 else "1 bin"
-    return _measure((bins.left, bins.right), equal_shares(bins.left, bins.right, groups), over, "bound")
+    return _measure((bins.left, bins.right), group_bins(bins.left, bins.right, groups), over, "bound")
 
 
 def _compare_values(before: ComparedColumn, after: ComparedColumn, groups: int) -> Distances:
@@ -148,7 +148,7 @@ def _compare_values(before: ComparedColumn, after: ComparedColumn, groups: int) 
     counts = joined["before"].to_numpy(), joined["after"].to_numpy()
     if not all(count.any() for count in counts):
         raise NotStoredError("one of the two has no values except NaN and infinities")
-    grouped = equal_shares(*counts, groups) if cls.is_ordinal else _group_by_frequency(*counts, groups)
+    grouped = group_bins(*counts, groups) if cls.is_ordinal else _group_by_frequency(*counts, groups)
     return _measure(counts, grouped, over, "exact")
 
 

@@ -33,9 +33,9 @@ else:
 
 @dataclass(frozen=True)
 class ValueBlock:
-    """Values of one type class without nulls, with their counts.
+    """Some values of a column without nulls, with their counts.
 
-    Numbers ascend, NaN last; other values are in any order unless the block is sorted.
+    Numbers ascend, NaN last. Values of other classes are in any order unless `is_sorted`.
     """
 
     cls: TypeClass
@@ -45,7 +45,7 @@ class ValueBlock:
     values: pa.Array
     """Values of the canonical type; all null in unsorted blocks whose `numbers` suffice."""
     is_sorted: bool
-    """Whether the values are distinct and ascend from block to block, and the blocks are all values of the column."""
+    """Whether all blocks of the column are in ascending order and contain each of its values exactly once."""
 
     def __len__(self) -> int:
         return len(self.counts)
@@ -56,7 +56,7 @@ class ValueBlock:
             return self.values
         return canonical_array(pl.Series(self.numbers), self.cls)
 
-    # Cached without a lock, as is the other property: one thread updates the statistics of a column.
+    # The cached properties have no lock, because one thread updates all statistics of a column.
     @cached_property
     def hashes(self) -> tuple[Words, Words]:
         """Two 64-bit hashes of each value."""
@@ -97,14 +97,23 @@ class ValueBlock:
 
 
 def sorted_block(frequencies: Frequencies) -> ValueBlock:
-    """Return the frequencies of the next values of a column, which ascend from block to block, as a block."""
+    """Return a sorted block of the next values of a column.
+
+    Args:
+        frequencies: The values, all of them greater than those of earlier blocks, with all their occurrences.
+    """
     cls, values = frequencies.type_class, frequencies.values
     ordinals = numbers(values, cls) if cls.is_ordinal else None
     return ValueBlock(cls, frequencies.counts.to_numpy(), ordinals, values, is_sorted=True)
 
 
 def unsorted_block(run: ValueRun, cls: TypeClass) -> ValueBlock:
-    """Return some values of a column, counted or in any order, as a block. Numbers are counted, so that they ascend."""
+    """Return a block of some values of a column, in which other blocks may have the same values.
+
+    Args:
+        run: The values, in any order unless they have counts. Numbers without counts are counted here.
+        cls: The type class of the column.
+    """
     if run.counts is None and cls.is_ordinal:
         is_float = run.values.dtype == pl.Float64
         run = count_values(pl.Series(positive_zeros(run.values.to_numpy())) if is_float else run.values)

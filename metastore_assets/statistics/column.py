@@ -1,4 +1,4 @@
-"""The statistics of one column: a row of the file `statistics`, with its mergeable states."""
+"""The statistics of one column: a row of the file `statistics`, with its mergeable states and its JSON."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from metastore_assets.statistics.user_defined.results import UserResult
 from metastore_assets.values.json import Json, float_json, integer_json, scalar_json, value_json
 
 FrequencyState = Literal["enumerated", "repeated", "estimated", "off", "absent"]
-"""How the values of a column are stored.
+"""Which of a column's values are stored with their frequencies.
 
 - `enumerated`: every value with its frequency, in frequencies.parquet.
 - `repeated`: for the table, every value that occurs at least twice and the number of others; for partitions, estimates.
@@ -51,19 +51,21 @@ class ColumnStatistics:
     nan_count: int | None = field(default=None, metadata=declare_statistic("count", "NaN", "sum"))
     """Floats only."""
     minimum: pa.Scalar | None = field(default=None, metadata=declare_statistic("value", "minimum", "statistic"))
-    """Least value without NaN; a lower bound unless `minimum_exact`. None: no such value if exact, else unknown."""
+    """Least value without NaN; a lower bound unless `minimum_exact`. None means that there is no value if
+    `minimum_exact`, and otherwise that the minimum is unknown."""
     maximum: pa.Scalar | None = field(default=None, metadata=declare_statistic("value", "maximum", "statistic"))
-    """Greatest value without NaN; an upper bound unless `maximum_exact`. None: as for `minimum`."""
+    """Greatest value without NaN; an upper bound unless `maximum_exact`. None has the meaning that it has for
+    `minimum`."""
     minimum_exact: bool = field(default=False, metadata=declare_statistic("flag", "minimum is exact", "statistic"))
     maximum_exact: bool = field(default=False, metadata=declare_statistic("flag", "maximum is exact", "statistic"))
     distinct_count: int | None = field(default=None, metadata=declare_statistic("count", "distinct", "statistic"))
-    """Distinct values; NaN is one value, null is none. An estimate lies between the largest count of a merged part and
-    the sum of the counts of all parts."""
+    """Number of distinct values; NaN is one value, null is none. An estimate for merged rows lies between the largest
+    count of a part and the sum of the counts of all parts."""
     distinct_count_guarantee: Guarantee = field(
-        default="absent", metadata=declare_statistic("text", "distinct is worth", "statistic")
+        default="absent", metadata=declare_statistic("text", "distinct guarantee", "statistic")
     )
     duplicate_count: int | None = field(default=None, metadata=declare_statistic("count", "duplicates", "statistic"))
-    """Distinct values that occur more than once; exact. None where `distinct_count` is an estimate."""
+    """Number of distinct values that occur more than once; exact. None if `distinct_count` is an estimate."""
     sum: str | None = field(default=None, metadata=declare_statistic("sum", "sum", "derived"))
     """Integers and decimals: exact, of any size. Floats: the exact sum without NaN, rounded once."""
     mean: float | None = field(default=None, metadata=declare_statistic("measure", "mean", "derived"))
@@ -93,13 +95,13 @@ class ColumnStatistics:
         default=None, metadata=declare_statistic("percentiles", "percentiles", "statistic")
     )
     percentiles_guarantee: Guarantee = field(
-        default="absent", metadata=declare_statistic("text", "percentiles are worth", "statistic")
+        default="absent", metadata=declare_statistic("text", "percentiles guarantee", "statistic")
     )
     frequencies: FrequencyState = field(
         default="absent", metadata=declare_statistic("text", "frequencies", "statistic")
     )
     reason: str | None = field(default=None, metadata=declare_statistic("text", "reason", "statistic"))
-    """Why only counts are known of the column, as text for people."""
+    """Why the column has no statistics except counts, as text for users; None if it has statistics."""
     moments: bytes | None = None
     """State of sum, mean, deviation, skewness and kurtosis: see moments.py."""
     quantile_sketch: bytes | None = None
@@ -122,7 +124,12 @@ STATISTICS = list_declared(ColumnStatistics)
 
 
 def statistic_type(name: str, union: pa.StructType) -> pa.DataType:
-    """Return the Arrow type of a column of `statistics` whose values are of a typed union."""
+    """Return the Arrow type of one column of the file `statistics`.
+
+    Args:
+        name: The name of the column, a key of `STATISTICS`.
+        union: The typed union of the values of all table columns: the type of each `minimum`, for example.
+    """
     kind = STATISTICS[name].kind
     if kind == "percentiles":
         return pa.list_(pa.struct([("fraction", pa.float64()), ("value", union)]))
@@ -134,8 +141,11 @@ def column_to_json(row: ColumnStatistics) -> Json:
 
     User-defined statistics are under the key `user_defined`, by name.
     """
-    reported = (statistic for statistic in STATISTICS.values() if statistic.is_reported)
-    fields = {each.name: _FORMATTERS[each.kind](getattr(row, each.name), row) for each in reported}
+    fields = {
+        name: _FORMATTERS[statistic.kind](getattr(row, name), row)
+        for name, statistic in STATISTICS.items()
+        if statistic.is_reported
+    }
     return {**fields, "user_defined": {name: _result_json(result) for name, result in row.user_defined.items()}}
 
 

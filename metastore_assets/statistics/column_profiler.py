@@ -23,7 +23,7 @@ from metastore_assets.statistics.frequencies import Frequencies, count_nan
 from metastore_assets.statistics.hashing import Words
 from metastore_assets.statistics.histogram import Histogram
 from metastore_assets.statistics.interface import BuiltinStatistic, ColumnContext, Fold
-from metastore_assets.statistics.keyed_hashing import keyed
+from metastore_assets.statistics.keyed_hashing import hash_with_key
 from metastore_assets.statistics.multiset_hash import add_multiset_hashes, multiset_hash, multiset_hash_of_nulls
 from metastore_assets.statistics.registry import BUILTIN_STATISTICS, DISTINCT_COUNT, HISTOGRAM
 from metastore_assets.statistics.runs import BLOCK, ValueRun
@@ -33,7 +33,7 @@ from metastore_assets.values.types import TypeClass, class_named, type_text
 
 
 class ColumnProfiler:
-    """Computes all built-in statistics of a column from blocks of its values.
+    """The computation of all built-in statistics of a column from blocks of its values.
 
     Either `add` receives all values, sorted and counted, or `add_unsorted` receives them in any order. Distinct counts,
     duplicate counts and percentiles are exact only after `add`; all other numbers are the same. At most one block of
@@ -62,7 +62,11 @@ class ColumnProfiler:
         """Distinct hashes of each block, if the policy stores a value filter."""
 
     def add(self, frequencies: Frequencies) -> None:
-        """Add the next values in ascending order. Raises UnsupportedTypeError for text that is not UTF-8."""
+        """Add the next values in ascending order, each with all of its occurrences.
+
+        Raises:
+            UnsupportedTypeError: A string is not UTF-8.
+        """
         self._update(sorted_block(frequencies))
 
     def add_unsorted(self, run: ValueRun) -> None:
@@ -73,15 +77,15 @@ class ColumnProfiler:
             self._update(unsorted_block(run.part(start, min(start + BLOCK, len(run))), self._cls))
 
     def fingerprints(self) -> FingerprintCounts:
-        """Return the fingerprints of the values that were added unsorted, if the policy may store them."""
+        """Return the fingerprints of all values that were added unsorted; none unless `frequencies: repeated`."""
         return NO_FINGERPRINTS if self._fingerprints is None else self._fingerprints.total()
 
     def value_filter(self) -> bytes | None:
-        """Return the filter of the values, if the policy stores one and there are values."""
+        """Return the encoded value filter, or None if the policy stores none or there are no values."""
         return build_filter(np.concatenate(self._filter_hashes)) if self._filter_hashes else None
 
     def histogram(self) -> Histogram | None:
-        """Return the histogram, if the policy stores one and there are finite values."""
+        """Return the histogram, or None if the policy stores none or there are no finite values."""
         state = self._states.get(HISTOGRAM)
         return None if state is None else state.histograms.total()
 
@@ -90,7 +94,11 @@ class ColumnProfiler:
         return self._states[DISTINCT_COUNT].estimate()  # type: ignore[no-any-return]
 
     def finish(self, row: ColumnStatistics) -> ColumnStatistics:
-        """Return a row that has the counts of values and nulls with all other statistics."""
+        """Return a row to which all statistics are added.
+
+        Args:
+            row: The row of the column, which has the counts of its values and nulls.
+        """
         fields: dict[str, Any] = {}
         for statistic, state in self._states.items():
             fields |= statistic.to_fields(state, row)
@@ -110,7 +118,7 @@ class ColumnProfiler:
 
 
 class HiddenColumnProfiler:
-    """Estimates the distinct count of hidden values and hashes their multiset, both under a key."""
+    """The computation of the distinct count and the multiset hash of hidden values, from hashes under a secret key."""
 
     def __init__(self, cls: TypeClass, key: bytes) -> None:
         self._class = cls
@@ -119,15 +127,19 @@ class HiddenColumnProfiler:
         self._hashes: Fold[bytes] = Fold(add_multiset_hashes)
 
     def add_unsorted(self, run: ValueRun) -> None:
-        """Add some values in any order, or counted ones."""
+        """Add some of the values in any order: one per row, or distinct values with their counts."""
         for start in range(0, len(run), BLOCK):
             block = unsorted_block(run.part(start, min(start + BLOCK, len(run))), self._class)
-            hashes = keyed(block.hashes, self._key)
+            hashes = hash_with_key(block.hashes, self._key)
             self._sketches.add(distinct_sketch(hashes[0]))
             self._hashes.add(multiset_hash(hashes, block.counts))
 
     def finish(self, row: ColumnStatistics) -> ColumnStatistics:
-        """Return a row that has the counts of values and nulls with the distinct count and the multiset hash."""
+        """Return a row to which the estimated distinct count and the multiset hash are added.
+
+        Args:
+            row: The row of the column, which has the counts of its values and nulls.
+        """
         self._hashes.add(multiset_hash_of_nulls(row.null_count))
         sketch = self._sketches.total() or EMPTY_SKETCH
         return replace(

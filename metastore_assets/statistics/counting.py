@@ -37,18 +37,23 @@ _PENDING_BYTES = 64 << 20
 
 
 class ValueCounter:
-    """A counter of the values of one column, chunk by chunk.
+    """A counter of the values of one column, which arrive in chunks.
 
     Chunks are buffered up to a million rows or 64 MB. If their values repeat, they become a run of distinct values with
     counts. Runs of similar size are merged, as in a log-structured merge tree, so that a huge column of few values
     remains small. If the values hardly repeat, they are sorted and merged only at the end, block by block, so that a
     column of distinct values needs little more than its size.
-
-    `consume` receives each batch of values before it is counted and returns whether it consumed the batch. From the
-    first consumed batch on, nothing is counted or sorted, and `consume` also receives what was counted before.
     """
 
     def __init__(self, cls: TypeClass, consume: Callable[[ValueRun], bool] = lambda run: False) -> None:
+        """Start with no values.
+
+        Args:
+            cls: The type class of the column.
+            consume: A function that may take over the values. It receives each batch before the batch is counted, and
+                returns True if it took the batch. Then it also receives the values that were counted before, and must
+                take all later batches.
+        """
         self._class = cls
         self._consume = consume
         self._pending: list[pl.Series] = []
@@ -82,7 +87,7 @@ class ValueCounter:
         """Return the counts of all added values in blocks of ascending values; no block if there are no values."""
         self._flush_entries()
         last = concatenate_series(self._take_pending()) if self._pending else None
-        if last is not None and self._is_consumed(ValueRun(last, None)):
+        if last is not None and self._offer(ValueRun(last, None)):
             last = None
         runs: list[ValueRun] = [*self._distinct, *self._repeating]
         if last is not None:
@@ -108,10 +113,11 @@ class ValueCounter:
         )
         self._entries, self._entry_bytes = [], 0
         run = sum_counts(values, counts)
-        if not self._is_consumed(run):
+        if not self._offer(run):
             self._push(CountedRun(copy_compact(run.values), run.counts))
 
-    def _is_consumed(self, run: ValueRun) -> bool:
+    def _offer(self, run: ValueRun) -> bool:
+        """Offer a batch to `consume`, and return whether it was taken. If so, `consume` gets the counted runs, too."""
         if not self._consume(run):
             return False
         for counted in (*self._distinct, *self._repeating):
@@ -121,7 +127,7 @@ class ValueCounter:
 
     def _flush(self) -> None:
         values = concatenate_series(self._take_pending())
-        if self._is_consumed(ValueRun(values, None)):
+        if self._offer(ValueRun(values, None)):
             return
         run = count_dense(values)
         ascending = None if run is not None or is_hashed(values) else values.sort()
@@ -147,7 +153,7 @@ class ValueCounter:
 
 
 def _used_entries(array: pa.DictionaryArray, cls: TypeClass) -> tuple[pl.Series, Counts]:
-    """Return the values of the entries that occur, possibly with repeats, and their counts."""
+    """Return the values of the dictionary entries that occur, possibly with repeats, and their counts."""
     indices = array.indices.drop_null().cast(pa.int64()).to_numpy()
     counts = np.bincount(indices, minlength=len(array.dictionary)).astype(np.int64)
     # Null entries and unused entries are no values.

@@ -1,7 +1,7 @@
 """Counts of special values: NaN among floats, true among booleans.
 
-`value_count` and `null_count` are no statistics of this interface. The profiler counts them from validity bitmaps,
-also of columns whose values are not profiled; every other statistic takes them as given.
+`value_count` and `null_count` are not statistics of this interface. The profiler counts them from validity bitmaps,
+also for columns whose values are not profiled.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class NanCount(BuiltinStatistic[int]):
-    """How many floats are NaN."""
+    """The number of NaN among floats."""
 
     name = "nan_count"
     version = "1"
@@ -43,7 +43,7 @@ class NanCount(BuiltinStatistic[int]):
 
 
 class TrueCount(BuiltinStatistic[int]):
-    """How many booleans are true."""
+    """The number of true booleans."""
 
     name = "true_count"
     version = "1"

@@ -1,4 +1,4 @@
-"""Statistics under the current schema: the position, path and type that a column has now."""
+"""Conversion of older statistics to the current schema: to the position, path and type that a column has now."""
 
 from __future__ import annotations
 
@@ -15,10 +15,12 @@ from metastore_assets.values.types import type_class, type_text
 
 
 def apply_schema(row: ColumnStatistics, position: int, leaf: LeafColumn) -> ColumnStatistics:
-    """Return the row of a column that may have been renamed, moved or widened since it was profiled.
+    """Return a row with the position, path, field id and type that its column has in the current schema.
+
+    The column may have been renamed, moved or widened since it was profiled. `total_bytes` follows the current type.
 
     Args:
-        row: The statistics.
+        row: The statistics of the column.
         position: The column's current position.
         leaf: The column in the current schema.
     """
@@ -36,7 +38,13 @@ SCHEMA_COLUMNS = tuple(name for name, statistic in STATISTICS.items() if statist
 
 
 def apply_schema_to_table(table: pa.Table, position: int, leaf: LeafColumn) -> pa.Table:
-    """Return rows of `statistics` of one leaf column as `apply_schema` does; schema columns may be missing."""
+    """Return a table with the position, path, field id and type that its column has in the current schema.
+
+    Args:
+        table: Rows of `statistics`, all of one leaf column; `SCHEMA_COLUMNS` may be missing.
+        position: The column's current position.
+        leaf: The column in the current schema.
+    """
     current = {"position": position, "column": leaf.path, "field_id": leaf.field_id, "type": type_text(leaf.type)}
     arrays = {
         name: pa.repeat(pa.scalar(value, ARROW_TYPES[STATISTICS[name].kind]), len(table))
@@ -45,7 +53,7 @@ def apply_schema_to_table(table: pa.Table, position: int, leaf: LeafColumn) -> p
     arrays |= {name: table[name] for name in table.column_names if name not in current}
     total_bytes = table["total_bytes"]
     if total_bytes.null_count < len(total_bytes) and (width := value_width(leaf.type)):
-        # As in `apply_schema`.
+        # A profile from before the column was widened counted narrower values.
         arrays["total_bytes"] = pc.if_else(total_bytes.is_valid(), pc.multiply(table["value_count"], width), None)
     return pa.table(arrays)
 

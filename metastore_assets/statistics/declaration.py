@@ -60,7 +60,7 @@ class StatisticColumn:
     """The name that people read."""
     merge: MergeRule
     is_reported: bool
-    """Whether JSON contains it. Columns that only serve merging and identity are not reported."""
+    """Whether the JSON of a row contains it. Columns that only merging or identification needs are not reported."""
 
     @property
     def is_state(self) -> bool:
@@ -75,12 +75,12 @@ def declare_statistic(kind: StatisticKind, label: str, merge: MergeRule, *, repo
         kind: What it holds, which determines the stored type.
         label: The name that people read; unique.
         merge: How the numbers of disjoint sets of rows are merged.
-        reported: Whether JSON contains it.
+        reported: Whether the JSON of a row contains it.
     """
     return {_KEY: (kind, label, merge, reported)}
 
 
 def list_declared(row_type: type) -> dict[str, StatisticColumn]:
-    """Return the statistics that the fields of a dataclass declare, by name, in field order."""
+    """Return the declarations of a dataclass whose fields have metadata of `declare_statistic`, in field order."""
     declared = (field for field in fields(row_type) if _KEY in field.metadata)
     return {field.name: StatisticColumn(field.name, *field.metadata[_KEY]) for field in declared}

@@ -1,11 +1,11 @@
 """Distances of two distributions, which are counts over the same bins in the same order.
 
 All distances compare shares, so that the numbers of values do not matter. Two distributions with the same shares have
-distance 0, however they differ within the bins. Finer bins show more, so that a distance is reported with the number of
-bins. Sources: S. Kullback, R. A. Leibler, "On information and sufficiency" (1951), whose symmetric
-divergence the population stability index is; N. Smirnov, "Table for estimating the goodness of fit" (1948); J. Lin,
-"Divergence measures based on the Shannon entropy" (1991), whose square root is a metric (D. Endres, J. Schindelin, "A
-new metric for probability distributions", 2003).
+distance 0, however they differ within the bins. Finer bins reveal more differences, so that a distance is meaningful
+only together with the number of bins. Sources: S. Kullback, R. A. Leibler, "On information and sufficiency" (1951),
+whose symmetric divergence the population stability index is; N. Smirnov, "Table for estimating the goodness of fit"
+(1948); J. Lin, "Divergence measures based on the Shannon entropy" (1991), whose square root is a metric (D. Endres, J.
+Schindelin, "A new metric for probability distributions", 2003).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class AlignedBins:
         return len(self.left)
 
 
-def aligned_bins(left: Histogram, right: Histogram, most: int | None = None) -> AlignedBins:
+def align_bins(left: Histogram, right: Histogram, max_bins: int | None = None) -> AlignedBins:
     """Align two histograms of one type class to the wider bins, from the first bin of either to the last.
 
     The result is exact, because narrow bins add up to wide ones.
@@ -49,37 +49,46 @@ def aligned_bins(left: Histogram, right: Histogram, most: int | None = None) -> 
     Args:
         left: A histogram.
         right: A histogram of the same type class.
-        most: Most bins of the result, at least 2; by default the larger of both capacities. Bins are doubled in width
-            until that is met.
+        max_bins: Most bins of the result, at least 2; by default the larger of both capacities. Bins are doubled in
+            width until there are at most that many.
 
     Raises:
-        ValueError: The type classes differ, so that the bins have different units, or `most` < 2.
+        ValueError: The type classes differ, so that the bins have different units, or `max_bins` < 2.
     """
     if left.type_class != right.type_class:
         raise ValueError(
-            f"a histogram of {left.type_class.name} and one of {right.type_class.name} have no bins in common"
+            f"histograms of {left.type_class.name} and of {right.type_class.name} cannot be compared: their bins have "
+            "different units"
         )
-    most = max(left.capacity, right.capacity) if most is None else most
-    if most < 2:
+    max_bins = max(left.capacity, right.capacity) if max_bins is None else max_bins
+    if max_bins < 2:
         raise ValueError(
-            f"most must be at least 2, because no bin contains both negative and positive values; it is {most}"
+            f"max_bins must be at least 2, because no bin contains both negative and positive values; it is {max_bins}"
         )
     exponent = max(left.exponent, right.exponent)
     while True:
         spans = [_span(histogram, exponent) for histogram in (left, right)]
         first, last = min(span[0] for span in spans), max(span[1] for span in spans)
-        if last - first < most:
+        if last - first < max_bins:
             break
         exponent += 1
     return AlignedBins(exponent, first, *(_counts(histogram, exponent, first, last) for histogram in (left, right)))
 
 
-def equal_shares(baseline: Counts, other: Counts, groups: int) -> tuple[npt.NDArray[np.float64], ...]:
-    """Return both counts in at most `groups` groups of neighbouring bins, each of about the same baseline share.
+def group_bins(baseline: Counts, other: Counts, groups: int) -> tuple[npt.NDArray[np.float64], ...]:
+    """Return two distributions over groups of neighbouring bins that each hold about the same share of the baseline.
 
     The population stability index is usually computed with 10 such groups. The baseline's cumulated share up to and
     including a bin determines its group; a multiple of 1 / groups still belongs to the lower group. Values below and
-    above the range of the baseline form a group each, because they would be invisible in a large group.
+    above the range of the baseline form an additional group each, because they would be invisible in a large group.
+
+    Args:
+        baseline: The counts of the first distribution by bin.
+        other: The counts of the second distribution over the same bins.
+        groups: Most groups within the range of the baseline, 1 or more.
+
+    Returns:
+        The counts of the baseline and of the other distribution by group.
 
     Raises:
         ValueError: `groups` < 1, or for the reasons of `population_stability_index`.
@@ -87,20 +96,20 @@ def equal_shares(baseline: Counts, other: Counts, groups: int) -> tuple[npt.NDAr
     if groups < 1:
         raise ValueError(f"there must be at least 1 group, not {groups}")
     p, q = _shares(baseline, other)
-    at = np.clip(np.ceil(np.cumsum(p) * groups - _ROUNDING), 1, groups).astype(np.intp)
+    group_numbers = np.clip(np.ceil(np.cumsum(p) * groups - _ROUNDING), 1, groups).astype(np.intp)
     occupied = np.flatnonzero(p)
     if q[: occupied[0]].any():
-        at[: occupied[0]] = 0
+        group_numbers[: occupied[0]] = 0
     if q[occupied[-1] + 1 :].any():
-        at[occupied[-1] + 1 :] = groups + 1
-    _, starts = np.unique(at, return_index=True)
+        group_numbers[occupied[-1] + 1 :] = groups + 1
+    _, starts = np.unique(group_numbers, return_index=True)
     return tuple(np.add.reduceat(np.asarray(counts, np.float64), starts) for counts in (baseline, other))
 
 
 def population_stability_index(a: Counts, b: Counts) -> float:
     """Return `Σ (p − q) · ln(p / q)` over the shares p, q of the bins: 0 or more, symmetric, unbounded.
 
-    By convention, less than 0.1 is stable and more than 0.25 has shifted, with about 10 bins (`equal_shares`). Shares
+    By convention, less than 0.1 is stable and more than 0.25 has shifted, with about 10 bins (`group_bins`). Shares
     below `LEAST_SHARE` are replaced by it.
 
     Raises:
@@ -113,8 +122,10 @@ def population_stability_index(a: Counts, b: Counts) -> float:
 def kolmogorov_smirnov(a: Counts, b: Counts) -> float:
     """Return the greatest difference of the cumulated shares at an upper edge of a bin: from 0 to 1, symmetric.
 
-    Of the values themselves the statistic is no less; and equal where each bin holds one value. Raises as
-    `population_stability_index`.
+    The statistic of the values themselves is at least as large, and equal if each bin holds one distinct value.
+
+    Raises:
+        ValueError: As `population_stability_index`.
     """
     p, q = _shares(a, b)
     return float(min(1.0, np.max(np.abs(np.cumsum(p) - np.cumsum(q)))))
@@ -123,8 +134,11 @@ def kolmogorov_smirnov(a: Counts, b: Counts) -> float:
 def jensen_shannon(a: Counts, b: Counts) -> float:
     """Return the Jensen–Shannon distance, the square root of the divergence in bits: from 0 to 1, a metric.
 
-    The divergence is the mean of the Kullback–Leibler divergences of both from their mean. Of the values themselves it
-    is no less. Raises as `population_stability_index`.
+    The divergence is the mean of the Kullback–Leibler divergences of both from their mean. The distance of the values
+    themselves is at least as large.
+
+    Raises:
+        ValueError: As `population_stability_index`.
     """
     p, q = _shares(a, b)
     mean = (p + q) / 2
@@ -134,7 +148,7 @@ def jensen_shannon(a: Counts, b: Counts) -> float:
 
 def _shares(a: Counts, b: Counts) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
     if len(a) != len(b):
-        raise ValueError(f"counts over the same bins are as many: there are {len(a)} and {len(b)}")
+        raise ValueError(f"the counts have {len(a)} and {len(b)} bins: they must be over the same bins")
     return _share(a, "first"), _share(b, "second")
 
 
@@ -146,14 +160,14 @@ def _share(counts: Counts, which: str) -> npt.NDArray[np.float64]:
         raise ValueError(f"the {which} counts are not all finite and 0 or more")
     greatest = values.max()
     if greatest == 0:
-        raise ValueError(f"the {which} counts are all 0: nothing has no distribution")
+        raise ValueError(f"the {which} counts are all 0, so that they have no distribution")
     values = values / greatest
     return values / values.sum()
 
 
 def _relative_entropy(p: npt.NDArray[np.float64], q: npt.NDArray[np.float64]) -> float:
-    some = p > 0
-    return float(np.sum(p[some] * np.log2(p[some] / q[some])))
+    occupied = p > 0
+    return float(np.sum(p[occupied] * np.log2(p[occupied] / q[occupied])))
 
 
 def _span(histogram: Histogram, exponent: int) -> tuple[int, int]:

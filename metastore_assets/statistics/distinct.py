@@ -122,7 +122,7 @@ EMPTY_SKETCH = distinct_sketch(np.zeros(0, np.uint64))
 
 @dataclass
 class DistinctState:
-    """The sketch of all values, and exact counts as long as all blocks are sorted."""
+    """The sketch of all values so far, and their exact counts as long as all blocks are sorted."""
 
     sketches: Fold[bytes] = field(default_factory=lambda: Fold(merge_distinct_sketches))
     distinct_count: int = 0
@@ -130,7 +130,7 @@ class DistinctState:
     is_exact: bool = True
 
     def estimate(self) -> int:
-        """Return the estimated number of distinct values."""
+        """Return the estimated number of distinct values so far."""
         sketch = self.sketches.total()
         return 0 if sketch is None else estimate_distinct(sketch)
 
@@ -169,19 +169,19 @@ class DistinctCount(BuiltinStatistic[DistinctState]):
         return fields
 
     def merge(self, parts: MergeParts, merged: Mapping[str, Any]) -> Mapping[str, pa.Array]:
-        """Return counts that are exact where merged counts and bounds determine them, and estimates otherwise.
+        """Return the merged sketches, with distinct counts that are exact where the merged numbers determine them.
 
-        An estimate is at least the greatest count of a part and at most the sum of the parts' counts, whatever their
-        guarantees are. By induction this holds for any tree of merges and the counts of its leaves.
+        Other distinct counts are estimates from the sketches: at least the greatest count of a part, and at most the
+        sum of the parts' counts. By induction this holds for any tree of merges and the counts of its leaves.
         """
         sketches = [
             None if not states or any(state is None for state in states) else merge_distinct_sketches(states)
             for states in parts.states_by_column("distinct_sketch", parts.sketched)
         ]
-        counts, is_known = integer_matrix(parts.tables, "distinct_count")
+        counts, is_valid = integer_matrix(parts.tables, "distinct_count")
         values, _ = integer_matrix(parts.tables, "value_count")
-        upper = np.where(parts.sketched, np.where(is_known, counts, values), 0).sum(axis=0).tolist()
-        lower = np.where(parts.sketched, np.where(is_known & (counts > 0), counts, 1), 0).max(axis=0).tolist()
+        upper = np.where(parts.sketched, np.where(is_valid, counts, values), 0).sum(axis=0).tolist()
+        lower = np.where(parts.sketched, np.where(is_valid & (counts > 0), counts, 1), 0).max(axis=0).tolist()
         bounds = MergedBounds.of_columns(merged)
         ranges = bounds.value_ranges(parts.classes)
         distinct: list[int | None] = []
@@ -213,7 +213,7 @@ class DistinctCount(BuiltinStatistic[DistinctState]):
 def _derive_counts(
     parts: MergeParts, merged: Mapping[str, Any], bounds: MergedBounds, ranges: Sequence[int | float | None]
 ) -> list[tuple[int, int] | None]:
-    """Return by column the counts of its only two possible values, where they are determined."""
+    """Return for each column the result of `derive_counts`: the counts of its only two possible values, or None."""
     counts = [merged[name].to_pylist() for name in ("value_count", "nan_count", "true_count")]
     is_constant = [exact and value_range == 0 for exact, value_range in zip(bounds.both_exact, ranges, strict=True)]
     return [

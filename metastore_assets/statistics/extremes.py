@@ -29,7 +29,7 @@ Side = Literal["minimum", "maximum"]
 
 @dataclass
 class ExtremesState:
-    """The least and the greatest value of some blocks, NaN left out; None without values."""
+    """The least and the greatest value of the blocks so far, without NaN; None if there are no values."""
 
     cls: TypeClass
     minimum: pa.Scalar | None = None
@@ -62,7 +62,7 @@ class Extremes(BuiltinStatistic[ExtremesState]):
         return state
 
     def to_fields(self, state: ExtremesState, row: ColumnStatistics) -> Mapping[str, Any]:
-        """Return the bounds; long strings and binary values are cut, so that they only bound the values."""
+        """Return the bounds and whether they are exact: a long string or binary value becomes a shorter bound."""
         minimum, maximum = state.minimum, state.maximum
         minimum_exact = maximum_exact = True
         if minimum is not None and maximum is not None and is_byte_string(state.cls):
@@ -86,11 +86,15 @@ class Extremes(BuiltinStatistic[ExtremesState]):
 
 @dataclass(frozen=True)
 class MergedBounds:
-    """Minimum and maximum of several columns as typed unions; null if there is no such value or it is unknown."""
+    """The merged minimum and maximum of several columns.
+
+    The arrays have a typed union per column, which is null if the column has no value or the bound is unknown.
+    """
 
     minimum: pa.StructArray
     maximum: pa.StructArray
     both_exact: Sequence[bool]
+    """By column: whether minimum and maximum are both exact."""
 
     @classmethod
     def of_columns(cls, merged: Mapping[str, Any]) -> MergedBounds:
@@ -99,10 +103,13 @@ class MergedBounds:
         return cls(merged["minimum"], merged["maximum"], [low and high for low, high in zip(*exact, strict=True)])
 
     def value_ranges(self, classes: Sequence[TypeClass | None]) -> list[int | float | None]:
-        """Return by column the maximum less the minimum, in physical units.
+        """Return the difference of maximum and minimum of each column, in physical units.
 
-        Classes without a difference have 0 if both are equal and 1 otherwise. The result is None if one of the two is
-        missing, and 0 if both are.
+        Values of strings and other classes without differences have 0 if minimum and maximum are equal, and 1
+        otherwise. The difference is None if one of the two is null, and 0 if both are.
+
+        Args:
+            classes: The type class of each column; None for a column without one.
         """
         ranges: list[int | float | None] = [None] * len(classes)
         is_null = [bound.is_null().to_numpy(zero_copy_only=False) for bound in (self.minimum, self.maximum)]

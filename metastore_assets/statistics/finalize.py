@@ -1,4 +1,4 @@
-"""Reported statistics from stored states, from value counts, and restricted to a policy."""
+"""Completing rows of statistics: what states or value counts determine, and what a policy permits."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def finalize_statistics(row: ColumnStatistics) -> ColumnStatistics:
-    """Return the row with all numbers that its states determine: sum, mean, percentiles and so on."""
+    """Return the row completed with all numbers that its states determine: sum, mean, percentiles and so on."""
     fields: dict[str, Any] = {}
     for statistic in BUILTIN_STATISTICS:
         fields |= statistic.finalize(row)
@@ -62,16 +62,18 @@ def restrict_to_policy(row: ColumnStatistics, policy: ResolvedPolicy) -> ColumnS
 
 
 def unenumerated_state(policy: ResolvedPolicy) -> FrequencyState:
-    """Return `frequencies` of a column whose values the policy does not enumerate."""
+    """Return the value of the field `frequencies` for a column whose values the policy does not enumerate."""
     if policy.is_fingerprinted:
         return "repeated"
     return "off" if policy.frequencies == "off" else "estimated"
 
 
 def apply_summary(row: ColumnStatistics, summary: FrequencySummary) -> ColumnStatistics:
-    """Return the row with the exact numbers of the summary of all its value counts.
+    """Return the row with exact numbers from its value counts in place of estimates.
 
-    Percentiles of the row remain if the summary has none.
+    Args:
+        row: Statistics of a column.
+        summary: The summary of all values of that column. If it has no percentiles, those of the row remain.
     """
     if summary.percentiles is not None:
         row = replace(row, percentiles=summary.percentiles, percentiles_guarantee="exact")
@@ -85,7 +87,7 @@ def apply_summary(row: ColumnStatistics, summary: FrequencySummary) -> ColumnSta
 
 
 def _max_distinct(row: ColumnStatistics, cls: TypeClass) -> int:
-    """Return how many distinct values fit in the value count and between the bounds."""
+    """Return the greatest possible number of distinct values, given the value count, the minimum and the maximum."""
     if cls.kind != "integer" or row.minimum is None or row.maximum is None:
         return row.value_count
     return min(row.value_count, int(physical_value(row.maximum) - physical_value(row.minimum)) + 1)

@@ -1,8 +1,8 @@
 """Fingerprints of values, 48 bits each: a multiset of values in about four bytes per value.
 
-Equal values have equal fingerprints. Different values may share one; only the values themselves can tell them apart. A
-fingerprint is the upper end of a value's first 64-bit hash, so that shorter fingerprints are derivable from longer ones
-and are in the same order.
+Equal values have equal fingerprints, and different values may have equal fingerprints, too. A fingerprint consists of
+the upper bits of a value's first 64-bit hash, so that shorter fingerprints are prefixes of longer ones, in the same
+order.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Numbers = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class FingerprintCounts:
-    """Distinct fingerprints, ascending, each with the number of rows whose value has it."""
+    """Distinct fingerprints, ascending, each with the number of rows whose values have this fingerprint."""
 
     fingerprints: Numbers
     counts: Numbers
@@ -38,15 +38,15 @@ class FingerprintCounts:
 
     @property
     def rows(self) -> int:
-        """The number of rows."""
+        """The number of rows, which is the sum of the counts."""
         return int(self.counts.sum())
 
     def part(self, selected: npt.NDArray[np.bool_]) -> FingerprintCounts:
-        """Return the fingerprints that a mask selects."""
+        """Return the fingerprints that a mask selects, with their counts."""
         return FingerprintCounts(self.fingerprints[selected], self.counts[selected])
 
     def counts_of(self, fingerprints: Numbers) -> Numbers:
-        """Return the counts of the given fingerprints, 0 for those that do not occur."""
+        """Return the count of each of some fingerprints, 0 for a fingerprint that does not occur."""
         if not len(self):
             return np.zeros(len(fingerprints), np.int64)
         at = np.minimum(np.searchsorted(self.fingerprints, fingerprints), len(self) - 1)
@@ -69,11 +69,11 @@ def fingerprint_values(frequencies: Frequencies, bits: int = FINGERPRINT_BITS) -
 
 
 def count_fingerprints(fingerprints: Numbers, counts: Numbers | None) -> FingerprintCounts:
-    """Sum the counts of equal fingerprints.
+    """Return the distinct fingerprints, each with the sum of its counts.
 
     Args:
         fingerprints: In any order, with repeats.
-        counts: The rows of each; None: one row each.
+        counts: The number of rows of each fingerprint; None if each is that of one row.
     """
     if not len(fingerprints):
         return EMPTY
@@ -88,12 +88,12 @@ def count_fingerprints(fingerprints: Numbers, counts: Numbers | None) -> Fingerp
 
 
 def fingerprint_frequencies(frequencies: Frequencies) -> FingerprintCounts:
-    """Return the fingerprints of the values with their counts."""
+    """Return the distinct fingerprints of a column's values, each with the number of its rows."""
     return count_fingerprints(fingerprint_values(frequencies), frequencies.counts.to_numpy())
 
 
 def sum_fingerprints(parts: Iterable[FingerprintCounts]) -> FingerprintCounts:
-    """Return the fingerprints of the rows of all parts."""
+    """Return the distinct fingerprints of all parts, each with the sum of its counts."""
     filled = [part for part in parts if len(part)]
     if len(filled) < 2:
         return filled[0] if filled else EMPTY
@@ -102,14 +102,19 @@ def sum_fingerprints(parts: Iterable[FingerprintCounts]) -> FingerprintCounts:
 
 
 def narrow_fingerprints(counts: FingerprintCounts, bits: int) -> FingerprintCounts:
-    """Return the counts by fingerprints of fewer bits, which more values share."""
+    """Return the counts of shorter fingerprints, each of which stands for all longer ones that begin with it.
+
+    Args:
+        counts: Counts of fingerprints of `FINGERPRINT_BITS`.
+        bits: Width of the shorter fingerprints.
+    """
     if bits == FINGERPRINT_BITS:
         return counts
     return count_fingerprints(counts.fingerprints >> (FINGERPRINT_BITS - bits), counts.counts)
 
 
 class FingerprintCounter:
-    """Collects the fingerprints of values block by block."""
+    """A collection of the fingerprints of values, which are added block by block."""
 
     def __init__(self) -> None:
         self._fingerprints: list[Numbers] = []

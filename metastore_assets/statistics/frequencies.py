@@ -1,4 +1,4 @@
-"""Frequencies: the distinct values of a column and how often each occurs; their sums, and statistics of them."""
+"""Frequencies: the distinct values of a column and how often each occurs; their sums, and their statistics."""
 
 from __future__ import annotations
 
@@ -71,22 +71,22 @@ EMPTY = Frequencies(pa.nulls(0), pa.array([], pa.int64()))
 
 @dataclass(frozen=True)
 class FrequencySummary:
-    """Exact statistics of all values of a column. It is sent between processes."""
+    """Exact statistics that are computed from the frequencies of all values. It is sent between processes."""
 
     distinct_count: int
     duplicate_count: int
     """Distinct values that occur more than once."""
     ranked: pa.Array | None
-    """The values of `percentiles` as an array, because pickled scalars lose precision. None if the values that occur
-    once are unknown."""
+    """The values of `percentiles` as an array, because pickled scalars lose precision. None if only the values that
+    occur at least twice are stored, because they do not determine percentiles."""
     user_defined: Mapping[str, UserResult] = field(default_factory=dict)
     """By name: the requested user-defined statistics that are computed from frequencies."""
 
     @property
     def percentiles(self) -> Percentiles | None:
-        """By nearest rank: the smallest value whose cumulative frequency is at least fraction * n, without NaN.
+        """The percentiles without NaN: each is the smallest value whose cumulative frequency is at least fraction * n.
 
-        Empty if all values are NaN, None if unknown.
+        Empty if all values are NaN; None if unknown.
         """
         if self.ranked is None:
             return None
@@ -187,7 +187,7 @@ def nearest_ranks(n: int) -> npt.NDArray[np.int64]:
 def derive_counts(
     cls: TypeClass, value_count: int, nan_count: int | None, true_count: int | None, *, is_constant: bool
 ) -> tuple[int, int] | None:
-    """Return how often the only two possible values of a column occur, or None if there may be other values.
+    """Return how often each of the only two possible values of a column occurs; None if other values may occur.
 
     Args:
         cls: Type class of the column.
@@ -207,7 +207,11 @@ def derive_counts(
 
 
 def derive_frequencies(row: ColumnStatistics) -> Frequencies | None:
-    """Return the frequencies of all values if the row's exact numbers determine them and there are values."""
+    """Return the frequencies of all values of a column, derived from the exact numbers in its row.
+
+    Returns:
+        None if these numbers do not determine the frequencies, or if there are no values.
+    """
     if row.type_class is None or row.value_count == 0:
         return None
     cls = class_named(row.type_class)
@@ -230,13 +234,17 @@ class Spread:
     duplicate_count: int
     """Distinct values that occur more than once."""
     singleton_count: int
-    """Values that occur once."""
+    """Distinct values that occur once."""
     entropy: float
     """Shannon entropy in bits: 0 if all values are equal or there are none, log2(n) if all n values differ."""
 
 
 def measure_spread(counts: Iterable[tuple[int, int]]) -> Spread:
-    """Return the spread of values, given pairs of a frequency and the number of values with that frequency."""
+    """Return the spread of a column's values.
+
+    Args:
+        counts: Pairs of a frequency and the number of distinct values with that frequency.
+    """
     pairs = list(counts)
     distinct = sum(number for _, number in pairs)
     singletons = sum(number for frequency, number in pairs if frequency == 1)

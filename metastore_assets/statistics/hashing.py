@@ -1,6 +1,6 @@
 """Stable 128-bit hashes of values, vectorised: the same on every machine, in every process, in every version.
 
-They feed the distinct sketch and the fingerprint, and are part of the stored format: never change them. Numbers hash
+Distinct sketches and fingerprints contain them, so they are part of the stored format: never change them. Numbers hash
 as 64-bit words through the finaliser of SplitMix64 (Steele, Lea, Flood, "Fast splittable pseudorandom number
 generators", OOPSLA 2014); bytes as their little-endian words, each multiplied into the state and folded, with the
 length as seed, through the same finaliser. Long values go through BLAKE2b instead, value by value.
@@ -43,7 +43,12 @@ def hash_values(values: pa.Array, cls: TypeClass) -> tuple[Words, Words]:
 
 
 def hash_numbers(values: Numbers, cls: TypeClass) -> tuple[Words, Words]:
-    """Return what `hash_values` returns, of physical values that are not of dtype object."""
+    """Return two 64-bit hashes of each number, equal to those of `hash_values`.
+
+    Args:
+        values: Physical values; not of dtype object.
+        cls: Their type class.
+    """
     if cls.kind == "float":
         floats = positive_zeros(values)
         return _hash_words(np.where(np.isnan(floats), _CANONICAL_NAN, floats.view(np.uint64)))
@@ -104,7 +109,11 @@ def _hash_short(values: pa.LargeBinaryArray) -> Words:
 
 
 def _hash_block(words: Words, bounds: npt.NDArray[np.int64]) -> Words:
-    """Return the states of the byte strings between neighbouring `bounds`: word by word, all strings at once.
+    """Return the hash states of byte strings, which are computed word by word, for all strings at once.
+
+    Args:
+        words: The bytes of all strings in sequence, as words.
+        bounds: Offset of each string in bytes, and the end of the last.
 
     The strings are sorted by decreasing length, so that the strings with a word number n are a prefix.
     """
@@ -115,26 +124,31 @@ def _hash_block(words: Words, bounds: npt.NDArray[np.int64]) -> Words:
     index, shift = starts >> 3, ((starts & 7) << 3).astype(np.uint64)
     back = _SIXTY_THREE - shift
     states = finalise(lengths.astype(np.uint64) + _SEEDS[0])
-    current, following, word, rest = words.take(index), *np.empty((3, len(states)), np.uint64)
+    current, following, word, spill = words.take(index), *np.empty((3, len(states)), np.uint64)
     at_most = np.cumsum(np.bincount(shortness, minlength=_LONG + 1))[::-1]
     for done in range(0, _LONG, 8):
-        alive, whole = int(at_most[done + 1]), int(at_most[done + 8])
-        if alive == 0:
+        active_count, full_count = int(at_most[done + 1]), int(at_most[done + 8])
+        if active_count == 0:
             break
-        index, shift, back = index[:alive], shift[:alive], back[:alive]
-        current, following, word, rest = current[:alive], following[:alive], word[:alive], rest[:alive]
+        index, shift, back = index[:active_count], shift[:active_count], back[:active_count]
+        current, following, word, spill = (
+            current[:active_count],
+            following[:active_count],
+            word[:active_count],
+            spill[:active_count],
+        )
         # Values start at any byte, so that a word of a value spans two words of the buffer.
         index += 1
         words.take(index, out=following, mode="clip")
         np.right_shift(current, shift, out=word)
-        np.left_shift(following, _ONE, out=rest)
-        rest <<= back
-        word |= rest
-        word[whole:] &= _MASKS.take(lengths[whole:alive] - done)
-        state = states[:alive]
+        np.left_shift(following, _ONE, out=spill)
+        spill <<= back
+        word |= spill
+        word[full_count:] &= _MASKS.take(lengths[full_count:active_count] - done)
+        state = states[:active_count]
         state ^= word
         state *= _FACTOR
-        state ^= np.right_shift(state, _THIRTY_TWO, out=rest)
+        state ^= np.right_shift(state, _THIRTY_TWO, out=spill)
         current, following = following, current
     result = np.empty_like(states)
     result[order] = states

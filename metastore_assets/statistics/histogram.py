@@ -21,7 +21,7 @@ from metastore_assets.statistics.frequencies import Frequencies
 from metastore_assets.statistics.interface import BuiltinStatistic, ColumnContext, Fold
 from metastore_assets.statistics.merge_rules import MergeParts
 from metastore_assets.statistics.moments import rounded_ratio
-from metastore_assets.statistics.power_sums import magnitude, scaled
+from metastore_assets.statistics.power_sums import magnitude, scale_by_power_of_two
 from metastore_assets.values.physical import Numbers, build_list_array, integers_array, numbers, split_lists
 from metastore_assets.values.types import TypeClass, class_named
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from metastore_assets.config import ResolvedPolicy
     from metastore_assets.statistics.blocks import ValueBlock
 
-MOST_BINS = 10_000
+MAX_BINS = 10_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,7 +66,11 @@ class Histogram:
         return self._values(np.arange(len(self) + 1))
 
     def minima(self, bins: npt.NDArray[np.intp]) -> pa.Array:
-        """Return the lower edges of the bins with these ascending numbers."""
+        """Return the lower edges of some bins as values of the class.
+
+        Args:
+            bins: Ascending numbers of bins; the first bin of the histogram is 0.
+        """
         return self._values(bins)
 
     def _values(self, bins: npt.NDArray[np.intp]) -> pa.Array:
@@ -89,7 +93,7 @@ class Histogram:
         return integers_array(values, self.type_class)
 
     def rebin(self, n: int) -> Histogram:
-        """Return the frequencies in wider bins: at most n, and at least n / 2 unless there are fewer bins.
+        """Return the histogram with wider bins: at most n, and at least n / 2 unless there are fewer bins already.
 
         Raises:
             ValueError: n < 2. No bin contains both negative and positive values, so that one bin may not suffice.
@@ -99,26 +103,31 @@ class Histogram:
         return self.coarsened(_merged_exponent([self], n))
 
     def coarsened(self, exponent: int) -> Histogram:
-        """Return the frequencies in bins of width 2**exponent, which is at least the current width."""
+        """Return the histogram with bins of width 2**exponent, which is at least the current width."""
         return _coarsen(self, exponent, self.capacity)
 
 
 def limit_bins(histogram: Histogram, capacity: int) -> Histogram:
-    """Return the histogram as if built with at most `capacity` bins; unchanged if its capacity is not larger."""
+    """Return the histogram that a smaller capacity would have given; unchanged if the capacity is not smaller."""
     if histogram.capacity <= capacity:
         return histogram
     return _coarsen(histogram, _merged_exponent([histogram], capacity), capacity)
 
 
 def histogram_capacity(bins: int) -> int:
-    """Return the capacity for at least `bins` bins: twice as many, because a merge may halve their number."""
-    return min(2 * bins, MOST_BINS)
+    """Return the most bins of a histogram that shall retain at least `bins` bins, although a merge may halve them."""
+    return min(2 * bins, MAX_BINS)
 
 
 def build_histogram(frequencies: Frequencies, capacity: int) -> Histogram | None:
-    """Return the histogram of exact frequencies, with at most `capacity` >= 2 bins.
+    """Return the histogram of exact frequencies.
 
-    The result is None for boolean, string, binary and uuid, and for columns without a finite value.
+    Args:
+        frequencies: All values of a column.
+        capacity: Most bins, at least 2.
+
+    Returns:
+        None for booleans, strings, binary values and UUIDs, and without a finite value.
     """
     cls = frequencies.type_class
     if not cls.is_ordinal:
@@ -160,9 +169,13 @@ def bin_numbers(values: Numbers, exponent: int, first: int) -> npt.NDArray[np.in
 
 
 def merge_histograms(histograms: Sequence[Histogram]) -> Histogram:
-    """Return the histogram of all rows of one or more histograms of one class. Associative and commutative.
+    """Merge one or more histograms of disjoint sets of rows, all of one type class. Associative and commutative.
 
-    The result has the smallest capacity and equals `build_histogram` of all rows with that capacity.
+    The result has the smallest of their capacities, and equals the histogram that `build_histogram` builds of all rows
+    with that capacity.
+
+    Raises:
+        CorruptionError: The type classes differ.
     """
     classes = sorted({histogram.type_class.name for histogram in histograms})
     if len(classes) != 1:
@@ -219,7 +232,7 @@ def _exponent(values: Numbers, capacity: int) -> int:
 
 def _indices(values: Numbers, exponent: int) -> Numbers:
     if values.dtype == np.float64:
-        indices = np.floor(scaled(values, -exponent)).astype(np.int64)
+        indices = np.floor(scale_by_power_of_two(values, -exponent)).astype(np.int64)
         # A negative value much smaller than a bin underflows to zero when it is scaled.
         return np.where((values < 0) & (indices >= 0), -1, indices)
     if values.dtype == object:
@@ -239,14 +252,14 @@ def _floor(mantissa: int, shift: int) -> int:
 
 @dataclass
 class HistogramState:
-    """The histogram of some blocks, and the most bins that it may have."""
+    """The histograms of the blocks so far, and the most bins that each may have."""
 
     capacity: int
     histograms: Fold[Histogram]
 
 
 class HistogramStatistic(BuiltinStatistic[HistogramState]):
-    """The histogram of a column. It is no field of a row; it is stored beside the rows."""
+    """The histogram of a column. It is stored in a file of its own, so that it is not a field of `ColumnStatistics`."""
 
     name = "histogram"
     version = "1"
@@ -277,7 +290,7 @@ class HistogramStatistic(BuiltinStatistic[HistogramState]):
         return state
 
     def to_fields(self, state: HistogramState, row: ColumnStatistics) -> Mapping[str, Any]:
-        """Return no fields."""
+        """Return no fields, because `ColumnStatistics` has no histogram."""
         return {}
 
     def merge(self, parts: MergeParts, merged: Mapping[str, Any]) -> Mapping[str, pa.Array]:
@@ -295,19 +308,19 @@ class HistogramStatistic(BuiltinStatistic[HistogramState]):
     ) -> Sequence[pa.Array]:
         """Return the histograms as exponents, first bins, capacities and counts."""
         return [
-            pa.array([None if each is None else each.exponent for each in histograms], pa.int32()),
-            pa.array([None if each is None else str(each.first) for each in histograms], pa.string()),
-            pa.array([None if each is None else each.capacity for each in histograms], pa.int32()),
-            build_list_array([None if each is None else each.counts for each in histograms], np.int64),
+            pa.array([None if histogram is None else histogram.exponent for histogram in histograms], pa.int32()),
+            pa.array([None if histogram is None else str(histogram.first) for histogram in histograms], pa.string()),
+            pa.array([None if histogram is None else histogram.capacity for histogram in histograms], pa.int32()),
+            build_list_array([None if histogram is None else histogram.counts for histogram in histograms], np.int64),
         ]
 
     def decode_states(self, table: pa.Table) -> Mapping[str, list[Any]]:
-        """Return no fields: see `decode_histograms`."""
+        """Return no fields, because `ColumnStatistics` has no histogram. `decode_histograms` reads histograms."""
         return {}
 
 
 def decode_histograms(table: pa.Table) -> list[Histogram | None]:
-    """Return the histograms of a table of states without chunks, row by row."""
+    """Return the histogram of each row of a table of states; the table has one chunk per column."""
     offsets, counts = split_lists(table["histogram_counts"])
     names = ("type_class", "histogram_exponent", "histogram_first", "histogram_capacity")
     columns = (table[name].to_pylist() for name in names)

@@ -35,29 +35,29 @@ _PENDING_PARTS = 64
 
 @dataclass(frozen=True)
 class ColumnContext:
-    """What is known of a column before its first block of values."""
+    """The properties of a column that statistics need before its first block of values."""
 
     cls: TypeClass
     policy: ResolvedPolicy
     value_width: int
     """Bytes of one value of a type of fixed width, else 0."""
     rank_count: int = 0
-    """Number of values without NaN; required only for sorted blocks, from which percentiles are picked in passing."""
+    """Number of values without NaN. Required only for sorted blocks, whose percentiles are picked by rank."""
 
 
 class BuiltinStatistic(ABC, Generic[State]):
-    """A statistic, or several that are computed together. One object without attributes serves all columns."""
+    """A statistic, or several that are computed together. One object, which has no state, is used for all columns."""
 
     name: ClassVar[str]
     version: ClassVar[str]
-    """Changed whenever the same rows would give another result or another state."""
+    """Must change whenever the same rows would give another result or another state."""
     columns: ClassVar[tuple[str, ...]] = ()
-    """The result columns of `statistics` that it computes."""
+    """The columns of the file `statistics` that it computes."""
     state_schema: ClassVar[pa.Schema] = pa.schema([])
-    """Its columns in a table of states besides `columns`, with their types."""
+    """The columns of a table of states that store its state, in addition to `columns`."""
 
     def applies_to(self, cls: TypeClass, policy: ResolvedPolicy) -> bool:
-        """Return whether values of a type class have the statistic under a policy."""
+        """Return whether the statistic is computed for columns of a type class under a policy."""
         return True
 
     @abstractmethod
@@ -78,7 +78,7 @@ class BuiltinStatistic(ABC, Generic[State]):
         """
 
     def merge(self, parts: MergeParts, merged: Mapping[str, Any]) -> Mapping[str, pa.Array]:
-        """Return the merged columns and state columns of all columns of the data table.
+        """Return the merged result columns and state columns, each with one element per column of the data table.
 
         Args:
             parts: The tables of states to merge.
@@ -93,19 +93,28 @@ class BuiltinStatistic(ABC, Generic[State]):
     def encode_states(
         self, rows: Sequence[ColumnStatistics], histograms: Sequence[Histogram | None]
     ) -> Sequence[pa.Array]:
-        """Return the arrays of `state_schema`, one element per row; histograms are no fields of rows."""
+        """Return the columns of `state_schema` for a table of states.
+
+        Args:
+            rows: The statistics of the columns of the data table.
+            histograms: The histogram of each row, which is not a field of the row.
+        """
         return [
             pa.array([getattr(row, name) for row in rows], type_)
             for name, type_ in zip(self.state_schema.names, self.state_schema.types, strict=True)
         ]
 
     def decode_states(self, table: pa.Table) -> Mapping[str, list[Any]]:
-        """Return the fields of rows that `state_schema` of a table without chunks encode."""
+        """Return the fields of `ColumnStatistics` that `state_schema` encodes: by name, a list of values per row.
+
+        Args:
+            table: A table of states with one chunk per column.
+        """
         return {name: table[name].to_pylist() for name in self.state_schema.names}
 
 
 class Fold(Generic[Part]):
-    """Merges many states of one kind, 64 at a time."""
+    """An accumulator that merges many states of one kind, 64 at a time."""
 
     def __init__(self, merge: Callable[[Sequence[Part]], Part]) -> None:
         self._merge = merge

@@ -36,8 +36,13 @@ def key_id(key: bytes) -> str:
     return hashlib.blake2b(b"id", key=key, digest_size=8).hexdigest()
 
 
-def keyed(hashes: tuple[Words, Words], key: bytes) -> tuple[Words, Words]:
-    """Return two hashes of each value under a key of `KEY_BYTES` bytes, from its two unkeyed hashes."""
+def hash_with_key(hashes: tuple[Words, Words], key: bytes) -> tuple[Words, Words]:
+    """Return two hashes of each value under a secret key.
+
+    Args:
+        hashes: The two unkeyed hashes of each value.
+        key: A key of `KEY_BYTES` bytes.
+    """
     low, high = (np.empty_like(hashes[0]), np.empty_like(hashes[0]))
     for start in range(0, len(low), _BLOCK):  # a block fits in the processor's cache
         part = slice(start, start + _BLOCK)
@@ -47,7 +52,7 @@ def keyed(hashes: tuple[Words, Words], key: bytes) -> tuple[Words, Words]:
 
 
 def siphash(message: tuple[Words, Words], key: bytes) -> Words:
-    """Return SipHash-2-4 of messages of two words under a key of 16 bytes."""
+    """Return the hash SipHash-2-4 of each message of two words, under a key of 16 bytes."""
     halves = int.from_bytes(key[:8], "little"), int.from_bytes(key[8:], "little")
     state = [np.full(len(message[0]), start ^ halves[at % 2], np.uint64) for at, start in enumerate(_START)]
     for word in (*message, _LENGTH):

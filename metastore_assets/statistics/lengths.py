@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class LengthState:
-    """Totals and extremes of lengths; a string's length is its characters, its size is its bytes."""
+    """Totals and extremes of the lengths so far. Lengths of strings are in characters, all others in bytes."""
 
     has_lengths: bool
     value_width: int

@@ -2,10 +2,10 @@
 
 Counts, bounds, sums, means, deviations, lengths, distinct sketches and multiset hashes merge exactly; skewness and
 kurtosis merge up to rounding. Distinct counts and percentiles become estimates unless exact numbers determine them; the
-merged value counts make them exact again (`finalize.apply_summary`). The grouping of merges may show in an estimate,
-but an estimated distinct count always lies between the largest count of a part and the sum of all.
+merged value counts make them exact again (`finalize.apply_summary`). Estimates may depend on how merges were grouped.
+An estimated distinct count always lies between the largest count of a part and the sum of the counts of all parts.
 
-What is merged are tables of states. `finalize.finalize_statistics` computes the numbers that are derived from them.
+Input and output are tables of states. `finalize.finalize_statistics` computes the numbers that are derived from them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from metastore_assets.values.physical import combine_to_one_chunk
 from metastore_assets.values.types import class_named
 
 _FREQUENCY_STATES: tuple[FrequencyState, ...] = ("enumerated", "repeated", "estimated", "off", "absent")
-"""From the least to the most loss: the state of merged rows is the last state of a part."""
+"""Ordered by increasing loss of values: merged rows have the last of the states of their parts."""
 _NO_CLASS = -1
 """The code of a column without a type class."""
 
@@ -37,8 +37,8 @@ _NO_CLASS = -1
 def merge_states(parts: Sequence[pa.Table], columns: Sequence[str]) -> pa.Table:
     """Merge tables of states whose row i belongs to the same column.
 
-    A part without values contributes only nulls to a column. If at most one part has values of a column, its states
-    are taken over unchanged except for the nulls.
+    A part without values of a column contributes only its null count. If at most one part has values of a column, its
+    row is returned unchanged except for the null count and the multiset hash.
 
     Args:
         parts: One table of states or more.
@@ -105,9 +105,16 @@ def _merge_columns(
     class_names: Sequence[str | None],
     union: pa.StructType,
 ) -> pa.Table:
-    """Return the merged rows of columns of which several tables have values.
+    """Return the merged rows of columns that have values in several tables.
 
-    An untyped column retains counts, the lengths of lists, and the reason.
+    A column without a type class retains counts, the lengths of lists, and the reason.
+
+    Args:
+        tables: Tables of states with only these columns of the data table as rows.
+        non_empty: `MergeParts.non_empty`.
+        untyped: `MergeParts.untyped`.
+        class_names: The type class of each merged column, None for untyped ones.
+        union: The typed union of all tables.
     """
     has_class = np.array([table["type_class"].is_valid().to_numpy() for table in tables]) & non_empty
     parts = MergeParts(
@@ -135,7 +142,7 @@ def _merge_columns(
 
 
 def _class_codes(tables: Sequence[pa.Table]) -> tuple[Integers, list[str]]:
-    """Return the type classes as a matrix of indices into a list of their names, `_NO_CLASS` for none."""
+    """Return a matrix of type class codes, and the names to which the codes are indices; `_NO_CLASS` means none."""
     names = sorted({name for table in tables for name in table["type_class"].unique().to_pylist() if name is not None})
     return _to_codes(tables, "type_class", names), names
 
@@ -143,10 +150,10 @@ def _class_codes(tables: Sequence[pa.Table]) -> tuple[Integers, list[str]]:
 def _choose_representatives(
     tables: Sequence[pa.Table], non_empty: Flags, codes: Integers, class_names: Sequence[str]
 ) -> npt.NDArray[np.intp]:
-    """Return for each column the index of a table: the one with values, or else the one with the most specific row.
+    """Return for each column the index of the table whose row represents it.
 
-    The most specific row is the first by type class, then by frequency state. Columns with values in several tables are
-    merged elsewhere.
+    That is the only table with values of the column, or else the one with the most specific row: the first by type
+    class, then by frequency state. The result is meaningless for columns with values in several tables.
     """
     rank = {name: at for at, name in enumerate(class_names)} | {"null": len(class_names)}
     ranks = np.array([*(rank[name] for name in class_names), len(class_names) + 1])  # the last is that of _NO_CLASS
@@ -156,13 +163,13 @@ def _choose_representatives(
 
 
 def _to_codes(tables: Sequence[pa.Table], name: str, values: Sequence[str]) -> Integers:
-    """Return a text column of all tables as a matrix of indices into `values`, -1 for others."""
+    """Return a text column of all tables as a matrix of indices into `values`, with -1 for texts not in `values`."""
     indices = pc.index_in(chain_column(tables, name), pa.array(values, pa.string())).fill_null(-1)
     return to_matrix(tables, indices).astype(np.int64, copy=False)
 
 
 def _merge_reasons(parts: MergeParts, has_reason: Flags) -> pa.Array:
-    """Return the least reason, as text, of the flagged parts of untyped columns, and null for other columns."""
+    """Return for each untyped column the alphabetically first reason of its flagged parts, and null for the others."""
     if not parts.untyped.any():
         return pa.nulls(len(parts), pa.string())
     reasons = parts.states_by_column("reason", has_reason)
@@ -176,7 +183,7 @@ def _merge_reasons(parts: MergeParts, has_reason: Flags) -> pa.Array:
 
 
 def _with_union(table: pa.Table, union: pa.StructType) -> pa.Table:
-    """Return the table with a typed union that has the same classes or more."""
+    """Return the table with its values cast to another typed union, which has all classes of its union."""
     for name in UNION_COLUMNS:
         type_ = statistic_type(name, union)
         if table.schema.field(name).type != type_:

@@ -1,4 +1,4 @@
-"""Rules that merge one statistic of all columns of several tables of states at once."""
+"""Rules that merge one statistic of several tables of states, for all columns of the data table at once."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ Flags = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class MergeParts:
-    """Tables of states with the same columns in the same order, and which parts count for which column.
+    """Tables of states to merge, with flags that say which of them contribute to which column of the data table.
 
-    Matrices have a row per table and a column per column of the data table.
+    Row i of each table belongs to the same column of the data table. Matrices have a row per table ("part") and a
+    column per column of the data table.
     """
 
     tables: Sequence[pa.Table]
@@ -31,7 +32,7 @@ class MergeParts:
     untyped: Flags
     """By column: whether a part with values has no type class, so that the merged column has none."""
     has_lengths: Flags
-    """By column: whether lengths can be merged: all parts with values have a type class, or none has."""
+    """By column: whether lengths can be merged, because all parts with values have a type class or none has."""
     classes: Sequence[TypeClass | None]
     """By column: the type class of the merged column."""
     union: pa.StructType
@@ -47,11 +48,16 @@ class MergeParts:
 
     @property
     def sketched(self) -> Flags:
-        """Matrix: whether the part's distinct sketch counts. Hidden values have no type class but have a sketch."""
+        """Matrix: whether the part's distinct sketch is merged. Hidden values have a sketch without a type class."""
         return self.non_empty & self.has_lengths
 
     def states_by_column(self, name: str, counted: Flags) -> list[list[Any]]:
-        """Return by column the values of the parts that a matrix of flags selects."""
+        """Return for each column of the data table the values that a column of the tables of states has for it.
+
+        Args:
+            name: The column of the tables of states.
+            counted: Matrix: whether to include the value of the part.
+        """
         by_part = [table[name].to_pylist() for table in self.tables]
         return [
             [part[at] for part, flag in zip(by_part, flags, strict=True) if flag]
@@ -85,16 +91,16 @@ def _length_sum(parts: MergeParts, name: str) -> pa.Array:
 
 
 def _masked_sum(parts: MergeParts, name: str, defined: Flags) -> pa.Array:
-    values, is_known = integer_matrix(parts.tables, name)
-    is_null = (parts.non_empty & ~is_known).any(axis=0) | ~defined
+    values, is_valid = integer_matrix(parts.tables, name)
+    is_null = (parts.non_empty & ~is_valid).any(axis=0) | ~defined
     return pa.array(np.where(parts.non_empty, values, 0).sum(axis=0), mask=is_null)
 
 
 def _length_extreme(parts: MergeParts, name: str, *, choose: np.ufunc, neutral: int) -> pa.Array:
-    values, is_known = integer_matrix(parts.tables, name)
-    is_known &= parts.non_empty
-    is_null = ~(is_known.any(axis=0) & parts.has_lengths)
-    return pa.array(choose.reduce(np.where(is_known, values, neutral), axis=0), mask=is_null)
+    values, is_valid = integer_matrix(parts.tables, name)
+    is_valid &= parts.non_empty
+    is_null = ~(is_valid.any(axis=0) & parts.has_lengths)
+    return pa.array(choose.reduce(np.where(is_valid, values, neutral), axis=0), mask=is_null)
 
 
 _RANGE = np.iinfo(np.int64)
@@ -105,4 +111,4 @@ RULES: Mapping[MergeRule, Callable[[MergeParts, str], pa.Array]] = {
     "length_minimum": partial(_length_extreme, choose=np.minimum, neutral=_RANGE.max),
     "length_maximum": partial(_length_extreme, choose=np.maximum, neutral=_RANGE.min),
 }
-"""By rule: a function that merges the statistic of that name and returns a value per column."""
+"""By rule: a function that merges the statistic with a given name, and returns an array of one value per column."""

@@ -28,7 +28,12 @@ import pyarrow as pa
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.interface import BuiltinStatistic, ColumnContext, Fold
 from metastore_assets.statistics.merge_rules import MergeParts
-from metastore_assets.statistics.power_sums import float_power_sums, integer_power_sums, magnitude, scaled
+from metastore_assets.statistics.power_sums import (
+    float_power_sums,
+    integer_power_sums,
+    magnitude,
+    scale_by_power_of_two,
+)
 from metastore_assets.values.physical import Numbers
 from metastore_assets.values.types import TypeClass, class_named
 
@@ -71,8 +76,8 @@ class Moments:
 
 
 @dataclass(frozen=True)
-class MomentFacts:
-    """The results of moments. None where undefined: of no numbers, the deviation of one, the shape of a constant."""
+class MomentResults:
+    """The statistics that moments determine. None: undefined, such as all without numbers or a constant's skewness."""
 
     sum: str | None
     mean: float | None
@@ -82,7 +87,12 @@ class MomentFacts:
 
 
 def moments_of(values: Numbers, counts: npt.NDArray[np.int64]) -> Moments:
-    """Return the state of ascending distinct physical values without NaN, with their counts."""
+    """Return the moments of some numbers.
+
+    Args:
+        values: Physical values, ascending and distinct, without NaN.
+        counts: How often each value occurs.
+    """
     below = above = base = 0
     if values.dtype == np.float64:
         start = np.searchsorted(values, -math.inf, side="right")
@@ -98,7 +108,7 @@ def moments_of(values: Numbers, counts: npt.NDArray[np.int64]) -> Moments:
 
 
 def merge_moments(parts: Sequence[Moments]) -> Moments:
-    """Return the state of the numbers of all parts. Commutative; associative, `m3` and `m4` up to rounding."""
+    """Merge the moments of disjoint sets of numbers. Commutative, and associative except for rounding of `m3`, `m4`."""
     filled = [part for part in parts if part.n]
     below = sum(part.negative_infinities for part in parts)
     above = sum(part.positive_infinities for part in parts)
@@ -107,8 +117,8 @@ def merge_moments(parts: Sequence[Moments]) -> Moments:
     s1 = sum(part.s1 << (part.base - base) for part in filled)
     s2 = sum(part.s2 << 2 * (part.base - base) for part in filled)
     if len(filled) == 1:
-        one = filled[0]
-        return Moments(n, below, above, base, s1, s2, one.exponent, one.m3, one.m4)
+        exponent, m3, m4 = filled[0].exponent, filled[0].m3, filled[0].m4
+        return Moments(n, below, above, base, s1, s2, exponent, m3, m4)
     # Differences of means, as exact ratios: (s1_i n - s1 n_i) / (n_i n).
     differences = [((p.s1 << (p.base - base)) * n - s1 * p.n, p.n * n) for p in filled]
     exponents = [_bits(numerator, denominator) + base for numerator, denominator in differences if numerator]
@@ -122,19 +132,19 @@ def merge_moments(parts: Sequence[Moments]) -> Moments:
     return Moments(n, below, above, base, s1, s2, exponent, math.fsum(third), math.fsum(fourth))
 
 
-def moment_facts(moments: Moments, *, scale: int | None) -> MomentFacts:
-    """Return sum, mean and so on.
+def compute_moment_results(moments: Moments, *, scale: int | None) -> MomentResults:
+    """Return sum, mean, standard deviation, skewness and kurtosis of the numbers that moments describe.
 
     Args:
-        moments: The state.
+        moments: The moments.
         scale: Digits after the decimal point of decimals, 0 for integers, None for floats.
     """
     m, unit = moments, 10 ** (scale or 0)
     if m.n + sum(m.infinities) == 0:
-        return MomentFacts(None, None, None, None, None)
+        return MomentResults(None, None, None, None, None)
     if any(m.infinities):
         total = math.nan if all(m.infinities) else math.inf if m.positive_infinities else -math.inf
-        return MomentFacts(repr(total), total, None, None, None)
+        return MomentResults(repr(total), total, None, None, None)
     total_text = repr(rounded_ratio(m.s1, 1, m.base)) if scale is None else _decimal_text(m.s1, scale)
     spread = m.n * m.s2 - m.s1**2
     up, down = max(2 * m.base, 0), max(-2 * m.base, 0)
@@ -143,11 +153,11 @@ def moment_facts(moments: Moments, *, scale: int | None) -> MomentFacts:
     m2 = m.m2()
     if spread and m2:
         skewness, kurtosis = math.sqrt(m.n) * m.m3 / m2**1.5, m.n * m.m4 / m2**2 - 3
-    return MomentFacts(total_text, rounded_ratio(m.s1, m.n * unit, m.base), deviation, skewness, kurtosis)
+    return MomentResults(total_text, rounded_ratio(m.s1, m.n * unit, m.base), deviation, skewness, kurtosis)
 
 
 def encode_moments(moments: Moments) -> bytes:
-    """Return the state as bytes; equal states have equal bytes."""
+    """Return moments as bytes; equal moments have equal bytes."""
     m = moments
     numbers, sizes = [], []
     for value in (m.s1, m.s2):
@@ -161,7 +171,7 @@ def encode_moments(moments: Moments) -> bytes:
 
 
 def decode_moments(state: bytes) -> Moments:
-    """Return the state from its bytes."""
+    """Return the moments that `encode_moments` encoded."""
     _, n, below, above, base, exponent, m3, m4, zeros1, size1, zeros2, size2 = _HEADER.unpack_from(state)
     start = _HEADER.size
     s1 = int.from_bytes(state[start : start + size1], "little", signed=True) << zeros1
@@ -197,7 +207,7 @@ def _bits(numerator: int, denominator: int) -> int:
 
 
 def _shape(values: Numbers, counts: npt.NDArray[np.int64], n: int, s1: int, base: int) -> tuple[int, float, float]:
-    """Return the exponent and the scaled third and fourth central moments."""
+    """Return the fields `exponent`, `m3` and `m4` of `Moments`."""
     if len(values) < 2:
         return _NO_SPREAD, 0.0, 0.0
     offset = 0
@@ -208,7 +218,7 @@ def _shape(values: Numbers, counts: npt.NDArray[np.int64], n: int, s1: int, base
         top, bottom = near.as_integer_ratio()
         up, down = max(base - offset, 0), max(offset - base, 0)
         rest = rounded_ratio(((s1 << up) * bottom) - ((top * n) << down), (n * bottom) << down, 0)
-        differences = (scaled(values, -offset) - near) - rest
+        differences = (scale_by_power_of_two(values, -offset) - near) - rest
     else:
         # Subtracting an integer near the mean is exact, so that differences of large numbers are not rounded.
         pivot = s1 // n
@@ -218,7 +228,7 @@ def _shape(values: Numbers, counts: npt.NDArray[np.int64], n: int, s1: int, base
         wide = (values - typed).view(np.int64) if values.dtype == np.uint64 else values - typed
         differences = wide.astype(np.float64) - rounded_ratio(s1 - pivot * n, n, 0)
     local = magnitude(differences)
-    differences = scaled(differences, -local)
+    differences = scale_by_power_of_two(differences, -local)
     weighted = differences * differences * differences * counts
     # numpy sums in pairs, which rounds less than a dot product and starts no threads.
     return offset + local, float(weighted.sum()), float((weighted * differences).sum())
@@ -272,4 +282,6 @@ class MomentStatistics(BuiltinStatistic[Fold[Moments]]):
         if row.moments is None or row.type_class is None:
             return {}
         cls = class_named(row.type_class)
-        return vars(moment_facts(decode_moments(row.moments), scale=None if cls.kind == "float" else cls.scale))
+        return vars(
+            compute_moment_results(decode_moments(row.moments), scale=None if cls.kind == "float" else cls.scale)
+        )

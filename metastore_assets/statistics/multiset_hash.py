@@ -44,9 +44,9 @@ def add_multiset_hashes(hashes: Sequence[bytes]) -> bytes:
 
 
 class MultisetHash(BuiltinStatistic[Fold[bytes]]):
-    """The hash by which rewritten but unchanged rows are recognized.
+    """The multiset hash of a column, by which rows are recognized that were rewritten without changes.
 
-    `merge_states` merges it, because parts that have only nulls count as well.
+    It has no `merge`: `merge_states` adds the hashes, because parts with only nulls contribute as well.
     """
 
     name = "multiset_hash"
@@ -69,7 +69,12 @@ class MultisetHash(BuiltinStatistic[Fold[bytes]]):
 
 
 def sum_multiset_hashes(tables: Sequence[pa.Table], undefined: npt.NDArray[np.bool_]) -> pa.Array:
-    """Return the sums of the hashes of all tables by column, null where one is null or the column is `undefined`."""
+    """Return for each row the sum of the multiset hashes that some tables of states have in that row.
+
+    Args:
+        tables: Tables of states whose row i belongs to the same column.
+        undefined: Rows for which to return null. The sum is also null if a hash is.
+    """
     is_null = undefined.copy()
     total = np.zeros((len(undefined), 2), np.uint64)
     for table in tables:

@@ -81,12 +81,12 @@ def float_power_sums(values: npt.NDArray[np.float64], counts: Counts) -> tuple[i
 
 
 def magnitude(ascending: npt.NDArray[np.float64]) -> int:
-    """Return the least exponent e such that ascending values lie between -2**e and 2**e; 0 for zeros."""
+    """Return the least exponent e such that ascending values lie between -2**e and 2**e; 0 if all are 0."""
     return math.frexp(max(abs(ascending[0]), abs(ascending[-1])))[1]
 
 
-def scaled(values: npt.NDArray[np.float64], exponent: int) -> npt.NDArray[np.float64]:
-    """Return values * 2**exponent, rounded only outside the normal range."""
+def scale_by_power_of_two(values: npt.NDArray[np.float64], exponent: int) -> npt.NDArray[np.float64]:
+    """Return values * 2**exponent, rounded only where the result is not a normal double."""
     # Multiplication is vectorized and gives the same, as long as the power of two is a normal double.
     return values * 2.0**exponent if abs(exponent) < 1022 else np.ldexp(values, exponent)
 

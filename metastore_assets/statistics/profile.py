@@ -37,7 +37,7 @@ HIDDEN_REASON = "its values are hidden by its policy `values: hidden`; with `sho
 
 @dataclass(frozen=True)
 class ColumnProfile:
-    """All that is computed of one leaf column over some rows."""
+    """The statistics of one leaf column over some rows, with its frequencies, histogram, fingerprints and filter."""
 
     statistics: ColumnStatistics
     frequencies: Frequencies | None
@@ -89,10 +89,12 @@ def profile_field(
 
 
 def profile_all_null(leaf: LeafColumn, row_count: int, policy: ResolvedPolicy) -> ColumnStatistics:
-    """Return the statistics of a column that some rows were written without.
+    """Return the statistics of a column over rows in whose files it is missing.
+
+    All its values are null; a column inside a list or a map has no elements at all.
 
     Args:
-        leaf: The column. All its values are null; below lists and maps it has no elements at all.
+        leaf: The column.
         row_count: Number of the rows.
         policy: What to store of the column.
     """
@@ -102,7 +104,7 @@ def profile_all_null(leaf: LeafColumn, row_count: int, policy: ResolvedPolicy) -
 
 
 class _LeafProfiler:
-    """Profiles one leaf column."""
+    """The profile of one leaf column, from chunks of its values."""
 
     def __init__(self, leaf: LeafColumn, policy: ResolvedPolicy) -> None:
         self.leaf = leaf
@@ -183,7 +185,7 @@ class _LeafProfiler:
             return row
 
     def _profile_values(self, row: ColumnStatistics, cls: TypeClass) -> ColumnProfile:
-        """Profile the counted values, or finish the profile of unsorted ones, which leave no counted values."""
+        """Return the profile of all values: from the sorted counts, or from the profiler that got them unsorted."""
         runs = self._counter.blocks()
         profiler = self._unsorted
         blocks: list[Frequencies] | None = None
@@ -210,15 +212,16 @@ class _LeafProfiler:
         return ColumnProfile(row, frequencies, profiler.histogram())
 
     def _add_hidden(self, run: ValueRun) -> bool:
-        """Add values to the profile of hidden values. Returns True: they need not be counted."""
+        """Add values to the profile of hidden values, and return True, because they need not be counted."""
         assert self._hidden is not None
         self._hidden.add_unsorted(run)
         return True
 
     def _add_unsorted(self, run: ValueRun) -> bool:
-        """Add values to the unsorted profile if values are not enumerated. Returns whether they were added.
+        """Add values to the unsorted profile and return True, if the column's values are not to be enumerated.
 
-        Once more than `NEAR_UNIQUE_FROM` values are known, a sample and then a sketch decide whether they are.
+        If the policy leaves it open, the first batch after `NEAR_UNIQUE_FROM` values decides: by a sample, then by an
+        estimate of its distinct values.
         """
         if self._unsorted is not None:
             self._unsorted.add_unsorted(run)
@@ -280,7 +283,7 @@ def _is_text(kind: pa.DataType) -> bool:
 
 
 def _hidden_lengths(array: pa.Array) -> np.ndarray:
-    """Return the characters of strings, the bytes of binary values, or the elements of lists that are not null."""
+    """Return the length of each value that is not null, in characters of strings, bytes, or elements of lists."""
     kind = plain_type(array.type)
     if not _is_byte_string(kind):
         return _list_lengths(array)

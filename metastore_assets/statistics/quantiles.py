@@ -52,7 +52,7 @@ _HEADER = struct.Struct("<BBBHBHIIdd")
 _CENTROID = np.dtype([("mean", "<f8"), ("weight", "<u8")])
 _HUGE = 1e288
 _PRECISION = 8
-"""Bits of a cluster's mean below its width."""
+"""Bits of a cluster's mean that are stored, counted from the magnitude of the cluster's width."""
 
 
 @dataclass(frozen=True)
@@ -66,19 +66,27 @@ class Digest:
 
 
 def build_quantile_sketch(values: npt.NDArray[np.float64], counts: npt.NDArray[np.int64]) -> bytes | None:
-    """Return the digest of ascending finite values with their counts, or None if there are no values."""
+    """Return the encoded digest of some values.
+
+    Args:
+        values: Ascending and finite.
+        counts: How often each value occurs.
+
+    Returns:
+        None without values.
+    """
     if len(values) == 0:
         return None
     return encode_digest(Digest(float(values[0]), float(values[-1]), *_clusters(values, counts)))
 
 
 def merge_quantile_sketches(sketches: Sequence[bytes]) -> bytes:
-    """Return the digest of the values of one or more digests. It depends on their grouping, not on their order."""
+    """Merge one or more encoded digests. The result depends on the grouping of merges, but not on their order."""
     return encode_digest(merge_digests([decode_digest(sketch) for sketch in sketches]))
 
 
 def merge_digests(parts: Sequence[Digest]) -> Digest:
-    """Return what `merge_quantile_sketches` returns, of decoded digests."""
+    """Merge one or more digests: their clusters are clustered again."""
     if len(parts) == 1:
         return parts[0]
     means = np.concatenate([part.means for part in parts])
@@ -120,9 +128,14 @@ def estimate_values(
     bounds: tuple[pa.Scalar, pa.Scalar],
     ranks: npt.NDArray[np.int64],
 ) -> list[pa.Scalar]:
-    """Return estimates of the values at 1-based ranks, within inclusive bounds.
+    """Return the estimated value at each of some ranks.
 
-    The other arguments are those of `estimate_percentiles`, with a decoded digest.
+    Args:
+        digest: The digest of the finite values; None without finite values.
+        cls: The type class of the values.
+        infinities: How often -inf and +inf occur; the digest does not contain them.
+        bounds: Lower and upper bound of the results, both inclusive.
+        ranks: 1-based ranks among all values without NaN.
     """
     below, above = infinities
     finite = count_ranked_values(digest, infinities) - below - above
@@ -136,7 +149,13 @@ def estimate_values(
 
 
 def estimate_rank(digest: Digest | None, infinities: tuple[int, int], value: float) -> int:
-    """Return the estimated number of values below a number in physical units: the inverse of `estimate_values`."""
+    """Return the estimated number of values that are less than a value: the inverse of `estimate_values`.
+
+    Args:
+        digest: The digest of the finite values; None without finite values.
+        infinities: How often -inf and +inf occur.
+        value: A value in physical units.
+    """
     below, above = infinities
     finite = count_ranked_values(digest, infinities) - below - above
     if value == -math.inf:
@@ -175,7 +194,12 @@ def _curve(digest: Digest) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.floa
 
 
 def _steps(ends: npt.NDArray[np.int64], counts: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
-    """Return how many steps of the scale function values or clusters cover, from their last ranks and counts."""
+    """Return how many steps of the scale function each value or cluster covers.
+
+    Args:
+        ends: The last 1-based rank of each, ascending.
+        counts: The number of values in each.
+    """
     sides = np.stack([ends - counts, ends]) / ends[-1]
     scaled = COMPRESSION * (np.arcsin(np.clip(2 * sides - 1, -1, 1)) / math.pi + 0.5)
     return scaled[1] - scaled[0]
@@ -218,7 +242,7 @@ def _shrink(least: float, greatest: float) -> float:
 
 
 def encode_digest(digest: Digest) -> bytes:
-    """Return the sketch of a digest."""
+    """Return a digest in the binary format of DataSketches."""
     # Format of DataSketches, version 1 (tdigest.hpp): preamble longs, serial version, family 20, k, flags, two unused
     # bytes, number of centroids, number of buffered values, minimum, maximum; then (mean, weight) per centroid.
     centroids = np.empty(len(digest.means), _CENTROID)
@@ -228,7 +252,7 @@ def encode_digest(digest: Digest) -> bytes:
 
 
 def decode_digest(sketch: bytes) -> Digest:
-    """Return the digest of a sketch."""
+    """Return the digest that `encode_digest` encoded."""
     *_, size, _, minimum, maximum = _HEADER.unpack_from(sketch)
     centroids = np.frombuffer(sketch, _CENTROID, size, _HEADER.size)
     return Digest(minimum, maximum, centroids["mean"], centroids["weight"].astype(np.int64))
@@ -236,12 +260,12 @@ def decode_digest(sketch: bytes) -> Digest:
 
 @dataclass
 class QuantileState:
-    """The digest of some blocks, and the exact percentiles as long as all blocks are sorted."""
+    """The digest of the blocks so far, and the exact percentiles as long as all blocks are sorted."""
 
     context: ColumnContext
     digests: Fold[bytes] = field(default_factory=lambda: Fold(merge_quantile_sketches))
     percentiles: list[pa.Scalar] = field(default_factory=list)
-    """The first percentiles, which lie in the blocks so far."""
+    """The values of those percentiles that lie in the blocks so far, ascending."""
     ranked_count: int = 0
     """Values without NaN in the blocks so far."""
     is_exact: bool = True
@@ -330,7 +354,7 @@ class QuantileStatistics(BuiltinStatistic[QuantileState]):
 
 
 def decode_digests(table: pa.Table) -> list[Digest | None]:
-    """Return the digests of a table of states without chunks, row by row."""
+    """Return the digest of each row of a table of states; the table has one chunk per column."""
     offsets, means = split_lists(table["quantile_means"])
     _, weights = split_lists(table["quantile_weights"])
     bounds = zip(table["quantile_minimum"].to_pylist(), table["quantile_maximum"].to_pylist(), strict=True)
@@ -359,7 +383,7 @@ def _pick_percentiles(state: QuantileState, block: ValueBlock) -> None:
 
 
 def _merge_digests(parts: MergeParts, merged: Mapping[str, Any]) -> list[Digest | None]:
-    """Return by column the merged digest of the parts that have values of its class."""
+    """Return the merged digest of each column; None if a part has finite values of the column without a digest."""
     digests = [decode_digests(table) for table in parts.tables]
     value_counts, _ = integer_matrix(parts.tables, "value_count")
     part_moments = [table["moments"].to_pylist() for table in parts.tables]

@@ -41,10 +41,10 @@ on moments.
 
 
 def _digest_versions() -> str:
-    in_rows = [statistic for statistic in BUILTIN_STATISTICS if statistic is not HISTOGRAM]
-    versions = ",".join(f"{statistic.name}={statistic.version}" for statistic in in_rows)
+    row_statistics = [statistic for statistic in BUILTIN_STATISTICS if statistic is not HISTOGRAM]
+    versions = ",".join(f"{statistic.name}={statistic.version}" for statistic in row_statistics)
     return hashlib.sha256(versions.encode()).hexdigest()[:8]
 
 
 STATISTICS_VERSION = _digest_versions()
-"""Changes with the version of any built-in statistic except the histogram, which is stored apart from the rows."""
+"""A digest of the versions of all built-in statistics except the histogram, whose file has a version of its own."""

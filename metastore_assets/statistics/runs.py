@@ -1,4 +1,4 @@
-"""Runs of ascending values: counting values, adding up counts, and merging many runs block by block."""
+"""Runs of a column's values: counting values, adding up counts, and merging many runs block by block."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ else:
     pl = lazy_module("polars")
 
 BLOCK = 1 << 17
-"""Approximate number of values in a block, which is in memory at a time."""
+"""Approximate number of values in a block. At most one block is in memory at a time."""
 _SAMPLES = 4
 _SHORT = 1 << 12
 _UNIQUE = 1 << 14
 _SAMPLE = 2048
-_MOST_SPAN = 2
+_MAX_SPAN = 2
 """Most array elements per value for counting integers: no more memory than sorted copies would need."""
 
 Counts = npt.NDArray[np.int64]
@@ -30,11 +30,14 @@ Counts = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class ValueRun:
-    """Ascending physical values without nulls: distinct ones with their counts, or one per row."""
+    """Physical values without nulls: ascending distinct values with their counts, or one value per row.
+
+    Functions that merge runs need ascending values; profilers accept values without counts in any order.
+    """
 
     values: pl.Series
     counts: Counts | None
-    """How often each value occurs. None: there is a value per row, and neighbours may be equal."""
+    """How often each value occurs; None if there is one value per row, so that values may repeat."""
 
     def __len__(self) -> int:
         return len(self.values)
@@ -48,7 +51,7 @@ class ValueRun:
 
 @dataclass(frozen=True)
 class CountedRun(ValueRun):
-    """A run of distinct values with their counts."""
+    """Ascending distinct values with their counts."""
 
     counts: Counts
 
@@ -66,13 +69,13 @@ def count_values(values: pl.Series) -> CountedRun:
 
 
 def count_dense(values: pl.Series) -> CountedRun | None:
-    """Count integers that lie close together without sorting them. Returns None for other values."""
+    """Count integers that lie close together, without sorting them; None for values of other types or distribution."""
     if values.dtype not in (pl.Int64, pl.UInt64) or len(values) == 0:
         return None
     words = values.to_numpy()
     least = words.min()
     span = int(words.max()) - int(least) + 1
-    if span > _MOST_SPAN * len(words):
+    if span > _MAX_SPAN * len(words):
         return None
     counts = np.bincount((words - least).view(np.int64), minlength=span)
     offsets = np.flatnonzero(counts != 0)  # faster than on the integers
@@ -80,7 +83,7 @@ def count_dense(values: pl.Series) -> CountedRun | None:
 
 
 def is_hashed(values: pl.Series) -> bool:
-    """Return whether hashing is faster than sorting: for bytes that repeat. polars sorts numbers as fast."""
+    """Return whether values are counted faster by hashing than by sorting: bytes that repeat are, numbers are not."""
     return values.dtype in (pl.Binary, pl.Boolean) and not is_mostly_distinct(values)
 
 
@@ -178,7 +181,7 @@ def concatenate_series(parts: Sequence[pl.Series]) -> pl.Series:
 
 
 def copy_compact(values: pl.Series) -> pl.Series:
-    """Return a copy of the values that does not retain the buffers of their chunks."""
+    """Return the values without references to the buffers of the chunks that they came from."""
     return pl.Series(values.to_arrow(compat_level=pl.CompatLevel.oldest())) if values.dtype == pl.Binary else values
 
 

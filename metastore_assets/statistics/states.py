@@ -1,4 +1,4 @@
-"""Tables of states: what merging reads of the columns of some rows, one row per column."""
+"""Tables of states: the statistics of some rows in the form that merging reads, with one row per column."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ UNION_COLUMNS = tuple(name for name in STATE_COLUMNS if STATISTICS[name].kind in
 SKETCH_COLUMNS: dict[str, pa.DataType] = {
     field.name: field.type for statistic in BUILTIN_STATISTICS for field in statistic.state_schema
 }
-"""The other columns of a table of states, with their types."""
+"""The columns of a table of states that encode sketches and other states, with their types."""
 
 
 def build_states_table(
@@ -49,7 +49,7 @@ def build_states_schema(union: pa.StructType) -> pa.Schema:
 
 
 def read_state_rows(table: pa.Table, columns: Iterable[tuple[str, str]]) -> list[ColumnStatistics]:
-    """Return the rows of a table of states, without what `finalize_statistics` derives.
+    """Return the rows of a table of states, in which the fields that `finalize_statistics` derives are still None.
 
     Args:
         table: A table that `build_states_table` built.

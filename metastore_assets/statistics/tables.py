@@ -55,7 +55,7 @@ def build_statistics_table(rows: Sequence[ColumnStatistics]) -> pa.Table:
 
 
 def parse_statistics_rows(table: pa.Table) -> list[ColumnStatistics]:
-    """Return the rows of a table of statistics. Unknown columns are ignored."""
+    """Return the rows of a table `statistics`, in which mergeable states are None. Unknown columns are ignored."""
     columns: dict[str, Iterable[Any]] = {name: repeat(value) for name, value in _STATES.items()}
     columns |= unpack_columns(table, list(STATISTICS))
     columns["user_defined"] = read_results(table, list(STATISTICS))
@@ -64,9 +64,10 @@ def parse_statistics_rows(table: pa.Table) -> list[ColumnStatistics]:
 
 
 def normalize_statistics_table(table: pa.Table) -> pa.Table:
-    """Return the table that `build_statistics_table` would build from the same rows.
+    """Return a table `statistics` in the form in which `build_statistics_table` would build it from the same rows.
 
-    The typed union has the classes that occur in these rows; user-defined statistics that no row has are left out."""
+    Its typed union has only the type classes of these rows, and user-defined statistics that no row has are removed.
+    """
     names = pc.unique(table["type_class"]).drop_null().to_pylist()
     union = union_type(class_named(name) for name in names)
     columns: dict[str, pa.Array] = {}
@@ -79,14 +80,14 @@ def normalize_statistics_table(table: pa.Table) -> pa.Table:
 
 
 def _build_row(values: dict[str, Any]) -> ColumnStatistics:
-    """Return a row without running `__init__`, which sets forty fields one by one: most of the time of many rows."""
+    """Return a row without calling `__init__`, which takes most of the time because it sets forty fields one by one."""
     row = object.__new__(ColumnStatistics)
     object.__setattr__(row, "__dict__", values)
     return row
 
 
 _STATES = {field.name: field.default for field in fields(ColumnStatistics) if field.name not in STATISTICS}
-"""The default values of the fields that a table of statistics does not have."""
+"""The default values of the fields of `ColumnStatistics` that are not columns of a table `statistics`."""
 
 
 def pack_columns(rows: Sequence[ColumnStatistics], names: Sequence[str], union: pa.StructType) -> pa.Table:
@@ -140,24 +141,31 @@ def build_frequencies_table(path: str, frequencies: Frequencies, union: pa.Struc
 
 
 def build_value_counts_table(path: str, values: pa.Array, counts: pa.Array, union: pa.StructType) -> pa.Table:
-    """Return rows of `frequencies` of values of one class, in the order of the values."""
+    """Return the rows of one column in the table `frequencies`, in the order of the given values.
+
+    Args:
+        path: The column's path.
+        values: Values of one class.
+        counts: How often each value occurs.
+        union: The typed union of the table.
+    """
     paths = [pa.repeat(pa.scalar(path), min(_REPEATS, len(values) - at)) for at in range(0, len(values), _REPEATS)]
     value = pack_values(values, type_class(values.type), union)
     return pa.table({"column": pa.chunked_array(paths, pa.string()), "value": value, "frequency": counts})
 
 
 def parse_frequencies(table: pa.Table) -> Frequencies:
-    """Return the frequencies of one column from its rows in `frequencies`, in any order."""
+    """Return the frequencies of one column from its rows in the table `frequencies`, which are in any order."""
     return sum_value_counts([parse_value_counts(table)])
 
 
 def parse_value_counts(table: pa.Table) -> ValueCountRows:
-    """Return values and frequencies from rows of one column in `frequencies`."""
+    """Return the values and their counts from the rows of one column in the table `frequencies`."""
     return unpack_values(one_chunk(table.column("value"))), one_chunk(table.column("frequency")).cast(pa.int64())
 
 
 def sum_value_counts(parts: Sequence[ValueCountRows]) -> Frequencies:
-    """Return the sum of several value counts of one column, which are in any order."""
+    """Return the frequencies of one column from value counts in any order, in which values may repeat."""
     filled = [part for part in parts if len(part[0])]
     if not filled:
         return EMPTY
@@ -199,7 +207,7 @@ def build_histograms_table(histograms: Mapping[str, Histogram]) -> pa.Table:
 
 @lru_cache(maxsize=4)
 def _parse_bins(text: bytes) -> Mapping[str, tuple[Any, ...]]:
-    """Parse the bins of every column of a file; cached, because a wide file is read column by column."""
+    """Return the bins of every column from the metadata of a file. Cached, because files are read column by column."""
     bins_by_path: dict[str, tuple[Any, ...]] = json.loads(text)
     return bins_by_path
 

@@ -50,7 +50,7 @@ def _array(scalars: Sequence[pa.Scalar | None], type: pa.DataType) -> pa.Array:
 
 
 def unpack_scalars(values: pa.StructArray) -> list[pa.Scalar | None]:
-    """Return the scalars of union values, whose children may have other types than the canonical ones."""
+    """Return union values as scalars of canonical types; None for null. Children may be of other types of the class."""
     result: list[pa.Scalar | None] = [None] * len(values)
     for field, child in zip(values.type, values.flatten(), strict=True):
         if child.null_count == len(child):
@@ -65,7 +65,7 @@ def unpack_scalars(values: pa.StructArray) -> list[pa.Scalar | None]:
 
 
 def _canonical(child: pa.Array, type: pa.DataType) -> pa.Array:
-    """Return a child in the type of its class, if possible without kernels, which take 30 ms to import."""
+    """Return a child cast to the type of its class, if possible without Arrow's kernels, whose import takes 30 ms."""
     if child.type == type:
         return child
     if (child.type, type) in ((pa.string(), pa.large_string()), (pa.binary(), pa.large_binary())):
@@ -87,7 +87,7 @@ def merge_unions(types: Iterable[pa.StructType]) -> pa.StructType:
 
 
 def cast_to_union(values: pa.Array, union: pa.StructType) -> pa.Array:
-    """Return union values, or lists of (fraction, union value), cast to a union with the same classes or more."""
+    """Return union values, or lists of (fraction, union value), cast to a union that has all their classes."""
     if isinstance(values, pa.ListArray):
         if values.type.value_type == pa.struct([("fraction", pa.float64()), ("value", union)]):
             return values

@@ -9,7 +9,7 @@ It is stored in the Elias–Fano encoding. The last byte of each prefix is store
 "bucket"), the number of prefixes of each bucket is stored in unary: a 1 for each prefix, then a 0 at the end of the
 bucket. That takes 9.5 to 10 bits per value, and at least 128 bytes.
 
-A *filter slice* has the part of a filter for one of 2^slice_bits equal ranges of hashes. The slices of many filters are
+A *filter slice* is the part of a filter for one of 2^slice_bits equal ranges of hashes. The slices of many filters are
 two Arrow arrays: `upper` (unary, padded with zeros to whole bytes) and `lower` (bytes).
 """
 
@@ -38,14 +38,17 @@ _HASH_BITS = 64
 
 @dataclass(frozen=True)
 class FilterSlice:
-    """One slice of several filters, in the order of the filters; null for a missing filter."""
+    """The same slice of each of several filters. A filter may be missing."""
 
     bits: npt.NDArray[np.int64]
     """Length of each filter's prefixes; 0 for a missing filter."""
     upper: pa.BinaryArray
     lower: pa.BinaryArray
+    """The stored bytes of each filter's slice, as the module describes them; null for a missing filter."""
     slice_bits: int = 0
+    """There are 2^slice_bits slices."""
     slice: int = 0
+    """The number of this slice, from 0."""
 
     @property
     def exists(self) -> npt.NDArray[np.bool_]:
@@ -58,7 +61,7 @@ class FilterSlice:
         return np.where(self.exists, self.slice << np.maximum(self.bits - _LOWER_BITS - self.slice_bits, 0), 0)
 
     def may_hold(self, hashes: Sequence[int]) -> npt.NDArray[np.bool_]:
-        """Return whether each filter may contain a value with one of the hashes; True for a missing filter.
+        """Return for each filter whether it may contain a value with one of some hashes; True for a missing filter.
 
         Args:
             hashes: First 64-bit hashes of values, all of them in the range of the slice.
@@ -89,7 +92,10 @@ class FilterSlice:
         return matches
 
     def prefixes(self) -> tuple[FilterIndices, Words]:
-        """Return the index of the filter of each prefix, ascending, and the prefixes as upper ends of 64-bit hashes."""
+        """Return all prefixes: the index of the filter that has each, ascending, and the prefixes themselves.
+
+        A prefix is in the upper bits of a 64-bit hash whose other bits are 0.
+        """
         data, starts = _data(self.upper)
         ones = np.flatnonzero(np.unpackbits(data))
         at = np.searchsorted(8 * starts[1:], ones, "right")
@@ -131,7 +137,7 @@ def build_filter_slice(
 
 
 def bits_for(count: int) -> int:
-    """Return the length of the prefixes of a filter of `count` hashes."""
+    """Return the length in bits of the prefixes of a filter of `count` hashes."""
     return max(MIN_BITS, _PRECISION_BITS + max(0, count - 1).bit_length())
 
 
@@ -139,8 +145,8 @@ def build_filter(hashes: Words) -> bytes:
     """Return the encoded filter of the values with these hashes, which are in any order."""
     distinct_hashes = np.unique(hashes)
     bits = bits_for(len(distinct_hashes))
-    whole_filter = build_filter_slice(np.zeros(len(distinct_hashes), np.int64), distinct_hashes, np.array([bits]))
-    upper, lower = whole_filter.upper[0].as_py(), whole_filter.lower[0].as_py()
+    single_slice = build_filter_slice(np.zeros(len(distinct_hashes), np.int64), distinct_hashes, np.array([bits]))
+    upper, lower = single_slice.upper[0].as_py(), single_slice.lower[0].as_py()
     return bytes([bits]) + len(upper).to_bytes(8, "little") + upper + lower
 
 
@@ -150,7 +156,7 @@ def build_filter_of_frequencies(frequencies: Frequencies) -> bytes | None:
 
 
 def parse_filters(encoded: list[bytes | None]) -> FilterSlice:
-    """Return encoded filters as a single slice of all hashes. Raises ValueError for an invalid filter."""
+    """Return encoded filters as one slice that covers all hashes. Raises ValueError for an invalid filter."""
     bits = [0 if data is None else data[0] for data in encoded]
     ends = [0 if data is None else 9 + int.from_bytes(data[1:9], "little") for data in encoded]
     for data, length, end in zip(encoded, bits, ends, strict=True):

@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from metastore_assets.statistics.distances import (
-    aligned_bins,
-    equal_shares,
+    align_bins,
+    group_bins,
     jensen_shannon,
     kolmogorov_smirnov,
     population_stability_index,
@@ -141,7 +141,7 @@ def built(values: list[int], capacity: int) -> Histogram:
 @given(VALUES, VALUES, st.integers(2, 40), st.integers(2, 40), st.none() | st.integers(2, 40))
 def test_aligned_bins_count_the_values(a: list[int], b: list[int], left: int, right: int, most: int | None) -> None:
     """Bin i of both counts the values from (first + i) * 2**k up to the next; none is left out; no more than asked."""
-    bins = aligned_bins(built(a, left), built(b, right), most)
+    bins = align_bins(built(a, left), built(b, right), most)
     for values, counts in ((a, bins.left), (b, bins.right)):
         expected = Counter(value // 2**bins.exponent - bins.first for value in values)
         assert {at: count for at, count in enumerate(counts.tolist()) if count} == expected
@@ -155,9 +155,9 @@ def test_histograms_of_different_units_have_no_bins_in_common() -> None:
     days = build_histogram_of_values(np.array([1]), np.array([1]), class_named("date"), 10)
     assert days is not None
     with pytest.raises(ValueError, match=r"int64.*date"):
-        aligned_bins(built([1], 10), days)
+        align_bins(built([1], 10), days)
     with pytest.raises(ValueError, match="at least 2"):
-        aligned_bins(built([1], 10), built([1], 10), 1)
+        align_bins(built([1], 10), built([1], 10), 1)
 
 
 @share(60)
@@ -165,7 +165,7 @@ def test_histograms_of_different_units_have_no_bins_in_common() -> None:
 def test_groups_have_about_equal_shares(pair: list[list[int]], groups: int) -> None:
     """Groups are stretches of neighbouring bins that leave nothing out, and differ by less than the heaviest bin."""
     baseline, other = pair
-    left, right = equal_shares(baseline, other, groups)
+    left, right = group_bins(baseline, other, groups)
     assert len(left) == len(right) <= groups + 2
     assert sum(count > 0 for count in left) <= groups
     assert (sum(left), sum(right)) == pytest.approx((sum(baseline), sum(other)))
@@ -175,10 +175,10 @@ def test_groups_have_about_equal_shares(pair: list[list[int]], groups: int) -> N
 
 def test_groups_by_hand() -> None:
     """What lies below and beyond the baseline is a group each: new values are told, however coarse the groups are."""
-    left, right = equal_shares([0, 1, 1, 1, 1, 0], [7, 1, 2, 3, 4, 5], 2)
+    left, right = group_bins([0, 1, 1, 1, 1, 0], [7, 1, 2, 3, 4, 5], 2)
     assert (left.tolist(), right.tolist()) == ([0, 2, 2, 0], [7, 3, 7, 5])
-    left, right = equal_shares([0, 0, 1, 1, 0], [0, 0, 1, 1, 0], 2)
+    left, right = group_bins([0, 0, 1, 1, 0], [0, 0, 1, 1, 0], 2)
     assert (left.tolist(), right.tolist()) == ([1, 1], [1, 1])
-    assert population_stability_index(*equal_shares([100, 0], [100, 30], 10)) > 0.25
+    assert population_stability_index(*group_bins([100, 0], [100, 30], 10)) > 0.25
     with pytest.raises(ValueError, match="at least 1 group"):
-        equal_shares([1], [1], 0)
+        group_bins([1], [1], 0)

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from metastore_assets.statistics.moments import (
     Moments,
+    compute_moment_results,
     decode_moments,
     encode_moments,
     merge_moments,
-    moment_facts,
     moments_of,
     root,
     rounded_ratio,
@@ -69,7 +69,7 @@ def test_no_numbers() -> None:
     assert merge_moments([]) == nothing
     some = moments_of(np.array([1.0, 2.0]), np.array([1, 1]))
     assert merge_moments([nothing, some, nothing]) == some
-    assert set(vars(moment_facts(nothing, scale=None)).values()) == {None}
+    assert set(vars(compute_moment_results(nothing, scale=None)).values()) == {None}
     assert integer_power_sums(np.array([], np.int64), np.array([], np.int64)) == (0, 0)
 
 
@@ -108,7 +108,7 @@ def test_sums_as_text() -> None:
     """Scale digits after the point, a zero before it, no exponent."""
 
     def text(unscaled: int, scale: int | None) -> str | None:
-        return moment_facts(Moments(1, 0, 0, 0, unscaled, unscaled**2, 0, 0.0, 0.0), scale=scale).sum
+        return compute_moment_results(Moments(1, 0, 0, 0, unscaled, unscaled**2, 0, 0.0, 0.0), scale=scale).sum
 
     assert [text(n, 2) for n in (5, -5, 123, -100, 0)] == ["0.05", "-0.05", "1.23", "-1.00", "0.00"]
     assert text(-(10**45), 0) == "-1" + "0" * 45
@@ -120,6 +120,6 @@ def test_sums_as_text() -> None:
 )
 def test_infinities_follow_ieee(below: int, above: int, total: float) -> None:
     """Sum and mean as IEEE adds them; no deviation."""
-    facts = moment_facts(Moments(3, below, above, 0, 5, 9, 0, 0.0, 0.0), scale=None)
+    facts = compute_moment_results(Moments(3, below, above, 0, 5, 9, 0, 0.0, 0.0), scale=None)
     assert (facts.sum, repr(facts.mean)) == (repr(total), repr(total))
     assert facts.standard_deviation is facts.skewness is facts.kurtosis is None

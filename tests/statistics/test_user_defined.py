@@ -11,7 +11,7 @@ import pytest
 
 from metastore_assets.errors import ConfigError
 from metastore_assets.statistics.user_defined import shipped
-from metastore_assets.statistics.user_defined.laws import find_counterexample, same
+from metastore_assets.statistics.user_defined.laws import equals_up_to_rounding, find_counterexample
 from metastore_assets.statistics.user_defined.loading import LoadedStatistic, load_for_class, load_statistic
 from metastore_assets.statistics.user_defined.results import UserResult, build_result_columns, read_results
 from metastore_assets.values.types import type_class
@@ -94,22 +94,22 @@ class Text(own.Parities):
         (own.First, "merging is commutative|the order of rows does not matter"),
         (Ascents, "the order of rows does not matter|the states of parts"),
         (own.Rows, "the states of parts merge to that of the whole|a value that is counted"),
-        (own.Raises, "its methods raise nothing"),
-        (own.WrongType, "its methods raise nothing, and return values of the types that it declares"),
+        (own.Raises, "methods raise no error"),
+        (own.WrongType, "return values of the declared types"),
         (Minus, "initial state|commutative"),
         (FromOne, "initial state"),
         (Average, "associative|the states of parts"),
         (Uncounted, "a value that is counted n times"),
         (Unretracted, "retracted"),
         (Remembers, "order|kept|parts"),
-        (Text, "its methods raise nothing"),
+        (Text, "methods raise no error"),
     ],
 )
 def test_a_broken_law_is_found_with_the_data(cls: Any, law: str) -> None:
     found = find_counterexample(cls())
     assert found is not None
     assert any(part in found.law for part in law.split("|")), found
-    assert found.expected != found.found
+    assert found.expected != found.observed
     assert found.data
 
 
@@ -205,6 +205,6 @@ def test_results_are_columns_of_statistics() -> None:
 
 
 def test_floats_are_compared_up_to_rounding() -> None:
-    assert same({"a": [0.1 + 0.2, float("nan")]}, {"a": [0.3, float("nan")]})
-    assert not same([1.0], [1.1])
-    assert not same([1], [1, 2])
+    assert equals_up_to_rounding({"a": [0.1 + 0.2, float("nan")]}, {"a": [0.3, float("nan")]})
+    assert not equals_up_to_rounding([1.0], [1.1])
+    assert not equals_up_to_rounding([1], [1, 2])

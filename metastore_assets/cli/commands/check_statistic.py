@@ -60,4 +60,4 @@ def _draw(page: Page, result: Answer) -> None:
     for rows in counterexample["data"]:
         page.line(f"    {text.printable(rows)}")
     page.line(f"  expected {text.printable(counterexample['expected'])}")
-    page.line(f"  actual   {text.printable(counterexample['found'])}")
+    page.line(f"  observed {text.printable(counterexample['observed'])}")

@@ -49,7 +49,7 @@ def add_user_results(
 def compute_frequency_results(
     policy: ResolvedPolicy, cls: TypeClass, frequencies: Frequencies
 ) -> dict[str, UserResult]:
-    """Return the results of statistics of frequencies by name.
+    """Return the results of the user-defined statistics that are computed from frequencies, by name.
 
     Args:
         policy: The policy of the column, which requests the statistics.
@@ -67,7 +67,14 @@ def compute_frequency_results(
 def add_frequency_results(
     summary: FrequencySummary, policy: ResolvedPolicy, cls: TypeClass, frequencies: Frequencies
 ) -> FrequencySummary:
-    """Return the summary of frequencies with the results of the statistics that the policy requests."""
+    """Return a summary with the results of the user-defined statistics that are computed from frequencies.
+
+    Args:
+        summary: The summary of the frequencies.
+        policy: The policy of the column, which requests the statistics.
+        cls: The type class of the column.
+        frequencies: All values of the column.
+    """
     return (
         replace(summary, user_defined=compute_frequency_results(policy, cls, frequencies))
         if policy.statistics
@@ -76,7 +83,7 @@ def add_frequency_results(
 
 
 def needs_frequencies(policy: ResolvedPolicy, cls: TypeClass) -> bool:
-    """Return whether the policy requests a statistic of frequencies for a type class."""
+    """Return whether a policy requests a user-defined statistic that needs the frequencies of all values."""
     return any(isinstance(loaded.statistic, FrequencyStatistic) for loaded in load_for_class(policy.statistics, cls))
 
 

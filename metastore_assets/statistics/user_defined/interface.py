@@ -28,7 +28,8 @@ GROUPS = ("any", "numeric", "temporal", "decimal", "timestamp", "timestamptz")
 class UserStatistic(ABC):
     """A statistic with one Arrow value per column.
 
-    It is constructed without arguments. It must not store what it has seen, because one object serves all columns.
+    It is constructed without arguments. It must not store values between calls, because one object is used for all
+    columns.
     """
 
     name: ClassVar[str]
@@ -46,7 +47,7 @@ class UserStatistic(ABC):
     @property
     @abstractmethod
     def route(self) -> Route:
-        """How it is updated after a commit."""
+        """The way in which the statistic is updated after a commit."""
 
     def is_for(self, cls: TypeClass) -> bool:
         """Return whether the statistic applies to a type class."""
@@ -60,8 +61,13 @@ class UserStatistic(ABC):
 class SupportsRetract(Protocol):
     """A mergeable statistic whose `merge` has an inverse."""
 
-    def retract(self, whole: Any, part: Any) -> Any:
-        """Return the state of the rows of `whole` without the rows of `part`, which are among them."""
+    def retract(self, total: Any, part: Any) -> Any:
+        """Return the state of some rows without a part of them: the inverse of `merge`.
+
+        Args:
+            total: The state of all the rows.
+            part: The state of the part.
+        """
 
 
 class MergeableStatistic(UserStatistic):

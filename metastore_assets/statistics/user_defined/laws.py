@@ -1,4 +1,4 @@
-"""The laws of user-defined statistics, tested on random data. A statistic that obeys them is true after any commit.
+"""Laws of user-defined statistics, tested on random data. A statistic that obeys them stays correct after any commit.
 
 Two states of the same rows must be equal, floats in them up to rounding, however they were computed.
 """
@@ -43,7 +43,7 @@ class Counterexample:
     data: tuple[str, ...]
     """The values of each set of rows, as text."""
     expected: str
-    found: str
+    observed: str
 
     def to_json(self) -> dict[str, object]:
         """Return the counterexample as in `check-statistic --json`."""
@@ -52,7 +52,7 @@ class Counterexample:
             "type_class": self.type_class,
             "data": list(self.data),
             "expected": self.expected,
-            "found": self.found,
+            "observed": self.observed,
         }
 
 
@@ -75,22 +75,22 @@ def find_counterexample(statistic: UserStatistic, tries: int = TRIES, seed: int 
         draw = random.Random(f"{seed}:{cls.name}")
         for number in range(tries):
             size = number * _MOST_ROWS // tries
-            sets = [_rows(draw, cls, draw.randint(0, size)) for _ in range(3)]
+            sets = [_random_rows(draw, cls, draw.randint(0, size)) for _ in range(3)]
             for law, expected, actual, data in _laws(statistic, cls, draw, sets):
-                if not same(expected, actual):
+                if not equals_up_to_rounding(expected, actual):
                     texts = tuple(str([str(value) for value in rows]) for rows in data)
                     return Counterexample(law, cls.name, texts, _text(expected), _text(actual))
     return None
 
 
-def same(one: Any, other: Any) -> bool:
+def equals_up_to_rounding(one: Any, other: Any) -> bool:
     """Return whether two Python values are equal, floats up to rounding; NaN equals itself."""
     if isinstance(one, float) and isinstance(other, float):
         return math.isclose(one, other, rel_tol=_CLOSE, abs_tol=_CLOSE) or (one != one and other != other)
     if isinstance(one, Mapping) and isinstance(other, Mapping):
-        return one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)
+        return one.keys() == other.keys() and all(equals_up_to_rounding(one[key], other[key]) for key in one)
     if isinstance(one, list | tuple) and isinstance(other, list | tuple):
-        return len(one) == len(other) and all(map(same, one, other))
+        return len(one) == len(other) and all(map(equals_up_to_rounding, one, other))
     return bool(one == other)
 
 
@@ -101,59 +101,64 @@ _Law = tuple[str, Any, Any, Sequence[pa.Array]]
 def _laws(statistic: UserStatistic, cls: TypeClass, draw: random.Random, sets: Sequence[pa.Array]) -> Iterator[_Law]:
     try:
         if isinstance(statistic, MergeableStatistic):
-            yield from _merging(statistic, draw, sets)
+            yield from _merge_laws(statistic, draw, sets)
         elif isinstance(statistic, FrequencyStatistic):
-            yield from _computing(statistic, cls, sets[0])
+            yield from _frequency_laws(statistic, cls, sets[0])
     except UserCodeError as error:
-        yield "its methods raise nothing, and return values of the types that it declares", "no error", str(error), sets
+        yield "methods raise no error and return values of the declared types", "no error", str(error), sets
 
 
-def _merging(statistic: MergeableStatistic, draw: random.Random, sets: Sequence[pa.Array]) -> Iterator[_Law]:
-    rows, others, more = sets
+def _merge_laws(statistic: MergeableStatistic, draw: random.Random, sets: Sequence[pa.Array]) -> Iterator[_Law]:
+    rows, others, third = sets
 
-    def state(what: str, call: Callable[[], Any]) -> Any:
+    def call_for_state(what: str, call: Callable[[], Any]) -> Any:
         return call_user_code(what, statistic.state, call)[0].as_py()
 
     def updated(current: Any, values: pa.Array, counts: Sequence[int] | None = None) -> Any:
         if not len(values):
             return current
-        often = pa.array([1] * len(values) if counts is None else counts, pa.int64())
-        return state("update()", partial(statistic.update, current, values, often))
+        value_counts = pa.array([1] * len(values) if counts is None else counts, pa.int64())
+        return call_for_state("update()", partial(statistic.update, current, values, value_counts))
 
     def merged(one: Any, other: Any) -> Any:
-        return state("merge()", partial(statistic.merge, one, other))
+        return call_for_state("merge()", partial(statistic.merge, one, other))
 
     def initial() -> Any:
-        return state("initial()", statistic.initial)
+        return call_for_state("initial()", statistic.initial)
 
-    a, b, c = (updated(initial(), values) for values in (rows, others, more))
+    a, b, c = (updated(initial(), values) for values in (rows, others, third))
     call_user_code("finalize()", statistic.result, partial(statistic.finalize, a))
     shuffled = rows.take(pa.array(draw.sample(range(len(rows)), len(rows)), pa.int64()))
-    yield "the order of rows does not matter", a, updated(initial(), shuffled), [rows, shuffled]
-    yield "merging with the initial state changes nothing", a, merged(a, initial()), [rows]
-    yield "nor does merging the initial state with it", a, merged(initial(), a), [rows]
-    yield "merging is commutative", merged(a, b), merged(b, a), [rows, others]
-    yield "merging is associative", merged(merged(a, b), c), merged(a, merged(b, c)), sets
-    whole = updated(initial(), pa.concat_arrays([rows, others]))
-    yield "the states of parts merge to that of the whole", whole, merged(a, b), [rows, others]
-    yield "rows may come in parts", whole, updated(updated(initial(), rows), others), [rows, others]
+    yield "update() does not depend on the order of rows", a, updated(initial(), shuffled), [rows, shuffled]
+    yield "merge() of a state with the initial state changes nothing", a, merged(a, initial()), [rows]
+    yield "merge() of the initial state with a state changes nothing", a, merged(initial(), a), [rows]
+    yield "merge() is commutative", merged(a, b), merged(b, a), [rows, others]
+    yield "merge() is associative", merged(merged(a, b), c), merged(a, merged(b, c)), sets
+    combined = updated(initial(), pa.concat_arrays([rows, others]))
+    yield "merge() of the states of two parts gives the state of all rows", combined, merged(a, b), [rows, others]
+    yield (
+        "update() may receive the rows in several calls",
+        combined,
+        updated(updated(initial(), rows), others),
+        [rows, others],
+    )
     counts = [draw.randint(1, 3) for _ in range(len(rows))]
     repeated = rows.take(pa.array(np.repeat(np.arange(len(rows)), counts)))
     counted = updated(initial(), rows, counts)
     yield (
-        "a value that is counted n times is a value that comes n times",
+        "update() treats a value with the count n like n equal values",
         updated(initial(), repeated),
         counted,
         [repeated],
     )
     statistic = type(statistic)()
-    yield "the object stores nothing", a, updated(initial(), rows), [rows]
+    yield "the object stores nothing between calls", a, updated(initial(), rows), [rows]
     if isinstance(statistic, SupportsRetract):
-        taken = state("retract()", partial(statistic.retract, merged(a, b), b))
-        yield "what is merged can be retracted", a, taken, [rows, others]
+        taken = call_for_state("retract()", partial(statistic.retract, merged(a, b), b))
+        yield "retract() reverses merge()", a, taken, [rows, others]
 
 
-def _computing(statistic: FrequencyStatistic, cls: TypeClass, rows: pa.Array) -> Iterator[_Law]:
+def _frequency_laws(statistic: FrequencyStatistic, cls: TypeClass, rows: pa.Array) -> Iterator[_Law]:
     run = count_values(physical_series(rows, cls))
     values = canonical_array(run.values, cls) if len(run) else pa.nulls(0, cls.arrow)
     counts = pa.array(np.ones(0, np.int64) if run.counts is None else run.counts)
@@ -161,17 +166,17 @@ def _computing(statistic: FrequencyStatistic, cls: TypeClass, rows: pa.Array) ->
     def computed(tested: FrequencyStatistic) -> Any:
         return call_user_code("compute()", tested.result, partial(tested.compute, values, counts))[0].as_py()
 
-    found = computed(statistic)
-    yield "the same list comes to the same", found, computed(statistic), [rows]
-    yield "the object stores nothing", found, computed(type(statistic)()), [rows]
+    result = computed(statistic)
+    yield "compute() gives the same result for the same frequencies", result, computed(statistic), [rows]
+    yield "the object stores nothing between calls", result, computed(type(statistic)()), [rows]
 
 
 def _text(value: Any) -> str:
     return repr(value) if not isinstance(value, str) else value
 
 
-def _rows(draw: random.Random, cls: TypeClass, size: int) -> pa.Array:
-    """Return random values without nulls, some of them repeatedly."""
+def _random_rows(draw: random.Random, cls: TypeClass, size: int) -> pa.Array:
+    """Return an array of `size` random values of a class without nulls, in which values may repeat."""
     if pa.types.is_decimal(cls.arrow):
         unscaled = [
             draw.choice([0, 1, -1, draw.randrange(1000), draw.randrange(-(10**37), 10**37)]) for _ in range(size)
@@ -188,12 +193,12 @@ def _rows(draw: random.Random, cls: TypeClass, size: int) -> pa.Array:
     return pa.array(values, cls.arrow)
 
 
-def _word(draw: random.Random) -> str:
+def _random_word(draw: random.Random) -> str:
     letters = draw.choice(["ab", "aé☃", "0123456789", "A-@.:/ \n"])
     return draw.choice(["", "ab", "ab"]) + "".join(draw.choices(letters, k=draw.randint(0, 6)))
 
 
-def _number(draw: random.Random) -> float:
+def _random_number(draw: random.Random) -> float:
     special = (0.0, 1.0, -1.5, math.nan, math.inf, -math.inf, 5e-324, 1.7e308)
     return draw.choice([*special, float(draw.randrange(10)), draw.gauss(0, 1000)])
 
@@ -202,8 +207,8 @@ _VALUES: Mapping[str, Callable[[random.Random], Any]] = {
     "boolean": lambda draw: draw.random() < 0.5,
     "int64": lambda draw: draw.choice([0, 1, -1, draw.randrange(100), -(2**63), 2**63 - 1]),
     "uint64": lambda draw: draw.choice([0, 1, draw.randrange(100), 2**64 - 1]),
-    "float64": _number,
-    "string": _word,
+    "float64": _random_number,
+    "string": _random_word,
     "binary": lambda draw: draw.randbytes(draw.randint(0, 3)),
     "uuid": lambda draw: bytes([draw.randrange(3)]) * 16,
     "date": lambda draw: draw.randrange(-1000, 20_000),

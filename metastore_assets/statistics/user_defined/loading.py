@@ -29,7 +29,7 @@ _LAYOUT = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tok
 
 @dataclass(frozen=True)
 class LoadedStatistic:
-    """A user-defined statistic with its reference."""
+    """An object of a user-defined statistic, with the reference by which the configuration names its class."""
 
     reference: str
     """`module:Class` as in the configuration."""
@@ -42,14 +42,14 @@ class LoadedStatistic:
 
     @property
     def key(self) -> str:
-        """Reference and revision, which identify its states."""
+        """The reference and the revision, which together identify its stored states."""
         return f"{self.reference}@{self.statistic.revision}"
 
     @cached_property
     def source(self) -> str:
-        """Digest of the source of its class and of the user's base classes, without comments and layout.
+        """A digest of the source of its class and of the user's base classes, without comments and whitespace.
 
-        Classes of this package are left out: they have revisions, and a release may change their source. Raises
+        Classes of this package are not part of it: they have revisions, and a release may change their source. Raises
         ConfigError if a source cannot be read.
         """
         digest = hashlib.sha256()
@@ -66,17 +66,21 @@ class LoadedStatistic:
 
 
 def load_for_class(references: tuple[str, ...], cls: TypeClass) -> tuple[LoadedStatistic, ...]:
-    """Return the statistics that apply to a type class, in the order of the references. Raises ConfigError."""
+    """Return those of the referenced statistics that apply to a type class, in their order. Raises ConfigError."""
     return tuple(loaded for loaded in _load_all(references) if loaded.statistic.is_for(cls)) if references else ()
 
 
 def load_for_policy(policy: ResolvedPolicy, type_class: str | None) -> tuple[LoadedStatistic, ...]:
-    """Return the statistics that a policy requests; none for a column without a type class. Raises ConfigError."""
+    """Return the statistics that a policy requests and that apply to a type class; none if it is None.
+
+    Raises:
+        ConfigError: A statistic cannot be imported, or two have the same name.
+    """
     return load_for_class(policy.statistics, class_named(type_class)) if type_class is not None else ()
 
 
 def load_by_key(key: str) -> LoadedStatistic:
-    """Return the statistic whose states have a key. Raises ConfigError."""
+    """Return the statistic whose stored states have a key (`LoadedStatistic.key`). Raises ConfigError."""
     return load_statistic(key.rpartition("@")[0])
 
 
@@ -123,7 +127,7 @@ def _load_all(references: tuple[str, ...]) -> tuple[LoadedStatistic, ...]:
 
 
 def _validate(statistic: UserStatistic) -> str | None:
-    """Return what is wrong with the declarations of a class, or None."""
+    """Return a message about an invalid class attribute of a statistic, or None if all are valid."""
     name, revision, types = (getattr(statistic, key, None) for key in ("name", "revision", "types"))
     if not isinstance(name, str) or not name.isidentifier() or name in STATISTICS:
         return f"name = {name!r} must be an identifier that is not the name of another statistic"

@@ -16,13 +16,13 @@ FIELDS = ("value", "guarantee", "reason")
 
 @dataclass(frozen=True)
 class UserResult:
-    """The result of one statistic of one column. It is sent between processes."""
+    """The result of a user-defined statistic for one column. It is sent between processes."""
 
     array: pa.Array
     """One element of the declared type: the value, or null if it is unknown."""
     guarantee: Guarantee
     reason: str | None = None
-    """Why there is no value; None if there is one or it is not defined, as for a column without values."""
+    """Why the value is unknown; None if it is known, or is not defined, as for a column without values."""
 
     @property
     def value(self) -> pa.Scalar:
@@ -31,13 +31,18 @@ class UserResult:
 
 
 def build_result_columns(rows: Sequence[Mapping[str, UserResult]]) -> dict[str, pa.StructArray]:
-    """Return the columns of `statistics` by name, ordered by their first row."""
+    """Return a column of the table `statistics` for each user-defined statistic that a row has, by name."""
     names = dict.fromkeys(name for row in rows for name in row)
     return {name: _column([row.get(name) for row in rows]) for name in names}
 
 
 def read_results(table: pa.Table, builtin: Sequence[str]) -> list[dict[str, UserResult]]:
-    """Return the user-defined statistics of each row of `statistics`: all results except `builtin` columns."""
+    """Return the user-defined results of each row of a table `statistics`, by name.
+
+    Args:
+        table: The table.
+        builtin: Names of the columns of built-in statistics, which are ignored.
+    """
     rows: list[dict[str, UserResult]] = [{} for _ in range(table.num_rows)]
     for field in table.schema:
         if field.name in builtin or not _is_result(field.type):
@@ -53,7 +58,15 @@ def read_results(table: pa.Table, builtin: Sequence[str]) -> list[dict[str, User
 
 
 def normalize_results(table: pa.Table, builtin: Sequence[str]) -> dict[str, pa.Array]:
-    """Return the columns of user-defined statistics that at least one row has, ordered by the first such row."""
+    """Return by name the columns of a table `statistics` that have a user-defined result in at least one row.
+
+    Args:
+        table: The table.
+        builtin: Names of the columns of built-in statistics, which are ignored.
+
+    Returns:
+        The columns, ordered by the first row that has a result.
+    """
     columns: list[tuple[int, str, pa.Array]] = []
     for field in table.schema:
         if field.name not in builtin and _is_result(field.type):

@@ -23,7 +23,7 @@ _BENFORD = tuple(math.log10(1 + 1 / digit) for digit in range(1, _DIGITS + 1))
 
 
 class _CaseCounts(MergeableStatistic):
-    """Counts of a fixed number of cases, which can be added and subtracted."""
+    """Base of statistics whose state is a list of counts, one for each of a fixed number of cases."""
 
     state = pa.list_(pa.int64())
 
@@ -31,12 +31,18 @@ class _CaseCounts(MergeableStatistic):
         """Return the sums of both counts."""
         return [a + b for a, b in zip(one, other, strict=True)]
 
-    def retract(self, whole: list[int], part: list[int]) -> list[int]:
+    def retract(self, total: list[int], part: list[int]) -> list[int]:
         """Return the differences of both counts."""
-        return [a - b for a, b in zip(whole, part, strict=True)]
+        return [a - b for a, b in zip(total, part, strict=True)]
 
-    def _tallied(self, state: list[int], cases: pa.Array, counts: pa.Int64Array) -> list[int]:
-        """Return the state with more values. `cases` has the case number of each value, null for none."""
+    def _add_cases(self, state: list[int], cases: pa.Array, counts: pa.Int64Array) -> list[int]:
+        """Return the state with the counts of more values.
+
+        Args:
+            state: The counts so far.
+            cases: The case number of each value; null for a value of no case.
+            counts: How often each value occurs.
+        """
         has_case = cases.is_valid()
         total = np.array(state, np.int64)
         np.add.at(total, cases.filter(has_case).to_numpy(), counts.filter(has_case).to_numpy())
@@ -44,10 +50,10 @@ class _CaseCounts(MergeableStatistic):
 
 
 class Benford(_CaseCounts):
-    """How far the first digits of numbers are from Benford's law: the mean absolute deviation of the nine shares.
+    """The distance of the first digits of numbers from Benford's law: the mean absolute deviation of nine shares.
 
-    0 is perfect; above 0.015 first digits do not conform (Nigrini, Benford's Law, 2012). Zero, NaN and infinities have
-    no first digit; null where no value has one.
+    0 means perfect agreement; above 0.015 first digits do not conform (Nigrini, Benford's Law, 2012). Zero, NaN and
+    infinities have no first digit. The distance is null if no value has a first digit.
     """
 
     name = "benford_distance"
@@ -63,7 +69,7 @@ class Benford(_CaseCounts):
         """Count the first digits of the values as text without sign, leading zeros and point."""
         text = pc.utf8_slice_codeunits(pc.utf8_ltrim(values.cast(pa.string()), "-0."), 0, 1)
         cases = pc.index_in(text, pa.array([str(digit) for digit in range(1, _DIGITS + 1)]))
-        return self._tallied(state, cases, counts)
+        return self._add_cases(state, cases, counts)
 
     def finalize(self, state: list[int]) -> float | None:
         """Return the deviation."""
@@ -74,7 +80,7 @@ class Benford(_CaseCounts):
 
 
 class StringPatterns(_CaseCounts):
-    """Which share of a column's strings has which form: by decreasing share. Each counts for the first that fits."""
+    """The share of a column's strings of each form, by decreasing share. The first pattern that matches is the form."""
 
     name = "string_patterns"
     revision = "1"
@@ -92,7 +98,7 @@ class StringPatterns(_CaseCounts):
         "url": r"^[a-zA-Z][a-zA-Z0-9+.-]*://\S+$",
         "word": r"^\pL+$",
     }
-    """By name, regular expressions of RE2. What fits none of them is `other`."""
+    """Regular expressions of RE2 by name of the form. A string that matches none of them has the form `other`."""
 
     def initial(self) -> list[int]:
         """Return zero counts of the patterns."""
@@ -102,7 +108,7 @@ class StringPatterns(_CaseCounts):
         """Count the first pattern that matches each value."""
         fits = [pc.match_substring_regex(values, pattern) for pattern in self.patterns.values()]
         numbers = [pa.scalar(number) for number in range(len(fits) + 1)]
-        return self._tallied(state, pc.case_when(pc.make_struct(*fits), *numbers), counts)
+        return self._add_cases(state, pc.case_when(pc.make_struct(*fits), *numbers), counts)
 
     def finalize(self, state: list[int]) -> list[dict[str, Any]] | None:
         """Return the shares of the patterns that occur, by decreasing share."""
@@ -112,7 +118,7 @@ class StringPatterns(_CaseCounts):
 
 
 class LongestCommonPrefix(MergeableStatistic):
-    """The longest text that all strings of a column begin with; null of none."""
+    """The longest text with which all strings of a column begin; null for a column without strings."""
 
     name = "common_prefix"
     revision = "1"
@@ -121,10 +127,10 @@ class LongestCommonPrefix(MergeableStatistic):
     result = pa.string()
 
     def initial(self) -> None:
-        """Return None: no strings have no longest prefix."""
+        """Return None, because there is no longest prefix without strings."""
 
     def update(self, state: str | None, values: pa.Array, counts: pa.Int64Array) -> str:
-        """Shorten the prefix to that of the least and the greatest value, which is that of all values."""
+        """Return the common prefix of the state and of the least and the greatest value, which all values share."""
         ends = pc.min_max(values).as_py()
         prefix = _common(ends["min"], ends["max"])
         return prefix if state is None else _common(state, prefix)
@@ -141,7 +147,7 @@ class LongestCommonPrefix(MergeableStatistic):
 class OutsideFences(FrequencyStatistic):
     """The share of numbers outside Tukey's fences: 1.5 times the interquartile range below or above the quartiles.
 
-    Quartiles by nearest rank, as in `percentiles`; NaN counts as no number. Null where there is none, or where a
+    Quartiles are by nearest rank, as in `percentiles`, and NaN is ignored. The share is null without numbers, or if a
     quartile is infinite.
     """
 
@@ -151,7 +157,7 @@ class OutsideFences(FrequencyStatistic):
     result = pa.float64()
 
     def compute(self, values: pa.Array, counts: pa.Int64Array) -> float | None:
-        """Return the exact share, from the positions of the fences among the values."""
+        """Return the exact share, computed from the positions of the fences among the values."""
         if count_nan(Frequencies(values, counts)):
             values, counts = values[:-1], counts[:-1]
         ends = np.cumsum(counts.to_numpy())
@@ -161,10 +167,10 @@ class OutsideFences(FrequencyStatistic):
         low, high = (_exact(values[int(np.searchsorted(ends, -(-share * total // 4)))]) for share in (1, 3))
         if math.isinf(low) or math.isinf(high):
             return None
-        reach = (high - low) * Fraction(3, 2)
-        places = range(len(values))
-        first = bisect_left(places, low - reach, key=lambda at: _exact(values[at]))
-        last = bisect_right(places, high + reach, key=lambda at: _exact(values[at]))
+        fence_distance = (high - low) * Fraction(3, 2)
+        indices = range(len(values))
+        first = bisect_left(indices, low - fence_distance, key=lambda at: _exact(values[at]))
+        last = bisect_right(indices, high + fence_distance, key=lambda at: _exact(values[at]))
         inside = int(ends[last - 1]) - (int(ends[first - 1]) if first else 0)
         return (total - inside) / total
 

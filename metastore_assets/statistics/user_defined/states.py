@@ -33,7 +33,8 @@ if TYPE_CHECKING:
 
 _MAX_REASON = 300
 """Most characters of a reason."""
-NOT_ALL = "it was not computed of all rows; `metastore refresh NAME --full` does"
+NOT_ALL = "it was not computed for all rows; `metastore refresh NAME --full` computes it"
+"""The reason of a statistic whose states some parts lack."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,7 @@ class StoredUserState:
     """The state of one statistic, or the reason why there is none."""
 
     value: Any
-    """The Python value of the Arrow value."""
+    """The state as the Python value of its Arrow type; None if there is a reason."""
     reason: str | None = None
     """Why there is no state; None if there is one."""
 
@@ -74,7 +75,7 @@ def call_user_code(what: str, type_: pa.DataType, call: Callable[[], Any]) -> pa
 
 
 class UserStateAccumulator:
-    """The states of the mergeable statistics of a column, updated block by block."""
+    """The states of the mergeable user-defined statistics of one column, updated block by block."""
 
     def __init__(self, references: tuple[str, ...], cls: TypeClass) -> None:
         self._statistics = {
@@ -104,7 +105,7 @@ class UserStateAccumulator:
 
 
 def encode_user_states(states: Mapping[str, StoredUserState]) -> bytes | None:
-    """Return states by key as bytes, or None if there are none."""
+    """Return states, given by `LoadedStatistic.key`, as bytes; None if there are no states."""
     if not states:
         return None
     arrays = []
@@ -122,7 +123,7 @@ def encode_user_states(states: Mapping[str, StoredUserState]) -> bytes | None:
 
 
 def decode_user_states(data: bytes | None) -> dict[str, StoredUserState]:
-    """Return the states by key from their bytes."""
+    """Return the states that `encode_user_states` encoded, by key."""
     if data is None:
         return {}
     (row,) = pa.ipc.open_stream(data).read_all().to_pylist()
@@ -132,7 +133,7 @@ def decode_user_states(data: bytes | None) -> dict[str, StoredUserState]:
 def merge_user_states(parts: Sequence[bytes | None]) -> bytes | None:
     """Merge the encoded states of disjoint sets of rows.
 
-    A statistic that is missing in a part has a reason instead of a state.
+    A statistic without a state in one of the parts has a reason instead of a merged state.
     """
     if all(part is None for part in parts):
         return None
@@ -143,7 +144,13 @@ def merge_user_states(parts: Sequence[bytes | None]) -> bytes | None:
 
 
 def select_states(data: bytes | None, policy: ResolvedPolicy, type_class: str | None) -> bytes | None:
-    """Return the encoded states that a policy requests."""
+    """Return encoded states without those that a policy does not request.
+
+    Args:
+        data: Encoded states.
+        policy: The policy of the column.
+        type_class: Name of the column's type class.
+    """
     if data is None:
         return None
     keys = list_required_keys(policy, type_class)
@@ -198,7 +205,7 @@ def _mergeable(loaded: LoadedStatistic) -> MergeableStatistic:
 
 
 class UserStates(BuiltinStatistic[UserStateAccumulator]):
-    """The mergeable statistics of users, as one built-in statistic: their states are one binary value per column."""
+    """All mergeable user-defined statistics as one built-in statistic, whose state is one binary value per column."""
 
     name = "user_states"
     version = "1"
