@@ -13,7 +13,7 @@ from metastore_assets.expressions.row_bounds import ColumnBounds, Mask, RowCount
 _NO_FILTERS: Mapping[Leaf, Mask] = {}
 _ROW_COUNT = "row_count"
 _BY_PARTITION = "partition"
-_BY_MEMBERSHIP = "membership"
+_BY_VALUE_FILTER = "value_filter"
 
 
 def eliminating_statistics(
@@ -77,5 +77,5 @@ def _leaf_statistics(
         return names
     passes_bounds = leaf.bound_column_rows(column).most > 0
     if leaf in filters:
-        names = np.where(passes_bounds & ~filters[leaf], _BY_MEMBERSHIP, names)
+        names = np.where(passes_bounds & ~filters[leaf], _BY_VALUE_FILTER, names)
     return np.where(passes_bounds & (limits[leaf] == 0), _BY_PARTITION, names) if leaf in limits else names

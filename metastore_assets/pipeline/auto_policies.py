@@ -239,7 +239,7 @@ def _needs_sketch(
     """
     max_distinct: Counter[str] = Counter()
     values: Counter[str] = Counter()
-    columns = {field_id for entry in added for field_id in entry.unlisted if field_id in undecided}
+    columns = {field_id for entry in added for field_id in entry.not_enumerated if field_id in undecided}
     with StatesReader(store) as reader:
         for entry in added:
             for field_id, (_, count, distinct) in read_counts(reader, entry.files).items():
@@ -270,7 +270,7 @@ def _is_enumerated(
     policy: ResolvedPolicy, before: CardinalityEstimate, added: CardinalityEstimate, *, has_removed: bool
 ) -> bool:
     """Return whether a column is enumerated, by the estimates of the published version and of the added fragments."""
-    if added.unlisted:
+    if added.not_enumerated:
         return False
     if not has_removed:
         return _why_not_enumerated(policy, merge_estimates([before, added]) if before.values else added) is None

@@ -30,7 +30,7 @@ class CardinalityEstimate:
     """Estimated number of distinct values."""
     sketch: bytes | None = None
     """Sketch of the distinct values, if it was read."""
-    unlisted: bool = False
+    not_enumerated: bool = False
     """Whether a fragment was profiled without value counts, because its values hardly repeat."""
 
 
@@ -72,7 +72,7 @@ def _read_estimates(
                         values,
                         0 if sketch is None else estimate_distinct(sketch),
                         sketch,
-                        unlisted=leaf in entry.unlisted,
+                        not_enumerated=leaf in entry.not_enumerated,
                     )
                     for leaf, (type_class, values, sketch) in sketches.items()
                 }
@@ -97,7 +97,7 @@ def merge_estimates(estimates: Sequence[CardinalityEstimate]) -> CardinalityEsti
         sum(estimate.values for estimate in estimates),
         0 if sketch is None else estimate_distinct(sketch),
         sketch,
-        any(estimate.unlisted for estimate in estimates),
+        any(estimate.not_enumerated for estimate in estimates),
     )
 
 

@@ -234,7 +234,7 @@ def _profile(
     """Profile and add all columns of a fragment. Return its entry without files."""
     row_count = reader.row_count
     policies = {leaf.path: policy for leaf, policy in context.spec.leaves}
-    unlisted: list[str] = []
+    not_enumerated: list[str] = []
     for field, leaves in zip(context.schema, schema_leaves(context.schema), strict=True):
         profiles = profile_field(field, reader.read(field, encoded=True), policies.__getitem__, leaves=leaves)
         own = profiles[0].statistics
@@ -250,7 +250,7 @@ def _profile(
                 "estimated",
                 "repeated",
             ):
-                unlisted.append(profile.statistics.field_id)
+                not_enumerated.append(profile.statistics.field_id)
     profiled = {field_identity(field) for field in context.schema}
     return FragmentEntry(
         id=fragment.id,
@@ -262,5 +262,5 @@ def _profile(
         unprofiled=tuple(sorted(reader.stored_columns - profiled)),
         files=ProfileFiles("", "", ()),
         retired=None,
-        unlisted=tuple(unlisted),
+        not_enumerated=tuple(not_enumerated),
     )

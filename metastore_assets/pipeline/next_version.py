@@ -200,7 +200,7 @@ class VersionBuilder:
         self._entries = replace(self._entries, nodes=[*self._entries.nodes, *nodes])
 
     def _child(self, entry: FragmentEntry) -> Child:
-        matches_spec = self._compatibility.equals(entry.spec_id, entry.unlisted)
+        matches_spec = self._compatibility.equals(entry.spec_id, entry.not_enumerated)
         return Child(entry.id, entry.files, entry.spec_id, matches_spec, entry.row_count)
 
     def _previous_result(self, entry: PartitionEntry, children: Sequence[Child]) -> PreviousResult | None:

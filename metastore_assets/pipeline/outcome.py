@@ -12,8 +12,8 @@ from metastore_assets.storage.io_counters import IoCounter, IoCounts
 from metastore_assets.store.manifest import RefreshStats, Version
 from metastore_assets.value_counts import ValueCountChanges
 
-STEPS = ("plan", "profile", "decide", "reduce", "lists", "publish")
-"""The steps of a refresh whose reads and writes are counted. `lists` runs within `reduce` and is counted separately."""
+STEPS = ("plan", "profile", "decide", "reduce", "value_counts", "publish")
+"""Steps of a refresh whose reads and writes are counted. `value_counts`, a part of `reduce`, is counted separately."""
 _SECONDS_BETWEEN_LOGS = 10.0
 
 
@@ -68,7 +68,7 @@ class RefreshResult:
     """Columns that a policy names and that the table no longer has."""
     type_changes: tuple[TypeChange, ...] = ()
     """Columns whose type differs from that in the version before."""
-    lists: ValueCountChanges | None = field(default_factory=ValueCountChanges)
+    value_count_changes: ValueCountChanges | None = field(default_factory=ValueCountChanges)
     """Changes of the table's value counts; None if they were rebuilt, so that changes are not known."""
     refresh_stats: RefreshStats | None = None
     """The cost of the version; None if none was published."""
@@ -95,7 +95,7 @@ class RefreshResult:
                 "removed": len(self.partitions_removed),
                 "total": self.partitions_total,
             },
-            "lists": asdict(self.lists) if self.lists else None,
+            "value_counts": asdict(self.value_count_changes) if self.value_count_changes else None,
             "dropped_columns": list(self.dropped_columns),
             "type_changes": [change.to_json() for change in self.type_changes],
             "steps": {

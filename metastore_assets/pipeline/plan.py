@@ -410,8 +410,8 @@ def is_current_partition(
     if entry.members != members_id(fragment.id for fragment in fragments):
         return False
     # The profile of a partition of one fragment may be that fragment's profile, which may not be enumerated.
-    unlisted = fragments[0].unlisted if len(fragments) == 1 and fragments[0].files == entry.files else ()
-    if not compatibility.equals(entry.spec_id, unlisted):
+    not_enumerated = fragments[0].not_enumerated if len(fragments) == 1 and fragments[0].files == entry.files else ()
+    if not compatibility.equals(entry.spec_id, not_enumerated):
         return False
     missing = compatibility.missing_columns(entry.spec_id)
     if not missing:
@@ -431,7 +431,7 @@ def _read_again(
     paths = {leaf.field_id: leaf.path for leaf, _ in compatibility.wanted.leaves}
     counts: dict[str, dict[str, int]] = {}
     for entry in {entry.id: entry for entry in stored if entry.id in profiled}.values():
-        for leaf, output in compatibility.missing_outputs(entry.spec_id, entry.unlisted):
+        for leaf, output in compatibility.missing_outputs(entry.spec_id, entry.not_enumerated):
             by_output = counts.setdefault(paths.get(leaf, leaf), {})
             by_output[output] = by_output.get(output, 0) + 1
     return counts
@@ -448,7 +448,7 @@ def _usable_profiles(
     usable: dict[str, FragmentEntry] = {}
     for entry in profiles:
         fragment = fragments.get(entry.id)
-        if fragment is None or entry.id in usable or not compatibility.satisfies(entry.spec_id, entry.unlisted):
+        if fragment is None or entry.id in usable or not compatibility.satisfies(entry.spec_id, entry.not_enumerated):
             continue
         # A column is all null in fragments that were written without it, and must be read from the others.
         missing = compatibility.missing_columns(entry.spec_id)

@@ -199,7 +199,7 @@ def _result(execution: Execution) -> RefreshResult:
         dropped_columns=version.dropped_columns,
         refresh_stats=version.refresh_stats,
         type_changes=plan.type_changes,
-        lists=execution.value_count_changes,
+        value_count_changes=execution.value_count_changes,
         stages=tuple(execution.executed),
     )
 

@@ -109,7 +109,7 @@ FRAGMENTS = EntryKind(
             ("spec_id", pa.string()),
             ("unprofiled", _STRINGS),
             ("retired", pa.int64()),
-            ("unlisted", _STRINGS),
+            ("not_enumerated", _STRINGS),
             *_FILES,
         ]
     ),

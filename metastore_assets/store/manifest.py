@@ -120,7 +120,7 @@ class FragmentEntry:
     files: ProfileFiles
     retired: int | None = None
     """The version that removed the fragment; None while the fragment is live."""
-    unlisted: tuple[str, ...] = ()
+    not_enumerated: tuple[str, ...] = ()
     """Field ids of columns with too many values to enumerate, where the profile spec leaves that open."""
 
 

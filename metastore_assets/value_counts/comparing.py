@@ -11,10 +11,14 @@ import pyarrow as pa
 from metastore_assets.produce import View
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.value_counts.fingerprinted import FINGERPRINTS, fingerprint_dataflow
-from metastore_assets.value_counts.graph import FACTS, FREQUENCIES
+from metastore_assets.value_counts.graph import FREQUENCIES, FREQUENCY_COUNTS
 from metastore_assets.value_counts.state import TableValueCounts
 
-_STAGE_CONTENTS = {FREQUENCIES: "order by frequency", FACTS: "counts by frequency", FINGERPRINTS: "fingerprints"}
+_STAGE_CONTENTS = {
+    FREQUENCIES: "order by frequency",
+    FREQUENCY_COUNTS: "counts by frequency",
+    FINGERPRINTS: "fingerprints",
+}
 
 
 @dataclass(frozen=True)

@@ -28,8 +28,10 @@ from metastore_assets.store.objects import ObjectStore
 from metastore_assets.value_counts import graph
 from metastore_assets.value_counts.graph import FOLDER, rows_of, value_count_stages
 
-FINGERPRINTS, FINGERPRINT_DELTAS = "prints", "print_deltas"
-FINGERPRINT_ROWS = Rows(pa.schema({"column": pa.string(), "print": pa.int64()}), pa.schema({"frequency": pa.int64()}))
+FINGERPRINTS, FINGERPRINT_DELTAS = "fingerprints", "fingerprint_deltas"
+FINGERPRINT_ROWS = Rows(
+    pa.schema({"column": pa.string(), "fingerprint": pa.int64()}), pa.schema({"frequency": pa.int64()})
+)
 
 
 @dataclass(frozen=True)
@@ -85,7 +87,7 @@ def fingerprint_dataflow(store: ObjectStore, classes: Iterable[str], *, runner: 
 def _graph(classes: tuple[str, ...]) -> Mapping[str, Typed]:
     nodes = [
         DeltaRoot(FINGERPRINT_DELTAS, FINGERPRINT_ROWS),
-        SumStage(FINGERPRINTS, (FINGERPRINT_DELTAS,), ("column", "print"), ("frequency",), is_followed=False),
+        SumStage(FINGERPRINTS, (FINGERPRINT_DELTAS,), ("column", "fingerprint"), ("frequency",), is_followed=False),
         *(node for name in classes for node in value_count_stages(name, fingerprinted_rows(name))),
     ]
     return typed_graph(nodes)

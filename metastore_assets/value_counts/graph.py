@@ -29,8 +29,8 @@ from metastore_assets.produce.stages import Node
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.values.types import class_named
 
-FOLDER = "lists"
-VALUES, FREQUENCIES, FACTS, BY_PARTITION = "values", "frequencies", "facts", "by_partition"
+FOLDER = "value_counts"
+VALUES, FREQUENCIES, FREQUENCY_COUNTS, BY_PARTITION = "values", "frequencies", "frequency_counts", "by_partition"
 DELTAS, PARTITION_DELTAS = "deltas", "partition_deltas"
 SETTINGS = Settings(row_group_rows=4_096, target_rows=1_000_000, single_run_rows=50_000)
 """A lookup reads at least one row group: some tens of kilobytes. A footer describes at most about a thousand row
@@ -38,7 +38,7 @@ groups."""
 
 
 def stage_name(kind: str, type_class: str) -> str:
-    """Return the name of the stage of a kind (`VALUES`, `FREQUENCIES`, `FACTS`, `BY_PARTITION`) for a type class."""
+    """Return the name of the stage of a kind, such as `VALUES`, for a type class."""
     return f"{kind}.{type_class}"
 
 
@@ -97,7 +97,13 @@ def value_count_stages(type_class: str, rows: Rows | None = None) -> list[Node]:
             least=("frequency", 2),
             is_followed=False,
         ),
-        SumStage(stage_name(FACTS, type_class), (values,), ("column", "frequency"), count="values", is_followed=False),
+        SumStage(
+            stage_name(FREQUENCY_COUNTS, type_class),
+            (values,),
+            ("column", "frequency"),
+            count="values",
+            is_followed=False,
+        ),
     ]
 
 

@@ -28,7 +28,7 @@ from metastore_assets.value_counts.fingerprinted import (
     fingerprinted_rows,
     with_singletons,
 )
-from metastore_assets.value_counts.graph import BY_PARTITION, FACTS, FREQUENCIES, VALUES, rows_of, stage_name
+from metastore_assets.value_counts.graph import BY_PARTITION, FREQUENCIES, FREQUENCY_COUNTS, VALUES, rows_of, stage_name
 from metastore_assets.value_counts.rows import by_column, concatenate_rows, equal_to, frequencies_of_rows
 from metastore_assets.value_counts.state import TableValueCounts
 
@@ -70,14 +70,14 @@ class ValueCountReader:
         if view is None:
             return 0
         values = pa.array([value], value.type)
-        fingerprints = {"print": self._fingerprints(values)} if self._is_fingerprinted(column) else {}
+        fingerprints = {"fingerprint": self._fingerprints(values)} if self._is_fingerprinted(column) else {}
         key = pa.table({"column": [column], **fingerprints, "value": values})
         return sum(view.groups(stage_name(VALUES, type_class), key)["frequency"].to_pylist())
 
     def fingerprint_frequency(self, column: str, value: pa.Scalar) -> int:
         """Return how many rows of a fingerprinted column have the fingerprint of a value."""
         fingerprints = self._fingerprints(pa.array([value], value.type))
-        found = self._fingerprint_view.groups(FINGERPRINTS, pa.table({"column": [column], "print": fingerprints}))
+        found = self._fingerprint_view.groups(FINGERPRINTS, pa.table({"column": [column], "fingerprint": fingerprints}))
         return sum(found["frequency"].to_pylist())
 
     def top(self, column: str, type_class: str, n: int, least: int = 1) -> pa.Table:
@@ -141,7 +141,7 @@ class ValueCountReader:
 
     def values_of_fingerprints(self, column: str, type_class: str, fingerprints: Numbers) -> Frequencies:
         """Return the stored values of a fingerprinted column that have one of some ascending fingerprints."""
-        keys = pa.table({"column": pa.repeat(pa.scalar(column), len(fingerprints)), "print": fingerprints})
+        keys = pa.table({"column": pa.repeat(pa.scalar(column), len(fingerprints)), "fingerprint": fingerprints})
         return frequencies_of_rows(
             self._fingerprint_view.rows_with_prefixes(stage_name(VALUES, type_class), keys), type_class
         )
@@ -181,7 +181,7 @@ class ValueCountReader:
         start = pa.table({"column": pa.array([column]), "frequency": pa.nulls(1, pa.int64())})
         return [
             pair
-            for table in self._from(FACTS, type_class, column, start)
+            for table in self._from(FREQUENCY_COUNTS, type_class, column, start)
             for pair in zip(table["frequency"].to_pylist(), table["values"].to_pylist(), strict=True)
         ]
 
@@ -191,7 +191,7 @@ class ValueCountReader:
         found = {column: self.counts(column, type_class) for column in fingerprinted}
         if type_class not in self._classes:
             return found
-        for batch in self._view.content_batches(stage_name(FACTS, type_class)):
+        for batch in self._view.content_batches(stage_name(FREQUENCY_COUNTS, type_class)):
             columns, *pairs = (batch[name].to_pylist() for name in ("column", "frequency", "values"))
             for column, *pair in zip(columns, *pairs, strict=True):
                 found.setdefault(column, []).append((pair[0], pair[1]))

@@ -7,7 +7,7 @@ from dataclasses import replace
 from metastore_assets.produce import Dataflow, FlowState
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.value_counts.fingerprinted import FINGERPRINTS, fingerprint_dataflow
-from metastore_assets.value_counts.graph import BY_PARTITION, FACTS, FREQUENCIES, VALUES
+from metastore_assets.value_counts.graph import BY_PARTITION, FREQUENCIES, FREQUENCY_COUNTS, VALUES
 from metastore_assets.value_counts.state import TableValueCounts
 
 
@@ -21,7 +21,7 @@ def rewrite_value_counts(store: ObjectStore, lists: TableValueCounts) -> TableVa
 
 def _rewritten(flow: Dataflow, state: FlowState) -> FlowState:
     view = flow.view(state)
-    kinds = (VALUES, FREQUENCIES, FACTS, BY_PARTITION, FINGERPRINTS)
+    kinds = (VALUES, FREQUENCIES, FREQUENCY_COUNTS, BY_PARTITION, FINGERPRINTS)
     # A state that removed the last column of a class still has its stages: without values, with the update that removed
     # them.
     stages = [name for name in state.stages if name.partition(".")[0] in kinds and name in flow.names]

@@ -17,9 +17,9 @@ from metastore_assets.value_counts.fingerprinted import FINGERPRINT_DELTAS, FING
 from metastore_assets.value_counts.graph import (
     BY_PARTITION,
     DELTAS,
-    FACTS,
     FOLDER,
     FREQUENCIES,
+    FREQUENCY_COUNTS,
     PARTITION_DELTAS,
     VALUES,
     value_count_dataflow,
@@ -27,7 +27,16 @@ from metastore_assets.value_counts.graph import (
 
 Where: TypeAlias = Literal["here", "spark"]
 """In the process that refreshed, or in Spark tasks."""
-_ORDER = (FREQUENCIES, VALUES, FACTS, BY_PARTITION, DELTAS, PARTITION_DELTAS, FINGERPRINTS, FINGERPRINT_DELTAS)
+_ORDER = (
+    FREQUENCIES,
+    VALUES,
+    FREQUENCY_COUNTS,
+    BY_PARTITION,
+    DELTAS,
+    PARTITION_DELTAS,
+    FINGERPRINTS,
+    FINGERPRINT_DELTAS,
+)
 """Files that users query most come first."""
 
 

@@ -137,7 +137,7 @@ def small(tmp_path: Path) -> Path:
         "root: root\nengine: auto\ntables:\n  - name: t\n    uri: lake\n    columns:\n      hidden: {values: hidden}\n"
         "      dropped: {frequencies: 'off'}\n      cut: {frequencies: top(1)}\n"
     )
-    assert answer("refresh", "t", config=config)["steps"]["lists"]["written"]["files"] > 0
+    assert answer("refresh", "t", config=config)["steps"]["value_counts"]["written"]["files"] > 0
     return config
 
 
@@ -156,7 +156,7 @@ def test_errors_name_the_policy_that_keeps_it(small: Path) -> None:
 
 def test_a_run_that_is_missing_is_named_and_made_anew(small: Path) -> None:
     """Whoever needs it says so; the version stands, and what does not need it is answered."""
-    for path in (small.parent / "root" / "t" / "lists").glob("*.parquet"):
+    for path in (small.parent / "root" / "t" / "value_counts").glob("*.parquet"):
         path.unlink()
     for command in (
         ["quantile", "t", "kept", "0.5"],

@@ -120,7 +120,7 @@ def test_a_commit_is_reported_once_despite_a_policy_change(tmp_path: Path, algor
     if compacted:
         compact(versions, TableConfig(name="t", uri="nowhere"))
     table = step([3], {"frequencies": "top(2)"})
-    assert answer[-1].lists == ValueCountChanges()
+    assert answer[-1].value_count_changes == ValueCountChanges()
     (a,) = table.changes(before.version.number, ["a"]).columns
     assert changes_by_value(a.table) == {}
     (a,) = table.changes(1, ["a"]).columns

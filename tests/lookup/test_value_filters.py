@@ -154,7 +154,7 @@ def test_fragments_with_the_value_are_never_pruned(tmp_path: Path, policy: str) 
     assert check(folder, table, SCHEMA.names, 2) < 0.2
     assert check(folder, table, [name for name in names if name not in ("ratio", "single", "text", "raw")], 2) < 0.03
     (elimination,) = table.prune(pc.field("price") == next(iter(folder.held.values()))["price"][3]).explanation
-    assert (elimination.statistic, elimination.fragments) == ("membership", 4)
+    assert (elimination.statistic, elimination.fragments) == ("value_filter", 4)
     folder.drop(2)
     folder.append(2)
     assert check(folder, folder.refreshed(), SCHEMA.names, 2) < 0.2

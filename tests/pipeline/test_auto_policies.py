@@ -187,7 +187,7 @@ def test_a_near_unique_table_lists_nothing_from_the_first_on(walk: Walk) -> None
     walk.refresh()
     version = latest(walk.config)
     assert {own.frequencies for own in version.decisions.values()} == {"estimated"}
-    assert {own.unlisted for own in version.fragments} == {("x", "name")}
+    assert {own.not_enumerated for own in version.fragments} == {("x", "name")}
     listed = [path for path in version.paths() if "frequencies" in path]
     assert sum((Path(walk.config.root) / "t" / path).stat().st_size for path in listed) < 20_000
     row = Metastore(walk.config.root).table("t").statistics(["name"])[0]

@@ -113,7 +113,7 @@ def test_a_first_refresh_lists_nothing_that_hardly_repeats(tmp_path: Path) -> No
     assert lake.top() == [("69999", 2), ("once", 2)]
     assert lake.table.spread("word").distinct_count == 70_000 + 44
     for path in (tmp_path / "root" / "t" / "fragments").rglob("*.parquet"):
-        assert "unlisted value" not in str(pq.read_table(path, columns=["listed_values"]).to_pydict())
+        assert "unlisted value" not in str(pq.read_table(path, columns=["enumerated_values"]).to_pydict())
     assert lake.refresh().published is False
     lake.words("short 7", part=1)
     assert lake.refresh().fragments_profiled == 1
@@ -340,10 +340,10 @@ def test_a_file_changed_in_place_is_found_out(tmp_path: Path) -> None:
     lake.words("a", part=1)
     path.write_bytes(b"PAR1" + bytes(len(data) - 8) + b"PAR1")
     os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
-    before = sorted((tmp_path / "root" / "t" / "lists").iterdir())
+    before = sorted((tmp_path / "root" / "t" / "value_counts").iterdir())
     with pytest.raises(ProfileError, match=r"1\.parquet"):
         lake.refresh()
-    assert sorted((tmp_path / "root" / "t" / "lists").iterdir()) == before
+    assert sorted((tmp_path / "root" / "t" / "value_counts").iterdir()) == before
     path.write_bytes(data)
     os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
     lake.refresh()
@@ -412,6 +412,6 @@ def test_some_four_bytes_a_value(tmp_path: Path) -> None:
     lake.refresh()
     sizes = {path: path.stat().st_size for path in (tmp_path / "root").rglob("*.parquet")}
     profiles = sum(size for path, size in sizes.items() if path.parent.name == "fragments")
-    lists = sum(size for path, size in sizes.items() if path.parent.name == "lists")
+    lists = sum(size for path, size in sizes.items() if path.parent.name == "value_counts")
     assert profiles < 5.2 * count
     assert lists < 5.2 * count

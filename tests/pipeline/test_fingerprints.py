@@ -176,19 +176,19 @@ def test_a_refresh_tells_what_changed_in_the_lists_or_that_it_is_not_known(
     path = lake.put(codes("aabb" * 5))
     lake.put(codes("ab" * 15))
     small = codes("ccb")
-    lists = [lake.refresh().lists]
+    lists = [lake.refresh().value_count_changes]
     kept = lake.put(small)
-    lists.append(lake.refresh().lists)
+    lists.append(lake.refresh().value_count_changes)
     kept.unlink()
-    lists.append(lake.refresh().lists)
+    lists.append(lake.refresh().value_count_changes)
     partitions = 1  # the key of the only partition, in a column of its own, is listed too
     told = [own and (own.added, own.removed, own.changed) for own in lists]
     assert told == [(2 + partitions, 0, 0), (1, 0, 1 + partitions), (0, 1, 1 + partitions)]
     path.unlink()
     lake.put(codes("x" * 80))
     result = lake.refresh()
-    assert result.lists is None  # most of the table is other: the lists are made anew
-    assert result.to_json()["lists"] is None
+    assert result.value_count_changes is None  # most of the table is other: the lists are made anew
+    assert result.to_json()["value_counts"] is None
 
 
 def codes(texts: str) -> pa.Table:

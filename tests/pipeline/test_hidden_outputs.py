@@ -113,7 +113,7 @@ def test_no_output_tells_of_a_hidden_value(
 def test_a_purge_takes_what_was_shown_out_of_all_of_it(tmp_path: Path) -> None:
     versions = published(tmp_path, config(tmp_path, hidden=False))
     kinds = {Path(path).parts[1] for path in holding(tmp_path / "root", TEXTS[0])}
-    assert {"table", "lists", "index", "partitions", "fragments", "history"} <= kinds
+    assert {"table", "value_counts", "index", "partitions", "fragments", "history"} <= kinds
     own = config(tmp_path, hidden=True)
     refresh(own, own.tables[0], no_spark)
     append_versions(versions)

@@ -252,7 +252,7 @@ def test_a_column_that_is_to_be_listed_is_read_where_it_is_not() -> None:
     """By name, and how often; a fragment that lists it all the same is not read."""
     first = plan(None, snapshot(fragment("a"), fragment("b")))
     base = published(first)
-    entries = [replace(one, unlisted=("id",)) if one.id == "a" else one for one in base.fragments]
+    entries = [replace(one, not_enumerated=("id",)) if one.id == "a" else one for one in base.fragments]
     base = replace(base, fragments=entries)
     again = plan(base, snapshot(fragment("a"), fragment("b")), decided={"id": "enumerated", "name": "enumerated"})
     assert (ids(again), again.read_again) == (["a"], {"id": {"frequencies": 1}})

@@ -128,7 +128,7 @@ def test_what_lost_a_race_is_gone(spark: SparkSession, lake: Lake, monkeypatch: 
     store = versions(lake)
     assert store.numbers() == [2, 3, 4]
     named = {path for number in store.numbers() for path in store.read(number).paths()}
-    folders = ("fragments", "index", "lists", "nodes", "partitions", "table")
+    folders = ("fragments", "index", "value_counts", "nodes", "partitions", "table")
     assert {info.path for folder in folders for info in store.objects.list(folder)} <= named
 
 
@@ -154,7 +154,7 @@ def test_what_was_not_published_goes(spark: SparkSession, lake: Lake) -> None:
     refresh(lake.config(), lake.table, lambda: spark)
     store = versions(lake)
     store.objects.write("fragments/pending.states.parquet", b"x")
-    store.objects.write("lists/of-a-refresh-that-died.parquet", b"x")
+    store.objects.write("value_counts/of-a-refresh-that-died.parquet", b"x")
     files = ProfileFiles("", "", (), "fragments/pending.states.parquet")
     store.save_pending([FragmentEntry("f", "part=1", "file", 1, 1, "spec_id", (), files)])
     BackfillRecord(store.objects, "request").add(["part=1"], 1)
@@ -162,7 +162,7 @@ def test_what_was_not_published_goes(spark: SparkSession, lake: Lake) -> None:
     assert not store.objects.list("backfills"), "keys of partitions are values, too"
     assert not store.objects.list("pending")
     assert store.objects.info(files.states) is None
-    assert store.objects.info("lists/of-a-refresh-that-died.parquet") is None
+    assert store.objects.info("value_counts/of-a-refresh-that-died.parquet") is None
     assert purge(versions(lake), 2).unfinished == 0
 
 

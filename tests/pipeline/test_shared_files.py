@@ -206,7 +206,7 @@ def lists(config: MetastoreConfig) -> Counter[str]:
     """How many fragments' profiles list the values of each column."""
     found: Counter[str] = Counter()
     for path in {entry.files.states for entry in latest(config).fragments}:
-        table = pq.read_table(Path(config.root) / "t" / path, columns=["field_id", "listed_counts"])
+        table = pq.read_table(Path(config.root) / "t" / path, columns=["field_id", "enumerated_counts"])
         found.update(name for name, own in zip(*(column.to_pylist() for column in table.columns), strict=True) if own)
     return found
 
@@ -227,7 +227,7 @@ def test_lists_go_with_the_decision(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     near_unique(lake, 8)
     result = run()
     assert lists(config) == {"few": 16, "part": 16}
-    assert all(entry.unlisted == ("number", "text") for entry in latest(config).fragments)
+    assert all(entry.not_enumerated == ("number", "text") for entry in latest(config).fragments)
     assert (result.fragments_profiled, result.fragments_kept) == (8, 8)
     assert {id_: name for id_, name in names.items() if name in {own.name for own in named(latest(config))}} == names
     # What was written with lists and is not published, nor saved for another attempt, is gone at once.

@@ -112,7 +112,7 @@ def shown(rows: pa.Table) -> str:
 def left_over(config: MetastoreConfig) -> set[str]:
     named = set(open_table(config.root, "t").version.value_counts.paths())  # type: ignore[union-attr]
     folder = Path(config.root) / "t"
-    return {str(path.relative_to(folder)) for path in (folder / "lists").iterdir()} - named
+    return {str(path.relative_to(folder)) for path in (folder / "value_counts").iterdir()} - named
 
 
 @pytest.mark.spark

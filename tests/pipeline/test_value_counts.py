@@ -77,7 +77,7 @@ class Plain:
         return Counter({value.as_py(): count for value, count in values})
 
     def written(self) -> set[Path]:
-        return set((self.folder / "root" / "t" / "lists").iterdir())
+        return set((self.folder / "root" / "t" / "value_counts").iterdir())
 
 
 @pytest.fixture
@@ -182,7 +182,7 @@ def test_lists_that_lose_the_race_leave_nothing(plain: Plain, monkeypatch: pytes
     plain.refresh()
     named = set(latest(plain.config).value_counts.paths())  # type: ignore[union-attr]
     kept = {path for number in (1, 2) for path in _lists(plain, number)}
-    assert {f"lists/{path.name}" for path in plain.written()} == kept >= named
+    assert {f"value_counts/{path.name}" for path in plain.written()} == kept >= named
     assert plain.top("a") == Counter({1: 2, 2: 2, 4: 2, 8: 1})
 
 

@@ -25,8 +25,8 @@ WRITES = [
     "pending/*.parquet",
     *(f"partitions/*.{kind}.parquet" for kind in PROFILE if kind != "states"),
     *(f"table/*.{kind}.parquet" for kind in PROFILE if kind not in ("frequencies", "states")),
-    "lists/*.parquet",
-    "lists/*.json",
+    "value_counts/*.parquet",
+    "value_counts/*.json",
     "index/*.index.parquet",
     *(f"entries/*.{kind}.parquet" for kind in ("fragments", "partitions", "metadata_cache", "garbage")),
     "versions/N.json",
@@ -36,7 +36,7 @@ WRITES = [
 STEPS = [f"{moment} {write}" for write in WRITES for moment in ("before", "after")]
 QUICK = {
     "after pending/*.parquet",
-    "after lists/*.json",
+    "after value_counts/*.json",
     "before versions/N.json",
     "after versions/N.json",
 }

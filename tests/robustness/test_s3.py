@@ -235,9 +235,9 @@ def test_small_fragments_are_few_requests(bucket: Bucket) -> None:
 
         first = written(0, 20)
         assert (first["fragments"], first["nodes"], first["pending"]) == (1, 1, 2)
-        assert sum(first.values()) - first["lists"] <= 20
-        assert first["lists"] <= 3 * 5 + 1  # three stages for each type class, and the file that names them
+        assert sum(first.values()) - first["value_counts"] <= 20
+        assert first["value_counts"] <= 3 * 5 + 1  # three stages for each type class, and the file that names them
         again = written(20, 3)
         assert (again["fragments"], again["nodes"]) == (1, 1)
-        assert sum(again.values()) - again["lists"] <= 20
-        assert again["lists"] <= 4 * 5 + 1  # and what changed of the values
+        assert sum(again.values()) - again["value_counts"] <= 20
+        assert again["value_counts"] <= 4 * 5 + 1  # and what changed of the values

@@ -110,7 +110,9 @@ def discard(versions: VersionStore) -> None:
 WAYS = [expire, drop, purge_all, append_when_due, discard]
 
 
-@pytest.mark.parametrize("linked", ["entries", "profiles", "lists", "pending", "backfills", "history", "versions", ""])
+@pytest.mark.parametrize(
+    "linked", ["entries", "profiles", "value_counts", "pending", "backfills", "history", "versions", ""]
+)
 @pytest.mark.parametrize("way", WAYS)
 def test_deletion_does_not_follow_links(
     tmp_path: Path, outside_folder: Path, way: Callable[[VersionStore], None], linked: str

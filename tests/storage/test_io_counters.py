@@ -85,7 +85,7 @@ def test_steps_add_up_to_what_the_server_saw(
         assert list(told) == list(STEPS)
         assert told["profile"]["read"]["files"] == (2 if number == 1 else 1)
         assert told["profile"]["read"]["bytes"] >= sizes[-1] / 2
-        assert told["lists"]["written"]["files"] > 0
+        assert told["value_counts"]["written"]["files"] > 0
         assert told["publish"]["written"]["bytes"] > 0
     idle = _told(refreshed())
     assert idle["plan"]["read"]["bytes"] > 0

@@ -21,7 +21,7 @@ def files(name: str) -> ProfileFiles:
 def fragment(name: str) -> FragmentEntry:
     """A fragment whose files are `files(name)`."""
     return FragmentEntry(
-        name, "day=1", f"s3://lake/{name}.parquet", 1000, 10, "spec", ("7",), files(name), unlisted=("7",)
+        name, "day=1", f"s3://lake/{name}.parquet", 1000, 10, "spec", ("7",), files(name), not_enumerated=("7",)
     )
 
 

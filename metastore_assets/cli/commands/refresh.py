@@ -172,7 +172,7 @@ def _changes(result: Answer) -> str:
     counts = ", ".join(f"{fragments[key]:,} {key}" for key in ("added", "removed", "kept"))
     read = f", {fragments['profiled']:,} read" if fragments["profiled"] != fragments["added"] else ""
     removed = f", {partitions['removed']:,} removed" if partitions["removed"] else ""
-    value_changes = result.get("lists") or {}
+    value_changes = result.get("value_counts") or {}
     values = [f"{value_changes[key]:,} {key}" for key in ("added", "removed", "changed") if value_changes.get(key)]
     counted_values = f"; value counts {', '.join(values)}" if values else ""
     computed = f"{partitions['changed']:,} of {text.plural(partitions['total'], 'partition')} computed{removed}"

@@ -94,7 +94,7 @@ class _Result:
     """The profiles that a task copied."""
 
     files: tuple[ProfileFiles, ...]
-    unlisted: Mapping[str, tuple[str, ...]]
+    not_enumerated: Mapping[str, tuple[str, ...]]
     """By name of the profile, field ids of the columns whose value counts were dropped."""
 
 
@@ -163,7 +163,7 @@ def drop_value_counts(
     other_specs: set[str] = set()
     """Paths with a profile of another spec, whose value counts are not replaced by fingerprints."""
     for entry in fragments.values() if dropped else ():
-        if entry.files.is_states_only and not dropped.keys() <= set(entry.unlisted):
+        if entry.files.is_states_only and not dropped.keys() <= set(entry.not_enumerated):
             files_by_path.setdefault(entry.files.states, []).append(entry.files)
             other_specs |= {entry.files.states} if entry.spec_id != before.id else set()
     estimated = {field_id: column for field_id, column in dropped.items() if not column[1].is_fingerprinted}
@@ -175,12 +175,12 @@ def drop_value_counts(
     weights = [len(resolved.leaves) * len(task.files) for task in tasks]
     results = context.engine.merge(partial(_rewrite, context.objects), tasks, weights)
     moved = {files.name: files for result in results for files in result.files}
-    unlisted = {name: leaves for result in results for name, leaves in result.unlisted.items()}
+    not_enumerated = {name: leaves for result in results for name, leaves in result.not_enumerated.items()}
     return {
         id_: replace(
             entry,
             files=moved[entry.files.name],
-            unlisted=tuple(sorted({*entry.unlisted, *unlisted[entry.files.name]})),
+            not_enumerated=tuple(sorted({*entry.not_enumerated, *not_enumerated[entry.files.name]})),
         )
         if entry.files.name in moved
         else entry
@@ -219,7 +219,7 @@ def _rewrite(store: ObjectStore, task: _Task) -> _Result:
     sections_by_path: dict[str, set[str]] = {}
     for files in task.files:
         sections_by_path.setdefault(files.states, set()).add(files.section)
-    unlisted: dict[str, list[str]] = {files.name: [] for files in task.files}
+    not_enumerated: dict[str, list[str]] = {files.name: [] for files in task.files}
     with StatesReader(store) as reader:
         schemas = [reader.schema(path) for path in sections_by_path]
         union = merge_unions(schema.field("minimum").type for schema in schemas)
@@ -234,8 +234,10 @@ def _rewrite(store: ObjectStore, task: _Task) -> _Result:
                     rows = table.filter(pc.is_in(table[SECTION[0]], pa.array(sorted(sections), pa.string())))
                     with corruption_guard(store, path):
                         rows = _cast_values(rows.combine_chunks(), union)
-                        writer.add_rows(_replace_lists(rows, task.dropped, union, unlisted) if task.dropped else rows)
-    return _Result(tuple(writer.files), {name: tuple(leaves) for name, leaves in unlisted.items()})
+                        if task.dropped:
+                            rows = _replace_lists(rows, task.dropped, union, not_enumerated)
+                        writer.add_rows(rows)
+    return _Result(tuple(writer.files), {name: tuple(leaves) for name, leaves in not_enumerated.items()})
 
 
 def _cast_values(table: pa.Table, union: pa.StructType) -> pa.Table:
@@ -259,7 +261,7 @@ def _replace_lists(
     table: pa.Table,
     dropped: Mapping[str, tuple[LeafColumn, ResolvedPolicy]],
     union: pa.StructType,
-    unlisted: Mapping[str, list[str]],
+    not_enumerated: Mapping[str, list[str]],
 ) -> pa.Table:
     """Return rows of states in which states replace the value counts of some columns.
 
@@ -289,7 +291,7 @@ def _replace_lists(
             (row,) = read_state_rows(stored, [(leaf.path, type_text(leaf.type))])
             (histogram,) = decode_histograms(stored)
             row = replace(row, user_states=compute_states(policy, class_name, frequencies))
-        unlisted[section].append(field_id)
+        not_enumerated[section].append(field_id)
         order[at] = table.num_rows + len(replacements)
         replacements.append((restrict_to_policy(row, policy), histogram))
         prints.append(fingerprint_frequencies(frequencies) if policy.is_fingerprinted else None)

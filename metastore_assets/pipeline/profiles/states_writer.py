@@ -33,11 +33,11 @@ SHORT_LIST = 4096
 """Most values of value counts that are stored without the states that are derived from them."""
 SECTION = ("section", "row_count")
 """Columns of every row: the name of its section, and the number of rows that the profile describes."""
-LISTS = ("listed_values", "listed_counts")
+LISTS = ("enumerated_values", "enumerated_counts")
 """Columns with the value counts of enumerated columns."""
-PRINTS = ("value_prints", "print_counts")
+PRINTS = ("fingerprints", "fingerprint_counts")
 """Columns with ascending fingerprints of values, and the number of rows of each."""
-MEMBERSHIP = "membership"
+MEMBERSHIP = "value_filter"
 """Column with value filters."""
 _SKETCHES = [name for name, type_ in SKETCH_COLUMNS.items() if pa.types.is_binary(type_) or pa.types.is_nested(type_)]
 _LONG = ("multiset_hash", *_SKETCHES, *LISTS, *PRINTS, MEMBERSHIP)

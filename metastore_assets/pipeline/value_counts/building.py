@@ -21,7 +21,7 @@ from metastore_assets.produce.runs import Run
 from metastore_assets.store.manifest import ProfileFiles
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.value_counts import Built
-from metastore_assets.value_counts.graph import FACTS, FREQUENCIES, VALUES, stage_name
+from metastore_assets.value_counts.graph import FREQUENCIES, FREQUENCY_COUNTS, VALUES, stage_name
 from metastore_assets.value_counts.state import Where
 
 
@@ -79,12 +79,12 @@ def build_value_counts(
     loaders = {
         stage_name(kind, name): flow.loader(stage_name(kind, name))
         for name in set(wanted.values())
-        for kind in (VALUES, FREQUENCIES, FACTS)
+        for kind in (VALUES, FREQUENCIES, FREQUENCY_COUNTS)
     }
     written = map_sums(engine, store, spec, sums, partial(write_runs, spec, wanted, loaders))
     runs = {name: [run for own in written for run in own.get(name, ())] for name in loaders}
     # In the order of frequencies, the ranges of values overlap.
-    overlapping = {stage_name(kind, wanted[field_id]) for kind in (FREQUENCIES, FACTS) for field_id in parts}
+    overlapping = {stage_name(kind, wanted[field_id]) for kind in (FREQUENCIES, FREQUENCY_COUNTS) for field_id in parts}
     ordered = {
         name: loader.merged(runs[name]) if name in overlapping else loader.in_order(runs[name])
         for name, loader in loaders.items()

@@ -120,8 +120,8 @@ class StoredCounts:
     def totals(self, fingerprints: Numbers) -> Numbers:
         """Implement `PublishedCounts.totals`."""
         column = pa.repeat(pa.scalar(self.column.field_id), len(fingerprints))
-        found = self.view.groups(FINGERPRINTS, pa.table({"column": column, "print": fingerprints}))
-        return FingerprintCounts(found["print"].to_numpy(), found["frequency"].to_numpy()).counts_of(fingerprints)
+        found = self.view.groups(FINGERPRINTS, pa.table({"column": column, "fingerprint": fingerprints}))
+        return FingerprintCounts(found["fingerprint"].to_numpy(), found["frequency"].to_numpy()).counts_of(fingerprints)
 
     def values(self, fingerprints: Numbers) -> Frequencies:
         """Implement `PublishedCounts.values`."""

@@ -70,7 +70,7 @@ def _sum_range(write: WriteRange[R], number: int, rows: Iterator[ShuffledRow]) -
     return write(number, sum_fingerprints([decoded(pa.py_buffer(row.blob)) for row in rows]))
 
 
-_SCHEMA = pa.schema({"print": pa.int64(), "count": pa.int64()})
+_SCHEMA = pa.schema({"fingerprint": pa.int64(), "count": pa.int64()})
 
 
 def encoded(fingerprints: FingerprintCounts) -> bytes:

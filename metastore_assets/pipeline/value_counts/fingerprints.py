@@ -50,7 +50,7 @@ from metastore_assets.value_counts.fingerprinted import (
     fingerprint_dataflow,
     fingerprinted_table,
 )
-from metastore_assets.value_counts.graph import FACTS, FREQUENCIES, VALUES, delta_name, stage_name
+from metastore_assets.value_counts.graph import FREQUENCIES, FREQUENCY_COUNTS, VALUES, delta_name, stage_name
 from metastore_assets.values.leaf_columns import schema_leaves
 from metastore_assets.values.types import type_class
 
@@ -139,7 +139,7 @@ class FingerprintUpdate:
             for name in set(wanted.values()):
                 whole = [(own.field_id, loads[own.field_id].values) for own in columns if own.type_class == name]
                 tables = stage_tables(name, [(field_id, values) for field_id, values in whole if len(values)])
-                for kind in (FREQUENCIES, FACTS):
+                for kind in (FREQUENCIES, FREQUENCY_COUNTS):
                     content[stage_name(kind, name)] = _batches([tables[kind]] if kind in tables else [])
                 own = [fingerprinted_table(field_id, values, TABLE_BITS, name) for field_id, values in whole]
                 content[stage_name(VALUES, name)] = _batches(own)
@@ -194,7 +194,7 @@ class FingerprintUpdate:
                 _add(deltas, delta_name(own.type_class), rows)
         for field_id, name in base.columns.items():
             if field_id not in stay:
-                start = pa.table({"column": [field_id], "print": pa.nulls(1, pa.int64())})
+                start = pa.table({"column": [field_id], "fingerprint": pa.nulls(1, pa.int64())})
                 for batch in view.batches_from(FINGERPRINTS, start):
                     table = pa.Table.from_batches([batch]).filter(pc.equal(batch["column"], field_id))
                     if not table.num_rows:

@@ -12,7 +12,7 @@ from metastore_assets.pipeline.value_counts.deltas import value_count_rows
 from metastore_assets.produce.loading import Loader
 from metastore_assets.produce.runs import Run
 from metastore_assets.statistics.frequencies import Frequencies
-from metastore_assets.value_counts.graph import FACTS, FREQUENCIES, VALUES, rows_of, stage_name
+from metastore_assets.value_counts.graph import FREQUENCIES, FREQUENCY_COUNTS, VALUES, rows_of, stage_name
 
 
 def write_runs(
@@ -71,5 +71,5 @@ def stage_tables(type_class: str, lists: Sequence[tuple[str, Frequencies]]) -> d
                 }
             )
         )
-    tables = {VALUES: values, FREQUENCIES: frequencies, FACTS: facts}
+    tables = {VALUES: values, FREQUENCIES: frequencies, FREQUENCY_COUNTS: facts}
     return {kind: pa.concat_tables(own) for kind, own in tables.items() if own}

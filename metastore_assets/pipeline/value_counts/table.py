@@ -96,7 +96,7 @@ class ValueCountUpdate:
             whole: Profiles whose value counts sum to those of the table.
             listed: The approximate number of values of each requested column, by position.
         """
-        with io_step("lists"):
+        with io_step("value_counts"):
             return self._facts(whole, listed)
 
     def _facts(self, whole: Sequence[ProfileFiles], listed: Mapping[int, int]) -> Mapping[int, FrequencySummary]:
@@ -122,7 +122,7 @@ class ValueCountUpdate:
 
     def files(self, whole: Sequence[ProfileFiles]) -> ValueCountFiles | None:
         """Return the files for the version to reference."""
-        with io_step("lists"):
+        with io_step("value_counts"):
             now = self._next_state(whole, {})
             if self._published is not None and now.is_same(self._base):
                 return self._as_named(self._published)
