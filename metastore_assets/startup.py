@@ -184,6 +184,7 @@ class FastExit:
         atexit.register(self._exit)
 
     def _exit(self) -> None:
+        """End the process with the status, if one is set and the standard streams can be flushed."""
         if self.status is None or is_plain():
             return
         try:

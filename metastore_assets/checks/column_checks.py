@@ -94,6 +94,7 @@ class NullShare(BoundedCheck):
 
 
 def _null_finding(status: Status, row: ColumnStatistics) -> Finding:
+    """Return a finding that reports the number and the share of nulls."""
     count = row.null_count + row.value_count
     if not count:
         return Finding(status, "no rows")
@@ -235,6 +236,7 @@ def _count_outside(subject: Subject, low: pa.Scalar | None, high: pa.Scalar | No
 
 
 def _exact_numeric_bounds(row: ColumnStatistics) -> dict[str, int | float]:
+    """Return `minimum` and `maximum` of a numeric column as floats, without bounds that are not exact."""
     bounds: dict[str, int | float] = {}
     for name, value, is_exact in (
         ("minimum", row.minimum, row.minimum_exact),
@@ -333,6 +335,7 @@ class AcceptedValues(Check):
 
 
 def _most_frequent_others(subject: Subject, keys: Collection[object]) -> list[pa.Scalar]:
+    """Return the most frequent values whose keys are not in `keys`; none if the version has no value counts."""
     try:
         top = subject.table.top(subject.column, len(keys) + _MAX_EXAMPLES, subject.partition).values
     except NotStoredError:
@@ -407,6 +410,7 @@ class MatchCount:
 
 
 def _count_matches(subject: Subject, matcher: Callable[[pa.Array], pa.Array]) -> MatchCount:
+    """Return how many of the enumerated values match, by a function from values to booleans. Raises NotStoredError."""
     matching, enumerated = 0, 0
     examples: list[pa.Scalar] = []
     for block in subject.table.values(subject.column, subject.partition):

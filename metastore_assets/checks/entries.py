@@ -61,6 +61,7 @@ def read_checked_config(path: str | os.PathLike[str] | None = None) -> Metastore
 def _validated(
     read: Callable[[str | os.PathLike[str] | None], MetastoreConfig], path: str | os.PathLike[str] | None
 ) -> MetastoreConfig:
+    """Return the configuration that `read` reads from a path. Raises ConfigError, also for invalid checks."""
     config = read(path)
     try:
         validate_checks(config)
@@ -189,6 +190,7 @@ def check_kinds() -> Mapping[str, type[Check]]:
 
 
 def _check_level(check: Check, level: Level) -> Check:
+    """Return the check. Raises ValueError if it is of another level, or has `partitions` and cannot have them."""
     if check.level != level:
         where = "the key `checks` of a column" if check.level == "column" else "the table's key `checks`"
         raise ValueError(f"{check.kind} is a check of a {check.level}: move it to {where}")
@@ -198,6 +200,7 @@ def _check_level(check: Check, level: Level) -> Check:
 
 
 def _explain(kind: str, model: type[Check], problem: Mapping[str, Any]) -> str:
+    """Return a validation problem of pydantic as text, with the setting, its value and what is allowed."""
     from metastore_assets.checks.base import Check
 
     key = next((part for part in problem["loc"] if isinstance(part, str)), None)

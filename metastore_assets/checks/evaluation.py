@@ -126,6 +126,7 @@ class _PartitionSelection:
 
     @classmethod
     def of(cls, check: NamedCheck, table: Table) -> _PartitionSelection:
+        """Return the partitions of a version that the patterns of a check match."""
         all_keys = [entry.key for entry in table.partitions()]
         selected: set[str] = set()
         missing = None
@@ -198,6 +199,7 @@ def sort_by_violation(check: Check, findings: Iterable[PartitionFinding]) -> lis
 
 
 def _name_partitions(findings: Sequence[PartitionFinding]) -> str:
+    """Return the first partitions with what was observed in each, and the number of all others, as text."""
     first = "; ".join(f"{each.partition}: {each.finding.observed}" for each in findings[:_MAX_NAMED])
     return first + (f" and {len(findings) - _MAX_NAMED:,} more" if len(findings) > _MAX_NAMED else "")
 

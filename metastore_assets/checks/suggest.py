@@ -115,6 +115,7 @@ def suggestions_json(table: Table, context: CheckContext) -> Json:
 
 
 def _passing(entries: Iterator[Entry], level: Level, subject: Subject) -> list[Entry]:
+    """Return the entries whose checks the subject passes."""
     return [entry for entry in entries if _passes(parse_check(entry, level), subject)]
 
 
@@ -138,6 +139,7 @@ def _history(table: Table, context: CheckContext) -> list[Table]:
 
 
 def _table_entries(table: Table, history: Sequence[Table]) -> Iterator[Entry]:
+    """Yield candidate entries for the checks of a table. The table may fail some of them."""
     yield "consistent"
     yield "complete"
     times = [table.version.committed_at for table in history if table.version.committed_at is not None]
@@ -158,6 +160,7 @@ def _table_entries(table: Table, history: Sequence[Table]) -> Iterator[Entry]:
 
 
 def _column_entries(subject: Subject, history: Sequence[Table]) -> Iterator[Entry]:
+    """Yield candidate entries for the checks of a column. The column may fail some of them."""
     row = subject.row
     rows = row.value_count + row.null_count
     if rows < _MIN_ROWS:
@@ -181,6 +184,7 @@ def _column_entries(subject: Subject, history: Sequence[Table]) -> Iterator[Entr
 
 
 def _value_entries(subject: Subject, *, is_unique: bool, history: Sequence[Table]) -> Iterator[Entry]:
+    """Yield candidate entries about the values of a column that is no set of accepted values."""
     row = subject.row
     cls = class_named(row.type_class or "null")
     if cls.is_numeric and row.minimum is not None and order_key(row.minimum) >= 0 and not row.nan_count:

@@ -226,6 +226,7 @@ def _read_metadata(read: Callable[[], T]) -> T | Finding:
 
 
 def _file_differences(entries: dict[str, FragmentEntry], fragments: Sequence[Fragment]) -> Iterator[str]:
+    """Yield the differences between the files of a version (by id) and those of a snapshot, as text."""
     fragment_ids = {fragment.id for fragment in fragments}
     for entry in entries.values():
         if entry.id not in fragment_ids:
@@ -263,6 +264,7 @@ def find_contradictions(version: Version, rows: Sequence[ColumnStatistics]) -> I
 
 
 def _column_contradictions(row: ColumnStatistics) -> Iterator[str]:
+    """Yield the contradictions within the statistics of a column, as text."""
     for name, part, total, of in (
         ("NaN", row.nan_count, row.value_count, "values"),
         ("distinct values", row.distinct_count, row.value_count, "values"),

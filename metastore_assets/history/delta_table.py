@@ -149,6 +149,7 @@ class HistoryTable:
         return table.transaction_version(_APPLICATION) or 0
 
     def _open(self, *, create: bool = False) -> DeltaTable | None:
+        """Return the opened Delta table; None if it does not exist. With `create`, create it."""
         with extra("history", "the history of tables"):
             from deltalake import DeltaTable
             from deltalake.exceptions import TableNotFoundError
@@ -167,6 +168,7 @@ class HistoryTable:
 
     @contextmanager
     def _translated_errors(self, verb: str) -> Iterator[None]:
+        """Raise errors of `deltalake` in the block as ConflictError or StoreError; `verb` is for the message."""
         from deltalake.exceptions import CommitFailedError, DeltaError
 
         try:

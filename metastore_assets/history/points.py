@@ -81,6 +81,7 @@ def distinct_versions(rows: pa.Table) -> pa.Table:
 
 
 def _value(record: dict[str, Any], statistic: str) -> tuple[Any, Guarantee]:
+    """Return the value of a statistic in a record of a history, and its guarantee."""
     percentile = _PERCENTILE.fullmatch(statistic)
     if percentile:
         fraction = int(percentile[1]) / 100

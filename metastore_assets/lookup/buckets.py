@@ -35,6 +35,7 @@ def compute_buckets(values: Iterable[pa.Scalar], cls: TypeClass, count: int) -> 
 
 
 def _hashed_bytes(value: pa.Scalar, cls: TypeClass) -> bytes | None:
+    """Return the bytes of a value that Iceberg hashes; None for a type class without hash."""
     if cls.kind == "bytes":
         data: bytes = order_key(value)
         return data

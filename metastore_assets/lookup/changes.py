@@ -54,6 +54,14 @@ class TableChanges:
 def _read_changes(
     table: Table, before: Version, between: Sequence[Version] | None, columns: dict[str, str]
 ) -> dict[str, pa.Table]:
+    """Return the changed values by field id.
+
+    Args:
+        table: The table as of the later version.
+        before: The earlier version.
+        between: The versions between the two; None if one of them is missing.
+        columns: The type class of each column, by field id.
+    """
     objects = table.objects
     versions = [before] if before.number == table.version.number else [before, *(between or ()), table.version]
     lists = [read_value_counts(objects, version.value_counts) for version in versions]
@@ -122,6 +130,7 @@ def _count_changes(table: pa.Table) -> dict[str, int]:
 
 
 def _largest_changes(table: pa.Table, limit: int | None) -> pa.Table:
+    """Return the `limit` rows with the greatest change of frequency, in their order; all rows for None."""
     if limit is None or table.num_rows <= limit:
         return table
     differences = pc.abs(pc.subtract(table["after"].fill_null(0), table["before"].fill_null(0))).to_numpy()

@@ -242,6 +242,7 @@ class ColumnValues:
         return self._row.frequencies == "repeated" and self._is_table
 
     def _frequency_by_fingerprint(self, value: pa.Scalar) -> Count:
+        """Return how often a value occurs, from repeated values and fingerprints. See `frequency`."""
         type_class, table_counts = self._resolve_table_counts()
         frequency = table_counts.frequency(self._row.field_id, type_class, value)
         if frequency:
@@ -251,6 +252,7 @@ class ColumnValues:
         return Count(1, "estimate", self._as_of) if may_occur else Count(0, "exact", self._as_of)
 
     def _type_class(self) -> TypeClass:
+        """Return the type class of the column. Raises NotStoredError if it has no values."""
         if self._row.type_class is None:
             raise NotStoredError(f"the version has no values of {self._subject}: {self._why_no_value_counts()}")
         return class_named(self._row.type_class)
@@ -265,6 +267,7 @@ class ColumnValues:
         return derive_frequencies(row)
 
     def _exact_values(self) -> RankedValues | None:
+        """Return the ranked values from the profile or the table's value counts; None without value counts."""
         self._type_class()
         frequencies = self._all_frequencies()
         if frequencies is not None:
@@ -275,6 +278,7 @@ class ColumnValues:
         return TableValues(table_counts, self._row.field_id, type_class)
 
     def _ranked_values(self) -> RankedValues:
+        """Return the ranked values: exact ones, or else those of the sketch. Raises NotStoredError without either."""
         values, row = self._exact_values(), self._row
         if values is not None:
             return values
@@ -308,6 +312,7 @@ class ColumnValues:
         return None
 
     def _why_no_value_counts(self) -> str:
+        """Return why there are no value counts of the column, and which setting stores them."""
         row = self._row
         if row.frequencies == "off":
             return "its policy is `frequencies: off`; with `frequencies: all` a refresh stores them"

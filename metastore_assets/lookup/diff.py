@@ -121,6 +121,7 @@ def diff_json(diff: TableDiff) -> Json:
 
 
 def _diff_column(before: Table, old: ColumnStatistics | None, after: Table, new: ColumnStatistics) -> ColumnDiff:
+    """Return how a column of the later table differs from its statistics in the earlier one, if it is there."""
     if old is None:
         return ColumnDiff(None, new, "added", None, None)
     result = distances(ComparedColumn(before, old), ComparedColumn(after, new))
@@ -140,6 +141,7 @@ def _has_same_values(old: ColumnStatistics, new: ColumnStatistics) -> bool:
 
 
 def _partitions(before: Table, after: Table) -> PartitionsDiff:
+    """Return how many partitions were added, removed or changed."""
     old = {entry.key: entry.content_id for entry in before.partitions()}
     new = {entry.key: entry.content_id for entry in after.partitions()}
     common_keys = old.keys() & new.keys()

@@ -155,6 +155,7 @@ class _MatchProfiles:
         self._open: OrderedDict[str | None, Profile] = OrderedDict()
 
     def profile(self, partition: str | None) -> Profile:
+        """Return the profile of the matching rows, from a cache of some profiles. Raises NotStoredError."""
         if self._match.is_table:
             return self._table.profiles.profile(partition)
         with self._lock:

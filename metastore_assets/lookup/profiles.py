@@ -134,6 +134,7 @@ class ProfileReader:
         return None
 
     def _rows(self, rows: Sequence[int]) -> list[ColumnStatistics]:
+        """Return the statistics in some rows of the file `statistics`. Reads each row group once."""
         if not rows:
             return []
         starts = self._group_starts

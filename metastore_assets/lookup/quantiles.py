@@ -161,6 +161,7 @@ def quantile(values: RankedValues, fraction: Fraction, method: Method) -> pa.Sca
 
 
 def _interpolate(low: pa.Scalar, high: pa.Scalar, share: Fraction) -> pa.Scalar:
+    """Return the value that lies a share of the way from `low` to `high`, in the type that `quantile` describes."""
     if t.is_floating(low.type):
         first, last = physical_value(low), physical_value(high)
         if first == last or math.isinf(first) or math.isinf(last):

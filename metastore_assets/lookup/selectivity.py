@@ -188,6 +188,7 @@ def _estimate_below(value: pa.Scalar, inclusive: bool, distribution: ColumnDistr
 
 
 def _estimate_by_bounds(value: pa.Scalar, inclusive: bool, row: ColumnStatistics, numbers: int) -> _RowEstimate:
+    """Estimate the rows below a value by the minimum and maximum of the column. `numbers` are its rows without NaN."""
     key = order_key(value)
     low, high = (None if bound is None else order_key(bound) for bound in (row.minimum, row.maximum))
     if high is not None and (high < key or (inclusive and high == key)):
@@ -225,6 +226,7 @@ def _estimate_by_histogram(value: pa.Scalar, histogram: Histogram, numbers: int)
 
 
 def _estimate_equal(value: pa.Scalar, distribution: ColumnDistribution) -> _RowEstimate:
+    """Estimate the rows with a value, by its frequency, or else by ranks and the number of distinct values."""
     row = distribution.row
     try:
         answer = distribution.frequency(value)
@@ -277,6 +279,7 @@ def _estimate_like(leaf: Like, rows: int, distributions: _Distributions) -> _Row
 
 
 def _estimate_pattern(leaf: Like, distribution: ColumnDistribution) -> _RowEstimate:
+    """Estimate the rows that match a LIKE pattern, by the range of values with its constant prefix."""
     values = distribution.row.value_count
     try:
         prefix, end = leaf.prefix.decode(), prefix_successor(leaf.prefix)
@@ -294,6 +297,7 @@ def _estimate_pattern(leaf: Like, distribution: ColumnDistribution) -> _RowEstim
 
 
 def _intersect_bounds(bounds: _RowEstimate, other: _RowEstimate) -> _RowEstimate:
+    """Return the narrower bounds of two estimates of the same rows, with the estimate of the second."""
     least, most = max(bounds.least, other.least), min(bounds.most, other.most)
     return _RowEstimate(least, most, min(max(other.estimate, least), most))
 

@@ -62,6 +62,7 @@ class FilteredProfileReader:
         return self._merged(match, partition)
 
     def _merged(self, match: FilterMatch, partition: str | None) -> MergedProfile:
+        """Return the merged profile of the rows of a match."""
         files = [entry.files for entry in match.full_partitions] + [entry.files for entry in match.full_fragments]
         partial = self._partial_fragments(match, partition) if match.partial_fragments else None
         objects, leaves = self._lookup.objects, self._lookup.columns.leaves
@@ -89,6 +90,7 @@ class FilteredProfileReader:
         return [*match.full_fragments, *live]
 
     def _partial_fragments(self, match: FilterMatch, partition: str | None) -> PartialFragments:
+        """Return the fragments that match partly, cached by partition. Raises NotStoredError if none may be read."""
         with self._lock:
             if partition not in self._partial:
                 if self._table is None:
@@ -99,6 +101,7 @@ class FilteredProfileReader:
             return self._partial[partition]
 
     def _explain_unread(self, match: FilterMatch) -> str:
+        """Return a message that an answer needs fragments that match partly, and how to allow reading them."""
         # Partition columns that hidden partitioning derives are no columns that a predicate can name.
         paths = {leaf.path for leaf in self._lookup.columns.leaves}
         by = " and ".join(map(repr, sorted(paths.intersection(self._lookup.version.partition_columns))))
@@ -115,6 +118,7 @@ class FilteredProfileReader:
         return [self._policy(row) for row in rows]
 
     def _policy(self, row: ColumnStatistics) -> ResolvedPolicy:
+        """Return a policy under which a profile has what the version stores of one column."""
         if row.reason == HIDDEN_REASON:
             return ResolvedPolicy(values="hidden")
         histogram = self._lookup.profiles.profile(None).histogram(row.column)

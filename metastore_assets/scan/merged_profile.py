@@ -142,6 +142,7 @@ class MergedProfile:
             return [self._cache[leaf.field_id] for leaf in leaves]
 
     def _read(self, columns: Sequence[ColumnSelection]) -> dict[str, _MergedColumn]:
+        """Return the merged columns by field id, from stored profiles and profiles of filtered fragments."""
         spec = ProfileSpec("", {}, tuple(columns), {})
         filtered = [] if self._partial is None else self._partial.read(columns, value_union(spec))
         rows = self._merge_states(spec, filtered)
@@ -173,6 +174,7 @@ class MergedProfile:
     def _merge_states(
         self, spec: ProfileSpec, filtered: Sequence[FilteredProfile]
     ) -> list[tuple[ColumnStatistics, Histogram | None]]:
+        """Return the merged statistics and histogram of each column of a spec, without value counts."""
         with StatesReader(self._store) as reader:
             parts = read_together(reader, self._profiles, spec)[1] if self._profiles else []
         parts += [profile.states for profile in filtered]
@@ -187,6 +189,7 @@ class MergedProfile:
     def _sum_frequencies(
         self, spec: ProfileSpec, positions: Sequence[int], filtered: Sequence[FilteredProfile]
     ) -> dict[int, Frequencies]:
+        """Return the summed value counts of columns by their position in a spec."""
         if not positions:
             return {}
         stored = sum_column_frequencies(self._store, spec, positions, self._profiles)

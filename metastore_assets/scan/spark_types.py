@@ -26,6 +26,7 @@ def to_spark_type(table: TableConfig, field: pa.Field) -> pa.DataType:
 
 
 def _sent_as(type: pa.DataType) -> pa.DataType:
+    """Return the Arrow type in which values of a type are sent. Raises UnsupportedTypeError."""
     plain = plain_type(type)
     for matches, sent in _SENT:
         if matches(plain):

@@ -76,6 +76,7 @@ class UserDefined:
         return replace(row, user_defined={**row.user_defined, **absent})
 
     def _absence_reason(self, field_id: str) -> str:
+        """Return why the user-defined statistics of a column cannot be computed over other rows."""
         problems = [(reference, problem) for reference, problem in self._check_classes(field_id) if problem is not None]
         disallowed = [reference for reference, problem in problems if problem is _NOT_ALLOWED]
         reasons = [problem for _, problem in problems if problem is not _NOT_ALLOWED]
@@ -94,6 +95,13 @@ class UserDefined:
             yield reference, self._check_class(reference, revision, source)
 
     def _check_class(self, reference: str, revision: str, source: str) -> str | None:
+        """Return why a class cannot be used, or None if it can.
+
+        Args:
+            reference: The class, as `module:Class`.
+            revision: The revision of the statistic in the version.
+            source: The digest of the class's source in the version.
+        """
         if reference not in self._allowed and not reference.startswith(_SHIPPED_PREFIX):
             return _NOT_ALLOWED
         try:

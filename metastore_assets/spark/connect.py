@@ -85,6 +85,7 @@ def _remember_token(url: str) -> None:
 
 
 def _create_session(builder: Any, address: str, settings: Mapping[str, str]) -> SparkSession:
+    """Return a new session of a builder with the settings. Raises MetastoreError if no server answers soon."""
     from pyspark.errors import PySparkException
     from pyspark.sql.connect.client.retries import DefaultPolicy
 

@@ -52,6 +52,7 @@ def cache_folder() -> Path:
 
 
 def _java() -> Path:
+    """Return the path of the `java` that Spark will run. Raises MetastoreError if there is none, or it is too old."""
     home = os.environ.get("JAVA_HOME")
     path = os.path.join(home, "bin", "java") if home else shutil.which("java")
     advice = f"Spark needs Java {_MINIMUM_JAVA} or newer: install one (openjdk-17-jre-headless) or set JAVA_HOME"
@@ -71,6 +72,7 @@ def _release(java: Path) -> str:
 
 
 def _archive(java: Path) -> Path | None:
+    """Return the path of the class-data archive, which is built if it is missing; None if building it failed."""
     import pyspark
 
     spark = version("pyspark")

@@ -157,6 +157,7 @@ def _run_job(
 def _run_bins(
     packed_function: bytes, packed_bins: Sequence[bytes], counts_io: bool, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
+    """Run the tasks of some bins in a Spark task. Yield packed pairs of task number and result."""
     prepare_task()
     function = pickle.loads(packed_function)
     with packing_io_counts(counts_io) as pack_counts:
@@ -197,6 +198,7 @@ def pack(value: object) -> bytes:
 
 @cache
 def _pickler() -> Callable[..., pickle.Pickler]:
+    """Return a pickler class that pickles functions by value, and Arrow scalars as Arrow arrays."""
     from pyspark import cloudpickle
 
     class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
@@ -253,6 +255,7 @@ def pack_failure(error: MetastoreError) -> bytes:
 
 
 def _pack_result(function: Callable[[T], R], number: int, task: T) -> bytes:
+    """Return the packed pair of a task's number and result, or its packed MetastoreError."""
     try:
         return pack((number, function(task)))
     except MetastoreError as error:

@@ -90,6 +90,7 @@ def shuffle(
 def _read_tasks(
     packed_read: bytes, packed_tasks: Sequence[bytes], counts_io: bool, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
+    """Read the tasks of a Spark partition. Yield one batch per row, and packed errors as rows of `_RESULT_GROUP`."""
     prepare_task()
     read = pickle.loads(packed_read)
     with packing_io_counts(counts_io) as pack_counts:
@@ -107,6 +108,7 @@ def _read_tasks(
 def _reduce_groups(
     packed_reduce: bytes, counts_io: bool, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
+    """Reduce the groups of sorted rows of a Spark partition. Yield one packed result per group."""
     prepare_task()
     reduce = pickle.loads(packed_reduce)
     with packing_io_counts(counts_io) as pack_counts:

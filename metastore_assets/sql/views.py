@@ -141,6 +141,7 @@ def _histograms(table: Table) -> Iterator[pa.RecordBatch]:
 
 
 def _batches(records: Iterable[Mapping[str, Any]], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Yield records as batches of a schema whose columns are named for SQL."""
     pending: list[Mapping[str, Any]] = []
     for record in records:
         pending.append(record)

@@ -67,6 +67,7 @@ def record_in_flight(text: str) -> Iterator[None]:
 
 
 def _write(text: str) -> None:
+    """Write a text into the slot of the calling thread."""
     memory = _current.memory
     if memory is None:
         return  # The task has ended; its generator is closed late.
