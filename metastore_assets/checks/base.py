@@ -76,7 +76,7 @@ class Check(BaseModel):
     severity: Literal["error", "warn"] = "error"
     """With `error`, a failure makes `metastore check` exit with status 1."""
     partitions: Patterns = ()
-    """Keys of partitions, and patterns of keys, for which the check is evaluated one by one. Empty: for the table."""
+    """Keys and patterns of partitions. The check is evaluated for each of them; without any, for the table."""
     blocking: bool = False
     """Whether a failure with severity `error` fails Dagster's run and the assets downstream. The version is published
     nevertheless."""

@@ -29,7 +29,7 @@ from metastore_assets.report.text import plural
 _MAX_NAMED = 5
 """Partitions that a finding names."""
 _MAX_VALUE_COUNT_READS = 200
-"""Partitions up to which value counts are read to find those that fail. Each takes about 10 ms on local disk."""
+"""The greatest number of partitions whose value counts are read to find failures: about 10 ms each on local disk."""
 
 
 def evaluate_checks(checks: Sequence[NamedCheck], table: Table, context: CheckContext) -> list[CheckResult]:

@@ -32,7 +32,7 @@ _SETTINGS = {
 }
 _ESCAPE = re.compile("%[0-9A-Fa-f]{2}")
 _COMPACTION_INTERVAL = 20
-"""Commits after which small files are compacted."""
+"""Small files are compacted at every Delta version that is a multiple of this."""
 _FILE_BYTES = 8_000_000
 """Files of that size are not compacted."""
 

@@ -38,7 +38,7 @@ class ColumnClustering:
     skipped: float | None
     """The average share of all fragments that a query for one value need not read."""
     possible_depth: float | None
-    """The approximate depth if the table were sorted by the column. With few values, each is in many fragments."""
+    """The approximate depth if the table were sorted by the column. It is great if the column has few values."""
     verdict: Clustered
     """`clustered`: the depth is at most twice the possible depth, and a query for one value skips at least half of the
     fragments that it could skip. `partly`: the depth is at most eight times the possible depth. `scattered`: it is

@@ -29,7 +29,7 @@ class ColumnDiff:
     """`same` means the same name, type, number of nulls, and values with their frequencies."""
     distances: Distances | None
     reason: str | None
-    """Why there are no distances; None where there are, or where the column is only on one side."""
+    """Why there are no distances; None if there are distances, or if the column was added or removed."""
 
     @property
     def name(self) -> str:

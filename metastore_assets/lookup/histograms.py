@@ -26,7 +26,7 @@ class Bin:
     minimum: pa.Scalar
     """Inclusive."""
     maximum: pa.Scalar
-    """Exclusive, except where it is the greatest value of the type; then inclusive."""
+    """Exclusive, or inclusive if it is the greatest value of the type."""
     frequency: int
 
 

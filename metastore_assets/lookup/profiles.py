@@ -47,9 +47,9 @@ ALL_PARTITIONS = {"*", "all"}
 """Texts that select all partitions. `all` is also the key of the only partition of an unpartitioned table."""
 _OPEN_PROFILES = 32
 _READ_SINGLY = 4
-"""Up to so many partitions are read from their own files."""
+"""The greatest number of partitions that one request reads from their own files."""
 _CACHED_ROWS = 20_000
-"""Statistics of all partitions are cached up to so many rows."""
+"""The greatest number of rows of statistics of all partitions that are cached."""
 _COLUMNS = b"metastore.columns"
 """Metadata key of `statistics`: path and field id of each row, as JSON, deflated, in base 64."""
 _VALUES = ("value", "frequency")

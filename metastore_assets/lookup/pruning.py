@@ -50,8 +50,8 @@ if TYPE_CHECKING:
 
 _MAX_ROWS = np.iinfo(np.int64).max
 _MAX_FILTERED_VALUES = 128
-"""Values of one `in` that are looked up in value filters. With so many, 63 % of the filters without any of them have a
-false positive."""
+"""The greatest number of values of one `in` that are looked up in value filters. With this number, 63 % of the filters
+that contain none of the values have a false positive."""
 
 
 class Pruner:
@@ -83,7 +83,8 @@ class Pruner:
             predicate: A predicate that is bound to columns and types.
             unknown_columns: Field ids of columns whose statistics in this version do not apply, because the table has
                 them since, or with another type.
-            limit: A number of rows, at least 0; with it, only as many fragments as surely have so many matching rows.
+            limit: A number of rows, at least 0. Then only as many fragments are returned as surely have that many
+                matching rows.
 
         Raises:
             ValueError: The limit is negative.
@@ -257,7 +258,7 @@ class Pruning:
             pruner: The version with its index, value counts and value filters.
             predicate: A bound predicate.
             unknown_columns: Field ids of columns whose statistics in this version do not apply.
-            limit: A number of rows; with it, only as many fragments as surely have so many matching rows must be read.
+            limit: A number of rows. Then only as many fragments must be read as surely have that many matching rows.
         """
         self.version = pruner.version
         self.predicate = predicate
@@ -469,7 +470,7 @@ def select_fragments_for_limit(bounds: RowBounds, sizes: RowCounts, limit: int) 
         limit: A number of rows, at least 0.
 
     Returns:
-        All fragments that may have matching rows, where it is not sure that they have so many.
+        The mask. If it is not sure that there are `limit` matching rows, all fragments that may have some.
     """
     may_match = bounds.most > 0
     order = np.lexsort((sizes, -bounds.least))

@@ -177,7 +177,7 @@ def _interpolate(low: pa.Scalar, high: pa.Scalar, share: Fraction) -> pa.Scalar:
 
 
 def _interpolate_infinities(first: float, last: float, share: Fraction) -> float:
-    """Interpolate between equal values, or where one is infinite: then all values between them are infinite."""
+    """Interpolate between two equal values, or two values of which one is infinite."""
     if first == last or share == 0:
         return first
     return last if math.isinf(last) else first

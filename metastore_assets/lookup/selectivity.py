@@ -172,7 +172,7 @@ def _estimate_interval(comparisons: Sequence[Comparison], distribution: ColumnDi
 
 
 def _estimate_below(value: pa.Scalar, inclusive: bool, distribution: ColumnDistribution) -> _RowEstimate:
-    """Estimate the rows with a value below `value`, or equal to it if `inclusive`."""
+    """Estimate the rows with a value below `value`, or also equal to it if `inclusive`."""
     row = distribution.row
     answer = distribution.count_below(value, inclusive=inclusive)
     if answer is not None and answer.guarantee == "exact":

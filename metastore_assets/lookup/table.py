@@ -241,7 +241,8 @@ class Table(Relation):
 
         Args:
             where: SQL text or a pyarrow expression.
-            limit: A number of rows, at least 0; with it, only as many fragments as surely have so many matching rows.
+            limit: A number of rows, at least 0. Then only as many fragments are returned as surely have that many
+                matching rows.
 
         Raises:
             PredicateError: The predicate cannot be parsed or bound.

@@ -35,7 +35,7 @@ from metastore_assets.values.leaf_columns import LeafColumn
 from metastore_assets.values.types import type_text
 
 FinalizeUserDefined: TypeAlias = Callable[[ColumnStatistics, ResolvedPolicy, Frequencies | None], ColumnStatistics]
-"""Adds user-defined statistics to a row, from its states and, where they are enumerated, from its values."""
+"""Returns a row with user-defined statistics, computed from its states or from its values (None if not enumerated)."""
 
 
 @dataclass(frozen=True)

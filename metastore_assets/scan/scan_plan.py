@@ -36,7 +36,7 @@ class ScanPlan:
     full_fragments: tuple[Fragment, ...]
     """Fragments of which all rows match."""
     partial_fragments: tuple[Fragment, ...]
-    """Fragments of which some rows may match."""
+    """All other fragments that may have matching rows."""
     counted_rows: int
     """Matching rows of all fragments with an exactly known number of them, `full_fragments` included."""
     least_rows: Mapping[str, int]

@@ -49,7 +49,7 @@ class _TaskIoCounts:
 
 
 SPARK_BYTES = 32 << 20
-"""Bytes to read from which on a `SizedRunner` uses Spark."""
+"""The number of bytes to read from which a `SizedRunner` uses Spark."""
 _COLLECTED_OBJECTS = 20_000
 """Objects that PySpark's garbage collection may visit after each task. Imported modules alone are over 100,000."""
 _WORKER_ENDED = "Python worker exited unexpectedly"

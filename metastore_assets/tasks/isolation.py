@@ -21,9 +21,9 @@ T = TypeVar("T")
 TEXT_THREADS = 4
 """CSV or JSON files that one child reads at the same time: each holds some blocks of text in memory."""
 _MAX_CRASHES = 200
-"""Crashes of the child, two for each file at fault, after which the other tasks are given up."""
+"""Number of crashes, two for each file at fault, after which the remaining tasks fail without being run."""
 _MAX_IDLE_CRASHES = 3
-"""Crashes of the child while it ran no task, after which the call is given up."""
+"""Number of crashes while the child ran no task, after which the call raises MetastoreError."""
 
 
 class IsolatedRunner(TaskRunner):
