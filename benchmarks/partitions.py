@@ -134,7 +134,7 @@ def _profile(store: ObjectStore, seed: int) -> ProfileFiles:
     spec = table_profile_spec(rows.schema, config)
     with ProfileWriter(store.child("bench"), "profiles", spec, rows.num_rows) as writer:
         for field, column, leaves in zip(rows.schema, rows.columns, schema_leaves(rows.schema), strict=True):
-            for profile in profile_field(field, column.chunks, config.policy, leaves=leaves):
+            for profile in profile_field(field, column.chunks, config.effective_policy, leaves=leaves):
                 writer.add(profile)
     return writer.files
 

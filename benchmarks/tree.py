@@ -111,7 +111,7 @@ def _profiles(store: ObjectStore, columns: int) -> tuple[ProfileSpec, ProfileFil
         spec = table_profile_spec(rows.schema, config)
         with ProfileWriter(store, "partitions", spec, ROWS) as writer:
             for field, column, leaves in zip(rows.schema, rows.columns, schema_leaves(rows.schema), strict=True):
-                for profile in profile_field(field, column.chunks, config.policy, leaves=leaves):
+                for profile in profile_field(field, column.chunks, config.effective_policy, leaves=leaves):
                     writer.add(profile)
         parts.append(writer.files)
     with StatesReader(store) as opened:

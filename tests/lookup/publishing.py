@@ -34,7 +34,7 @@ def profiles_of(config: TableConfig, rows: pa.Table) -> list[ColumnProfile]:
     return [
         profile
         for field, column, leaves in zip(rows.schema, rows.columns, schema_leaves(rows.schema), strict=True)
-        for profile in profile_field(field, column.chunks, config.policy, leaves=leaves)
+        for profile in profile_field(field, column.chunks, config.effective_policy, leaves=leaves)
     ]
 
 
