@@ -26,7 +26,7 @@ def test_relative_paths_are_relative_to_the_file(tmp_path: Path) -> None:
 
 def test_the_file_is_found_by_variable_and_in_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(ConfigError, match=r"no configuration at .*pass --config FILE, or set METASTORE_CONFIG"):
+    with pytest.raises(ConfigError, match=r"--config FILE.*METASTORE_CONFIG"):
         load_config()
     written(tmp_path, "root: here")
     assert load_config().root == str(tmp_path / "here")
@@ -69,97 +69,97 @@ def test_a_column_inherits_what_it_does_not_say(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("tables: []", r": root is missing$"),
+        ("tables: []", r": root\b"),
         (
             "root: r\nrot: 1",
-            r": rot = 1: no such key; there are: root, .*; did you mean 'root'\?$",
+            r": rot = 1: .*\broot, .*'root'",
         ),
-        ("root: r\nxyz: 1", r": xyz = 1: no such key; there are: root, storage_options, spark"),
+        ("root: r\nxyz: 1", r": xyz = 1: .*\broot, storage_options, spark\b"),
         (
             "root: r\nkeep_versions: 0\nspark: x",
-            r": spark = 'x': must be a mapping; keep_versions = 0: must be 1 or more$",
+            r": spark = 'x': .*keep_versions = 0: .*\b1\b",
         ),
-        ("root: r\ntables: {a: {uri: x}}", r": tables = {'a': {'uri': 'x'}}: must be a list$"),
-        ("root: r\ntables: [a]", r": table number 1 = 'a': must be a mapping of the keys name, uri, "),
-        ("root: r\ntables: [{name: a, uri: x}, {uri: y}]", r": table number 2 \(uri 'y'\): name is missing$"),
+        ("root: r\ntables: {a: {uri: x}}", r": tables = {'a': {'uri': 'x'}}: .*\blist$"),
+        ("root: r\ntables: [a]", r"\bnumber 1 = 'a': .*\bname, uri, "),
+        ("root: r\ntables: [{name: a, uri: x}, {uri: y}]", r"\bnumber 2\b.*'y'.*\bname\b"),
         (
             "root: r\ntables: [{name: a, uri: x}, {}]",
-            r": table number 2: name is missing; table number 2: uri is missing$",
+            r"\bnumber 2: name\b.*\bnumber 2: uri\b",
         ),
-        ("root: r\ntables: [{name: [a], uri: x}]", r": table number 1 \(uri 'x'\): name = \['a'\]: must be text$"),
+        ("root: r\ntables: [{name: [a], uri: x}]", r"\bnumber 1\b.*'x'.*name = \['a'\]: .*\btext$"),
         (
             "root: ''\ntables: [{name: a, uri: ''}]",
-            r": root = '': must be text that is not empty; table 'a': uri = '': must",
+            r": root = '': .*'a': uri = '': ",
         ),
-        ("root: r\ntables: [{name: a}]", r": table 'a': uri is missing$"),
-        ("root: r\ntables: [{name: a, uri: x, zzz: 1}]", r": table 'a': zzz = 1: no such key; there are: name, uri"),
+        ("root: r\ntables: [{name: a}]", r"'a': uri\b"),
+        ("root: r\ntables: [{name: a, uri: x, zzz: 1}]", r"'a': zzz = 1: .*\bname, uri\b"),
         (
             "root: r\ntables: [{name: a, uri: x, colums: {}}]",
-            r": table 'a': colums = {}: .*; did you mean 'columns'\?$",
+            r"'a': colums = {}: .*'columns'",
         ),
-        ("root: r\ntables: [{name: a/b, uri: x}]", r": table 'a/b': name = 'a/b': a letter, then"),
+        ("root: r\ntables: [{name: a/b, uri: x}]", "'a/b': name = 'a/b': "),
         (
             "root: r\ntables: [{name: a, uri: x, format: xml}]",
-            r": table 'a': format = 'xml': must be 'delta', 'files', ",
+            r"'a': format = 'xml': .*'delta', 'files', ",
         ),
-        ("root: r\ntables: [{name: a, uri: x, options: 5}]", r": table 'a': options = 5: must be a mapping$"),
+        ("root: r\ntables: [{name: a, uri: x, options: 5}]", r"'a': options = 5: .*\bmapping$"),
         (
             "root: r\ntables: [{name: a, uri: x, storage_options: {k: true}}]",
-            r"table 'a': storage_options.k: must be text$",
+            r"'a': storage_options\.k: .*\btext$",
         ),
         (
             "root: r\ntables: [{name: a, uri: x, partitions: {d: [{a: b}]}}]",
-            r": table 'a': partitions.d.* must be text$",
+            r"'a': partitions\.d.*\btext$",
         ),
-        ("root: r\ntables: [{name: a, table: b}]", r": table 'a': .*`catalog` and `table`"),
+        ("root: r\ntables: [{name: a, table: b}]", r"'a': .*`catalog`.*`table`"),
         (
             "root: r\ntables: [{name: a, table: b, catalog: c}]",
-            r": table 'a' is in the catalog 'c'; there are: default$",
+            r"'a'.*'c'.*\bdefault$",
         ),
         (
             "root: r\ntables: [{name: a, table: b, catalog: {type: x}}]",
-            r": table 'a': catalog.type = 'x': must be 'sql', 'rest', 'glue' or 'hive'$",
+            r"'a': catalog\.type = 'x': .*'sql'.*'rest'.*'glue'.*'hive'$",
         ),
-        ("root: r\ncatalogs: {c: {tpe: sql}}", r": catalogs.c.type is missing$"),
+        ("root: r\ncatalogs: {c: {tpe: sql}}", r": catalogs\.c\.type\b"),
         (
             "root: r\ntables: [{name: a, uri: x, columns: {c: {histogram: 5}}}]",
-            r": table 'a': columns\.c\.histogram = 5: a number of bins from 1000 to 10000, or off$",
+            r"'a': columns\.c\.histogram = 5: .*\b1000\b.*\b10000\b",
         ),
         (
             "root: r\ntables: [{name: a, uri: x, columns: {c: {histogram: many}}}]",
-            r": table 'a': columns\.c\.histogram = 'many': must be 'off' or a whole number$",
+            r"'a': columns\.c\.histogram = 'many': .*'off'",
         ),
         (
             "root: r\ntables: [{name: a, uri: x, columns: {c: {histgram: 5}}}]",
-            r": table 'a': columns\.c\.histgram = 5: no such key; .*; did you mean 'histogram'\?$",
+            r"'a': columns\.c\.histgram = 5: .*'histogram'",
         ),
         (
             "root: r\ntables: [{name: a, uri: x, columns: {sensor: {interval: 5}, histogram: {name: 5}}}]",
-            r"columns\.sensor\.interval = 5: no such key.*columns\.histogram\.name = 5: no such key",
+            r"columns\.sensor\.interval = 5: .*columns\.histogram\.name = 5: ",
         ),
         (
             "root: r\ntables: [{name: a, uri: x, columns: {c: off}}]",
-            r": table 'a': columns.c = false: must be a mapping of the keys .*frequencies, .*values, statistics$",
+            r"'a': columns\.c = false: .*frequencies, .*values, statistics$",
         ),
         (
             "root: r\ntables: [{name: a, uri: x, columns: {7: {}}}]",
-            r"columns.7 = 7: a key must be text: write it in quotes$",
+            r"columns\.7 = 7: .*\bkey\b.*\btext\b",
         ),
         (
             "root: r\ntables: [{name: a, uri: x, columns: {c: {frequencies: top(0)}}}]",
-            r"columns\.c\.frequencies = 'top\(0\)': must be auto, all, repeated, off, or top\(n\) .* top\(100\)$",
+            r"columns\.c\.frequencies = 'top\(0\)': .*\bauto, all, repeated, off\b.*top\(n\).*top\(100\)$",
         ),
         (
             "root: r\ntables: [{name: a, uri: x, columns: {c: {frequencies: enumerated}}}]",
-            r"columns\.c\.frequencies = 'enumerated': must be auto, all, ",
+            r"columns\.c\.frequencies = 'enumerated': .*\bauto, all, ",
         ),
         (
             "root: r\ntables: [{name: a, uri: x, columns: {c: {frequencies: 5}}}]",
-            r"columns\.c\.frequencies = 5: must be auto, all, ",
+            r"columns\.c\.frequencies = 5: .*\bauto, all, ",
         ),
         (
             "root: r\ntables: [{name: a, uri: x, columns: {c: {frequencies: off, ranks: on}}}]",
-            r"table 'a'.*columns\.c: `ranks: on` .*`frequencies: off`.*`ranks: off`$",
+            r"'a'.*columns\.c: `ranks: on`.*`frequencies: off`.*`ranks: off`$",
         ),
         (
             "root: r\ntables: [{name: a, uri: x, columns: {default: {ranks: on}, c: {values: hidden}}}]",
@@ -179,14 +179,14 @@ def test_a_column_inherits_what_it_does_not_say(tmp_path: Path) -> None:
         ),
         (
             "root: r\ntables: [{name: a, uri: x, sensor: {intrval: 1}}, {name: b, uri: x, sensor: {interval: 0}}]",
-            r": table 'a': sensor\.intrval = 1: .* 'interval'\? Table 'b': sensor.interval = 0: must be 1 or more$",
+            r"'a': sensor\.intrval = 1: .*'interval'.*'b': sensor\.interval = 0: .*\b1\b",
         ),
-        ("root: r\ntables: [{name: a-b, uri: x}, {name: A_b, uri: y}]", r"'a-b', 'A_b' have the same name"),
-        ("root: [", r"cannot be read as YAML: line 1, column 8: "),
-        ("root: r\nroot: s", r"cannot be read as YAML: line 2, column 1: the key 'root' occurs twice$"),
-        ("root: r\ntables:\n- name: a\n  uri: b\n  uri: c\n", r"line 5, column 3: the key 'uri' occurs twice$"),
-        ("", r"must be a mapping with the keys root and tables; it is empty$"),
-        ("- a", r"must be a mapping with the keys root and tables; it is \['a'\]$"),
+        ("root: r\ntables: [{name: a-b, uri: x}, {name: A_b, uri: y}]", "'a-b', 'A_b'"),
+        ("root: [", "YAML: line 1, column 8: "),
+        ("root: r\nroot: s", r"YAML: line 2, column 1: .*'root'"),
+        ("root: r\ntables:\n- name: a\n  uri: b\n  uri: c\n", r"line 5, column 3: .*'uri'"),
+        ("", r"\broot\b.*\btables\b.*\bempty$"),
+        ("- a", r"\broot\b.*\btables\b.*\['a'\]$"),
     ],
 )
 def test_an_invalid_file_is_explained(tmp_path: Path, text: str, message: str) -> None:
@@ -212,7 +212,7 @@ def test_what_takes_all_values(key: str) -> None:
 
 
 def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"cannot be read: Is a directory$"):
+    with pytest.raises(ConfigError, match=r"Is a directory$"):
         load_config(tmp_path)
 
 
@@ -241,9 +241,9 @@ def test_mappings_may_be_merged(tmp_path: Path) -> None:
 
 def test_an_unknown_table(tmp_path: Path) -> None:
     config = load_config(written(tmp_path, "root: r\ntables: [{name: orders, uri: x}, {name: people, uri: y}]"))
-    with pytest.raises(ConfigError, match=r"no table named 'ordres' in the configuration; did you mean 'orders'\?$"):
+    with pytest.raises(ConfigError, match=r"'ordres'.*'orders'"):
         config.table("ordres")
-    with pytest.raises(ConfigError, match=r"there are: orders, people$"):
+    with pytest.raises(ConfigError, match=r"'x'.*orders, people$"):
         config.table("x")
-    with pytest.raises(ConfigError, match=r"which has no tables$"):
+    with pytest.raises(ConfigError, match="'x'"):
         load_config(written(tmp_path, "root: r")).table("x")

@@ -62,5 +62,5 @@ def test_models_of_users_see_the_errors_of_pydantic() -> None:
         table: TableConfig
 
     assert Mine.model_validate({"table": {"name": "t", "uri": "u"}}).table.name == "t"
-    with pytest.raises(ValueError, match="1 validation error for Mine"):
+    with pytest.raises(ValueError, match=r"\bMine\b"):
         Mine.model_validate({"table": {"name": "t", "uri": ""}})

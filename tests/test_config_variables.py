@@ -82,17 +82,17 @@ def test_objects_and_the_file_are_one_configuration(tmp_path: Path) -> None:
     resolved = objects.resolve(environment)
     assert resolved == read_config(written(tmp_path, text)).resolve(environment)
     assert resolved.resolve({}) is resolved
-    with pytest.raises(ConfigError, match="at least 32"):
+    with pytest.raises(ConfigError, match=r"\b32\b"):
         objects.resolve({**environment, "KEY": "short"})
 
 
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("root: r\nstorage_options: {a: '${NONE}'}", r"yaml: storage_options\.a: the environment has no variable NONE"),
-        ("root: r\ntables: [{name: a, uri: '${NONE}'}]", r"table 'a': uri: the environment has no variable NONE"),
-        ("root: r\ntables: [{name: a, uri: '${1}'}]", r"table 'a': uri: `\$\{` begins a reference to a variable"),
-        ("root: ${", r"root: `\$\{` begins"),
+        ("root: r\nstorage_options: {a: '${NONE}'}", r"yaml: storage_options\.a: .*\bNONE\b"),
+        ("root: r\ntables: [{name: a, uri: '${NONE}'}]", r"'a': uri: .*\bNONE\b"),
+        ("root: r\ntables: [{name: a, uri: '${1}'}]", r"'a': uri: `\$\{`"),
+        ("root: ${", r"root: `\$\{`"),
     ],
 )
 def test_what_is_not_there_is_said_with_where(tmp_path: Path, text: str, told: str) -> None:
@@ -200,14 +200,14 @@ def test_every_key_may_refer_to_the_environment(tmp_path: Path, monkeypatch: pyt
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("root: r\nengine: ${NONE}", r"yaml: engine: the environment has no variable NONE: set it, or give a default"),
-        ("root: r\nengine: ${NONE:-sprak}", r"engine = 'sprak': must be 'spark', 'auto' or 'emr-serverless'"),
-        ("root: r\nkeep_versions: ${NONE:-0}", r"keep_versions = 0: must be 1 or more"),
+        ("root: r\nengine: ${NONE}", r"yaml: engine: .*\bNONE\b"),
+        ("root: r\nengine: ${NONE:-sprak}", r"engine = 'sprak': .*'spark'.*'auto'.*'emr-serverless'"),
+        ("root: r\nkeep_versions: ${NONE:-0}", "keep_versions = 0: "),
         (
             "root: r\ntables: [{name: a, uri: u, columns: {b: {histogram: '${NONE}'}}}]",
-            r"table 'a': columns\.b = .*: histogram: the environment has no variable NONE",
+            r"'a': columns\.b = .*: histogram: .*\bNONE\b",
         ),
-        ("root: r\ntables: [{name: a, uri: u, format: '${'}]", r"table 'a'.*: format: `\$\{` begins"),
+        ("root: r\ntables: [{name: a, uri: u, format: '${'}]", r"'a'.*: format: `\$\{`"),
     ],
 )
 def test_what_is_wrong_is_said_when_the_file_is_read(tmp_path: Path, text: str, told: str) -> None:

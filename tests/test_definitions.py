@@ -138,7 +138,7 @@ def test_a_table_may_have_one_asset(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert keys_of(definitions) == {"source": [], "statistics": ["source"]}
     description = definitions.resolve_asset_graph().get(AssetKey(["sales", "sales_statistics"])).description
     assert (description or "").startswith("Statistics, frequencies and histograms of `sales`, of each partition")
-    with pytest.raises(ConfigError, match=r"table 'sales': outputs = 'one'"):
+    with pytest.raises(ConfigError, match="'sales': outputs = 'one'"):
         load(tmp_path, monkeypatch, CONFIG.replace("format: delta,", "format: delta, outputs: one,"))
 
 
@@ -195,7 +195,7 @@ def test_a_configuration_that_is_not_there_or_wrong_is_said_to_be(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The code location does not load, and the message is the one that the command line gives."""
-    with pytest.raises(ConfigError, match=r"table '.*': sensor\.interval = 0.*1 or more"):
+    with pytest.raises(ConfigError, match=r"sensor\.interval = 0\b.*\b1\b"):
         load(tmp_path, monkeypatch, "root: r\ntables: [{name: a, uri: u, sensor: {interval: 0}}]")
     environment = {**os.environ, CONFIG_VARIABLE: str(tmp_path / "missing.yaml"), "DAGSTER_DISABLE_TELEMETRY": "1"}
     done = subprocess.run(

@@ -90,12 +90,12 @@ def test_types_that_parquet_does_not_support() -> None:
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (7, "a builtins.int cannot be profiled: give a path or URI"),
-        (pa.table([[1], [2]], names=["a", "a"]), "two columns named 'a'"),
+        (7, r"builtins\.int"),
+        (pa.table([[1], [2]], names=["a", "a"]), r"columns.*'a'"),
         (pa.table({}), "without a column"),
         (
             pa.table({"a": pa.array([(1, 2, 3)], pa.month_day_nano_interval())}),
-            "column 'a' is of month_day_nano_interval",
+            r"'a'.*month_day_nano_interval",
         ),
         ("/nowhere/at/all", "nowhere"),
     ],

@@ -57,11 +57,11 @@ def test_what_is_scaffolded_loads() -> None:
 @pytest.mark.parametrize("name", ["bad name!", "1st", "", "a.b"])
 def test_a_table_that_cannot_be_called_so_is_not_scaffolded(name: str, tmp_path: Path) -> None:
     """Nothing is written, and the error says what a name may be."""
-    with pytest.raises(ValidationError, match="a letter, then up to 99 letters, digits, `_` or `-`"):
+    with pytest.raises(ValidationError, match=r"\b99\b.*`_`.*`-`"):
         ScaffoldOptions(table=name)
     with create_defs_folder_sandbox() as sandbox:
         before = set(sandbox.defs_folder_path.rglob("*"))
-        with pytest.raises(Exception, match="a letter, then up to 99 letters"):
+        with pytest.raises(Exception, match=r"\b99\b"):
             sandbox.scaffold_component(MetastoreComponent, scaffold_params={"table": name})
         assert set(sandbox.defs_folder_path.rglob("*")) == before
 

@@ -147,7 +147,7 @@ def test_a_run_that_fails(own: Lab) -> None:
     publish(own)
     bad = own.write_file(3, count=5, seed=1)
     bad.write_bytes(b"PAR1 and nothing more")
-    with pytest.raises(MetastoreError, match=rf"run \S+ of Dagster failed: table 'visits-eu': 1 of 1 .*{bad.name}"):
+    with pytest.raises(MetastoreError, match=rf"'visits-eu'.*1 of 1\b.*{bad.name}"):
         fill(own, BackfillSelection())
     bad.unlink()
     own.write_file(3, count=5, seed=2)
@@ -159,11 +159,11 @@ def test_another_configuration_than_dagsters(own: Lab) -> None:
     """A version that is published elsewhere does not count; a table that Dagster does not have has no job."""
     fill(own, BackfillSelection())
     config = load_config(own.config_file).model_copy(update={"root": str(own.folder / "elsewhere")})
-    with pytest.raises(ConfigError, match=r"nothing below .*elsewhere.*: .* different configurations"):
+    with pytest.raises(ConfigError, match="elsewhere"):
         fill(own, BackfillSelection(), config)
     versions = VersionStore(ObjectStore(str(own.folder / "metastore")), "orders")
     with (
-        pytest.raises(ConfigError, match="table 'orders': no job of the code locations here refreshes it; there are: "),
+        pytest.raises(ConfigError, match="'orders'"),
         launching(versions, ""),
     ):
         pass
@@ -173,15 +173,15 @@ def test_no_instance_and_no_daemon(own: Lab, tmp_path: Path, monkeypatch: pytest
     """Refused before anything is launched: a run would wait in the queue for ever."""
     versions = VersionStore(ObjectStore(str(own.folder / "metastore")), "visits-eu")
     monkeypatch.delenv("DAGSTER_HOME", raising=False)
-    with pytest.raises(ConfigError, match=r"\$DAGSTER_HOME does not name one"), launching(versions, ""):
+    with pytest.raises(ConfigError, match=r"\$DAGSTER_HOME"), launching(versions, ""):
         pass
     (tmp_path / "another").mkdir()
     monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / "another"))
-    with pytest.raises(ConfigError, match="no daemon takes them from there"), launching(versions, ""):
+    with pytest.raises(ConfigError, match=r"--via dagster.*dagster-daemon"), launching(versions, ""):
         pass
     monkeypatch.chdir(tmp_path / "another")
     with (
-        pytest.raises(ConfigError, match="cannot load the code locations of the working folder"),
+        pytest.raises(ConfigError, match=r"\[tool\.dagster\]"),
         launching(versions, ""),
     ):
         pass

@@ -145,7 +145,7 @@ def test_today_is_none_before_it_is_over(instance: DagsterInstance) -> None:
 
 
 def test_no_two_are_one(instance: DagsterInstance) -> None:
-    with pytest.raises(ConfigError, match=r"'d=2024-01-02' and 'd=2024-1-2' of the table are both partition"):
+    with pytest.raises(ConfigError, match=r"'d=2024-01-02'.*'d=2024-1-2'"):
         told(TablePartitions(DAILY), "d=2024-01-02", "d=2024-1-2", instance=instance)
 
 
@@ -163,8 +163,8 @@ def test_a_table_without_partitions_has_none(instance: DagsterInstance) -> None:
         (DAILY, "day={}/day={}", "is not of the form"),
         (DAILY, "y={}/m={}", "fields that all have a format"),
         (COUNTRIES, "country={:%Y}", "fields that all have a format"),
-        (MultiPartitionsDefinition({"a": DAILY, "b": COUNTRIES}), "a={a}", "has to say 'b'"),
-        (MultiPartitionsDefinition({"a": DAILY, "b": COUNTRIES}), "a={a}/b={c}", "'c', which is no dimension"),
+        (MultiPartitionsDefinition({"a": DAILY, "b": COUNTRIES}), "a={a}", "'b'"),
+        (MultiPartitionsDefinition({"a": DAILY, "b": COUNTRIES}), "a={a}/b={c}", "'c'"),
     ],
 )
 def test_a_key_that_fits_no_definition_is_refused(

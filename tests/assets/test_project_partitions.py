@@ -113,7 +113,7 @@ def test_a_key_that_no_partition_has_is_said(tmp_path: Path, instance: DagsterIn
 
     write(tmp_path, "2024-01-02", 2)
     definitions = build_metastore_definitions(config(tmp_path), translator=Wrong())
-    with pytest.raises(Exception, match="none of the table's 1 partitions is one of DailyPartitionsDefinition"):
+    with pytest.raises(Exception, match="DailyPartitionsDefinition"):
         commit(definitions, instance)
     assert open_table(str(tmp_path / "metastore"), "sales").version.row_count == 2
 

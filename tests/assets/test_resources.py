@@ -70,7 +70,7 @@ def test_a_session_that_runs_already_is_used_and_left_alone(given: Any, spark: "
 
 def test_settings_of_spark_are_said_in_one_place(tmp_path: Path) -> None:
     resource = LazyPySparkResource(spark_config={"spark.executor.memory": "2g"})
-    with pytest.raises(ConfigError, match="leave one of them out"):
+    with pytest.raises(ConfigError, match="`spark`"):
         Configuration.of(write(tmp_path), spark=resource)
 
 
@@ -82,7 +82,7 @@ def test_the_versions_are_in_the_configured_root(tmp_path: Path) -> None:
 
 def test_a_file_is_read_when_it_is_needed_and_each_time_anew(tmp_path: Path) -> None:
     configuration = Configuration.of(tmp_path / "metastore.yaml")
-    with pytest.raises(ConfigError, match="no configuration at"):
+    with pytest.raises(ConfigError, match=r"metastore\.yaml.*METASTORE_CONFIG"):
         configuration.now()
     write(tmp_path)
     assert configuration.now().root == str(tmp_path / "root")
@@ -188,5 +188,5 @@ def test_s3_with_a_profile_or_none(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     }
     assert s3_options(S3Resource()) == {}
     assert s3_options(S3Resource(use_unsigned_session=True)) == {"aws_skip_signature": "true"}
-    with pytest.raises(ConfigError, match="profile 'other'"):
+    with pytest.raises(ConfigError, match="'other'"):
         s3_options(S3Resource(profile_name="other"))

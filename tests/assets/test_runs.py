@@ -160,7 +160,7 @@ def test_a_partition_that_is_gone_is_said_to_be(lab: Lab) -> None:
     """By hand: the others of the range are done; a run of nothing but gone partitions fails, and says why."""
     lab.by_hand("sales", *KINDS)
     lab.delete("day = '2024-01-02'")
-    with pytest.raises(Exception, match="no longer has partition 'day=2024-01-02'"):
+    with pytest.raises(Exception, match="'day=2024-01-02'"):
         lab.by_hand("sales", "partitions", first=key_of(2))
     assert lab.reported_events(lab.by_hand("sales", "partitions", first=key_of(1), last=key_of(3))) == all_of(1, 3)
     assert partitions(lab.instance, "sales") == [key_of(1), key_of(3)]

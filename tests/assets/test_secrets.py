@@ -146,7 +146,7 @@ def test_errors_that_are_stored_have_no_secrets() -> None:
         raise error
     assert (type(raised.value), str(raised.value)) == (ConfigError, "it is refused")
     assert raised.value.__cause__ is None
-    with pytest.raises(MetastoreError, match=r"RuntimeError: said \$\{SPELL\}"), hide_secrets():
+    with pytest.raises(MetastoreError, match=r"RuntimeError.*\$\{SPELL\}"), hide_secrets():
         raise RuntimeError("said abracadabra")
     with pytest.raises(ZeroDivisionError), hide_secrets():
         _ = 1 / 0

@@ -100,7 +100,7 @@ def test_the_parts_are_the_whole(tmp_path: Path) -> None:
     assert [sensor.name for sensor in parts.sensor_defs] == [sensor.name for sensor in whole.sensor_defs]
     assert parts.has_job("sales_refresh")
     assert whole.has_job("sales_refresh")
-    with pytest.raises(ConfigError, match="no table named 'sails'"):
+    with pytest.raises(ConfigError, match="'sails'"):
         build_metastore_assets(two, tables=["sails"])
 
 
@@ -121,7 +121,7 @@ def test_two_assets_of_a_table_need_two_keys(tmp_path: Path) -> None:
         def get_asset_key(self, asset: MetastoreAsset) -> AssetKey:
             return AssetKey([asset.table.name])
 
-    with pytest.raises(ConfigError, match="table 'sales': source and partitions both have the asset key 'sales'"):
+    with pytest.raises(ConfigError, match=r"'sales'.*'sales'"):
         build_metastore_assets(config(tmp_path), translator=Same())
 
 
@@ -141,7 +141,7 @@ def test_definitions_load_where_only_runs_have_the_environment(
     definitions = build_metastore_definitions(lake)
     source = definitions.resolve_asset_graph().get(AssetKey(["sales", "sales_source"]))
     assert source.metadata["dagster/uri"] == "${LAKE_OF_TESTS}/sales"
-    with pytest.raises(Exception, match="the environment has no variable SECRET_OF_ROOT"):
+    with pytest.raises(Exception, match="SECRET_OF_ROOT"):
         commit(definitions, instance)
     monkeypatch.setenv("SECRET_OF_ROOT", "not to be told")
     monkeypatch.setenv("LAKE_OF_TESTS", str(tmp_path))

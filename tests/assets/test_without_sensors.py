@@ -55,9 +55,9 @@ def test_sensors_are_as_the_configuration_says(tmp_path: Path, monkeypatch: pyte
     assert build_commit_sensor("a", file).default_status == STOPPED
     assert build_commit_sensor("a", file, default_status=RUNNING).default_status == RUNNING
     assert statuses(build_metastore_definitions(written(tmp_path, sensors="absent"))) == {"b": RUNNING, "c": STOPPED}
-    with pytest.raises(ConfigError, match="sensors = 'off': must be 'running', 'stopped', 'absent'"):
+    with pytest.raises(ConfigError, match=r"sensors = 'off'.*'running'.*'stopped'.*'absent'"):
         build_metastore_definitions(file, sensors="off")  # type: ignore[arg-type]
-    with pytest.raises(ConfigError, match=r"sensors = 'of+': must be 'running', 'stopped' or 'absent'"):
+    with pytest.raises(ConfigError, match=r"sensors = 'of+'.*'running'.*'stopped'.*'absent'"):
         build_metastore_definitions(written(tmp_path, sensors="off"))
 
 

@@ -113,22 +113,22 @@ def test_no_two_tables_have_one_name(places: list[tuple[str, str]]) -> None:
     [
         (
             "[{catalog: prod, database: sales, onyl: x}]",
-            "database 'sales': onyl = 'x': no such key; there are: catalog",
+            r"'sales': onyl = 'x': .*\bcatalog\b",
         ),
         ("[{catalog: prod, database: sales, only: []}]", r"database 'sales': only = \[\]: "),
-        ("[{catalog: prod, database: sales, name: x}]", "name = 'x': a text with {table} in it"),
-        ("[{catalog: prod, database: sales, name: '{table}{x}'}]", "a text with {table} in it"),
+        ("[{catalog: prod, database: sales, name: x}]", r"name = 'x':.*{table}"),
+        ("[{catalog: prod, database: sales, name: '{table}{x}'}]", r"{table}"),
         (
             "[{catalog: prd, database: sales}]",
-            "database 'sales' is in the catalog 'prd'; there are: .*did you mean 'prod'",
+            r"'sales'.*'prd'.*'prod'",
         ),
-        ("[{database: sales}]", "database 'sales': catalog is missing"),
-        ("[{catalog: prod, database: sales, uri: x}]", "uri = 'x': no such key"),
+        ("[{database: sales}]", r"'sales': catalog\b"),
+        ("[{catalog: prod, database: sales, uri: x}]", "uri = 'x':"),
         (
             "[{catalog: prod, database: sales, columns: {a: {ranks: x}}}]",
             r"database 'sales': columns\.a\.ranks = 'x'",
         ),
-        ("[{catalog: prod, database: '${NOT_THERE}'}]", "the environment has no variable NOT_THERE"),
+        ("[{catalog: prod, database: '${NOT_THERE}'}]", r"\bNOT_THERE\b"),
     ],
 )
 def test_what_is_wrong_with_an_entry_is_said(tmp_path: Path, text: str, message: str) -> None:

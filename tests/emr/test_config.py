@@ -98,7 +98,7 @@ def test_what_variables_hide_is_refused_when_they_are_known(tmp_path: Path, monk
     monkeypatch.setenv("ROOT", "s3://lake/metastore/")
     assert job_folder(load_config(file)) == "s3://lake/metastore/emr-serverless.jobs"
     monkeypatch.setenv("ROOT", "/local")
-    with pytest.raises(ConfigError, match=r"`emr_serverless\.folder` is missing"):
+    with pytest.raises(ConfigError, match=r"`emr_serverless\.folder`"):
         load_config(file)
 
 
@@ -181,9 +181,7 @@ def test_secrets_are_left_to_the_job(monkeypatch: pytest.MonkeyPatch) -> None:
         "tables": [{"catalog": "prod", "table": "shop.sales", "name": "sales"}],
         "catalogs": {"prod": {"type": "rest", "uri": "https://host", "token": "${TOKEN}"}},
     }
-    with pytest.raises(
-        ConfigError, match=r"refers to TOKEN, which jobs .*`spark\.emr-serverless\.driverEnv\.TOKEN: …`"
-    ):
+    with pytest.raises(ConfigError, match=r"TOKEN.*`spark\.emr-serverless\.driverEnv\.TOKEN: …`"):
         request(**over)
     told = request(**over, emr_serverless={**SETTINGS, "secrets": {"TOKEN": "prod/catalog"}})
     text = json.dumps(told.to_json())
@@ -217,7 +215,7 @@ def test_errors_come_back_as_what_they_were() -> None:
 def test_another_version_is_refused() -> None:
     """Before anything is read: what it published would be out of date here."""
     told = replace(request(), version="0.0.1, profiles 1")
-    with pytest.raises(ConfigError, match=r"sales.*metastore-assets 0.*Dagster has 0\.0\.1, profiles 1"):
+    with pytest.raises(ConfigError, match=r"\bsales\b.*metastore-assets 0.*0\.0\.1"):
         _refresh(told, print)
 
 

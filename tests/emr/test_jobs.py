@@ -100,7 +100,7 @@ def test_a_job_that_never_speaks(cloud: EmrSetup, instance: DagsterInstance, mon
     monkeypatch.setattr("dagster._core.pipes.utils.WAIT_FOR_LOGS_AFTER_EXECUTION_INTERVAL", 0)
     config = cloud.config(environment="s3://lake/none.tar.gz")
     job = build_metastore_definitions(config).resolve_job_def("sales_refresh")
-    with pytest.raises(Failure, match="failed without a word: Job failed, ExitCode: 1"):
+    with pytest.raises(Failure, match="ExitCode: 1"):
         job.execute_in_process(instance=instance)
 
 
@@ -128,7 +128,7 @@ def test_aws_that_refuses(cloud: EmrSetup, instance: DagsterInstance) -> None:
     """An application that is not there is named."""
     config = cloud.config(application="00none")
     job = build_metastore_definitions(config).resolve_job_def("sales_refresh")
-    with pytest.raises(Failure, match=r"table 'sales': .*application 00none: .*ResourceNotFound"):
+    with pytest.raises(Failure, match=r"'sales'.*00none.*ResourceNotFound"):
         job.execute_in_process(instance=instance)
     assert not cloud.keys("metastore/emr-serverless.jobs")
 
@@ -139,13 +139,13 @@ def test_secrets(cloud: EmrSetup, instance: DagsterInstance, monkeypatch: pytest
     hidden = {"columns": {"amount": {"values": "hidden"}}}
     monkeypatch.setenv("METASTORE_HIDDEN_KEY", "k" * 40)
     without = build_metastore_definitions(cloud.config(hidden, engine="auto")).resolve_job_def("sales_refresh")
-    with pytest.raises(Failure, match="METASTORE_HIDDEN_KEY is the key of hidden values, and the job has none"):
+    with pytest.raises(Failure, match="METASTORE_HIDDEN_KEY"):
         without.execute_in_process(instance=instance)
 
     secrets = {"METASTORE_HIDDEN_KEY": "metastore/hidden-key"}
     config = cloud.config(hidden, engine="auto", secrets=secrets)
     job = build_metastore_definitions(config).resolve_job_def("sales_refresh")
-    with pytest.raises(Failure, match=r"secrets\.METASTORE_HIDDEN_KEY: the secret 'metastore/hidden-key' is not to be"):
+    with pytest.raises(Failure, match=r"secrets\.METASTORE_HIDDEN_KEY.*'metastore/hidden-key'"):
         job.execute_in_process(instance=instance)
     boto3.client("secretsmanager").create_secret(Name="metastore/hidden-key", SecretString="k" * 40)
     assert job.execute_in_process(instance=instance).success

@@ -139,12 +139,12 @@ def test_a_value_compares_as_one_of_its_type(text: str, type_: pa.DataType, valu
 @pytest.mark.parametrize(
     ("text", "type_", "error", "message"),
     [
-        ("c < 10", pa.string(), LiteralError, "10 is no value of partition column 'c' of table 't': give text"),
-        ("c < 'ten'", pa.int64(), LiteralError, "'ten' is no value of partition column 'c' of table 't': give an int"),
-        ("c = 'tomorrow'", pa.date32(), LiteralError, "'tomorrow' is no value of partition column 'c'"),
-        ("c = date 'tomorrow'", pa.string(), LiteralError, "'tomorrow' is no value of partition column 'c'"),
+        ("c < 10", pa.string(), LiteralError, r"\b10\b.*'c'.*'t'"),
+        ("c < 'ten'", pa.int64(), LiteralError, r"'ten'.*'c'.*'t'"),
+        ("c = 'tomorrow'", pa.date32(), LiteralError, r"'tomorrow'.*'c'"),
+        ("c = date 'tomorrow'", pa.string(), LiteralError, r"'tomorrow'.*'c'"),
         ("c = x'00'", pa.string(), LiteralError, "is no value of partition column 'c'"),
-        ("d = 1", pa.int64(), ColumnNotFoundError, "table 't' has no partition column 'd'; its partition columns are"),
+        ("d = 1", pa.int64(), ColumnNotFoundError, r"'t'.*'d'"),
     ],
 )
 def test_what_is_no_value_of_the_column_is_refused(
@@ -188,5 +188,5 @@ def test_today_is_a_literal() -> None:
             with pytest.raises(PredicateError, match="is not supported"):
                 parse_sql(f"day = current_date {sum_}")
         for days in ("99999999", "9" * 5000):
-            with pytest.raises(PredicateError, match="beyond the years"):
+            with pytest.raises(PredicateError, match="CURRENT_DATE - 99999999"):
                 parse_sql(f"day > current_date - {days}")

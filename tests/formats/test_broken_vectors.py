@@ -208,5 +208,5 @@ def test_a_descriptor_that_lacks_a_number(tmp_path: Path) -> None:
     """Is an error of the table."""
     _delta(tmp_path / "t", _GOOD, 2, "u", sizeInBytes=None)
     assert newest(tmp_path / "t", "add")["deletionVector"]["sizeInBytes"] is None
-    with pytest.raises(TableFormatError, match="a deletion vector lacks one of storageType"):
+    with pytest.raises(TableFormatError, match=r"0000\.json.*storageType"):
         open_table_format(TableConfig(name="t", uri=str(tmp_path / "t"))).snapshot()

@@ -115,14 +115,14 @@ def test_a_wrong_cardinality_is_refused(table: Path) -> None:
     """The log and the vector must agree, else a row count would be wrong."""
     delete_rows(table, newest(table, "add")["path"], [0, 3], "i")
     _spoil(table, cardinality=3)
-    with pytest.raises(FragmentError, match="deletes 2 rows, the log says 3"):
+    with pytest.raises(FragmentError, match=r"\b2 rows.*\b3\b"):
         _snapshot(table).fragments[0].source.open()
 
 
 def test_a_vector_beyond_the_file_is_refused(table: Path) -> None:
     """It belongs to another file."""
     delete_rows(table, newest(table, "add")["path"], [0, 10], "i")
-    with pytest.raises(FragmentError, match="it deletes row 10, but the data file has 10 rows"):
+    with pytest.raises(FragmentError, match=r"\brow 10\b.*\b10 rows"):
         _snapshot(table).fragments[0].source.open()
 
 
@@ -142,7 +142,7 @@ def test_a_vector_that_was_vacuumed_is_missing(table: Path) -> None:
     delete_rows(table, newest(table, "add")["path"], [0, 3], "u")
     snapshot = _snapshot(table)
     next(table.rglob("deletion_vector_*.bin")).unlink()
-    with pytest.raises(FragmentError, match=r"\.bin is gone since .*: .*\.parquet cannot be read without it") as caught:
+    with pytest.raises(FragmentError, match=r"\.bin.*\.parquet") as caught:
         snapshot.fragments[0].source.open()
     assert caught.value.missing
 

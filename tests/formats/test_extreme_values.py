@@ -166,7 +166,7 @@ def test_a_default_that_the_type_cannot_hold_is_named(tmp_path: Path, type_: str
     """Rather than wrapped around."""
     writer = IcebergWriter(tmp_path / "t", [column(1, "d", type_, initial_default=default)], version=3)
     writer.write_metadata()
-    with pytest.raises(TableFormatError, match=f"the initial default {re.escape(repr(default))} of column 'd' is no"):
+    with pytest.raises(TableFormatError, match=f"{re.escape(repr(default))}.*'d'"):
         snapshot_of(writer.folder)
 
 

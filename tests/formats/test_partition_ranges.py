@@ -157,18 +157,18 @@ def test_bounds_that_make_no_sense(type_: pa.DataType, values: list[Any], bounds
 
 def test_a_bound_without_its_column() -> None:
     ranges = PartitionRanges("t", snapshot({"year": pa.int32(), "month": pa.int32()}, [(2024, 1)]))
-    with pytest.raises(LiteralError, match="name the columns that --from '2024' is of, as in `--from year=…/month=…`"):
+    with pytest.raises(LiteralError, match=r"--from.*'2024'.*`--from year=…/month=…`"):
         ranges.between("2024", None)
-    with pytest.raises(LiteralError, match="did you mean 'month'"):
+    with pytest.raises(LiteralError, match="'month'"):
         ranges.between("moth=3", None)
 
 
 def test_nothing_in_between_and_nothing_at_all() -> None:
     ranges = PartitionRanges("t", snapshot({"c": pa.int32()}, [[1], [12]]))
-    with pytest.raises(PartitionNotFoundError, match="no partition from '3' to '9': its 2 partitions go from 'c=1' to"):
+    with pytest.raises(PartitionNotFoundError, match=r"'3'.*'9'.*'c=1'"):
         ranges.between("3", "9")
     whole = Snapshot("delta", "1", None, pa.schema([]), (), (Fragment("f", "all", "f", 1, 1, None),))  # type: ignore[arg-type]
-    with pytest.raises(PartitionNotFoundError, match="it is not partitioned"):
+    with pytest.raises(PartitionNotFoundError, match=r"'t'.*--from '3'"):
         PartitionRanges("t", whole).between("3", None)
     assert PartitionRanges("t", whole).keys == ("all",)
 

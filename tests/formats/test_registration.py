@@ -89,7 +89,7 @@ def test_a_refresh_of_a_table_in_a_format_of_another_package(ledger: Table, tmp_
 def test_a_format_of_another_package_is_configured_by_name(ledger: Table) -> None:
     table = TableConfig(name="t", uri=str(ledger.folder), format="ledger", options={"max_commits": 3})
     assert open_table_format(table).snapshot().format == "ledger"
-    with pytest.raises(ConfigError, match=r"'t'.*options\.colour = 'red'.*max_commits"):
+    with pytest.raises(ConfigError, match=r"'t'.*options\.colour.*'red'.*max_commits"):
         open_table_format(table.model_copy(update={"options": {"colour": "red"}}))
 
 
@@ -100,7 +100,7 @@ def test_files_of_a_format_of_another_package_are_not_read_as_plain_files(ledger
 
 
 def test_an_unknown_format_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"'t'.*'ledger'.*'delta', 'files', 'hudi', 'iceberg'"):
+    with pytest.raises(ConfigError, match=r"'t'.*'ledger'.*'delta'.*'files'.*'hudi'.*'iceberg'"):
         TableConfig(name="t", uri="/t", format="ledger")
 
 
@@ -124,5 +124,5 @@ def test_broken_packages_are_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["delta", "iceberg"])
 def test_options_that_a_format_does_not_have_are_refused(kind: str, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"'t'.*options\.header = True"):
+    with pytest.raises(ConfigError, match=r"'t'.*options\.header"):
         open_table_format(TableConfig(name="t", uri=str(tmp_path), format=kind, options={"header": True}))

@@ -104,7 +104,7 @@ def test_a_folder_that_spark_streaming_wrote(
     )
     assert read_columns(open_table_format(config).snapshot())["id"] == [1]
     for path in ("t/d=x 0", "t/d=x 0/part-0.parquet"):
-        with pytest.raises(TableFormatError, match=f"lies inside the Spark streaming table s3://metastore/{prefix}/t,"):
+        with pytest.raises(TableFormatError, match=rf"\bSpark\b.*s3://metastore/{prefix}/t\b"):
             open_table(path).snapshot()
 
 
@@ -117,7 +117,7 @@ def test_compressed_csv(put: Put, open_table: Callable[[str], TableFormat]) -> N
     put("t/4.csv.bz2", rows + b"1,x")
     assert read_columns(open_table("t").snapshot()) == {"a": [1] * 4003, "b": ["x"] * 4003}
     put("t/3.csv.xz", lzma.compress(rows)[:-1])
-    with pytest.raises(FragmentError, match=r"3\.csv\.xz: the file cannot be read: Truncated"):
+    with pytest.raises(FragmentError, match=r"3\.csv\.xz: .*Truncated"):
         read_columns(open_table("t").snapshot())
 
 

@@ -198,11 +198,11 @@ def test_names_literals_and_grammar_are_checked(tmp_path: Path) -> None:
     lake = Lake(tmp_path)
     lake.append(0)
     table = refreshed(lake)
-    with pytest.raises(ColumnNotFoundError, match="no column 'prise'; did you mean 'price'"):
+    with pytest.raises(ColumnNotFoundError, match=r"'prise'.*'price'"):
         table.prune("prise > 1")
-    with pytest.raises(LiteralError, match="'x' is no value of column 'price' of table 't': give a decimal number"):
+    with pytest.raises(LiteralError, match=r"'x'.*'price'.*'t'"):
         table.estimate("price > 'x'")
-    with pytest.raises(PredicateError, match="'price >' does not parse at character 7"):
+    with pytest.raises(PredicateError, match=r"'price >'.*\b7\b"):
         table.prune("price >")
     with pytest.raises(PredicateError, match="inside a list"):
         table.prune("tags.element = 'x'")

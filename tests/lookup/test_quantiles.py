@@ -178,7 +178,7 @@ def test_a_float_means_its_decimal_notation(tmp_path: Path) -> None:
 def test_invalid_fractions_are_refused(tmp_path: Path, q: Any) -> None:
     table = published(tmp_path, i=pa.array([1]))
     for requested in (q, [q]):
-        with pytest.raises(LiteralError, match=f"{re.escape(repr(q))} is no quantile: give a number from 0 to 1"):
+        with pytest.raises(LiteralError, match=f"{re.escape(repr(q))}.*quantile"):
             table.quantile("i", requested)
 
 
@@ -224,7 +224,7 @@ def test_values_of_another_type_are_refused(odd: Table, name: str) -> None:
     """With the column, the value, and what to give."""
     requested = [*ODD[name][1], *map(TextValue, TEXTS.get(name, ()))]
     for value in requested:
-        with pytest.raises(LiteralError, match=f" is no value of column '{name}' of table 'orders': give "):
+        with pytest.raises(LiteralError, match=f"'{name}'.*'orders'"):
             odd.rank(name, value)
         with pytest.raises(LiteralError):
             odd.where_is(name, value)
@@ -275,7 +275,7 @@ def test_a_type_without_an_order(tmp_path: Path) -> None:
     table = published(tmp_path, s=pa.array([{"a": 1}]), took=pa.array([1], pa.duration("s")))
     for column in ("s", "took"):
         for ask in (lambda: table.quantile(column, 0.5), lambda: table.rank(column, 1), lambda: table.spread(column)):  # noqa: B023
-            with pytest.raises(NotStoredError, match=f"values of column '{column}'"):
+            with pytest.raises(NotStoredError, match=f"'{column}'"):
                 ask()
 
 
@@ -309,7 +309,7 @@ def test_estimates_of_a_column_without_value_counts(tmp_path: Path) -> None:
     assert table.frequency("f", math.nan) == Count(1, "exact", table.as_of)
     assert (table.rank("f", math.nan).count, table.rank("f", -math.inf).count) == (19_999, 0)
     assert table.count_between("f", -math.inf, math.nan).count == 20_000
-    with pytest.raises(NotStoredError, match="column 'i' of table 'orders': its policy is `frequencies: off`"):
+    with pytest.raises(NotStoredError, match=r"'i'.*'orders'.*`frequencies: off`"):
         table.frequency("i", 5)
     with pytest.raises(NotStoredError, match="sketch of column 's'"):
         table.quantile("s", 0.5)
@@ -345,7 +345,7 @@ def test_missing_value_counts_are_an_error(tmp_path: Path) -> None:
     table = published(tmp_path, i=pa.array([1, 2]))
     assert table.version.value_counts is not None
     ObjectStore(str(tmp_path)).child("orders").delete([table.version.value_counts.state])
-    with pytest.raises(ObjectNotFoundError, match=r"not exist.*may have expired.*open the table again, or.*--full"):
+    with pytest.raises(ObjectNotFoundError, match="--full"):
         table.quantile("i", 0.5)
 
 
@@ -353,7 +353,7 @@ def test_corrupt_value_counts_are_an_error(tmp_path: Path) -> None:
     table = published(tmp_path, i=pa.array([1, 2]))
     assert table.version.value_counts is not None
     ObjectStore(str(tmp_path)).child("orders").write(table.version.value_counts.state, b"{")
-    with pytest.raises(CorruptionError, match=r"missing or damaged.*refresh NAME --full"):
+    with pytest.raises(CorruptionError, match=r"NAME.*--full"):
         table.quantile("i", 0.5)
 
 

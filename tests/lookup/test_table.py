@@ -194,19 +194,19 @@ def test_columns_without_a_finite_value_have_no_bins(orders: Table) -> None:
     [
         (
             lambda t: t.top("secret"),
-            "column 'secret' of table 'orders': its policy is `frequencies: off`",
+            r"'secret'.*'orders'.*`frequencies: off`",
         ),
-        (lambda t: t.top("address"), "column 'address' .*: a struct has no values itself"),
-        (lambda t: t.top("tags"), "column 'tags' .*: a list has no values itself; its elements have statistics"),
+        (lambda t: t.top("address"), r"'address'.*\bstruct\b"),
+        (lambda t: t.top("tags"), r"'tags'.*\blist\b"),
         (
             lambda t: t.histogram("status"),
-            "column 'status' of table 'orders' has no histogram: string is not numeric",
+            r"'status'.*'orders'.*\bstring\b",
         ),
         (
             lambda t: t.histogram("address"),
-            "column 'address' of table 'orders' has no histogram: a struct has no",
+            r"'address'.*'orders'.*\bstruct\b",
         ),
-        (lambda t: t.histogram("flat"), "column 'flat' .* has no histogram: its policy is `histogram: off`; change it"),
+        (lambda t: t.histogram("flat"), r"'flat'.*`histogram: off`"),
     ],
 )
 def test_missing_statistics_are_reported_with_the_reason(
@@ -230,9 +230,9 @@ def test_a_column_over_the_limit_has_no_value_counts(local_store: ObjectStore, m
 @pytest.mark.parametrize(
     ("column", "message"),
     [
-        ("amonut", "table 'orders' has no column 'amonut'; did you mean 'amount'"),
-        ("AMOUNT", "did you mean 'amount'"),
-        ("zip", "did you mean 'address.zip'"),
+        ("amonut", r"'orders'.*'amonut'.*'amount'"),
+        ("AMOUNT", "'amount'"),
+        ("zip", r"'address\.zip'"),
         (
             "xyz",
             "'xyz'; its columns are: status, amount, ratio, address, address.city, address.zip, tags, tags.el",
@@ -248,7 +248,7 @@ def test_an_unknown_column_error_lists_the_columns(
 
 def test_an_unknown_column_error_is_short(local_store: ObjectStore) -> None:
     table = publish(local_store, pa.table({f"c{i}": pa.array([1]) for i in range(300)}))
-    with pytest.raises(ColumnNotFoundError, match=r"its columns are: c0, .*, c19 and 280 more$"):
+    with pytest.raises(ColumnNotFoundError, match=r"\bc0, .*, c19\b.*\b280\b"):
         table.top("nothing like it")
 
 
@@ -270,7 +270,7 @@ def test_an_unknown_partition_error_says_how_to_list_them(orders: Table, ask: Ca
 def test_invalid_numbers_are_refused(orders: Table) -> None:
     with pytest.raises(ValueError, match="n must not be negative"):
         orders.top("amount", -1)
-    with pytest.raises(ValueError, match="bins must be at least 1"):
+    with pytest.raises(ValueError, match=r"\bbins\b.*\b1$"):
         orders.histogram("amount", 0)
 
 
@@ -325,7 +325,7 @@ def test_frequencies_in_several_files(local_store: ObjectStore) -> None:
 def test_missing_value_counts_are_corruption(local_store: ObjectStore) -> None:
     table = publish(local_store, ORDERS)
     unlisted = replace(table.version, value_counts=None)
-    with pytest.raises(CorruptionError, match=r"values of column 'amount' of table 'orders'.*--full"):
+    with pytest.raises(CorruptionError, match=r"'amount'.*'orders'.*--full"):
         table.at(unlisted).top("amount")
 
 
@@ -337,7 +337,7 @@ def test_a_table_without_rows_or_columns(local_store: ObjectStore) -> None:
     assert {row.value_count for row in empty.statistics()} == {0}
     nothing = publish(local_store, pa.table({}), name="nothing")
     assert nothing.statistics() == []
-    with pytest.raises(ColumnNotFoundError, match=r"table 'nothing' has no column 'a'$"):
+    with pytest.raises(ColumnNotFoundError, match=r"'nothing'.*'a'"):
         nothing.top("a")
 
 
@@ -362,7 +362,7 @@ def test_the_tables_of_a_root(store: ObjectStore, request: pytest.FixtureRequest
     options = request.getfixturevalue("s3_options") if store.is_remote else {}
     metastore = Metastore(store.uri(), options)
     assert metastore.tables() == []
-    with pytest.raises(VersionNotFoundError, match=r"table 'orders' has no published version below .*; run"):
+    with pytest.raises(VersionNotFoundError, match="'orders'"):
         metastore.table("orders")
     for name in ("orders", "lineitem"):
         VersionStore(store, name).publish(replace(version(1), table=name))
@@ -371,12 +371,12 @@ def test_the_tables_of_a_root(store: ObjectStore, request: pytest.FixtureRequest
     assert metastore.versions("orders") == [1]
     assert metastore.versions("none") == []
     assert metastore.table("orders").version.table == "orders"
-    with pytest.raises(VersionNotFoundError, match=r"table 'order' has no .*; did you mean 'orders'"):
+    with pytest.raises(VersionNotFoundError, match=r"'order'.*'orders'"):
         metastore.table("order")
-    with pytest.raises(VersionNotFoundError, match=r"no version 7; .*1"):
+    with pytest.raises(VersionNotFoundError, match=r"version 7\b.*\b1\b"):
         metastore.table("orders", 7)
     for name in ("", "..", "a/b", "nul\0"):
-        with pytest.raises(VersionNotFoundError, match="published are: lineitem, orders"):
+        with pytest.raises(VersionNotFoundError, match="lineitem, orders"):
             metastore.table(name)
 
 

@@ -135,7 +135,7 @@ def test_a_walk_across_the_threshold(walk: Walk) -> None:
     decision = latest(walk.config).decisions["x"]
     assert (decision.frequencies, decision.since) == ("estimated", 2)
     assert decision.reason.endswith("distinct values, more than 131,072")
-    with pytest.raises(NotStoredError, match=r"about 1.*, more than 131,072; with `frequencies: all`"):
+    with pytest.raises(NotStoredError, match=r"\b131,072\b.*`frequencies: all`"):
         Metastore(walk.config.root).table("t").top("x")
     assert_full_says_the_same(walk)
 

@@ -57,8 +57,8 @@ def test_a_backfill_of_what_a_condition_is_true_of(tmp_path: Path) -> None:
     assert keys("day >= '2024-01-05'") == ["5", "6"]
     assert keys("day in ('2024-01-01', '2024-01-03')", first="2024-01-02") == ["3"]
     assert keys("day > '2024-01-03'", partitions=("day=2024-01-0[34]",)) == ["4"]
-    with pytest.raises(ColumnNotFoundError, match=r"no partition column 'dya'.* did you mean 'day'"):
+    with pytest.raises(ColumnNotFoundError, match=r"'dya'.*'day'"):
         keys("dya > '2024-01-01'")
-    with pytest.raises(PartitionNotFoundError, match="is true of none of 6 partitions"):
+    with pytest.raises(PartitionNotFoundError, match=r"\b6 partitions"):
         keys("day > '2025-01-01'")
     assert BackfillSelection(where="day > '2024-01-01'").id != BackfillSelection(where="day > '2024-01-02'").id

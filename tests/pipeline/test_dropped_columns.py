@@ -97,7 +97,7 @@ def test_a_misspelt_name_is_an_error(tmp_path: Path, names: tuple[str, ...]) -> 
     """At first sight of a table, and when it comes later; also beside a column that was dropped."""
     misspelt = {"nmae": {"frequencies": "off"}}
     write(tmp_path, *names)
-    with pytest.raises(ConfigError, match=r"columns\.nmae is a policy for a column that the table does not have"):
+    with pytest.raises(ConfigError, match=r"columns\.nmae"):
         refreshed(tmp_path, misspelt)
     refreshed(tmp_path, {})
     write(tmp_path, "id")
@@ -113,9 +113,7 @@ def test_a_hidden_column_does_not_show_its_values_under_another_name(tmp_path: P
     write(tmp_path, "id", "note")
     refreshed(tmp_path, hidden)
     write(tmp_path, "id", "remark")
-    with pytest.raises(
-        ConfigError, match=r"columns\.note hides the values .* which would show theirs: remark\. If one"
-    ):
+    with pytest.raises(ConfigError, match=r"columns\.note.*\bremark\b"):
         refreshed(tmp_path, hidden)
     assert refreshed(tmp_path, {**hidden, "remark": {"values": "hidden"}}).dropped_columns == ("note",)
     write(tmp_path, "id")

@@ -111,7 +111,7 @@ def test_a_file_that_ends_its_reader_is_named(tmp_path: Path) -> None:
     orc.write_table(pa.table({"id": pa.array(range(20), pa.int64()), "m": maps}), folder / "good.orc")
     (folder / "killer.orc").write_bytes(negative_lengths())
     config = MetastoreConfig(root=str(tmp_path / "r"), engine="auto", tables=[TableConfig(name="t", uri=str(folder))])
-    with pytest.raises(ProfileError, match=r"1 of 2 fragments.*killer\.orc \(column 'm'\) ended the process"):
+    with pytest.raises(ProfileError, match=r"\b1 of 2\b.*killer\.orc.*column 'm'"):
         refresh(config, config.tables[0], no_spark)
     (folder / "killer.orc").unlink()
     assert refresh(config, config.tables[0], no_spark).fragments_profiled == 0

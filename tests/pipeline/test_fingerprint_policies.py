@@ -248,9 +248,9 @@ def test_what_is_told_and_what_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("policy", "message"),
     [
-        ({"frequencies": "all", "algorithm": "fingerprints"}, "requires `frequencies: repeated`"),
-        ({"algorithm": "enumeration"}, "requires `frequencies: repeated`"),
-        ({**PRINTED, "ranks": "on"}, "use `algorithm: enumeration`"),
+        ({"frequencies": "all", "algorithm": "fingerprints"}, "`frequencies: repeated`"),
+        ({"algorithm": "enumeration"}, "`frequencies: repeated`"),
+        ({**PRINTED, "ranks": "on"}, "`algorithm: enumeration`"),
         ({**PRINTED, "by_partition": "on"}, "`by_partition: on` .*`algorithm: fingerprints`"),
         ({"frequencies": "repeated", "algorithm": "bloom"}, "algorithm"),
     ],

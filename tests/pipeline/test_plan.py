@@ -276,7 +276,7 @@ def test_patterns_name_partitions() -> None:
 
 
 def test_an_unknown_partition_is_refused_by_name() -> None:
-    with pytest.raises(PartitionNotFoundError, match="no partition 'k=9'; the nearest is 'k=1'; list"):
+    with pytest.raises(PartitionNotFoundError, match=r"'k=9'.*'k=1'"):
         plan(None, snapshot(fragment("a", "k=1")), partitions=["k=9"])
 
 

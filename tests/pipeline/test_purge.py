@@ -170,6 +170,6 @@ def test_a_version_that_is_not_there(spark: SparkSession, lake: Lake) -> None:
     with pytest.raises(VersionNotFoundError, match="none is published"):
         purge(versions(lake), 1)
     refresh(lake.config(), lake.table, lambda: spark)
-    with pytest.raises(VersionNotFoundError, match="'t' has no version 2 or later that could stay: the newest is 1"):
+    with pytest.raises(VersionNotFoundError, match=r"'t'.*version 2\b.*\b1$"):
         purge(versions(lake), 2)
     assert versions(lake).numbers() == [1]

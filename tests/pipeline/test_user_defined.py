@@ -284,7 +284,7 @@ def test_a_changed_class_needs_a_new_revision(tmp_path: Path, monkeypatch: pytes
     write("1", "  # of them all")
     assert not refreshed(lake).published
     write("1", " + 1")
-    with pytest.raises(ConfigError, match=r"table 't'.*changing_statistics:Distinct.*revision is still '1'.*another"):
+    with pytest.raises(ConfigError, match=r"'t'.*changing_statistics:Distinct.*revision.*'1'"):
         refreshed(lake)
     assert Metastore(config_of(lake).root).table("t").version.number == 2
     write("2", " + 1")
@@ -294,7 +294,7 @@ def test_a_changed_class_needs_a_new_revision(tmp_path: Path, monkeypatch: pytes
     del sys.modules["changing_statistics"]
     loading.load_statistic.cache_clear()
     loading._load_all.cache_clear()
-    with pytest.raises(ConfigError, match=r"table 't': statistic 'changing_statistics:Distinct'.*PYTHONPATH"):
+    with pytest.raises(ConfigError, match=r"'t'.*'changing_statistics:Distinct'.*PYTHONPATH"):
         refreshed(lake)
     lake.options = {}
     assert refreshed(lake).fragments_profiled == 0
@@ -306,7 +306,7 @@ def test_a_changed_class_needs_a_new_revision(tmp_path: Path, monkeypatch: pytes
         (f"{OWN}:Nobody", "has nothing of that name"),
         ("tests.pipeline.file_lake:Lake", "has something else"),
         ("no.such.module:Statistic", "cannot be imported"),
-        (f"{OWN}:Unnamed", "name = 'mean' must be an identifier that is not the name of another"),
+        (f"{OWN}:Unnamed", "name = 'mean'"),
     ],
 )
 def test_what_is_no_statistic_is_refused(tmp_path: Path, reference: str, problem: str) -> None:

@@ -160,7 +160,7 @@ def test_what_cannot_be_verified_says_why(spark: SparkSession, lake: Lake) -> No
     with pytest.raises(PartitionNotFoundError, match="part=9"):
         verified(spark, lake, partitions=["part=9"])
     lake.options["columns"] = {"group": {"histogram": "off", "frequencies": "off"}}
-    with pytest.raises(MetastoreError, match="other policies than version 2"):
+    with pytest.raises(MetastoreError, match=r"policies.*version 2\b"):
         verified(spark, lake)
     with pytest.raises(VersionNotFoundError, match="no published version"):
         verify(lake.config("elsewhere"), lake.table, lambda: spark)

@@ -116,7 +116,7 @@ def test_a_changed_declaration_is_refused_until_it_is_rebuilt(store: ObjectStore
     advance(flow_of(store, before), 2)
     flow = flow_of(store, after)
     for attempt in (lambda: advance(flow, 3), flow.compact):
-        with pytest.raises(StageChangedError, match=r"'s'.*rebuild"):
+        with pytest.raises(StageChangedError, match="'s'"):
             attempt()
     assert flow.version().number == 1
     flow.rebuild("s")
@@ -208,7 +208,7 @@ def test_columns_that_cannot_hold_a_surrogate_key(store: ObjectStore, rows: Rows
 
 @pytest.mark.parametrize("hook", ["id", SurrogateKey, 5], ids=str)
 def test_what_is_no_hook(hook: Any) -> None:
-    with pytest.raises(GraphError, match="'s': preserve is"):
+    with pytest.raises(GraphError, match=r"'s': preserve\b"):
         replace(STAGE, preserve=hook)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from datetime import datetime
 from decimal import Decimal
@@ -66,7 +67,7 @@ def test_older_versions_are_read_as_they_were_declared_or_not_at_all(store: Obje
     other = declared("m")
     other.rebuild("s")
     for read in (other.version(1).content, other.version(1).update, other.version(1).mappings, other.version(1).groups):
-        with pytest.raises(StageChangedError, match=r"'s'.*version 1"):
+        with pytest.raises(StageChangedError, match=r"'s'.*version 1\b"):
             read("s")
     # Another function alone leaves them readable.
     again = declared("m", revision="2")
@@ -110,7 +111,7 @@ def test_amounts_that_do_not_fit_are_refused(store: ObjectStore) -> None:
 def test_what_produce_emits_is_not_cut(type_: pa.DataType, value: Any, store: ObjectStore) -> None:
     stage = Stage("s", (("r",),), _rows(type_), produce=lambda key, values: [(key, None), (key, value)])
     flow = Dataflow(store, [_ROOT, stage])
-    with pytest.raises(ProduceError, match=r"'s'.*source key 1"):
+    with pytest.raises(ProduceError, match=r"'s'.*\bkey 1\b"):
         flow.advance({"r": _numbers(1)})
     assert flow.version().number == 0
 
@@ -118,7 +119,7 @@ def test_what_produce_emits_is_not_cut(type_: pa.DataType, value: Any, store: Ob
 def test_a_text_is_not_a_tuple(store: ObjectStore) -> None:
     rows = Rows(columns(k="int64"), columns(x="string", y="string"))
     flow = Dataflow(store, [_ROOT, Stage("s", (("r",),), rows, produce=lambda key, values: [(key, "ab")])])
-    with pytest.raises(ProduceError, match="tuple"):
+    with pytest.raises(ProduceError, match=r"'s'.*\btuple\b.*\bx, y$"):
         flow.advance({"r": _numbers(1)})
 
 
@@ -142,7 +143,7 @@ def test_types_that_would_come_back_as_others_are_refused(type_: pa.DataType, st
 
 @pytest.mark.parametrize("name", ["*", "", "^x.*$"])
 def test_names_that_stand_for_others_are_refused(name: str, store: ObjectStore) -> None:
-    with pytest.raises(GraphError, match="rename"):
+    with pytest.raises(GraphError, match=f"'r'.*'{re.escape(name)}'"):
         Dataflow(store, [Root("r", Rows(columns(k="int64"), columns(**{name: "int64"})))])
 
 
@@ -162,7 +163,7 @@ def test_forms_of_an_update(store: ObjectStore) -> None:
     flow = Dataflow(store, [_ROOT])
     flow.advance({"r": _numbers(2).to_batches()[0]})
     assert flow.version().content("r").num_rows == 2
-    with pytest.raises(UpdateError, match="no column 'x'"):
+    with pytest.raises(UpdateError, match="'x'"):
         flow.advance({"r": _numbers(2).drop_columns(["x"])[:0]})
     twice = _numbers(2)
     with pytest.raises(UpdateError, match="'x' twice"):

@@ -162,7 +162,7 @@ def test_what_produce_raises_on_spark_names_the_key(spark: SparkSession, tmp_pat
 
     nodes = [Root("pairs", _PAIRS), Stage("words", (("pairs",),), _WORDS, produce=fails)]
     flow = Dataflow(ObjectStore(str(tmp_path)), nodes, runner=SparkRunner(lambda: spark), settings=_SMALL)
-    with pytest.raises(ProduceError, match=r"stage 'words'.*source key 5: on 5") as caught:
+    with pytest.raises(ProduceError, match=r"'words'.*\bkey 5: on 5") as caught:
         flow.advance({"pairs": pa.table({"_change": ["add"], "key": [5], "word": ["x"]})})
     assert (caught.value.stage, caught.value.key) == ("words", 5)
     assert flow.version().number == 0

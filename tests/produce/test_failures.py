@@ -45,7 +45,7 @@ def test_the_error_names_stage_and_key(store: ObjectStore, settings: Settings) -
     flow = flow_of(store, produce=raising(7), settings=settings)
     assert load(flow, *range(6)) == 1
     before = flow.version().content("stage")
-    with pytest.raises(ProduceError, match=r"'stage'.*7.*by hand") as caught:
+    with pytest.raises(ProduceError, match=r"'stage'.*\b7\b.*by hand") as caught:
         load(flow, *range(3, 12))
     assert (caught.value.stage, caught.value.key) == ("stage", 7)
     assert isinstance(caught.value.__cause__, ZeroDivisionError)
@@ -243,7 +243,7 @@ def test_a_changed_stage_is_refused_until_it_is_rebuilt(store: ObjectStore, chan
     load(flow(), 1, 2, 3)
     before = flow().version().content("stage")
     declared |= change
-    with pytest.raises(StageChangedError, match=r"'stage'.*rebuild"):
+    with pytest.raises(StageChangedError, match="'stage'"):
         load(flow(), 2)
     assert flow().rebuild("stage") == 2
     fresh = Dataflow(ObjectStore(store.uri("fresh")), [ROOT, Stage("stage", produce=produce, **declared)])
@@ -291,7 +291,7 @@ def test_what_python_cannot_hold_is_never_cut(store: ObjectStore, value: pa.Arra
     def flow(name: str, **form: Any) -> Dataflow:
         return Dataflow(store.child(name), [root, Stage("stage", ports=(("root",),), rows=rows, **form)])
 
-    with pytest.raises(ProduceError, match=r"'x' of type .*give the stage a `produce_batch`"):
+    with pytest.raises(ProduceError, match=r"'x'.*`produce_batch`"):
         flow("keys", produce=produce).advance({"root": change})
     whole = flow("batches", produce_batch=produce_batch)
     whole.advance({"root": change})

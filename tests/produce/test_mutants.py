@@ -24,5 +24,5 @@ def test_mutant_applies_once(mutant: Mutant, tmp_path: Path) -> None:
 def test_a_mutant_of_code_that_is_gone_says_so(tmp_path: Path) -> None:
     (tmp_path / "produce").mkdir()
     (tmp_path / "produce" / "order.py").write_text("nothing of it\n")
-    with pytest.raises(SnippetNotFoundError, match=r"order\.py has 0 times"):
+    with pytest.raises(SnippetNotFoundError, match=r"order\.py.*\b0\b"):
         Mutant("name", "order", "something", "else").apply(tmp_path)

@@ -171,7 +171,7 @@ def test_malformed_updates_are_rejected(store: ObjectStore, keys: list[tuple[str
     base = Base(store)
     files = {info.path for info in store.list()}
     update = base.table("source", [(change, key, (105, "x")) for change, key in keys])
-    with pytest.raises(UpdateError, match="source"):
+    with pytest.raises(UpdateError, match="'source'"):
         base.flow.advance({"source": update})
     assert {info.path for info in store.list()} == files, f"{cause}: nothing is left behind"
     assert base.flow.version().number == 1

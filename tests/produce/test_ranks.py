@@ -113,5 +113,5 @@ def test_the_last_that_holds_whatever_was_guessed() -> None:
 def test_only_sums_are_looked_up_by_how_keys_begin(store: ObjectStore) -> None:
     view = Dataflow(store, nodes(()), settings=TINY).view(FlowState())
     assert view.rows_with_prefixes("values", pa.table({"column": ["a"]})).num_rows == 0
-    with pytest.raises(GraphError, match="'values' is no sum by keys that begin with value"):
+    with pytest.raises(GraphError, match=r"'values'.*\bvalue\b"):
         view.rows_with_prefixes("values", pa.table({"value": pa.array([1])}))

@@ -118,7 +118,7 @@ def test_a_count_below_zero_is_corruption_all_the_same() -> None:
     run_schema = sum_schema(rows, unsigned=("bookings",))
     previous = pa.table({"account": ["a"], "amount": [5], "bookings": [1]})
     changes = pa.table({"account": ["a"], "amount": [-9], "bookings": [-2]})
-    with pytest.raises(CorruptionError, match=r"'s'.*'a'.*amount = -4, bookings = -1.*rebuild the stage$"):
+    with pytest.raises(CorruptionError, match=r"'s'.*'a'.*amount = -4, bookings = -1"):
         add_amounts("s", run_schema, frame_of(changes), frame_of(previous))
 
 

@@ -135,10 +135,10 @@ def test_a_state_is_published_by_whoever_names_it(store: ObjectStore) -> None:
     lists.flow.discard(lists.state, base)
     assert base.paths() <= files() <= named
     assert all(path.startswith("lists/") for path in files())
-    with pytest.raises(CorruptionError, match=r"'values': the totals of the key .* more was taken away"):
+    with pytest.raises(CorruptionError, match="'values'"):
         lists.flow.step(base, {"lists": [Delta(table("string", [(0, 0, 10**6)]), removed=True)]})
     assert files() <= named
-    with pytest.raises(VersionNotFoundError, match=r"this state of .* has been expired"):
+    with pytest.raises(VersionNotFoundError):
         lists.flow.view(lists.state).update("values")
     state = lists.flow.step(base, {})
     assert lists.flow.view(state).groups("facts").equals(lists.flow.view(base).groups("facts"))
@@ -175,11 +175,11 @@ def test_a_version_of_the_lists_is_applied_once(store: ObjectStore) -> None:
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
-        ([(0, 1, 1), (0, 0, 1)], "not sorted by column, value"),
-        ([(0, 1, 1), (0, 1, 1)], r"has the key \(0, -1\) twice"),
-        ([(0, 1, 0)], r"the key \(0, -1\) has frequency = 0"),
-        ([(0, 1, -2)], r"the key \(0, -1\) has frequency = -2"),
-        ([(0, 1, None)], r"the key \(0, -1\) has frequency = None"),
+        ([(0, 1, 1), (0, 0, 1)], r"\bcolumn, value\b"),
+        ([(0, 1, 1), (0, 1, 1)], r"\(0, -1\)"),
+        ([(0, 1, 0)], r"\(0, -1\).*frequency = 0\b"),
+        ([(0, 1, -2)], r"\(0, -1\).*frequency = -2\b"),
+        ([(0, 1, None)], r"\(0, -1\).*frequency = None"),
     ],
 )
 def test_what_is_loaded_is_checked(store: ObjectStore, rows: list[tuple[int, int, int]], message: str) -> None:
@@ -192,13 +192,13 @@ def test_what_is_loaded_is_checked(store: ObjectStore, rows: list[tuple[int, int
 def test_runs_that_are_loaded_follow_each_other(store: ObjectStore) -> None:
     flow = Dataflow(store, nodes("int64"))
     runs = [run for number in (1, 0) for run in flow.loader("values").write(table("int64", [(0, number, 1)]))]
-    with pytest.raises(UpdateError, match=r"begins with the key \(0, -9223372036854775808\), but the one before"):
+    with pytest.raises(UpdateError, match=r"\(0, -9223372036854775808\)"):
         flow.load(FlowState(), {"values": runs})
     assert flow.view(flow.load(FlowState(), {"values": runs[::-1]})).groups("values").num_rows == 2
-    with pytest.raises(CorruptionError, match="columns column, value, frequency, not those of a run of 'facts'"):
+    with pytest.raises(CorruptionError, match=r"column, value, frequency.*'facts'"):
         flow.loader("facts").adopt(runs[0].path)
     store.write_parquet("other.parquet", table("int64", [(0, 0, 1)]))
-    with pytest.raises(GraphError, match="'facts' is a stage; updates, and versions of sources"):
+    with pytest.raises(GraphError, match=r"'facts'.*\bstage\b"):
         flow.load(FlowState(), {}, {"facts": 1})
     with pytest.raises(CorruptionError, match="was not written as a run"):
         flow.loader("values").adopt("other.parquet")
@@ -207,17 +207,17 @@ def test_runs_that_are_loaded_follow_each_other(store: ObjectStore) -> None:
 def test_what_was_not_kept_cannot_be_built_from(store: ObjectStore) -> None:
     flow = Dataflow(store, nodes("int64"))
     state = flow.step(FlowState(), {"lists": [Delta(table("int64", [(1, 2, 3), (1, 3, 1)]))]})
-    with pytest.raises(StageChangedError, match=r"'values' cannot be built anew from 'lists'.*load it"):
+    with pytest.raises(StageChangedError, match=r"'values'.*'lists'"):
         flow.rebuild_state(state, "values")
     assert flow.view(flow.rebuild_state(state, "lists")).groups("facts").num_rows == 0
     assert flow.view(flow.rebuild_state(state, "facts")).groups("facts").equals(flow.view(state).groups("facts"))
     with pytest.raises(GraphError, match="nothing of it is kept"):
         flow.view(state).content("lists")
-    with pytest.raises(UpdateError, match="its update is a list of `Delta`"):
+    with pytest.raises(UpdateError, match="`Delta`"):
         flow.step(state, {"lists": table("int64", [])})
-    with pytest.raises(ValueError, match="needs `count`"):
+    with pytest.raises(ValueError, match="`count`"):
         Delta(list)
-    with pytest.raises(UpdateError, match="no column 'value'"):
+    with pytest.raises(UpdateError, match="'value'"):
         flow.step(state, {"lists": [Delta(pa.table({"column": pa.array([1], pa.int32())}))]})
     rows = Rows(pa.schema([("k", pa.int64())]), pa.schema([("n", pa.int64())]))
     with pytest.raises(GraphError, match="it can feed sum stages only"):
@@ -239,9 +239,9 @@ def test_sums_of_deltas_and_of_rows(store: ObjectStore) -> None:
 
 def test_states_of_other_releases_and_damaged_ones(store: ObjectStore) -> None:
     state = _steps(store, RUNS, 1).state.to_json()
-    with pytest.raises(StoreError, match="newer release, in format 9"):
+    with pytest.raises(StoreError, match=r"\bformat 9\b"):
         FlowState.from_json({**state, "format": 9})
-    with pytest.raises(StoreError, match="older release, in format 2"):
+    with pytest.raises(StoreError, match=r"\bformat 2\b"):
         FlowState.from_json({**state, "format": 2})
     for wrong in ({}, {**state, "stages": {"values": {}}}, {**state, "stages": 3}):
         with pytest.raises(CorruptionError, match="the state of a dataflow is damaged"):
@@ -254,11 +254,11 @@ def test_ranks_that_there_are_not(store: ObjectStore) -> None:
     column = pa.table({"column": pa.array([1], pa.int32())})
     total = view.ranks("values", "frequency").total(column)
     for rank in (-1, total):
-        with pytest.raises(IndexError, match=f"from 0 up to {total}"):
+        with pytest.raises(IndexError, match=rf"\b0\b.*\b{total}\b"):
             view.ranks("values", "frequency").at_rank(column, rank)
-    with pytest.raises(GraphError, match=r"no ranks by 'value': .* there are: frequency"):
+    with pytest.raises(GraphError, match=r"'value'.*\bfrequency\b"):
         view.ranks("values", "value")
-    with pytest.raises(ValueError, match="the key column 'value' is missing"):
+    with pytest.raises(ValueError, match="'value'"):
         view.ranks("values", "frequency").rank(column)
     empty = lists.flow.view(FlowState()).ranks("values", "frequency")
     assert empty.total(column) == 0

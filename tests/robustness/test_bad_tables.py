@@ -62,7 +62,7 @@ def test_a_corrupt_fragment_is_named_and_the_others_are_kept(
     whole = bad.read_bytes()
     damage(bad)
     for _ in range(2):
-        with pytest.raises(ProfileError, match=rf"'t'.* partition 'part=1': {bad}") as caught:
+        with pytest.raises(ProfileError, match=f"'t'.*'part=1'.*{bad}") as caught:
             refreshed(lake.config(), spark)
     assert "1 of 1 fragments" in str(caught.value), "the others were read again"
     assert_same(everything(lake.config()), before)
@@ -91,7 +91,7 @@ def test_a_corrupt_file_of_a_delta_table(spark: SparkSession, tmp_path: Path) ->
     bad = Path(sorted(DeltaTable(lake.uri).file_uris())[1])
     whole = bad.read_bytes()
     truncate(bad)
-    with pytest.raises(ProfileError, match=f"1 of 3 fragments.*{bad}"):
+    with pytest.raises(ProfileError, match=rf"\b1 of 3\b.*{bad}"):
         refreshed(lake.config(), spark)
     bad.write_bytes(whole)
     assert refreshed(lake.config(), spark).fragments_profiled == 1
@@ -106,7 +106,7 @@ def test_an_unreadable_row_of_a_csv_file(spark: SparkSession, tmp_path: Path) ->
     refreshed(lake.config(), spark)
     bad = lake.uri / "part=1" / "bad.csv"
     bad.write_text("a,b\n1,x\n2,y,z\n3,z\n")
-    with pytest.raises(ProfileError, match=rf"{bad}: .*line 3: Expected 2 columns, got 3"):
+    with pytest.raises(ProfileError, match=rf"{bad}: .*line 3: .*\b2\b.*\b3\b"):
         refreshed(lake.config(), spark)
     assert lookup(lake.config()).row_count() == 2
     bad.write_text("a,b\n3,z\n")
@@ -118,7 +118,7 @@ def test_an_unreadable_row_of_a_csv_file(spark: SparkSession, tmp_path: Path) ->
 def test_a_missing_table(tmp_path: Path, kind: str | None) -> None:
     table = TableConfig.model_validate({"name": "t", "uri": str(tmp_path / "nowhere"), "format": kind})
     config = MetastoreConfig(root=str(tmp_path / "root"), tables=[table])
-    with pytest.raises(TableNotFoundError, match=f"{tmp_path}/nowhere holds no"):
+    with pytest.raises(TableNotFoundError, match=rf"{tmp_path}/nowhere\b"):
         refresh(config, table, no_spark)
 
 
@@ -126,7 +126,7 @@ def test_a_folder_without_data_files(tmp_path: Path) -> None:
     lake = Lake(tmp_path)
     (lake.uri / "part=0").mkdir(parents=True)
     (lake.uri / "_SUCCESS").touch()
-    with pytest.raises(TableNotFoundError, match=f"{lake.uri} holds no table: there are no data files"):
+    with pytest.raises(TableNotFoundError, match=rf"{lake.uri}\b"):
         refresh(lake.config(), lake.table, no_spark)
 
 
@@ -138,7 +138,7 @@ def test_a_folder_that_lost_all_its_files_is_told(spark: SparkSession, tmp_path:
     before = everything(lake.config())
     file.rename(tmp_path / "away")
     for _ in range(2):
-        with pytest.raises(TableNotFoundError, match=f"{lake.uri} holds no table.*version 1"):
+        with pytest.raises(TableNotFoundError, match=rf"{lake.uri}\b.*version 1\b"):
             refresh(lake.config(), lake.table, no_spark)
     assert_same(everything(lake.config()), before)
     (tmp_path / "away").rename(file)
@@ -184,7 +184,7 @@ def test_a_policy_for_an_unknown_column(spark: SparkSession, tmp_path: Path) -> 
     lake.append(0)
     refreshed(lake.config(), spark)
     wrong = Lake(tmp_path, options={"columns": {"pirce": {"frequencies": "off"}}})
-    with pytest.raises(ConfigError, match=r"table 't': columns\.pirce is .*; did you mean 'price'\?"):
+    with pytest.raises(ConfigError, match=r"'t'.*columns\.pirce.*'price'"):
         refresh(wrong.config(), wrong.table, no_spark)
     assert lookup(lake.config()).row_count() == 50
 
@@ -195,7 +195,7 @@ def test_files_whose_columns_contradict_each_other(spark: SparkSession, tmp_path
     pq.write_table(pa.table({"a": [1, 2]}), lake.uri / "1.parquet")
     refreshed(lake.config(), spark)
     pq.write_table(pa.table({"a": ["x"]}), lake.uri / "2.parquet")
-    with pytest.raises(TableFormatError, match=r"'a' is int64 in .*1\.parquet and string in .*2\.parquet"):
+    with pytest.raises(TableFormatError, match=r"'a'.*int64.*1\.parquet.*string.*2\.parquet"):
         refresh(lake.config(), lake.table, no_spark)
     assert lookup(lake.config()).row_count() == 2
 
@@ -213,7 +213,7 @@ def test_two_columns_of_one_name(spark: SparkSession, tmp_path: Path) -> None:
 def test_two_tables_of_one_name(tmp_path: Path) -> None:
     path = tmp_path / "metastore.yaml"
     path.write_text("root: ./m\ntables:\n- {name: a-b, uri: ./x}\n- {name: A_B, uri: ./y}\n")
-    with pytest.raises(ConfigError, match=rf"{path}: .*'a-b', 'A_B' have the same name"):
+    with pytest.raises(ConfigError, match=f"{path}.*'a-b'.*'A_B'"):
         load_config(path)
 
 

@@ -90,7 +90,7 @@ def test_two_among_forty_and_one_in_a_commit(spark: SparkSession, tmp_path: Path
     before = everything(config)
     good(lake / "p=4" / "new.orc", 9)
     killing(killers[0])
-    with pytest.raises(ProfileError, match=rf"1 of 2 fragments.*partition 'p=1': reading {killers[0]} "):
+    with pytest.raises(ProfileError, match=rf"\b1 of 2\b.*'p=1': .*{killers[0]}"):
         refreshed(config, spark)
     assert_same(everything(config), before)
     good(killers[0], 5)
@@ -144,9 +144,9 @@ def test_one_whose_reader_dies_while_the_table_is_planned(spark: SparkSession, t
         counts = {Path(fragment.path).name: fragment.row_count for fragment in snapshot.fragments}
         assert counts == {"0.csv": 1, "1.csv": 1, "2.csv": 1, "long.csv": None}
         unread = next(fragment for fragment in snapshot.fragments if fragment.row_count is None)
-        with pytest.raises(FatalFileError, match=rf"reading {fatal} ended .*\(signal 9, killed\).* more memory"):
+        with pytest.raises(FatalFileError, match=rf"{fatal} .*signal 9\b.*memory"):
             unread.source.open()
-        with pytest.raises(ProfileError, match=rf"1 of 4 fragments.*reading {fatal} ended .*signal 9"):
+        with pytest.raises(ProfileError, match=rf"\b1 of 4\b.*{fatal} .*signal 9\b"):
             refreshed(config, spark)
     fatal.write_text("id,s\n7,x\n")
     assert refreshed(config, spark).fragments_profiled == 1
@@ -157,7 +157,7 @@ def test_a_table_of_nothing_else(tmp_path: Path) -> None:
     files = [long(tmp_path / name) for name in ("a.csv", "b.csv")]
     with (
         killed(*files),
-        pytest.raises(TableFormatError, match=rf"{tmp_path} has no readable file: reading {files[0]} ended"),
+        pytest.raises(TableFormatError, match=f"{tmp_path} .*{files[0]}"),
     ):
         snapshot_of(tmp_path)
 
@@ -200,7 +200,7 @@ def test_a_delete_file_is_named_and_not_the_data_file(tmp_path: Path, kind: str)
     fatal = Path(deletes["file_path"])
     pq.write_table(with_ids(table, ids), fatal)
     (fragment,) = snapshot_of(tmp_path / "t").fragments
-    with killed(fatal), pytest.raises(TableFormatError, match=rf"reading {fatal} \(.*\) ended .*\(signal 9, killed\)"):
+    with killed(fatal), pytest.raises(TableFormatError, match=rf"{fatal} .*signal 9\b"):
         run_isolated(tasks.open_fragment, fragment.path, fragment.source)
 
 
@@ -231,7 +231,7 @@ def test_a_checkpoint_whose_reader_dies(tmp_path: Path, place: str) -> None:
     rows = pq.read_table(path)
     rows = rows.cast(pa.schema([(field.name, canonical_type(field.type)) for field in rows.schema]))
     pq.write_table(pa.concat_tables([_nulls(rows.schema, 3_000_000), rows]), path)
-    with killed(), pytest.raises(TableFormatError, match=rf"reading {path} ended .*\(signal 9, killed\)"):
+    with killed(), pytest.raises(TableFormatError, match=rf"{path} .*signal 9\b"):
         snapshot_of(lake)
     assert [fragment.row_count for fragment in snapshot_of(lake).fragments] == [2]
 

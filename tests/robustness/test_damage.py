@@ -184,7 +184,7 @@ def test_a_version_of_a_newer_release_is_left_alone(
     lake = copied(prepared.lake, tmp_path)
     path = document(lake)
     path.write_text(json.dumps({**json.loads(path.read_text()), "format_version": FORMAT_VERSION + 1}))
-    with pytest.raises(StoreError, match=rf"{re.escape(str(path))}.*{FORMAT_VERSION + 1}.*upgrade"):
+    with pytest.raises(StoreError, match=f"{re.escape(str(path))}.*{FORMAT_VERSION + 1}"):
         refreshed(lake.config(), spark, full=full)
     assert versions(lake.config()).numbers() == [1, 2]
     with pytest.raises(StoreError, match="upgrade"):

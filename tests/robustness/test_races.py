@@ -181,7 +181,7 @@ def test_a_vacuumed_file_that_is_still_in_the_snapshot(spark: SparkSession, tmp_
     lake, _ = delta_table(tmp_path)
     gone, kept = sorted(DeltaTable(lake.uri).file_uris())
     Path(gone).rename(tmp_path / "away")
-    with pytest.raises(ProfileError, match=f"{gone} is gone"):
+    with pytest.raises(ProfileError, match=f"{gone}"):
         refreshed(lake.config(), spark)
     assert versions(lake.config()).numbers() == []
     (tmp_path / "away").rename(gone)

@@ -228,6 +228,6 @@ def test_repeated_values_of_some_rows_come_from_fingerprints(
             answer += 1
             check_repeated(scope, "id", Counter({(0, number): count for number, count in counts.items()}))
         else:
-            with pytest.raises(NotStoredError, match=r"column .*`frequencies: repeated`"):
+            with pytest.raises(NotStoredError, match="`frequencies: repeated`"):
                 scope.top("id")
     assert answer == 4 if bits == 48 else answer < 4

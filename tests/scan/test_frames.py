@@ -76,7 +76,7 @@ def test_rows_counts_and_files(spark: SparkSession, tmp_path: Path) -> None:
     assert plan_scan(lookup, table, "id between 1050 and 2000", "now").partial_fragments == ()
     assert len(plan_scan(lookup, table, "id = 1049", "now").partial_fragments) == 1
     assert sorted(row["id"] for row in lookup.scan(spark, "id >= 1045", table).collect()) == list(range(1045, 1050))
-    with pytest.raises(ColumnNotFoundError, match="did you mean 'name'"):
+    with pytest.raises(ColumnNotFoundError, match="'name'"):
         lookup.scan(spark, "id > 1", table, columns=["nmae"])
 
 
@@ -90,7 +90,7 @@ def test_types_that_spark_has_and_has_not(spark: SparkSession, tmp_path: Path, b
     (row,) = lookup.scan(spark, "small = 200", table, columns=columns).collect()
     assert (row["small"], row["big"], row["in"]["y"], row["many"]) == (200, 2**64 - 1, 2.5, [1, 2])
     assert str(row["at"]) == "2024-01-01 00:00:00.000001"
-    with pytest.raises(UnsupportedTypeError, match="column 'clock' of table 't': Spark has no type for time64"):
+    with pytest.raises(UnsupportedTypeError, match=r"'clock'.*'t'.*time64"):
         lookup.scan(spark, "small = 200", table)
 
 
@@ -115,5 +115,5 @@ def test_a_version_of_plain_files_that_changed_cannot_be_counted(tmp_path: Path)
     table, lookup = published(folder)
     pq.write_table(rows(10, 10), folder / "1.parquet")
     assert lookup.count("id >= 5", table).count == 15
-    with pytest.raises(MetastoreError, match="plain files have no earlier snapshots"):
+    with pytest.raises(MetastoreError, match=r"'t'.*version 1\b"):
         lookup.count("id >= 5", table, snapshot="version")

@@ -68,12 +68,12 @@ def test_a_location_with_a_secret_is_not_recorded(uri: str) -> None:
 def test_a_location_that_is_not_recorded_is_an_error(tmp_path: Path) -> None:
     lookup = published(tmp_path)
     object.__setattr__(lookup.version, "table_location", None)
-    with pytest.raises(ConfigError, match=r"table 't' .*`table=load_config"):
+    with pytest.raises(ConfigError, match=r"'t'.*table=load_config"):
         lookup.count("x > 4")
     object.__setattr__(lookup.version, "table_location", {"uri": "catalog://prod/db.t", "format": "iceberg"})
-    with pytest.raises(ConfigError, match=r"catalog://prod/db\.t: .*`table=load_config"):
+    with pytest.raises(ConfigError, match=r"catalog://prod/db\.t.*table=load_config"):
         lookup.count("x > 4")
-    with pytest.raises(NotStoredError, match="whole partitions, by 'day'"):
+    with pytest.raises(NotStoredError, match="'day'"):
         lookup.filter("x > 4").row_count()
     object.__setattr__(lookup.version, "partition_columns", ("x_bucket", "day_month"))
     with pytest.raises(NotStoredError, match="whole partitions, or"):
@@ -95,5 +95,5 @@ def test_an_expired_version_is_reported(tmp_path: Path) -> None:
         lambda: scope.histogram("x"),
         lambda: scope.top("x"),
     ):
-        with pytest.raises(ObjectNotFoundError, match=r"version 1: .* may have expired; open the table again"):
+        with pytest.raises(ObjectNotFoundError, match=r"version 1\b"):
             ask()

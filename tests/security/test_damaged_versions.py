@@ -125,7 +125,7 @@ def test_changed_value_raises_metastore_error(folder: Path) -> None:
 def test_error_names_document(folder: Path, field: tuple[Any, ...], value: Any) -> None:
     (path,) = (folder / "root" / "t" / "versions").glob("*.json")
     path.write_text(json.dumps(changed(json.loads(path.read_text()), field, value)))
-    with pytest.raises(CorruptionError, match=r"root/t/versions/1\.json is damaged .* --full"):
+    with pytest.raises(CorruptionError, match=r"root/t/versions/1\.json.*--full"):
         open_table(str(folder / "root"), "t")
     done = run("show", "t", config=folder / "metastore.yaml")
     assert done.exit_code == 1
@@ -168,7 +168,7 @@ def test_a_schema_that_unpacks_to_gigabytes_is_refused(folder: Path) -> None:
     document = json.loads(path.read_text())
     path.write_text(json.dumps({**document, "schema": base64.b64encode(packed).decode()}))
     tracemalloc.start()
-    with pytest.raises(CorruptionError, match=r"1\.json is damaged .*more than 134,217,728 bytes"):
+    with pytest.raises(CorruptionError, match=r"1\.json.*134,217,728"):
         open_table(str(folder / "root"), "t")
     assert tracemalloc.get_traced_memory()[1] < 300 << 20
     tracemalloc.stop()
@@ -180,7 +180,7 @@ def test_entries_with_other_columns_are_damaged(folder: Path, kind: str) -> None
     for path in paths:
         sections = {SECTIONS: json.dumps([[TOMBSTONES, 0, 0], [ROWS, 0, 2]])}
         pq.write_table(pa.table({"x": [1, 2]}).replace_schema_metadata(sections), path)
-    with pytest.raises(CorruptionError, match=rf"\.{kind}\.parquet is damaged") if paths else pytest.raises(Exception):
+    with pytest.raises(CorruptionError, match=rf"\.{kind}\.parquet\b") if paths else pytest.raises(Exception):
         version = VersionStore(ObjectStore(str(folder / "root")), "t").read(1)
         list(getattr(version, kind))
         raise Exception

@@ -59,7 +59,7 @@ WAYS: list[Callable[[Table], Any]] = [
 )
 def test_forged_location_is_not_read(root: Path, read_table: Any, location: dict[str, str]) -> None:
     forge(root, **{key: value.format(root.parent) for key, value in location.items()})
-    with pytest.raises(ConfigError, match=r"confirm it, with `open_table\(…, table_locations=") as raised:
+    with pytest.raises(ConfigError, match="table_locations=") as raised:
         read_table(open_table(str(root), "t"))
     assert SECRET not in str(raised.value)
 
@@ -81,7 +81,7 @@ def test_forged_location_is_not_read(root: Path, read_table: Any, location: dict
 )
 def test_unconfirmed_location_is_refused(root: Path, read_table: Any, location: Any) -> None:
     forge(root, **json.loads(json.dumps(location).replace("{}", str(root.parent))))
-    with pytest.raises(ConfigError, match="confirm it") as raised:
+    with pytest.raises(ConfigError, match=r"version 1\b.*'t'.*table_locations") as raised:
         read_table(open_table(str(root), "t", table_locations=[str(root.parent / "lake")]))
     assert SECRET not in str(raised.value)
 
@@ -121,7 +121,7 @@ def test_forged_options_are_ignored(
     forge(root, **location)
     lookup = open_table(str(root), "t", table_locations=str(tmp_path / "lake"))
     for ask in (*WAYS, lambda lookup: lookup.count(WHERE, str(tmp_path / "lake"))):
-        with pytest.raises(CorruptionError, match="version 1 of table 't' is damaged or forged: it records the"):
+        with pytest.raises(CorruptionError, match=r"version 1\b.*'t'.*forged"):
             ask(lookup)
     assert not (tmp_path / "ran").exists()
     assert "evil_module" not in sys.modules
@@ -141,6 +141,6 @@ def test_forged_options_are_ignored(
 )
 def test_invalid_location_settings_are_corruption(root: Path, tmp_path: Path, location: dict[str, Any]) -> None:
     forge(root, **location)
-    with pytest.raises(MetastoreError, match="version 1 of table 't' records no valid location of its table") as raised:
+    with pytest.raises(MetastoreError, match=r"version 1\b.*'t'.*location") as raised:
         open_table(str(root), "t", table_locations=str(tmp_path / "lake")).count(WHERE)
     assert SECRET not in str(raised.value)

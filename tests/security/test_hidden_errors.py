@@ -123,11 +123,11 @@ def test_an_error_says_what_it_can_without_a_value(tmp_path: Path) -> None:
     (tmp_path / "lake").mkdir()
     ragged_row(tmp_path / "lake")
     config = hidden_config(tmp_path)
-    with pytest.raises(MetastoreError, match=r"1\.csv: the file cannot be read: line 4: Expected 2 columns, got 3;"):
+    with pytest.raises(MetastoreError, match=r"1\.csv: .*line 4: .*\b2\b.*\b3;"):
         plan_refresh(config, config.tables[0])
     metadata_cache.clear_process_cache()
     shown = hidden_config(tmp_path, "")
-    with pytest.raises(MetastoreError, match=rf"line 4: Expected 2 columns, got 3: 3,{TOKEN},too much"):
+    with pytest.raises(MetastoreError, match=f"line 4: .*3,{TOKEN},too much"):
         plan_refresh(shown, shown.tables[0])
 
 

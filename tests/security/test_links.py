@@ -162,7 +162,7 @@ def test_folders_are_removed_without_following_links(tmp_path: Path, outside_fol
     store.delete_folder("run")
     assert not (tmp_path / "root" / "orders" / "run").exists()
     for refused in (lambda: store.delete_folder("other/inner"), lambda: store.delete(["other/precious.parquet"])):
-        with pytest.raises(StoreError, match="other is a symbolic link, and nothing is deleted through one"):
+        with pytest.raises(StoreError, match=r"\bother\b.*\blink\b"):
             refused()
     store.delete(["other", "nothing/there"])
     assert not (tmp_path / "root" / "orders" / "other").is_symlink()
@@ -173,8 +173,8 @@ def test_a_store_that_was_sent_to_another_process_refuses_as_well(tmp_path: Path
     (tmp_path / "root").mkdir()
     os.symlink(outside_folder, tmp_path / "root" / "orders")
     store = pickle.loads(pickle.dumps(ObjectStore(str(tmp_path / "root")).child("orders")))
-    with pytest.raises(StoreError, match="orders is a symbolic link"):
+    with pytest.raises(StoreError, match=r"\borders\b.*\blink\b"):
         store.delete(["precious.parquet"])
-    with pytest.raises(StoreError, match="orders is a symbolic link"):
+    with pytest.raises(StoreError, match=r"\borders\b.*\blink\b"):
         store.remove_unfinished(NOW)
     assert f".{'0' * 32}.tmp" in contents(outside_folder)

@@ -78,7 +78,7 @@ def test_the_server_gets_the_token_by_its_address(tmp_path: Path, write_discover
         server = find_server()
         assert server is not None
         assert LocalChannel(server, "").endpoint == f"127.0.0.1:{port}"
-        with pytest.raises(MetastoreError, match=rf"no session of Spark Connect at sc://localhost:{port}"):
+        with pytest.raises(MetastoreError, match=rf"sc://localhost:{port}\b"):
             connect_session("local[1]", {})
     assert TOKEN in server_folder.read_text()
     assert not other.exists()
@@ -89,7 +89,7 @@ def test_the_server_gets_the_token_by_its_address(tmp_path: Path, write_discover
 def test_another_process_on_the_port_gets_nothing(tmp_path: Path, write_discovery: Callable[[int, int], None]) -> None:
     with listener("127.0.0.1:0", tmp_path / "heard") as (_, port), subprocess.Popen(["sleep", "60"]) as server:
         write_discovery(server.pid, port)
-        with pytest.raises(MetastoreError, match=rf"127.0.0.1:{port} is not a socket of process {server.pid}, the "):
+        with pytest.raises(MetastoreError, match=rf"127\.0\.0\.1:{port}\b.*{server.pid}"):
             connect_session("local[1]", {})
         server.kill()
     assert not (tmp_path / "heard").exists()
@@ -108,7 +108,7 @@ def test_a_process_that_takes_the_port_of_a_server_that_ended_gets_nothing(tmp_p
             os.kill(pid, 9)
             os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
             with listener(f"127.0.0.1:{port}", tmp_path / "other"):
-                with pytest.raises(grpc.RpcError, match="is not a socket of process"):
+                with pytest.raises(grpc.RpcError, match=r"127\.0\.0\.1:\d+"):
                     call(b"", timeout=20, wait_for_ready=True)
                 assert not (tmp_path / "other").exists()
 

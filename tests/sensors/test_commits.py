@@ -170,5 +170,5 @@ def test_a_table_that_is_no_longer_configured_fails_the_tick(lab: Lab) -> None:
     sensor = lab.definitions().resolve_sensor_def("sales_commits")
     text = lab.config_file.read_text(encoding="utf-8")
     lab.config_file.write_text(text.replace("name: sales", "name: purchases"), encoding="utf-8")
-    with pytest.raises(ConfigError, match="no table named 'sales'"):
+    with pytest.raises(ConfigError, match="'sales'"):
         lab.evaluate(sensor)

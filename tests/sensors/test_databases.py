@@ -143,7 +143,7 @@ def test_a_table_that_goes_stays_readable_and_is_told(lake: Lake) -> None:
 def test_a_catalog_that_cannot_be_asked_fails_the_tick_and_loads_what_there_was(lake: Lake) -> None:
     sensor = _sensor(_loaded(lake))
     lake.database.write_text("no database")
-    with pytest.raises(TableFormatError, match="'lake' cannot return the tables of the database 'sales'"):
+    with pytest.raises(TableFormatError, match=r"'lake'.*'sales'"):
         _tick(sensor)
     names = {one.name for one in _loaded(lake).get_repository_def().sensor_defs}
     assert names == {"lake_sales_tables", "sales_orders_commits", "sales_people_commits"}
@@ -177,7 +177,7 @@ def test_a_catalog_that_never_answers_fails_the_tick_in_time(tmp_path: Path, mon
         sensor = _sensor(build_metastore_definitions(tmp_path / "metastore.yaml"))
         threads = None
         for _ in range(3):
-            with pytest.raises(StoreError, match=r"the database lake.sales has not answered for \d+ seconds"):
+            with pytest.raises(StoreError, match=r"lake\.sales.*\d+ seconds"):
                 _tick(sensor)
             threads = threads or threading.active_count()
         assert threading.active_count() <= threads + 1

@@ -127,7 +127,7 @@ def test_a_table_that_cannot_be_reached(remote: Remote, monkeypatch: pytest.Monk
     remote.requests.answers.clear()
     threads = threading.active_count()
     for _ in range(3):
-        with pytest.raises(StoreError, match=rf"root s3://metastore/{remote.prefix}-root has not answered for \d"):
+        with pytest.raises(StoreError, match=rf"s3://metastore/{remote.prefix}-root\b"):
             remote.watched.tick()
     assert threading.active_count() <= threads + 2
     remote.requests.broken = 0

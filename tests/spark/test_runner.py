@@ -93,7 +93,7 @@ def end_worker(how: str) -> str:
 @pytest.mark.spark
 @pytest.mark.parametrize("how", ["kill", "abort"])
 def test_a_worker_that_ends_is_not_a_task_that_fails(spark: SparkSession, how: str) -> None:
-    with pytest.raises(WorkerEndedError, match="a Python worker of Spark ended"):
+    with pytest.raises(WorkerEndedError):
         SparkRunner(lambda: spark).map(end_worker, [how])
 
 

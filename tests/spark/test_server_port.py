@@ -70,7 +70,7 @@ def test_a_server_that_loses_its_port_starts_on_another(
 def test_a_server_that_never_gets_a_port_is_not_announced(discovery: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with ExitStack() as held:
         taken = Taken(monkeypatch, held, 99, listens=True)
-        with pytest.raises(MetastoreError, match="other processes took its port 3 times"):
+        with pytest.raises(MetastoreError, match=r"\b3 times"):
             server.start_local_server("local[1]", {"spark.driver.memory": "512m"})
         assert len(set(taken.ports)) == 3
         assert server.find_server() is None

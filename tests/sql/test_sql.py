@@ -127,7 +127,7 @@ def test_of_views_those_are_read_that_are_named(metastore: Metastore, monkeypatc
         ("select nix from statistics", '"nix" not found'),
         ("select * from nix", "nix does not exist"),
         ("select * from order.statistics", "syntax error"),
-        ("select * from oders.statistics", "no published table 'oders'; did you mean 'orders'"),
+        ("select * from oders.statistics", r"'oders'.*'orders'"),
     ],
 )
 def test_bad_queries(metastore: Metastore, text: str, message: str) -> None:
@@ -177,5 +177,5 @@ def test_spark_has_the_same(metastore: Metastore, spark: SparkSession) -> None:
     condition = "table_name = 'orders' and column_name = 's'"
     text = f"select value, frequency from metastore_frequencies where {condition} order by 1"
     assert [tuple(row) for row in spark.sql(text).collect()] == [("", 1), ('a "b"', 1), ("it's", 1), ("é", 1)]
-    with pytest.raises(ValueError, match="no view 'statistic'; did you mean"):
+    with pytest.raises(ValueError, match="'statistic'"):
         spark_views(spark, metastore, ["statistic"])

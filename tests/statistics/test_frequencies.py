@@ -53,7 +53,7 @@ def test_sums_and_differences(name: str, data: st.DataObject) -> None:
 
 def test_more_removed_than_there_was() -> None:
     """A negative frequency is a corruption, and the message names the value."""
-    with pytest.raises(CorruptionError, match=r"the value b would have frequency -1.*refresh NAME --full"):
+    with pytest.raises(CorruptionError, match=r"\bb\b.*frequency -1.*--full"):
         sum_frequencies([(frequencies(["a", "b"], "string"), 1), (frequencies(["b", "b"], "string"), -1)])
 
 
@@ -171,5 +171,5 @@ def test_many_values_by_sorting_and_by_hashing(name: str) -> None:
 def test_a_contradiction_names_values_that_python_has_none_of(type_: pa.DataType, number: int, text: str) -> None:
     storage = pa.int32() if type_.bit_width == 32 else pa.int64()
     found = Frequencies(pa.array([number], storage).view(type_), pa.array([1]))
-    with pytest.raises(CorruptionError, match=f"the value {re.escape(text)} would have frequency -1"):
+    with pytest.raises(CorruptionError, match=f"{re.escape(text)}.*frequency -1"):
         sum_frequencies([(found, 1), (found, -2)])

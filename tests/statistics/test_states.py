@@ -96,7 +96,7 @@ def test_everything_follows_from_the_list(name: str, data: st.DataObject) -> Non
 
 def test_a_clash_of_classes_names_its_column() -> None:
     parts = [[profile_one(pa.array([1])), profile_one(pa.array(own))] for own in ([1], ["a"])]
-    with pytest.raises(CorruptionError, match="column 'second': profiles of the type classes int64, string"):
+    with pytest.raises(CorruptionError, match=r"'second'.*int64, string"):
         merge_states([states(part) for part in parts], ["first", "second"])
 
 

@@ -226,7 +226,7 @@ def test_other_engines_read_histograms(tmp_path: Path) -> None:
 def test_histogram_column_without_its_lattice() -> None:
     """A file that lost the metadata is corrupt, not empty."""
     table = pa.table({"c": pa.array([{"minimum": 1, "frequency": 1}])})
-    with pytest.raises(CorruptionError, match="'c' has no metadata"):
+    with pytest.raises(CorruptionError, match="'c'"):
         parse_histograms(table)
 
 

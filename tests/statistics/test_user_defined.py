@@ -161,7 +161,7 @@ def test_the_digest_is_of_the_code_alone() -> None:
 
 def test_two_of_one_name_are_refused() -> None:
     twice = ("tests.pipeline.user_statistics:Parities", f"{__name__}:Minus")
-    with pytest.raises(ConfigError, match="have the same name, 'parities': give one of them another"):
+    with pytest.raises(ConfigError, match="'parities'"):
         load_for_class(twice, type_class(pa.int64()))
 
 
@@ -187,7 +187,7 @@ def test_what_is_declared_wrongly_is_told(monkeypatch: pytest.MonkeyPatch, key: 
     monkeypatch.setattr(own.MostFrequent, key, ("no class",) if key == "types" else "a b@")
     load_statistic.cache_clear()
     try:
-        with pytest.raises(ConfigError, match=rf"statistic 'tests.pipeline.user_statistics:MostFrequent': {key}"):
+        with pytest.raises(ConfigError, match=f"'tests.pipeline.user_statistics:MostFrequent'.*{key}"):
             load_statistic("tests.pipeline.user_statistics:MostFrequent")
     finally:
         load_statistic.cache_clear()

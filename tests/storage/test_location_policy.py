@@ -206,7 +206,7 @@ def test_the_configuration_names_prefixes_for_one_table_and_for_all(tmp_path: Pa
     assert not second.restrict_to_table_root
     for wrong in ("allow: ['']", "allow: [1]", "allow: {a: b}", "restrict_to_table_root: perhaps"):
         (tmp_path / "metastore.yaml").write_text(f"root: r\ntables: [{{name: a, uri: a, {wrong}}}]")
-        with pytest.raises(MetastoreError, match=rf"table 'a': {wrong.partition(':')[0]}"):
+        with pytest.raises(MetastoreError, match=f"'a'.*{wrong.partition(':')[0]}"):
             load_config(tmp_path / "metastore.yaml")
 
 

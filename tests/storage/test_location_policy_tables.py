@@ -55,12 +55,10 @@ def test_delta_on_disk(tmp_path: Path, outside: Path) -> None:
     for number, path in enumerate(ways):
         folder = _delta(tmp_path / f"t{number}", path)
         assert _delta_rows(folder) == [1, 2, 3], path
-        with pytest.raises(
-            TableFormatError, match=r"its metadata name .*f\.parquet, which is not below .*restrict_to_table_root: true"
-        ):
+        with pytest.raises(TableFormatError, match=r"f\.parquet.*restrict_to_table_root"):
             _delta_rows(folder, restrict_to_table_root=True)
     once = _delta(tmp_path / "once", "%252e%252e/out%20side/f.parquet")
-    with pytest.raises(FragmentError, match="gone"):
+    with pytest.raises(FragmentError, match=r"out side/f\.parquet"):
         _delta_rows(once)
 
 
@@ -70,7 +68,7 @@ def test_delta_by_links(tmp_path: Path, outside: Path) -> None:
         folder = _delta(tmp_path / f"t{number}", name if name == "f.parquet" else "d/f.parquet")
         (folder / name).symlink_to(target)
         assert _delta_rows(folder) == [1, 2, 3]
-        with pytest.raises(FragmentError, match="leads out of the table, which `restrict_to_table_root: true` refuses"):
+        with pytest.raises(FragmentError, match="`restrict_to_table_root: true`"):
             _delta_rows(folder, restrict_to_table_root=True)
     inner = _delta(tmp_path / "in", "d/f.parquet")
     shutil.copytree(outside, inner / "real")
@@ -95,7 +93,7 @@ def test_deletion_vectors_are_named_too(tmp_path: Path, outside: Path, storage: 
     folder = _delta(tmp_path / "t", "f.parquet", vector)
     shutil.copy(outside / "f.parquet", folder)
     assert _delta_rows(folder) == [1, 3]
-    with pytest.raises(TableFormatError, match=r"deletion_vector_.*\.bin, which is not below .*restrict_to_table_root"):
+    with pytest.raises(TableFormatError, match=r"deletion_vector_.*\.bin.*restrict_to_table_root"):
         _delta_rows(folder, restrict_to_table_root=True)
     remote = vector | {"pathOrInlineDv": "s3://b/t/deletion_vector_1.bin", "storageType": "p"}
     other = _delta(tmp_path / "u", "f.parquet", remote)
@@ -184,7 +182,7 @@ def test_manifests_that_the_metadata_file_names(tmp_path: Path) -> None:
         else:
             with pytest.raises(TableFormatError, match=re.escape('allow: ["s3://other/far/"]')):
                 open_table_format(table).snapshot()
-        with pytest.raises(TableFormatError, match=r"-m0\.avro, which is not below"):
+        with pytest.raises(TableFormatError, match=r"-m0\.avro"):
             open_table_format(table.model_copy(update={"restrict_to_table_root": True})).snapshot()
 
 
@@ -198,7 +196,7 @@ def test_a_moved_iceberg_table_is_no_way_out(tmp_path: Path) -> None:
     shutil.move(tmp_path / "old", tmp_path / "new")
     table = TableConfig(name="t", uri=str(tmp_path / "new"))
     assert read_rows(open_table_format(table).snapshot()) == [(9,)]
-    with pytest.raises(TableFormatError, match=r"data/\.\./\.\./secret/x\.parquet, which is not below"):
+    with pytest.raises(TableFormatError, match=r"data/\.\./\.\./secret/x\.parquet"):
         open_table_format(table.model_copy(update={"restrict_to_table_root": True})).snapshot()
 
 
@@ -236,9 +234,7 @@ def test_a_catalog_says_where_the_table_is(tmp_path: Path, monkeypatch: pytest.M
         assert read_rows(open_table_format(asked).snapshot()) == [(1,)]
     recorded[0] = f"FILE://{far}"
     assert read_rows(open_table_format(table).snapshot()) == [(1,)]
-    with pytest.raises(
-        TableFormatError, match=r"catalog://c/db\.t: .*its metadata name .*restrict_to_table_root: true"
-    ):
+    with pytest.raises(TableFormatError, match=r"catalog://c/db\.t.*restrict_to_table_root"):
         open_table_format(confined).snapshot()
 
 
@@ -249,7 +245,7 @@ def test_a_hudi_table_reaches_what_is_listed_below_it_only(tmp_path: Path) -> No
     secret = HudiMergeOnRead(tmp_path / "secret")
     secret.append([(9, "secret", "a")])
     table.writer.set_properties(**{"hoodie.timeline.path": "../../secret/.hoodie/timeline"})
-    with pytest.raises(MetastoreError, match="leads out of its folder"):
+    with pytest.raises(MetastoreError, match=r"\.hoodie/\.\./\.\./secret"):
         table.snapshot()
 
 
@@ -264,7 +260,7 @@ def test_links_out_of_a_confined_folder_are_refused_where_it_is_listed(tmp_path:
     assert read_columns(open_table_format(config).snapshot())["a"] == [1]
     for link, target in (("d=2", tmp_path / "out" / "d=2"), ("d=1/y.parquet", tmp_path / "out" / "d=2" / "x.parquet")):
         (tmp_path / "t" / link).symlink_to(target)
-        with pytest.raises(TableFormatError, match=f"{link} is a link that leads out of the table"):
+        with pytest.raises(TableFormatError, match=f"{link}"):
             open_table_format(config).snapshot()
         assert len(_delta_rows(tmp_path / "t")) == 2
         (tmp_path / "t" / link).unlink()
@@ -274,5 +270,5 @@ def test_links_out_of_a_confined_folder_are_refused_where_it_is_listed(tmp_path:
     (tmp_path / "h" / "day=a").symlink_to(tmp_path / "moved")
     config = TableConfig(name="t", uri=str(tmp_path / "h"))
     assert len(read_rows(open_table_format(config).snapshot())) == 1
-    with pytest.raises(TableFormatError, match="leads out of the table"):
+    with pytest.raises(TableFormatError, match=r"\blink\b"):
         open_table_format(config.model_copy(update={"restrict_to_table_root": True})).snapshot()

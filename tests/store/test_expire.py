@@ -69,7 +69,7 @@ def test_old_versions_go_and_what_only_they_name(table: Table) -> None:
     latest = table.versions.latest()
     assert latest is not None
     assert table.paths() == set(files_of(latest))
-    with pytest.raises(VersionNotFoundError, match=r"no version 1; .*: 3"):
+    with pytest.raises(VersionNotFoundError, match=r"version 1\b.*\b3\b"):
         table.versions.read(1)
     assert table.expire() == (0, 0)
 
@@ -81,7 +81,7 @@ def test_as_many_versions_stay_as_asked(table: Table) -> None:
     assert table.expire(keep=3)[0] == 2
     assert table.versions.numbers() == [3, 4, 5]
     assert [table.versions.read(number).number for number in (3, 4, 5)] == [3, 4, 5]
-    with pytest.raises(ValueError, match="keep must be at least 1"):
+    with pytest.raises(ValueError, match=r"\bkeep\b.*\b1\b"):
         table.expire(keep=0)
 
 
@@ -189,7 +189,7 @@ def test_nothing_goes_while_a_kept_version_cannot_be_read(table: Table) -> None:
     table.publish(2)
     table.pass_hour()
     table.versions.objects.write("versions/2.json", b"{")
-    with pytest.raises(CorruptionError, match=r"versions/2\.json is damaged"):
+    with pytest.raises(CorruptionError, match=r"versions/2\.json"):
         table.expire(keep=2)
     assert set(files("old").paths()) <= table.paths()
 

@@ -72,7 +72,7 @@ def fails(store: ObjectStore, message: str, kinds: range = range(5)) -> None:
     """Each kind of write fails with that message, after the URI of what was written."""
     for kind, write in enumerate(writes(store)):
         if kind in kinds:
-            with pytest.raises(StoreError, match=rf"cannot write {store.uri()}/\S+: {message}"):
+            with pytest.raises(StoreError, match=rf"{store.uri()}/\S+: {message}"):
                 write()  # type: ignore[operator]
 
 
@@ -109,7 +109,7 @@ def test_a_read_only_disk(read_only_disk: Path) -> None:
     versions = VersionStore(store, "orders")
     fails(store, "the file system is read-only; set another root")
     assert versions.latest() == version(1)
-    with pytest.raises(StoreError, match=r"cannot delete .*: the file system is read-only"):
+    with pytest.raises(StoreError, match=r"orders/versions/1\.json.*read-only"):
         store.delete(["orders/versions/1.json"])
     assert versions.latest() == version(1)
 
@@ -136,9 +136,9 @@ def test_a_root_that_is_a_file(tmp_path: Path) -> None:
 
 def test_a_folder_where_the_object_should_be(local_store: ObjectStore) -> None:
     local_store.write("x/y", b"1")
-    with pytest.raises(StoreError, match="a folder in place of the file"):
+    with pytest.raises(StoreError, match=r"/x\b.*\bfolder\b"):
         local_store.write("x", b"1")
-    with pytest.raises(StoreError, match="a folder in place of the file"):
+    with pytest.raises(StoreError, match=r"/x\b.*\bfolder\b"):
         local_store.read("x")
     assert [info.path for info in local_store.list()] == ["x/y"]
 
@@ -149,7 +149,7 @@ def test_a_root_without_permission() -> None:
     refused = "cannot write /sys/metastore/x: (not permitted|no permission); give this user access, or"
     with pytest.raises(StoreError, match=refused):
         ObjectStore("/sys/metastore").write("x", b"1")
-    with pytest.raises(StoreError, match="cannot write /proc/metastore/x: the folder cannot be created there"):
+    with pytest.raises(StoreError, match="/proc/metastore/x"):
         ObjectStore("/proc/metastore").write("x", b"1")
 
 
@@ -178,7 +178,7 @@ def test_a_file_system_without_hard_links(local_store: ObjectStore, monkeypatch:
         raise PermissionError(errno.EPERM, "Operation not permitted")
 
     monkeypatch.setattr(os, "link", link)
-    with pytest.raises(StoreError, match="lacks hard links, which publishing needs; set another root"):
+    with pytest.raises(StoreError, match=r"/x\b.*\blinks\b"):
         local_store.write("x", b"1", create=True)
     assert local_store.list() == []
 
@@ -189,7 +189,7 @@ def test_an_endpoint_that_nobody_answers(s3_options: dict[str, str]) -> None:
         options = {**s3_options, "aws_endpoint": f"http://127.0.0.1:{unused.getsockname()[1]}", "max_retries": "1"}
         store = ObjectStore("s3://metastore/root", options)
         fails(store, r"the endpoint cannot be reached .*; check aws_endpoint", range(3))
-        with pytest.raises(StoreError, match=r"cannot read s3://metastore/root/orders/versions/newest: the endpoint"):
+        with pytest.raises(StoreError, match="s3://metastore/root/orders/versions/newest"):
             VersionStore(store, "orders").latest()
 
 
@@ -198,7 +198,7 @@ def test_a_missing_bucket(s3_options: dict[str, str]) -> None:
     store = ObjectStore("s3://no-such-bucket/root", s3_options)
     fails(store, "there is no such bucket; create it, or set another root", range(3))
     for read in [lambda: store.read("x"), lambda: store.open_parquet("x"), lambda: store.list()]:
-        with pytest.raises(StoreError, match=r"s3://no-such-bucket/root.* no such bucket") as caught:
+        with pytest.raises(StoreError, match=r"s3://no-such-bucket/root.*bucket") as caught:
             read()
         assert not isinstance(caught.value, ObjectNotFoundError)
 
@@ -206,7 +206,7 @@ def test_a_missing_bucket(s3_options: dict[str, str]) -> None:
 @pytest.mark.s3
 def test_plain_http_must_be_allowed(s3_options: dict[str, str]) -> None:
     options = {key: value for key, value in s3_options.items() if key != "aws_allow_http"}
-    with pytest.raises(StoreError, match='the endpoint is plain http; add `aws_allow_http: "true"` to storage_options'):
+    with pytest.raises(StoreError, match=r'`aws_allow_http: "true"`.*storage_options'):
         ObjectStore("s3://metastore/root", options).read("x")
 
 
@@ -217,13 +217,13 @@ def test_no_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
         unused.bind(("127.0.0.1", 0))
         machine = f"http://127.0.0.1:{unused.getsockname()[1]}"
         options = {"aws_metadata_endpoint": machine, "aws_region": "us-east-1", "max_retries": "0"}
-        with pytest.raises(StoreError, match=r"cannot read s3://metastore/root/x: no credentials found; set them in"):
+        with pytest.raises(StoreError, match=r"s3://metastore/root/x: .*credentials"):
             ObjectStore("s3://metastore/root", options).read("x")
 
 
 @pytest.mark.parametrize("options", [{"aws_nonsense": "x"}, {"max_retries": "many"}, {"timeout": "soon"}])
 def test_a_wrong_option_is_named(options: dict[str, str]) -> None:
-    with pytest.raises(StoreError, match=r"cannot open s3://bucket/root: .*; check root and storage_options"):
+    with pytest.raises(StoreError, match=r"s3://bucket/root.*storage_options"):
         ObjectStore("s3://bucket/root", options).read("x")
 
 

@@ -56,7 +56,7 @@ def test_what_only_dropped_versions_name_goes(table: Published) -> None:
         for kept in table.versions.numbers():
             assert set(table.versions.read(kept).paths()) <= table.paths(), "a reader of a kept version finds all"
         assert table.paths() == table.named() | ({"versions/oldest"} if number > 2 else set())
-    with pytest.raises(VersionNotFoundError, match=r"no version 6; .*: 7-8"):
+    with pytest.raises(VersionNotFoundError, match=r"version 6\b.*\b7-8"):
         table.versions.read(6)
 
 

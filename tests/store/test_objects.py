@@ -33,13 +33,13 @@ def test_what_is_written_is_read(store: ObjectStore) -> None:
 
 def test_create_happens_once(store: ObjectStore) -> None:
     store.write("object", b"first", create=True)
-    with pytest.raises(ObjectExistsError, match="object exists already"):
+    with pytest.raises(ObjectExistsError, match=r"/object\b"):
         store.write("object", b"second", create=True)
     assert store.read("object") == b"first"
 
 
 def test_missing_objects_are_named(store: ObjectStore) -> None:
-    with pytest.raises(ObjectNotFoundError, match=f"{store.uri('no/thing')} does not exist"):
+    with pytest.raises(ObjectNotFoundError, match=f"{store.uri('no/thing')}"):
         store.read("no/thing")
     with pytest.raises(ObjectNotFoundError, match="no/thing"):
         store.open_parquet("no/thing")
@@ -250,7 +250,7 @@ def test_only_what_is_asked_travels(s3_store: ObjectStore, travelled: list[int])
 def test_what_is_not_parquet_is_damaged(tmp_path_factory: pytest.TempPathFactory, data: bytes) -> None:
     store = ObjectStore(str(tmp_path_factory.mktemp("root")))
     store.write("x", data)
-    with pytest.raises(CorruptionError, match=r"x is damaged .* `metastore refresh NAME --full`"):
+    with pytest.raises(CorruptionError, match=r"/x\b.*`metastore refresh NAME --full`"):
         store.read_parquet("x")
 
 
@@ -259,7 +259,7 @@ def test_a_parquet_file_cut_anywhere_or_damaged_is_a_clear_error(store: ObjectSt
     data = store.read("x")
     for size in range(0, len(data), max(1, len(data) // 20)):
         store.write("cut", data[:size])
-        with pytest.raises(CorruptionError, match="cut is damaged"):
+        with pytest.raises(CorruptionError, match=r"/cut\b"):
             store.read_parquet("cut")
     for start in range(4, len(data) - 8, len(data) // 10):
         store.write("bad", data[:start] + bytes(200) + data[start + 200 :])

@@ -100,7 +100,7 @@ def test_a_section_is_written_in_one_go(local_store: ObjectStore) -> None:
             for name in ["a", "b", "a"]:
                 writer.write_section(name, rows(name, 0, 1))
 
-    with pytest.raises(ValueError, match=r"'a' of .*file is already ended"):
+    with pytest.raises(ValueError, match=r"'a'.*/file\b"):
         write_again()
     assert local_store.list() == []
 
@@ -117,7 +117,7 @@ def test_a_file_without_a_valid_list_of_sections_is_refused(local_store: ObjectS
     with local_store.parquet_writer("file", SCHEMA) as writer:
         writer.write_table(rows("a", 0, 10))
         writer.add_metadata(metadata)
-    with pytest.raises(CorruptionError, match="file lacks a valid list of its columns"):
+    with pytest.raises(CorruptionError, match=r"/file\b"):
         SectionReader(local_store, "file")
 
 
@@ -127,7 +127,7 @@ def test_damage_in_a_section_names_the_file(local_store: ObjectStore) -> None:
     data[4:300] = random.Random(0).randbytes(296)
     local_store.write("file", bytes(data))
     with SectionReader(local_store, "file") as reader:
-        with pytest.raises(StoreError, match="file is damaged"):
+        with pytest.raises(StoreError, match=r"/file\b"):
             reader.read_section("a")
         assert reader.read_section("b").num_rows == 5000
 

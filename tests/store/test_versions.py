@@ -32,7 +32,7 @@ def local_versions(local_store: ObjectStore) -> VersionStore:
 def test_before_the_first_version(versions: VersionStore) -> None:
     assert versions.numbers() == []
     assert versions.latest() is None
-    with pytest.raises(VersionNotFoundError, match="'orders' has no version 1; "):
+    with pytest.raises(VersionNotFoundError, match=r"'orders'.*version 1\b"):
         versions.read(1)
 
 
@@ -68,7 +68,7 @@ def test_versions_follow_one_another(versions: VersionStore) -> None:
     assert latest is not None
     assert latest.number == 11
     assert versions.read(3) == version(3)
-    with pytest.raises(VersionNotFoundError, match=r"no version 12; .*: 1-11"):
+    with pytest.raises(VersionNotFoundError, match=r"version 12\b.*\b1-11"):
         versions.read(12)
 
 
@@ -78,7 +78,7 @@ def test_only_the_next_number_can_be_published(versions: VersionStore, number: i
     versions.publish(version(1))
     versions.publish(version(2))
     versions.objects.delete(["versions/1.json"])
-    with pytest.raises(VersionConflictError, match=f"version {number} of table 'orders' .* version 2 "):
+    with pytest.raises(VersionConflictError, match=rf"version {number}\b.*'orders'.*version 2\b"):
         versions.publish(version(number, "late"))
     assert versions.numbers() == [2]
     assert versions.latest() == version(2)
@@ -199,7 +199,7 @@ def test_a_version_of_a_newer_release_is_refused(versions: VersionStore) -> None
     versions.publish(version(1))
     document = json.loads(versions.objects.read("versions/1.json"))
     versions.objects.write("versions/2.json", json.dumps({**document, "format_version": 99, "number": 2}).encode())
-    with pytest.raises(StoreError, match=r"2\.json: format_version is 99, and this release .* reads up to 10: upgrade"):
+    with pytest.raises(StoreError, match=r"2\.json: format_version.*\b99\b.*\b10\b"):
         versions.latest()
     assert versions.read(1) == version(1)
 
@@ -208,9 +208,7 @@ def test_a_table_of_an_older_release_is_refused(versions: VersionStore) -> None:
     versions.publish(version(1))
     document = json.loads(versions.objects.read("versions/1.json"))
     versions.objects.write("versions/2.json", json.dumps({**document, "format_version": 1, "number": 2}).encode())
-    with pytest.raises(
-        StoreError, match=r"2\.json: format_version is .* earlier release .*: remove .+ and refresh"
-    ) as caught:
+    with pytest.raises(StoreError, match=r"2\.json: format_version.*earlier") as caught:
         versions.latest()
     assert not isinstance(caught.value, CorruptionError)  # which `refresh --full` goes on from, beside the old files
     assert versions.objects.uri() in str(caught.value)
@@ -237,7 +235,7 @@ def test_a_damaged_document_is_named(local_versions: VersionStore, damage: objec
     assert callable(damage)
     assert damage(data) != data
     local_versions.objects.write("versions/1.json", damage(data))
-    with pytest.raises(CorruptionError, match=r"versions/1\.json is damaged"):
+    with pytest.raises(CorruptionError, match=r"versions/1\.json"):
         local_versions.latest()
 
 

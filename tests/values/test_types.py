@@ -31,13 +31,13 @@ def test_extension_types_are_what_they_store() -> None:
 @pytest.mark.parametrize(
     ("type", "reason"),
     [
-        (pa.decimal128(5, -2), r"decimal128\(5, -2\) has a negative scale; store it with scale 0 or more"),
-        (pa.decimal256(39, 2), r"decimal256\(39, 2\) has more than 38 digits"),
-        (pa.struct([("a", pa.int8())]), "a struct has no values itself; its fields have statistics"),
-        (pa.list_(pa.int8()), "a list has no values itself; its elements have statistics"),
-        (pa.list_view(pa.int8()), "a list has no values"),
-        (pa.map_(pa.string(), pa.int8()), "a map has no values itself; its keys and values have statistics"),
-        (pa.duration("ns"), r"duration\[ns\] is not a type that values are profiled of"),
+        (pa.decimal128(5, -2), r"decimal128\(5, -2\).*\bscale\b"),
+        (pa.decimal256(39, 2), r"decimal256\(39, 2\).*\b38\b"),
+        (pa.struct([("a", pa.int8())]), r"\bstruct\b"),
+        (pa.list_(pa.int8()), r"\blist\b"),
+        (pa.list_view(pa.int8()), r"\blist\b"),
+        (pa.map_(pa.string(), pa.int8()), r"\bmap\b"),
+        (pa.duration("ns"), r"duration\[ns\]"),
         (pa.dense_union([pa.field("a", pa.int8())]), "is not a type that values are profiled of"),
     ],
 )
@@ -58,5 +58,5 @@ def test_signatures_of_containers_ignore_their_children() -> None:
 @pytest.mark.parametrize("name", ["int32", "decimal_39", "decimal_x", ""])
 def test_no_such_class(name: str) -> None:
     """Only names that classes have."""
-    with pytest.raises(UnsupportedTypeError, match="not the name of a type class"):
+    with pytest.raises(UnsupportedTypeError, match=f"'{name}'"):
         class_named(name)

@@ -130,20 +130,20 @@ def test_a_table_in_a_bucket(glue: Glue, s3_options: dict[str, str]) -> None:
     config = glue.table("t").model_copy(update={"catalog": catalog})
     assert sorted(read_rows(open_table_format(config).snapshot())) == [(0, "2024-01-01"), (1, "a b/c")]
     elsewhere = config.model_copy(update={"storage_options": {"aws_endpoint": "http://127.0.0.1:1"}})
-    with pytest.raises(TableFormatError, match=r"catalog://prod/.*\.t: .*cannot be listed"):
+    with pytest.raises(TableFormatError, match=r"catalog://prod/.*\.t: .*\blisted\b"):
         open_table_format(elsewhere).snapshot()
 
 
 @pytest.mark.parametrize("kind", ["delta", "files"])
 def test_a_store_without_a_reader(glue: Glue, kind: str) -> None:
     table = delta("t", "hdfs://node:8020/x") if kind == "delta" else files("t", "hdfs://node:8020/x")
-    with pytest.raises(MetastoreError, match=r"catalog://prod/.*\.t: .*hdfs://node:8020/x"):
+    with pytest.raises(MetastoreError, match=r"catalog://prod/.*\.t.*hdfs://node:8020/x"):
         glue.snapshot(table)
 
 
 def test_a_table_without_a_database(glue: Glue) -> None:
     table = glue.table("t").model_copy(update={"identifier": "orders"})
-    with pytest.raises(MetastoreError, match="table = 'orders': database and name with a dot between"):
+    with pytest.raises(MetastoreError, match="table = 'orders'"):
         open_table_format(table).current()
 
 
@@ -219,7 +219,7 @@ def test_a_table_that_is_moved_or_is_of_another_format_by_now(glue: Glue, tmp_pa
     assert read_rows(table.snapshot()) == [(1,)]
     deltalake.write_deltalake(str(tmp_path / "new"), pa.table({"id": [2]}))
     glue.client.delete_table(DatabaseName=glue.database, Name="t")
-    with pytest.raises(TableNotFoundError, match=rf"catalog 'prod' has no table '{glue.database}\.t'"):
+    with pytest.raises(TableNotFoundError, match=rf"'prod'.*'{glue.database}\.t'"):
         table.current()
     glue.register(delta("t", f"file:{tmp_path / 'new'}"))
     assert table.current().id == "0"
@@ -229,12 +229,12 @@ def test_a_table_that_is_moved_or_is_of_another_format_by_now(glue: Glue, tmp_pa
 @pytest.mark.parametrize(
     ("partitions", "reason"),
     [
-        ([(("a",), "ELSEWHERE")], r"its partition a lies at .*elsewhere, outside of the table's folder"),
+        ([(("a",), "ELSEWHERE")], r"\bpartition a\b.*elsewhere"),
         ([(("a",), "s3://other/x")], r"s3://other/x"),
-        ([(("a",), "OWN/x"), (("b",), "OWN/x")], "has two partitions in one folder, 'x'"),
-        ([(("a",), "OWN/x"), (("b",), "OWN/x/y")], "has a partition in the folder 'x', and another one inside"),
+        ([(("a",), "OWN/x"), (("b",), "OWN/x")], r"partitions.*'x'"),
+        ([(("a",), "OWN/x"), (("b",), "OWN/x/y")], r"partition.*'x'"),
         ([(("a",), "OWN"), (("b",), "OWN/x")], "has a partition in its own folder, and another one inside"),
-        ([(("a", "b"), "OWN/x")], "has 2 values, a, b, and the table 1 partition columns"),
+        ([(("a", "b"), "OWN/x")], r"\b2 values\b.*\ba, b\b.*\b1 partition"),
     ],
 )
 def test_partitions_that_would_be_missed_or_counted_twice(
@@ -253,7 +253,7 @@ def test_partitions_that_would_be_missed_or_counted_twice(
 def test_a_value_that_is_none_of_its_type(glue: Glue, tmp_path: Path) -> None:
     place = _write(tmp_path / "t" / "x", 1)
     table = files("t", str(tmp_path / "t"), partition_columns=[("n", "int")], partitions=[(("1_0",), place)])
-    with pytest.raises(TableFormatError, match="n = '1_0', which is no int64"):
+    with pytest.raises(TableFormatError, match=r"n = '1_0'.*int64"):
         glue.snapshot(table)
 
 
@@ -288,14 +288,14 @@ _VIEW = Declaration("t", "", kind="VIRTUAL_VIEW")
 )
 def test_what_is_no_table_that_can_be_read(glue: Glue, table: Declaration, reason: str) -> None:
     """It is refused with the catalog, the table and the reason."""
-    with pytest.raises(TableFormatError, match=f"catalog 'prod': .*{reason}"):
+    with pytest.raises(TableFormatError, match=f"'prod'.*{reason}"):
         glue.snapshot(table)
 
 
 @pytest.mark.parametrize(
     ("parameters", "options", "reason"),
     [
-        ({}, {"comment": "#"}, "the option comment = '#' of csv files has no counterpart"),
+        ({}, {"comment": "#"}, "comment = '#'"),
         ({}, {"mode": "DROPMALFORMED"}, "leaves out rows"),
         ({"spark.sql.sources.schema": "{"}, {}, "its schema as Spark keeps it"),
     ],
@@ -365,10 +365,10 @@ def test_csv_of_hive_and_of_spark(glue: Glue, tmp_path: Path) -> None:
 def test_a_file_of_another_kind_or_width_than_declared(glue: Glue, tmp_path: Path) -> None:
     (tmp_path / "t").mkdir()
     (tmp_path / "t" / "x.csv").write_text("a,b\n")
-    with pytest.raises(TableFormatError, match=r"x\.csv is a file of the kind 'csv', and options.kind says 'parquet'"):
+    with pytest.raises(TableFormatError, match=r"x\.csv.*'csv'.*options\.kind.*'parquet'"):
         glue.snapshot(files("t", str(tmp_path / "t")))
     table = files("u", str(tmp_path / "t"), "text", serde_parameters={"field.delim": ","})
-    with pytest.raises(TableFormatError, match=r"its rows have 2 columns, and options\.columns has 1 names"):
+    with pytest.raises(TableFormatError, match=r"\b2 columns.*options\.columns.*\b1\b"):
         glue.snapshot(table)
 
 
@@ -379,7 +379,7 @@ def test_what_the_configuration_says_goes_before_what_the_catalog_says(glue: Glu
     glue.register(files("t", str(tmp_path / "t"), "text", columns=columns))
     config = glue.table("t", options={"delimiter": ";"}, schema={"a": "int"})
     assert read_rows(open_table_format(config).snapshot()) == [(1, "2")]
-    with pytest.raises(MetastoreError, match="format = 'delta', and its catalog says 'files'"):
+    with pytest.raises(MetastoreError, match=r"format = 'delta'.*'files'"):
         open_table_format(glue.table("t", format="delta")).snapshot()
     with pytest.raises(MetastoreError, match="its catalog says which folders are partitions"):
         open_table_format(glue.table("t", options={"template": "{a}"})).snapshot()
@@ -393,7 +393,7 @@ def test_a_catalog_that_cannot_be_asked(glue: Glue, monkeypatch: pytest.MonkeyPa
         ({"glue.profile-name": "nobody"}, r"profile \(nobody\).*Give it credentials"),
     ):
         catalog = table.catalog.model_copy(update=properties)  # type: ignore[union-attr]
-        with pytest.raises(TableFormatError, match=f"'prod' cannot return table '.*t': .*{reason}") as told:
+        with pytest.raises(TableFormatError, match=f"'prod'.*'.*t'.*{reason}") as told:
             open_table_format(table.model_copy(update={"catalog": catalog})).current()
         assert SECRET not in str(told.value)
         assert "catalogs.prod in metastore.yaml" in str(told.value)

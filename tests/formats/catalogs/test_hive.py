@@ -107,13 +107,13 @@ def test_tables_of_the_other_formats(metastore: tuple[str, Path, dict[str, Any]]
 def test_what_cannot_be_read_or_is_not_there(metastore: tuple[str, Path, dict[str, Any]]) -> None:
     """Is an error that names it; a server that is not there as well."""
     uri = metastore[0]
-    with pytest.raises(TableFormatError, match=r"its partition 1 lies at file:.*/elsewhere, outside of the table's"):
+    with pytest.raises(TableFormatError, match=r"partition 1\b.*file:.*/elsewhere"):
         _rows(uri, "sales.out")
-    with pytest.raises(TableFormatError, match="catalog 'hms': 'some' is a view"):
+    with pytest.raises(TableFormatError, match=r"'hms'.*'some'.*\bview\b"):
         _rows(uri, "sales.some")
-    with pytest.raises(TableNotFoundError, match=r"catalog 'hms' has no table 'sales\.nope'"):
+    with pytest.raises(TableNotFoundError, match=r"'hms'.*'sales\.nope'"):
         _rows(uri, "sales.nope")
-    with pytest.raises(TableNotFoundError, match="catalog 'hms' has no database 'sale'; did you mean 'sales'"):
+    with pytest.raises(TableNotFoundError, match=r"'hms'.*'sale'.*'sales'"):
         list_tables(_catalog(uri), "sale")
-    with pytest.raises(TableFormatError, match=r"'hms' cannot return table 'a\.b': .*catalogs\.hms in"):
+    with pytest.raises(TableFormatError, match=r"'hms'.*'a\.b'.*catalogs\.hms"):
         _rows("thrift://127.0.0.1:1", "a.b")

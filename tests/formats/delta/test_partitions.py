@@ -127,16 +127,16 @@ def test_a_filter_leaves_out_other_partitions(tmp_path: Path) -> None:
     assert where("day >= '2024-02-01' and p is null or p > 1") == [2, 3]
     assert where("not (day = '2024-01-01')") == [1, 2]
     assert where("day < current_date - 30") == [0, 1, 2]
-    with pytest.raises(TableFormatError, match="not partitioned by dya"):
+    with pytest.raises(TableFormatError, match=r"\bdya\b.*\bday, p"):
         where("dya > '2024-01-01'")
-    with pytest.raises(ConfigError, match="does not parse at character"):
+    with pytest.raises(ConfigError, match=r"'t'.*partitions.*'day >'"):
         where("day >")
 
 
 def test_a_filter_of_what_is_no_partition_column_is_refused(tmp_path: Path) -> None:
     """It would be ignored without a word."""
     commit(tmp_path, protocol(), metadata([field("a", "long"), field("p", "long")], ["p"]))
-    with pytest.raises(TableFormatError, match="not partitioned by a; it is by p"):
+    with pytest.raises(TableFormatError, match=r"\ba\b.*\bp$"):
         _snapshot(tmp_path, partitions={"a": "1"})
 
 

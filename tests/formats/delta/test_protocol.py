@@ -45,7 +45,7 @@ def test_features_with_a_reader_are_read(tmp_path: Path, feature: str) -> None:
 
 def test_a_newer_protocol_is_refused(tmp_path: Path) -> None:
     """With its version."""
-    with pytest.raises(TableFormatError, match="protocol version 4"):
+    with pytest.raises(TableFormatError, match=r"\bversion 4\b"):
         _snapshot(_table(tmp_path, {"protocol": {"minReaderVersion": 4, "minWriterVersion": 7}}))
 
 
@@ -99,21 +99,21 @@ def test_files_of_another_format_are_refused(tmp_path: Path) -> None:
     told = metadata([field("a", "long")])
     told["metaData"]["format"]["provider"] = "orc"
     commit(tmp_path, protocol(), told)
-    with pytest.raises(TableFormatError, match="orc"):
+    with pytest.raises(TableFormatError, match=r"\borc\b"):
         _snapshot(tmp_path)
 
 
 def test_coordinated_commits_are_refused(tmp_path: Path) -> None:
     """The newest of them are elsewhere: the log would tell an older state as if it were the newest."""
     settings = {"delta.coordinatedCommits.commitCoordinator-preview": "dynamodb"}
-    with pytest.raises(TableFormatError, match="dynamodb"):
+    with pytest.raises(TableFormatError, match=r"\bdynamodb\b"):
         _snapshot(_table(tmp_path, protocol(), **settings))
 
 
 def test_an_unknown_column_type_is_named(tmp_path: Path) -> None:
     """With the table and the column."""
     commit(tmp_path, protocol(), metadata([field("a", "interval year")]))
-    with pytest.raises(TableFormatError, match=r"'a' has type 'interval year'"):
+    with pytest.raises(TableFormatError, match=r"'a'.*'interval year'"):
         _snapshot(tmp_path)
 
 
@@ -121,7 +121,7 @@ def test_the_newest_protocol_and_metadata_count(tmp_path: Path) -> None:
     """Of versions before them, those before."""
     _table(tmp_path, protocol())
     commit(tmp_path, {"protocol": {"minReaderVersion": 9, "minWriterVersion": 9}}, metadata([field("b", "long")]))
-    with pytest.raises(TableFormatError, match="protocol version 9"):
+    with pytest.raises(TableFormatError, match=r"\bversion 9\b"):
         _snapshot(tmp_path)
     commit(tmp_path, protocol())
     assert _snapshot(tmp_path).schema.names == ["b"]

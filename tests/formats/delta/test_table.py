@@ -118,7 +118,7 @@ def test_a_file_without_ids_in_a_table_mapped_by_id_is_refused(tmp_path: Path) -
     settings = {"delta.columnMapping.mode": "id"}
     add = add_file(tmp_path, pa.table({"p1": [1]}))
     commit(tmp_path, protocol("columnMapping"), metadata([mapped("a", "long", 1)], **settings), add)
-    with pytest.raises(FragmentError, match="no field ids"):
+    with pytest.raises(FragmentError, match=r"f\.parquet.*\bids\b"):
         _snapshot(tmp_path).fragments[0].source.open()
 
 
@@ -186,7 +186,7 @@ def test_files_that_moved_are_read_where_they_lie_now(tmp_path: Path, form: str)
     before = _snapshot(clone)
     assert read_columns(before) == {"a": [1, 3]}
     source.rename(now)
-    with pytest.raises(FragmentError, match="gone"):
+    with pytest.raises(FragmentError, match=r"sou rce/f\.parquet"):
         read_columns(_snapshot(clone))
     config = TableConfig(name="t", uri=str(clone), path_mapping={str(source): str(now)})
     after = open_table_format(config).snapshot()

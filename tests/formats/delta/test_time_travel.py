@@ -103,7 +103,7 @@ def test_versions_that_were_cleaned_up_are_named_as_gone(table: Path) -> None:
         (table / "_delta_log" / f"{version:020}.json").unlink()
     assert sorted(read_columns(_table(table, "2").snapshot())["a"]) == [0, 1, 2]
     assert _table(table, "1970-01-01T00:00:30").snapshot_id() == "2"
-    with pytest.raises(SnapshotNotFoundError, match=r"still has: 2, 3"):
+    with pytest.raises(SnapshotNotFoundError, match=r"\b2, 3\b"):
         _table(table, "1").snapshot()
     (table / "_delta_log" / f"{2:020}.json").unlink()
     assert _table(table, "2").snapshot().committed_at is None
@@ -117,7 +117,7 @@ def test_a_version_whose_files_were_vacuumed_cannot_be_read(tmp_path: Path) -> N
     write_deltalake(str(tmp_path), pa.table({"a": [2]}), mode="overwrite")
     DeltaTable(str(tmp_path)).vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
     (fragment,) = _table(tmp_path, "0").snapshot().fragments
-    with pytest.raises(FragmentError, match="gone") as caught:
+    with pytest.raises(FragmentError, match=r"part-.*\.parquet") as caught:
         fragment.source.open()
     assert caught.value.missing
 

@@ -83,7 +83,7 @@ def test_what_does_not_fit_the_declared_type_is_refused(tmp_path: Path, stored: 
     """Rather an error that names the file and the column than a value that nobody wrote."""
     commit(tmp_path, protocol(), metadata([field("a", declared)]), add_file(tmp_path, pa.table({"a": stored})))
     snapshot = _snapshot(tmp_path)
-    with pytest.raises(FragmentError, match=r"f\.parquet: column 'a'"):
+    with pytest.raises(FragmentError, match=r"f\.parquet.*'a'"):
         read_columns(snapshot)
 
 

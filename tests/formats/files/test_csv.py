@@ -174,7 +174,7 @@ def test_an_escape_takes_the_next_character_as_it_is(tmp_path: Path) -> None:
 def test_a_quote_that_nothing_closes_is_told(tmp_path: Path, content: str) -> None:
     """All that is left of the file would be one value."""
     (tmp_path / "a.csv").write_text(content)
-    with pytest.raises(TableFormatError, match=r"a\.csv.*a quote is opened that is not closed.*options\.quote"):
+    with pytest.raises(TableFormatError, match=r"a\.csv.*options\.quote"):
         _table(tmp_path).snapshot()
     (tmp_path / "a.csv").write_text(content.rstrip("\n") + '"')
     assert _table(tmp_path).snapshot().fragments[0].row_count in (1, 2)
@@ -186,9 +186,7 @@ def test_a_quote_that_nothing_closes_is_told(tmp_path: Path, content: str) -> No
 def test_another_delimiter_is_asked_for(tmp_path: Path, content: str, spelled: str) -> None:
     """One column of texts that all have as many of them would be no wrong numbers, but of what nobody means."""
     (tmp_path / "a.csv").write_text(content)
-    with pytest.raises(
-        TableFormatError, match=f"every row has 1 {spelled} and no ','.*set options.delimiter to {spelled}"
-    ):
+    with pytest.raises(TableFormatError, match=rf"\b1 {spelled}.*','.*options\.delimiter.*{spelled}"):
         _table(tmp_path, header=True).snapshot()
 
 
@@ -199,7 +197,7 @@ def test_another_delimiter_is_named_where_rows_do_not_fit(
 ) -> None:
     """A header alone, and numbers with commas, whose rows have other numbers of columns than the header."""
     (tmp_path / "a.csv").write_text(content)
-    with pytest.raises(TableFormatError, match=r"set options\.delimiter to ';'"):
+    with pytest.raises(TableFormatError, match=r"options\.delimiter.*';'"):
         _table(tmp_path, **options).snapshot()
     assert _table(tmp_path, delimiter=";", header=True).snapshot().fragments[0].row_count == content.count("\n") - 1
 
@@ -242,7 +240,7 @@ def test_encodings(tmp_path: Path, encoding: str) -> None:
 def test_an_encoding_that_is_not_set_is_told_with_the_line(tmp_path: Path) -> None:
     """And the option that helps."""
     (tmp_path / "a.csv").write_bytes(b'a,b\n1,"x\ny"\n\n2,fa\xe7on\n')
-    with pytest.raises(TableFormatError, match=r"a\.csv: the file cannot be read: line 5.*options\.encoding"):
+    with pytest.raises(TableFormatError, match=r"a\.csv: .*line 5\b.*options\.encoding"):
         _table(tmp_path).snapshot()
 
 
@@ -291,7 +289,7 @@ def test_columns_by_name(tmp_path: Path) -> None:
     assert rows == [(1, 2, None), (None, 3, 4)]
     (tmp_path / "9.csv").write_text("a,a\n1,2\n")
     snapshot = _table(tmp_path).snapshot()
-    with pytest.raises(FragmentError, match="two columns are named 'a'"):
+    with pytest.raises(FragmentError, match=r"columns.*'a'"):
         read_columns(snapshot)
 
 
@@ -346,5 +344,5 @@ def test_nothing_is_left_in_the_temporary_folder(tmp_path: Path, monkeypatch: py
 def test_wrong_options_are_named(tmp_path: Path, options: dict[str, Any], message: str) -> None:
     """With the table, the key, the value and what is allowed."""
     (tmp_path / "a.csv").write_text("a\n1\n")
-    with pytest.raises(ConfigError, match=f"table 't': {message}"):
+    with pytest.raises(ConfigError, match=f"'t'.*{message}"):
         _table(tmp_path, **options)

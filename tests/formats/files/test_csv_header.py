@@ -143,7 +143,7 @@ def test_a_row_like_the_others_is_a_row(tmp_path: Path, content: str) -> None:
 @pytest.mark.parametrize("content", _UNTOLD)
 def test_what_nothing_tells_is_asked_for(tmp_path: Path, content: str) -> None:
     """A wrong number of rows would be worse; either line of the message settles it when it is pasted."""
-    with pytest.raises(TableFormatError, match=r"0\.csv.*set options\.header") as error:
+    with pytest.raises(TableFormatError, match=r"0\.csv.*options\.header") as error:
         _read(tmp_path, content)
     lines = re.findall("`(.*?)`", str(error.value))
     assert [yaml.safe_load(line) for line in lines] == [{"options": {"header": one}} for one in (True, False)]
@@ -241,9 +241,9 @@ def test_names_above_typed_columns_are_a_header(data: st.DataObject, kinds: list
 def test_files_of_one_table_agree(tmp_path: Path) -> None:
     """A header alone is told by files that have the same; one with and one without are no table."""
     assert _read(tmp_path, "a,b\n", "a,b\n1,2\n", "") == {"a": [1], "b": [2]}
-    with pytest.raises(TableFormatError, match=r"1\.csv seems to have a header and .*2\.csv seems to have none"):
+    with pytest.raises(TableFormatError, match=r"1\.csv.*2\.csv"):
         _read(tmp_path, "", "a,b\n1,2\n", "3,4\n5,6\n")
-    with pytest.raises(TableFormatError, match=r"set options\.header"):
+    with pytest.raises(TableFormatError, match=r"options\.header"):
         _read(tmp_path, "id,x\n1,2\n", "key,city\nbob,rome\n", "")
-    with pytest.raises(FragmentError, match="two columns are named 'a'"):
+    with pytest.raises(FragmentError, match=r"columns.*'a'"):
         _read(tmp_path, "a,a\n1,2\n", "", "")

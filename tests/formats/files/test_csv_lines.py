@@ -134,9 +134,9 @@ def test_what_is_read_is_what_python_reads(data: st.DataObject) -> None:
 def test_a_row_longer_than_a_block_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """With its line, and what may be the reason."""
     monkeypatch.setattr(csv_files, "_BLOCK", 1000)
-    with pytest.raises(pa.ArrowInvalid, match=r"line 3: the row is longer than 1,000 bytes"):
+    with pytest.raises(pa.ArrowInvalid, match=r"line 3: .*1,000 bytes"):
         _rows(b"a,b\n1,2\n" + b"x" * 1000 + b",3\n")
-    with pytest.raises(pa.ArrowInvalid, match=r"line 202: a quote is opened that is not closed.*options\.quote"):
+    with pytest.raises(pa.ArrowInvalid, match=r"line 202: .*options\.quote"):
         _rows(b"a,b\n" * 200 + b'1,2\n3,"x\n' + b"y,4\n" * 300)
 
 
@@ -151,7 +151,7 @@ def test_blank_lines_between_rows_of_several_columns_are_nothing(
     assert _table(tmp_path, b"\n1,2\n\n3,4\n", skip_blank_lines=False) == {"f0": [1, 3], "f1": [2, 4]}
     for count in range(990, 1010):
         assert _rows(b"\r\n" * count + b"5,6\n" * 300) == [("5", "6")] * 300
-        with pytest.raises(pa.ArrowInvalid, match=rf"^line {count + 2}: Expected 2 columns"):
+        with pytest.raises(pa.ArrowInvalid, match=rf"^line {count + 2}: .*\b2 columns"):
             _rows(b"\r\n" * count + b"5,6\r\n7\r\n")
     assert _table(tmp_path, b"\n\na\n5\n", header=True) == {"a": [5]}
 
@@ -165,7 +165,7 @@ def test_blank_lines_before_the_first_row_of_one_column_are_nulls_or_nothing(
     monkeypatch.setattr(csv_files, "_BLOCK", 1000)
     content = (end * count + f"15{end}77{end}").encode()
     for header in ({}, {"header": False}):
-        with pytest.raises(TableFormatError, match=r"0\.csv.*line 1 is blank.*options\.skip_blank_lines"):
+        with pytest.raises(TableFormatError, match=r"0\.csv.*line 1\b.*options\.skip_blank_lines"):
             _table(tmp_path, content, **header)
         assert _table(tmp_path, content, skip_blank_lines=True, **header) == {"f0": [15, 77]}
         assert _table(tmp_path, content, skip_blank_lines=False, **header) == {"f0": [*[None] * count, 15, 77]}
@@ -194,9 +194,9 @@ def test_what_duckdb_and_polars_write_of_one_column_comes_back(tmp_path: Path) -
 
 def test_a_file_of_blank_lines_is_what_its_table_says(tmp_path: Path) -> None:
     """Nulls in a table of one column, which has to be confirmed, and nothing in one of several, or below headers."""
-    with pytest.raises(TableFormatError, match=r"0\.csv: line 1 is blank.*options\.skip_blank_lines"):
+    with pytest.raises(TableFormatError, match=r"0\.csv: line 1\b.*options\.skip_blank_lines"):
         _table(tmp_path, b"\n\n", header=False)
-    with pytest.raises(TableFormatError, match=r"0\.csv: line 1 is blank.*options\.skip_blank_lines"):
+    with pytest.raises(TableFormatError, match=r"0\.csv: line 1\b.*options\.skip_blank_lines"):
         _table(tmp_path, b"\n\n", b"5\n")
     assert Counter(_table(tmp_path, b"\n\n", b"5\n", skip_blank_lines=False)["f0"]) == {None: 2, 5: 1}
     assert _table(tmp_path, b"\n\n", b"5\n", skip_blank_lines=True) == {"f0": [5]}
@@ -209,7 +209,7 @@ def test_a_file_of_blank_lines_is_what_its_table_says(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("content", "line"), [(b"a\n1\n\n2\n", 3), (b"a\n1\n2\n\n", 4), (b'a\n"x\ny"\n\n', 4)])
 def test_a_blank_line_of_one_column_is_asked_for(tmp_path: Path, content: bytes, line: int) -> None:
     """DuckDB, Polars and Arrow write a null so, and pandas and Spark read nothing in it."""
-    with pytest.raises(TableFormatError, match=rf"0\.csv.*line {line} is blank.*options\.skip_blank_lines"):
+    with pytest.raises(TableFormatError, match=rf"0\.csv.*line {line}\b.*options\.skip_blank_lines"):
         _table(tmp_path, content, header=True)
     without = _table(tmp_path, content, header=True, skip_blank_lines=True)["a"]
     with_null = _table(tmp_path, content, header=True, skip_blank_lines=False)["a"]
@@ -222,7 +222,7 @@ def test_a_block_of_blank_lines_of_one_column_is_asked_for(monkeypatch: pytest.M
     """Wherever blocks end."""
     monkeypatch.setattr(csv_files, "_BLOCK", 1000)
     content = b"5\n" * 500 + b"\n" * 3000 + b"6\n"
-    with pytest.raises(pa.ArrowInvalid, match=r"line 501 is blank.*options\.skip_blank_lines"):
+    with pytest.raises(pa.ArrowInvalid, match=r"line 501\b.*options\.skip_blank_lines"):
         _rows(content)
     assert len(_rows(content, skip_blank_lines=True)) == 501
     assert len(_rows(content, skip_blank_lines=False)) == 3501
@@ -231,7 +231,7 @@ def test_a_block_of_blank_lines_of_one_column_is_asked_for(monkeypatch: pytest.M
 @pytest.mark.parametrize("content", [b"a\nx\ry\n", b"a,b\r1,x\r2,\n\r", b"a,b\r\n1,x\r\n2,y\r"])
 def test_carriage_returns_beside_line_feeds_are_told(tmp_path: Path, content: bytes) -> None:
     """pandas writes a return in a value without quotes: one row would be two."""
-    with pytest.raises(TableFormatError, match=r"0\.csv.*carriage returns, others in line feeds"):
+    with pytest.raises(TableFormatError, match=r"0\.csv.*carriage return.*line feed"):
         _table(tmp_path, content, header=True)
 
 
@@ -252,7 +252,7 @@ def test_errors_name_the_line_of_the_file(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_what_is_not_in_the_encoding_is_told_by_line(tmp_path: Path) -> None:
     """Also where the text is decoded before it is parsed."""
-    with pytest.raises(TableFormatError, match=r"0\.csv.*line 2: 'charmap' codec.*options\.encoding"):
+    with pytest.raises(TableFormatError, match=r"0\.csv.*line 2: .*'charmap'.*options\.encoding"):
         _table(tmp_path, b"a,b\n\x81,2\n", encoding="cp1252")
-    with pytest.raises(TableFormatError, match=r"0\.csv.*begins with zero bytes.*options\.encoding"):
+    with pytest.raises(TableFormatError, match=r"0\.csv.*\bzero\b.*options\.encoding"):
         _table(tmp_path, "a,b\n1,2\n".encode("utf-16"))

@@ -106,25 +106,23 @@ def test_what_backslashes_mean_one_file_tells_of_all(tmp_path: Path) -> None:
     """A single one, or a quote that is doubled, is none of a writer that escapes; then a pair is two in every file."""
     (tmp_path / "1.csv").write_bytes(rb"a,b" + b"\n" + rb'1,"C:\\dir, x"' + b"\n")
     config = TableConfig(name="t", uri=str(tmp_path), options={"header": True})
-    with pytest.raises(TableFormatError, match=r"1\.csv, line 2: all backslashes may be escapes"):
+    with pytest.raises(TableFormatError, match=r"1\.csv, line 2: .*backslash"):
         open_table_format(config).snapshot()
     for content in (rb'2,"C:\dir, y"', rb'2,"say ""hi"""'):
         (tmp_path / "2.csv").write_bytes(b"a,b\n" + content + b"\n")
         assert r"C:\\dir, x" in read_columns(open_table_format(config).snapshot())["b"]
     (tmp_path / "2.csv").write_bytes(b"a,b\n" + rb"2,C:\dir" + b"\n")
-    with pytest.raises(TableFormatError, match=r"1\.csv, line 2: all backslashes may be escapes"):
+    with pytest.raises(TableFormatError, match=r"1\.csv, line 2: .*backslash"):
         open_table_format(config).snapshot()
 
 
 @pytest.mark.parametrize("text", [rb"a\b", rb"a\\b", rb"\N", rb"C:\x", rb"a" + b"\\"])
 def test_an_escape_outside_of_quotes_is_asked_for(text: bytes) -> None:
     """It counts there for Python and MySQL, and not for Spark."""
-    with pytest.raises(
-        pa.ArrowInvalid, match=r"line 2: .*stands in a value without quotes; set options\.escape_unquoted"
-    ):
+    with pytest.raises(pa.ArrowInvalid, match=r"line 2: .*options\.escape_unquoted"):
         _texts(b"a,b\n" + text + b',"x\\"y"\n', escape="\\")
     assert _texts(b"a,b\n" + text + b',"x\\"y"\n', escape="\\", escape_unquoted=False) == [(text.decode(), 'x"y')]
-    with pytest.raises(pa.ArrowInvalid, match=r"line 2: \\t may stand for another character"):
+    with pytest.raises(pa.ArrowInvalid, match=r"line 2: \\t"):
         _texts(b"a,b\nx,y\\tz\n", escape="\\", escape_unquoted=True)
 
 

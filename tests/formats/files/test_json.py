@@ -160,7 +160,7 @@ def test_a_file_that_is_not_what_its_name_says(tmp_path: Path) -> None:
     with pytest.raises(TableFormatError, match="UTF-16"):
         _snapshot(tmp_path)
     (tmp_path / "a.json.gz").write_bytes(gzip.compress(b'{"a": 1}\n{"a": "\xe9"}\n'))
-    with pytest.raises(TableFormatError, match=r"a\.json\.gz.*line 2: 'utf-8' codec"):
+    with pytest.raises(TableFormatError, match=r"a\.json\.gz.*line 2: .*'utf-8'"):
         _snapshot(tmp_path)
     (tmp_path / "a.json.gz").write_bytes(gzip.compress(gzip.compress(b'{"a": 1}\n')))
     with pytest.raises(TableFormatError, match=r"a\.json\.gz.*compressed twice"):
@@ -204,7 +204,7 @@ def test_rows_come_back_as_python_wrote_them(rows: list[dict[str, Any]]) -> None
 
 def test_objects_without_any_key_are_refused(tmp_path: Path) -> None:
     """A table without columns has no place for the number of its rows; beside others they are rows of nulls."""
-    with pytest.raises(TableFormatError, match="none of the objects in its files has a key"):
+    with pytest.raises(TableFormatError, match=r"\bkey\b"):
         _snapshot(tmp_path, "{}\n{}\n")
     assert read_columns(_snapshot(tmp_path, "{}\n{}\n", '{"a": 1}\n'))["a"].count(None) == 2
 

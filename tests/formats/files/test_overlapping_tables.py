@@ -102,7 +102,7 @@ def test_a_table_is_not_plain_files_because_somebody_says_so(table: Table) -> No
     """`format: files` on the table's own folder."""
     plain = open_table_format(TableConfig(name="t", uri=str(table.folder), format="files"))
     for ask in (plain.snapshot, plain.current):
-        with pytest.raises(TableFormatError, match=rf"of the format {_NAMES[table.kind]}, .*leave out `format: files`"):
+        with pytest.raises(TableFormatError, match=f"{_NAMES[table.kind]}.*`format: files`"):
             ask()
 
 
@@ -175,10 +175,10 @@ def test_unrelated_metadata_beside_data_are_data_or_in_the_way(tmp_path: Path) -
         assert sorted(columns["name"]) == ["groups", "users"]
     damaged = tmp_path / "metadata" / "v2.metadata.json"
     damaged.write_text('{"format-version": 2, "loc')
-    with pytest.raises(TableFormatError, match="of the format Iceberg"):
+    with pytest.raises(TableFormatError, match=r"\bIceberg\b.*`format: files`"):
         open_table_format(TableConfig(name="t", uri=str(tmp_path), format="files")).snapshot()
     damaged.write_text(json.dumps({"format-version": 2, "location": "/x"}))
-    with pytest.raises(TableFormatError, match="of the format Iceberg"):
+    with pytest.raises(TableFormatError, match=r"\bIceberg\b.*`format: files`"):
         open_table_format(TableConfig(name="t", uri=str(tmp_path), format="files")).snapshot()
 
 
@@ -196,7 +196,7 @@ def test_what_must_not_be_looked_into_above_holds_no_table(tmp_path: Path, monke
     monkeypatch.setattr(Location, "names", names)
     plain = TableConfig(name="t", uri=str(tmp_path / "t" / "day=a"), format="files")
     assert open_table_format(plain).snapshot().fragments
-    with pytest.raises(TableFormatError, match="holds the Delta table"):
+    with pytest.raises(TableFormatError, match=r"\bDelta\b.*/t\b"):
         open_table_format(TableConfig(name="t", uri=str(tmp_path), format="files")).snapshot()
 
 
@@ -220,5 +220,5 @@ def test_a_relative_location_is_looked_up_from_where_the_process_is(
     table.append([(1, "x", "a")])
     monkeypatch.chdir(tmp_path / "t" / "day=a")
     plain = open_table_format(TableConfig(name="t", uri="."))
-    with pytest.raises(TableFormatError, match=f"Delta table {os.path.realpath(table.folder)}"):
+    with pytest.raises(TableFormatError, match=rf"\bDelta\b.*{os.path.realpath(table.folder)}"):
         plain.snapshot()

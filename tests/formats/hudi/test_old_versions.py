@@ -70,7 +70,7 @@ def test_columns_that_folders_name(tmp_path: Path, version: str) -> None:
     assert [one.partition_key for one in snapshot.fragments] == list(paths.values())
     some = _snapshot(writer.folder, partitions={"year": ("2016",)})
     assert [one.partition_key for one in some.fragments] == [paths["b"]]
-    with pytest.raises(TableFormatError, match="no partition column 'hour'; there are: year, month, day"):
+    with pytest.raises(TableFormatError, match=r"'hour'.*year, month, day"):
         _snapshot(writer.folder, partitions={"hour": ("1",)})
 
 
@@ -212,7 +212,7 @@ def test_a_schema_that_only_files_record(tmp_path: Path) -> None:
     one = writer.new_slice("d=2", instant)
     writer.complete(instant, "deltacommit", [writer.log_file(one, instant, [{"key": "b", "value": 2.0}])])
     _without_schema(writer)
-    with pytest.raises(TableFormatError, match=r"log files.*schema in Avro"):
+    with pytest.raises(TableFormatError, match=r"\bschema\b.*\bAvro\b"):
         _snapshot(writer.folder)
 
 

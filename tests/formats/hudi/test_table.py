@@ -99,7 +99,7 @@ def test_a_commit_without_a_record_is_named(copied: Callable[[str], Path]) -> No
     table = copied("mor_v9_txns_nonpart_meta")
     path = next(path for path in (table / ".hoodie/timeline").iterdir() if _done(path))
     path.write_bytes(container(b'"string"', [], "null", {}))
-    with pytest.raises(TableFormatError, match=rf"{path.name} .*it has no record"):
+    with pytest.raises(TableFormatError, match=f"{path.name}"):
         _open(table)
 
 
@@ -136,7 +136,7 @@ def test_a_missing_file_is_an_error(history: History, suffix: str) -> None:
         key=lambda path: path.name.rpartition("_")[2],
     )
     newest.unlink()
-    with pytest.raises(TableFormatError, match="is missing") as caught:
+    with pytest.raises(TableFormatError, match="part=x/") as caught:
         _open(history.writer.folder)
     assert newest.name in str(caught.value)
 
@@ -148,7 +148,7 @@ def test_a_broken_log_file_is_an_error(history: History, damage: str) -> None:
     log = next(path for path in (history.writer.folder / "part=x").iterdir() if ".log." in path.name)
     data = log.read_bytes()
     log.write_bytes({"cut off": data[:-9], "overwritten": b"#HUXI#" + data[6:], "garbage": data + b"x" * 50}[damage])
-    with pytest.raises((TableFormatError, FragmentError), match="log file"):
+    with pytest.raises((TableFormatError, FragmentError), match=r"part=x/\.\d"):
         read_rows(_open(history.writer.folder))
 
 
@@ -216,11 +216,11 @@ def test_files_that_are_not_hudis(history: History) -> None:
     one = _group(history)
     shutil.copytree(folder / "part=x", folder / "part=copy")
     (folder / "part=copy" / ".hoodie_partition_metadata").unlink()
-    with pytest.raises(TableFormatError, match="uncertain"):
+    with pytest.raises(TableFormatError, match=r"part=copy.*\.hoodie_partition_metadata"):
         _open(folder)
     shutil.rmtree(folder / "part=copy")
     shutil.copy(folder / "part=x" / one.base_name, folder / "part=x" / "part-0000.parquet")
-    with pytest.raises(TableFormatError, match="bootstrapped"):
+    with pytest.raises(TableFormatError, match="bootstrap"):
         _open(folder)
     (folder / "part=x" / "part-0000.parquet").unlink()
     (folder / "part=x" / "_SUCCESS").write_bytes(b"")
@@ -233,7 +233,7 @@ def test_files_that_another_tool_registered(history: History) -> None:
     writer, instant = history.writer, history.writer.tick()
     stat = {"fileId": "part-0", "path": f"part=x/part-0.parquet_{instant}_hudiext", "partitionPath": "part=x"}
     writer.complete(instant, "commit", [stat])
-    with pytest.raises(TableFormatError, match="another tool"):
+    with pytest.raises(TableFormatError, match=r"part-0\.parquet"):
         _open(writer.folder)
 
 
@@ -341,7 +341,7 @@ def test_renamed_columns_are_refused(history: History) -> None:
     assert _rows(_open(writer.folder)) == history.rows()
     versions.append({"fields": [{"id": 0, "name": "id", "type": "string"}]})
     (folder / "20240101000002007.schemacommit").write_text(json.dumps({"schemas": versions}))
-    with pytest.raises(TableFormatError, match="renamed"):
+    with pytest.raises(TableFormatError, match=r"'\.key'.*'\.id'"):
         _open(writer.folder)
 
 
@@ -375,7 +375,7 @@ def test_partition_filters(history: History) -> None:
     snapshot = _open(history.writer.folder, partitions={"part": ("x*",)})
     assert {fragment.partition_key for fragment in snapshot.fragments} == {"part=x"}
     assert not _open(history.writer.folder, partitions={"part": ("z",)}).fragments
-    with pytest.raises(TableFormatError, match="no partition column 'key'"):
+    with pytest.raises(TableFormatError, match="'key'"):
         _open(history.writer.folder, partitions={"key": ("a",)})
 
 
@@ -398,7 +398,7 @@ def test_no_table(tmp_path: Path) -> None:
     with pytest.raises(TableNotFoundError, match=r"hoodie\.properties"):
         _open(tmp_path)
     writer = HudiWriter(tmp_path / "t")
-    with pytest.raises(TableFormatError, match="schema"):
+    with pytest.raises(TableFormatError, match=r"\bschema\b"):
         _open(writer.folder)
     writer.set_properties(**{"hoodie.table.create.schema": json.dumps(writer.schema)})
     snapshot = _open(writer.folder)

@@ -52,7 +52,7 @@ def test_the_embedded_catalog_is_a_file_below_the_root(tmp_path: Path) -> None:
     table = _configured(tmp_path, "{root: meta, tables: [{name: t, catalog: default, table: db.sales}]}")
     assert table.uri == "catalog://default/db.sales"
     own = open_table_format(table)
-    with pytest.raises(TableNotFoundError, match=r"'default' has no table 'db.sales': there is no .*meta/catalog\.db"):
+    with pytest.raises(TableNotFoundError, match=r"'default'.*'db.sales'.*meta/catalog\.db"):
         own.snapshot()
     assert not (tmp_path / "meta").exists()
     with _sql(tmp_path / "meta" / "catalog.db", "default") as catalog:
@@ -92,7 +92,7 @@ def test_a_table_that_was_moved_after_it_was_registered(tmp_path: Path) -> None:
         "{root: meta, catalogs: {lake: {type: sql, uri: 'sqlite:///lake.db'}}, RELOCATE"
         "tables: [{name: t, catalog: lake, table: db.sales}]}"
     )
-    with pytest.raises(TableNotFoundError, match="does not exist"):
+    with pytest.raises(TableNotFoundError, match=r"db\.sales.*\.metadata\.json"):
         open_table_format(_configured(tmp_path, text.replace("RELOCATE", ""))).snapshot()
     path_mapping = f"path_mapping: {{'{tmp_path}/old': new}}, "
     assert (
@@ -105,9 +105,9 @@ def test_a_table_that_was_moved_after_it_was_registered(tmp_path: Path) -> None:
     [
         ("[{name: t, catalog: default}]", "needs both"),
         ("[{name: t, table: db.t}]", "needs both"),
-        ("[{name: t, uri: x, catalog: default, table: db.t}]", "either a uri, or a catalog"),
-        ("[{name: t}]", r"table 't': uri is missing"),
-        ("[{name: t, catalog: lake, table: db.t}]", "'lake'; there are: other, default"),
+        ("[{name: t, uri: x, catalog: default, table: db.t}]", r"\buri\b.*\bcatalog\b"),
+        ("[{name: t}]", r"'t': uri\b"),
+        ("[{name: t, catalog: lake, table: db.t}]", r"'lake'.*\bother, default\b"),
     ],
 )
 def test_a_table_has_exactly_one_location(tmp_path: Path, text: str, message: str) -> None:
@@ -117,7 +117,7 @@ def test_a_table_has_exactly_one_location(tmp_path: Path, text: str, message: st
 
 def test_invalid_catalogs_are_reported(tmp_path: Path) -> None:
     """Of an unknown kind, or embedded in a root without files."""
-    with pytest.raises(ConfigError, match=r"catalogs\.lake\.type = 'jdbc'.*'sql', 'rest', 'glue' or 'hive'"):
+    with pytest.raises(ConfigError, match=r"catalogs\.lake\.type.*'jdbc'.*'sql'.*'rest'.*'glue'.*'hive'"):
         _configured(tmp_path, "{root: r, catalogs: {lake: {type: jdbc}}}")
     with pytest.raises(ConfigError, match=r"'default'.*`catalogs`"):
         _configured(tmp_path, "{root: 's3://b/r', tables: [{name: t, catalog: default, table: db.t}]}")
@@ -176,7 +176,7 @@ def test_a_rest_catalog(tmp_path: Path, rest: str) -> None:
     options = dict(snapshot.fragments[0].source.location.options)  # type: ignore[attr-defined]
     assert options["aws_access_key_id"] == "vended"
     assert options["aws_endpoint"] == "http://mine"
-    with pytest.raises(TableNotFoundError, match=r"'lake' has no table 'db\.other'.*no such table"):
+    with pytest.raises(TableNotFoundError, match=r"'lake'.*'db\.other'"):
         open_table_format(_configured(tmp_path, text.replace("NAME", "other"))).snapshot()
     catalog = load_config(tmp_path / "metastore.yaml").catalogs["lake"]
     assert list_tables(catalog, "db") == [ListedTable("sales", "iceberg")]
@@ -185,7 +185,7 @@ def test_a_rest_catalog(tmp_path: Path, rest: str) -> None:
 @pytest.mark.parametrize("properties", ["type: rest, uri: 'http://127.0.0.1:1'", "type: sql, uri: 'nonsense://x'"])
 def test_a_catalog_that_does_not_answer_is_named(tmp_path: Path, properties: str) -> None:
     text = f"{{root: r, catalogs: {{lake: {{{properties}}}}}, tables: [{{name: t, catalog: lake, table: db.t}}]}}"
-    with pytest.raises(TableFormatError, match=r"catalog 'lake' cannot return table 'db\.t'"):
+    with pytest.raises(TableFormatError, match=r"'lake'.*'db\.t'"):
         open_table_format(_configured(tmp_path, text)).snapshot()
 
 
@@ -201,7 +201,7 @@ def test_secrets_of_a_catalog_are_redacted(properties: dict[str, str]) -> None:
     """Though they stand in the configuration as they are; nor are they shown with it."""
     catalog = CatalogConfig.model_validate({**properties, "name": "lake"})
     table = TableConfig(name="t", catalog=catalog, table="db.t")
-    with pytest.raises(TableFormatError, match="'lake' cannot return") as told:
+    with pytest.raises(TableFormatError, match="'lake'") as told:
         open_table_format(table).snapshot()
     shown = "".join(traceback.format_exception(told.value))
     assert "a-s3cret" not in str(told.value)

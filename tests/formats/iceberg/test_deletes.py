@@ -218,11 +218,11 @@ def test_vectors_with_and_without_a_puffin_frame(writer: IcebergWriter, padding:
 @pytest.mark.parametrize(
     ("broken", "message"),
     [
-        ({"record_count": 3}, "deletes 2 rows, the manifest says 3"),
+        ({"record_count": 3}, r"\b2 rows.*\b3\b"),
         ({"content_size_in_bytes": 10}, "does not say where"),
         ({"content_offset": None}, "does not say where"),
-        ({"content_offset": 5}, "the manifest says that it has 44 bytes, its own length at 5 is"),
-        ({"content_size_in_bytes": 1000}, "said to be 1000 bytes at 4, but the file has 54 bytes"),
+        ({"content_offset": 5}, r"\b44 bytes.*\b5\b"),
+        ({"content_size_in_bytes": 1000}, r"\b1000 bytes\b.*\b4\b.*\b54 bytes"),
     ],
 )
 def test_a_vector_that_contradicts_itself_is_an_error(
@@ -263,7 +263,7 @@ def test_a_missing_delete_file_is_named(writer: IcebergWriter) -> None:
     writer.commit(data, deletes)
     (fragment,) = _snapshot(writer.folder).fragments
     Path(deletes["file_path"]).unlink()
-    with pytest.raises(FragmentError, match=f"{deletes['file_path']} is gone") as caught:
+    with pytest.raises(FragmentError, match=f"{deletes['file_path']}") as caught:
         fragment.source.open()
     assert caught.value.missing
 

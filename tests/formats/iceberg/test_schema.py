@@ -139,7 +139,7 @@ def test_defaults_of_fields_in_older_files(tmp_path: Path, type_: str, default: 
 def test_a_default_that_is_none_of_the_type_is_named(tmp_path: Path) -> None:
     writer = IcebergWriter(tmp_path / "t", [column(1, "d", "date", initial_default="soon")], version=3)
     writer.write_metadata()
-    with pytest.raises(TableFormatError, match="initial default 'soon' of column 'd' is no date32"):
+    with pytest.raises(TableFormatError, match=r"'soon'.*'d'.*date32"):
         _snapshot(writer.folder)
 
 
@@ -160,7 +160,7 @@ def test_types_that_others_do_not_have(tmp_path: Path) -> None:
     assert columns["v"] == variants.to_pylist()
     shredded = pa.array([{"metadata": b"\x01\x00", "value": None, "typed_value": 5}])
     writer.commit(writer.data(pa.table({"id": [3], "v": shredded})))
-    with pytest.raises(FragmentError, match="'v' is not supported: it holds a shredded variant"):
+    with pytest.raises(FragmentError, match=r"'v'.*variant"):
         read_columns(_snapshot(writer.folder))
 
 
@@ -236,7 +236,7 @@ def test_two_columns_of_one_name_in_a_file_without_ids(tmp_path: Path) -> None:
     entry = writer.data(pa.table({"a": [1], "b": [2]}), ids=False)
     pq.write_table(pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=["a", "a"]), entry["file_path"])
     writer.commit(entry)
-    with pytest.raises(FragmentError, match="two of its fields are named 'a'"):
+    with pytest.raises(FragmentError, match=r"fields.*'a'"):
         read_columns(_snapshot(writer.folder))
 
 
@@ -309,7 +309,7 @@ def test_hidden_partitions_and_specs_that_evolve(tmp_path: Path) -> None:
         fragment.partition_key for fragment in filtered.fragments
     }
     assert left == {"year=1969", "hour=2024-01-31-08/n=__HIVE_DEFAULT_PARTITION__"}
-    with pytest.raises(TableFormatError, match="no partition field 'ts' to filter by; there are: price"):
+    with pytest.raises(TableFormatError, match=r"'ts'.*\bprice\b"):
         _snapshot(writer.folder, partitions={"ts": ("*",)})
 
 
@@ -326,7 +326,7 @@ def test_manifests_of_other_partitions_are_not_read(catalog: InMemoryCatalog, tm
         Path(manifest.manifest_path.removeprefix("file://")).unlink()
     filtered = _snapshot(tmp_path / "t", partitions={"s": ("z",), "n": ("1",)})
     assert [fragment.partition_key for fragment in filtered.fragments] == ["s=z/n=1"]
-    with pytest.raises(TableFormatError, match="lacks a file"):
+    with pytest.raises(TableFormatError, match="/t/metad"):
         _snapshot(tmp_path / "t", partitions={"n": ("1",)})
 
 

@@ -181,5 +181,5 @@ def test_a_partition_value_that_a_manifest_lacks(tmp_path: Path) -> None:
     writer.commit(writer.data(pa.table({"n": [1]})))
     writer.specs = {0: [_field("identity", 1)]}
     writer.write_metadata()
-    with pytest.raises(TableFormatError, match=r"m0\.avro cannot be read: it has no value of the partition field 'p'"):
+    with pytest.raises(TableFormatError, match=r"m0\.avro.*'p'"):
         _snapshot(writer.folder)

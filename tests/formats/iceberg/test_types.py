@@ -296,7 +296,7 @@ def test_a_long_that_is_no_time_of_a_day(tmp_path: Path, value: int) -> None:
     """Is an error that names file, column and number."""
     writer = IcebergWriter(tmp_path / "t", [column(1, "at", "time")])
     writer.commit(writer.data(pa.table({"at": [0, None, value]}), format_="orc"))
-    with pytest.raises(FragmentError, match=rf"\.orc: column 'at' cannot be read: {value} microseconds since midnight"):
+    with pytest.raises(FragmentError, match=rf"\.orc.*'at'.*{value}"):
         read_columns(open_table_format(TableConfig(name="t", uri=str(writer.folder))).snapshot())
 
 

@@ -283,10 +283,10 @@ _INT = _record([{"name": "a", "type": "int"}])
         (_container(_INT, [(2, b"\x02\x04\x06")]), "longer than its records"),
         (_container(_INT, [(4, b"\x02\x04\x06")]), "ends early|broken"),
         (_container(_INT, [(-1, b"\x02")]), "fewer than no records"),
-        (_container(_INT, [], "lzo"), "codec 'lzo' has no reader"),
+        (_container(_INT, [], "lzo"), "codec 'lzo'"),
         (_container(_INT, [(1, b"junk")], "deflate"), "truncated"),
         (_container("int", [(1, b"\x02")]), "is no record"),
-        (_container(_record([{"name": "a", "type": "int"}] * 2), []), "two columns are named 'a'"),
+        (_container(_record([{"name": "a", "type": "int"}] * 2), []), r"columns.*'a'"),
     ],
 )
 def test_corrupt_files_are_errors(data: bytes, message: str) -> None:
@@ -326,7 +326,7 @@ def test_a_table_of_avro_files(tmp_path: Path) -> None:
     assert sorted(zip(columns["a"], columns["b"], strict=True)) == [(1, None), (2**40, "x")]
     assert [fragment.row_count for fragment in snapshot.fragments] == [None, None]
     (tmp_path / "3.avro").write_bytes(_file([{"name": "a", "type": "string"}], [{"a": "x"}]))
-    with pytest.raises(TableFormatError, match=r"'a' is int64 in .*2\.avro and string in .*3\.avro"):
+    with pytest.raises(TableFormatError, match=r"'a'.*int64.*2\.avro.*string.*3\.avro"):
         open_table_format(TableConfig(name="t", uri=str(tmp_path))).snapshot()
 
 

@@ -55,7 +55,7 @@ def test_the_error_names_the_type_to_declare(tmp_path: Path) -> None:
     """The error names the type to declare, because three distinct values would become one in microseconds."""
     lake = tmp_path / "lake"
     _write(lake / "a.parquet", pa.array(_NANOS[:3], pa.timestamp("ns")))
-    with pytest.raises(ProfileError, match=r"000000001.*is no timestamp\[us\]; say in the table's `schema`"):
+    with pytest.raises(ProfileError, match=r"000000001.*timestamp\[us\].*`schema`"):
         profile(lake)
     declared = {"a": "timestamp[ns]", "s.x": "timestamp[ns]"}
     table = open_table_format(TableConfig.model_validate({"name": "t", "uri": str(lake), "schema": declared}))
@@ -112,13 +112,13 @@ def test_nanoseconds_beside_far_years() -> None:
 
 def test_years_beyond_64_bits_are_refused() -> None:
     """The error names the year and the greatest supported year."""
-    with pytest.raises(UnsupportedError, match=r"in the year 296,\d{3}; the years up to 294,246 can be read"):
+    with pytest.raises(UnsupportedError, match=r"\b296,\d{3}\b.*\b294,246\b"):
         _read(_int96([(0, 0), (107_500_000, 0)]))
     assert _read(_int96([(0, 0), (3_000_000, 0)])) == [0, 3_000_000 * 86_400_000_000_000]
 
 
 def test_a_real_file_of_spark(realtables: Path) -> None:
     """In this file Spark let a timestamp overflow."""
-    with pytest.raises(ProfileError, match=r"column 'a' is not supported: .*in the year -29") as caught:
+    with pytest.raises(ProfileError, match=r"'a'.*year -29") as caught:
         profile(realtables / "listing" / "parquet_int96_from_spark")
     assert "do not remove" in str(caught.value)

@@ -112,7 +112,7 @@ def test_a_corrupt_column_leaves_others_readable(tmp_path: Path) -> None:
     snapshot = open_table_format(TableConfig(name="t", uri=str(tmp_path))).snapshot()
     with snapshot.fragments[0].source.open() as reader:
         assert sum(map(len, reader.read(snapshot.schema.field("a")))) == 100
-        with pytest.raises(FragmentError, match="column 'b'"):
+        with pytest.raises(FragmentError, match="'b'"):
             list(reader.read(snapshot.schema.field("b")))
 
 
@@ -135,7 +135,7 @@ def test_days_that_two_calendars_count_differently_are_refused() -> None:
     assert _columns(_orc(table))[0] == days
     java = OrcColumns(pa.BufferReader(_written_by_java(_orc(table))))
     for index in range(2):
-        with pytest.raises(pa.ArrowInvalid, match="before 15 October 1582"):
+        with pytest.raises(pa.ArrowInvalid, match="15 October 1582"):
             list(java.read(index))
     later = _orc(pa.table({"a": [date(1582, 10, 15)]}))
     assert _columns(_written_by_java(later)) == [[date(1582, 10, 15)]]
@@ -146,7 +146,7 @@ def test_timestamps_beyond_nanoseconds_are_refused() -> None:
     data = _orc(pa.table({"a": pa.array([datetime(9999, 12, 31)], pa.timestamp("us")), "b": [1]}))
     columns = OrcColumns(pa.BufferReader(data))
     assert [chunk.to_pylist() for chunk in columns.read(1)] == [[1]]
-    with pytest.raises(pa.ArrowInvalid, match="out of range"):
+    with pytest.raises(pa.ArrowInvalid, match=r"\b1678\b.*\b2261\b"):
         list(columns.read(0))
 
 
@@ -232,7 +232,7 @@ def test_files_of_one_table_are_united(tmp_path: Path) -> None:
     assert sorted(zip(columns["a"], columns["b"], strict=True)) == [(1, None), (2**40, "x")]
     assert sorted(fragment.row_count or 0 for fragment in snapshot.fragments) == [0, 1, 1]
     (tmp_path / "4.orc").write_bytes(_orc(pa.table({"a": [True]})))
-    with pytest.raises(TableFormatError, match=r"'a' is int64 in .*2\.orc and bool in .*4\.orc"):
+    with pytest.raises(TableFormatError, match=r"'a'.*int64.*2\.orc.*bool.*4\.orc"):
         table.snapshot()
 
 

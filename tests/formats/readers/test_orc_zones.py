@@ -123,7 +123,7 @@ def test_compressions_and_names_of_zones(codec: str, zone: str, summer: bool) ->
 def test_an_unknown_zone_is_refused(tmp_path: Path) -> None:
     """The error advises what to do."""
     (tmp_path / "a.orc").write_bytes(_in_zone([datetime(2020, 1, 1)], "Mars/Olympus", "zlib"))
-    with pytest.raises(ProfileError, match=r"time zone 'Mars/Olympus'.* or in UTC") as caught:
+    with pytest.raises(ProfileError, match=r"'Mars/Olympus'.*\bUTC\b") as caught:
         profile(tmp_path)
     assert "do not remove" in str(caught.value)
     assert "TZDIR" not in str(caught.value)

@@ -36,7 +36,7 @@ def test_a_required_struct_has_no_nulls(tmp_path: Path) -> None:
 def test_an_optional_struct_is_refused(tmp_path: Path) -> None:
     """Parquet does not store which of them are null."""
     _with_empty_struct(tmp_path / "lake" / "a.parquet", required=False)
-    with pytest.raises(ProfileError, match=r"column 'e'\) is not supported|column 'e' is not supported") as caught:
+    with pytest.raises(ProfileError, match="column 'e'") as caught:
         profile(tmp_path / "lake")
     assert "without fields" in str(caught.value)
     assert "Mend" not in str(caught.value)
