@@ -125,7 +125,7 @@ def assert_is_verified(config: MetastoreConfig) -> None:
     """All files of the version say what those of one from scratch say, those of fragments and of the index included."""
     found = verify(config, config.tables[0], no_spark)
     assert found.is_right, (found.differences, found.unreadable)
-    assert found.whole
+    assert found.complete
 
 
 def assert_is_from_scratch(config: MetastoreConfig, folder: Path) -> None:
