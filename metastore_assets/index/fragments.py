@@ -28,7 +28,7 @@ from metastore_assets.store.segments import (
     SegmentKind,
     SegmentOutput,
     SegmentReader,
-    update_segments,
+    SegmentUpdate,
 )
 from metastore_assets.values.physical import one_chunk
 from metastore_assets.values.truncation import truncate_lower, truncate_upper
@@ -168,7 +168,7 @@ def update_index(store: ObjectStore, base: SegmentFiles | None, rows: IndexRows,
     Raises:
         CorruptionError: A file of `base` is damaged.
     """
-    return update_segments(store, _KIND, base, changes, [rows], _write_segment)
+    return SegmentUpdate(store, _KIND, base, changes).write([rows], _write_segment)
 
 
 def _write_segment(output: SegmentOutput, segments: Sequence[Segment], batch: IndexRows | None) -> None:

@@ -33,7 +33,7 @@ from metastore_assets.store.segments import (
     SegmentKind,
     SegmentOutput,
     SegmentReader,
-    update_segments,
+    SegmentUpdate,
 )
 from metastore_assets.values.physical import one_chunk
 
@@ -181,7 +181,7 @@ def update_partitions(
         return PartitionIndex(base.files, tuple(unindexed.values()), tuple(sorted(removed)))
     changes = KeyChanges(unindexed.keys(), removed, changes.row_count)
     batches = read(list(unindexed.values()))
-    return PartitionIndex(update_segments(store, _KIND, base.files, changes, batches, _write_segment))
+    return PartitionIndex(SegmentUpdate(store, _KIND, base.files, changes).write(batches, _write_segment))
 
 
 def _write_segment(output: SegmentOutput, segments: Sequence[Segment], batch: PartitionRows | None) -> None:

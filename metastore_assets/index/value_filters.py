@@ -36,7 +36,7 @@ from metastore_assets.store.segments import (
     SegmentKind,
     SegmentOutput,
     SegmentReader,
-    update_segments,
+    SegmentUpdate,
 )
 from metastore_assets.values.physical import one_chunk
 from metastore_assets.values.types import TypeClass
@@ -227,7 +227,7 @@ def update_value_filters(
     Raises:
         CorruptionError: A file of `base` is damaged.
     """
-    return update_segments(store, _KIND, base, changes, batches, _write_segment)
+    return SegmentUpdate(store, _KIND, base, changes).write(batches, _write_segment)
 
 
 def _write_segment(output: SegmentOutput, segments: Sequence[Segment], batch: ValueFilters | None) -> None:

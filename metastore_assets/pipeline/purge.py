@@ -22,7 +22,7 @@ from metastore_assets.pipeline.value_filters import update_table_value_filters
 from metastore_assets.store.backfills import FOLDER as BACKFILLS
 from metastore_assets.store.manifest import Version
 from metastore_assets.store.objects import ObjectInfo
-from metastore_assets.store.pending import PendingFiles, list_pending
+from metastore_assets.store.pending import PendingFiles, list_pending_files
 from metastore_assets.store.version_document import stored_entries
 from metastore_assets.store.versions import HISTORY, VersionStore
 from metastore_assets.value_counts import read_value_counts, rewrite_value_counts, write_value_counts
@@ -81,7 +81,7 @@ def purge(engine: Engine, versions: VersionStore, before: int) -> Purged:
     """
     objects, documents = versions.objects, versions.documents
     published, found, begun = _publish_without_former(engine, versions, before)
-    pending = PendingFiles.of(ObjectInfo(path, size, begun) for path, size in found.items())
+    pending = PendingFiles.among(ObjectInfo(path, size, begun) for path, size in found.items())
     numbers = versions.numbers()
     all_ = [versions.read(number) for number in numbers]
     if before == published - 1:
@@ -168,7 +168,7 @@ def _publish_without_former(
         begun = datetime.now(UTC)
         found = {info.path: info.size for info in versions.objects.list() if not info.path.startswith(f"{HISTORY}/")}
         # Saved profiles are removed first: later readers find none, and earlier readers cannot publish.
-        versions.objects.delete(list_pending(versions.objects).all())
+        versions.objects.delete(list_pending_files(versions.objects).all())
         try:
             # Without a base all entries are written: files of the version before contain removed fragments.
             versions.publish(new)

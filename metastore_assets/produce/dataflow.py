@@ -21,7 +21,7 @@ from metastore_assets.produce.stages import Delta, DeltaRoot, Node, Root
 from metastore_assets.produce.state import FlowState
 from metastore_assets.produce.updates import External
 from metastore_assets.produce.view import View
-from metastore_assets.store.expire import Expired
+from metastore_assets.store.expire import ExpiryCounts
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.tasks.runner import InProcessRunner, TaskRunner
 
@@ -222,7 +222,7 @@ class Dataflow:
             return False
         return True
 
-    def expire(self, keep: int, grace: timedelta = timedelta(days=1)) -> Expired:
+    def expire(self, keep: int, grace: timedelta = timedelta(days=1)) -> ExpiryCounts:
         """Delete all but the newest `keep` versions, and unreferenced files older than `grace`.
 
         `grace` must be longer than the longest `advance`, so that files of a running process are not deleted.

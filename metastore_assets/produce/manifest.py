@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from metastore_assets.errors import VersionNotFoundError
 from metastore_assets.produce.state import FlowState
 from metastore_assets.store.documents import Documents
-from metastore_assets.store.expire import Expired, exclude, expire
+from metastore_assets.store.expire import ExpiryCounts, exclude, expire
 from metastore_assets.store.objects import ObjectStore
 
 DATA = "data"
@@ -70,7 +70,7 @@ class Manifests:
         fields = {"number": manifest.number, "document": manifest.document, **manifest.state.to_json()}
         self._documents.publish(manifest.document, fields)
 
-    def expire(self, keep: int, grace: timedelta) -> Expired:
+    def expire(self, keep: int, grace: timedelta) -> ExpiryCounts:
         """Delete all but the newest `keep` versions, then files that no remaining manifest names.
 
         Nothing younger than `grace` is deleted. Files of a manifest that was the newest within the last `grace` are

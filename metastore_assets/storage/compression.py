@@ -1,7 +1,6 @@
-"""Compression of files and blocks: detection by the first bytes, decompression, and its size limits.
+"""Compression of files and blocks: detection by the first bytes, and decompression with size limits.
 
-The first bytes decide rather than the file name, which may be wrong. A truncated file raises an error, because its rows
-would be missing.
+File names may be wrong, so the first bytes decide. A truncated file raises an error, because its rows would be missing.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from metastore_assets.storage.corrupt_input import LimitError, UnsupportedError
 from metastore_assets.storage.limits import DECOMPRESSION_RATIO, XZ_MEMORY, max_decompressed_size
 
 Stream: TypeAlias = "pa.NativeFile | io.RawIOBase"
-"""Bytes of a file that are read from the beginning to the end."""
+"""A file that is read from the beginning to the end."""
 
 SUFFIXES = {
     ".gz": "gzip",
@@ -36,7 +35,7 @@ SUFFIXES = {
     ".br": "brotli",
     ".lzo": "lzo",
 }
-"""Suffixes of names of compressed files, with their compression."""
+"""The compression that each suffix of a file name stands for."""
 HEAD_BYTES = 16
 """Number of a file's first bytes that detection needs."""
 
@@ -54,7 +53,7 @@ _MAGIC = [
     (re.compile(rb"7z\xbc\xaf\x27\x1c"), "7z"),
 ]
 _SKIPPABLE = re.compile(rb"[\x50-\x5f]\x2a\x4d\x18")
-"""A frame without content, with which both zstd and lz4 files may begin."""
+"""Matches a frame without content, with which both zstd and lz4 files may begin."""
 _PREFIXES = {
     "gzip": b"\x1f\x8b",
     "bz2": b"BZh91AY&SY",
@@ -62,7 +61,7 @@ _PREFIXES = {
     "zstd": b"\x28\xb5\x2f\xfd",
     "lz4": b"\x04\x22\x4d\x18",
 }
-"""First bytes of which a truncated file may contain a part."""
+"""The bytes with which files begin. A truncated file may contain only a part of them."""
 _WITHOUT_MAGIC = ("brotli", "lzo", "deflate")
 """Compressions that the first bytes do not reveal."""
 _ARROW = ("gzip", "zstd", "lz4")
@@ -74,15 +73,15 @@ _STREAMS: dict[str, Callable[[], Any]] = {
     "bz2": bz2.BZ2Decompressor,
     "xz": lambda: lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=XZ_MEMORY),
 }
-"""Compressions that Arrow does not read. It reads bz2, but fails at an empty stream."""
+"""Decompressors for what Arrow does not read. Arrow reads bz2, but fails on an empty stream."""
 
 
 def open_decompressed(source: pa.NativeFile, name: str) -> Stream:
-    """Return the decompressed content of an opened file; the file itself if it is not compressed.
+    """Return a stream of the decompressed content of an opened file; the file itself if it is not compressed.
 
     Args:
         source: The file, positioned at its beginning.
-        name: Its name, whose suffix counts where the first bytes do not reveal the compression.
+        name: Its name, whose suffix decides if the first bytes do not.
 
     Returns:
         A stream of all members of the file. Reading a truncated file raises OSError.
@@ -104,11 +103,11 @@ def open_decompressed(source: pa.NativeFile, name: str) -> Stream:
 
 
 def detect_compression(head: bytes, name: str = "") -> str | None:
-    """Return the compression of a file, or None.
+    """Return the name of a file's compression, or None for an uncompressed file.
 
     Args:
-        head: Its first `HEAD_BYTES` bytes, or fewer of a shorter file.
-        name: Its name, whose suffix counts where the bytes do not reveal the compression.
+        head: The first `HEAD_BYTES` bytes of the file, or fewer of a shorter one.
+        name: Its name, whose suffix decides if the first bytes do not.
     """
     for pattern, kind in _MAGIC:
         if pattern.match(head):
@@ -124,11 +123,11 @@ def detect_compression(head: bytes, name: str = "") -> str | None:
 
 
 def check_text(head: bytes, hint: str, wide: bool = False) -> None:
-    """Raise ArrowInvalid if the content of a decompressed file is not text.
+    """Raise ArrowInvalid if decompressed content is not text.
 
     Args:
-        head: Its first bytes.
-        hint: What to do, for the message.
+        head: The first bytes of the content.
+        hint: Advice to the user, for the message.
         wide: Whether the text has an encoding with zero bytes, such as UTF-16.
     """
     kind = detect_compression(head)
@@ -139,13 +138,13 @@ def check_text(head: bytes, hint: str, wide: bool = False) -> None:
 
 
 class _Decompressed(io.RawIOBase):
-    """The decompressed content of one or more consecutive streams."""
+    """A stream of the decompressed content of one or more consecutive compressed streams."""
 
-    def __init__(self, source: pa.NativeFile, make: Callable[[], Any]) -> None:
+    def __init__(self, source: pa.NativeFile, create_decompressor: Callable[[], Any]) -> None:
         super().__init__()
         self._source = source
-        self._make = make
-        self._decompressor = make()
+        self._create_decompressor = create_decompressor
+        self._decompressor = create_decompressor()
 
     def readable(self) -> bool:
         return True
@@ -175,14 +174,14 @@ class _Decompressed(io.RawIOBase):
                 raise OSError("Truncated compressed stream")
             return data
         # After a stream there may be zeros up to a full block, and then another stream.
-        rest: bytes = self._decompressor.unused_data.lstrip(b"\0")
-        while not rest:
+        compressed: bytes = self._decompressor.unused_data.lstrip(b"\0")
+        while not compressed:
             data = self._source.read(_READ_BYTES)
             if not data:
                 return None
-            rest = data.lstrip(b"\0")
-        self._decompressor = self._make()
-        return rest
+            compressed = data.lstrip(b"\0")
+        self._decompressor = self._create_decompressor()
+        return compressed
 
 
 _GZIP = b"\x1f\x8b"
@@ -192,68 +191,74 @@ _SIZE_BYTES = 4
 _LONGEST_VARINT = 5
 _SNAPPY_RATIO = 64
 _LZ4_RATIO = 256
-"""Highest compression ratios that these formats can encode."""
+"""Highest compression ratios that LZ4 and snappy can encode."""
 
 
 def is_gzip(data: bytes) -> bool:
-    """Return whether content is compressed with gzip."""
+    """Return True if content is compressed with gzip."""
     return data.startswith(_GZIP)
 
 
 def decompress_gzip(data: bytes) -> bytes:
     """Return the decompressed content of all members of a gzip file.
 
-    Raises LimitError, EOFError, OSError or zlib.error.
+    Raises LimitError if the content is too large, and EOFError, OSError or zlib.error if the file is corrupt.
     """
     with gzip.GzipFile(fileobj=io.BytesIO(data)) as stream:
-        return _joined(iter(lambda: stream.read(_CHUNK_BYTES), b""), data)
+        return _join_within_limit(iter(lambda: stream.read(_CHUNK_BYTES), b""), data)
 
 
 def decompress_block(codec: str, data: bytes) -> bytes:
-    """Return a decompressed block of an Avro file, whose codec is one of CODECS.
+    """Decompress a block of an Avro file.
 
-    Raises LimitError, ArrowException, or another of CORRUPTION_ERRORS.
+    Args:
+        codec: One of CODECS.
+        data: The compressed block.
+
+    Raises:
+        LimitError: The content is too large.
+        ArrowException: The block is corrupt; other CORRUPTION_ERRORS are possible.
     """
     return _CODECS[codec](data)
 
 
-def _joined(pieces: Iterator[bytes], data: bytes) -> bytes:
-    most = max_decompressed_size(len(data))
+def _join_within_limit(pieces: Iterator[bytes], data: bytes) -> bytes:
+    limit = max_decompressed_size(len(data))
     parts: list[bytes] = []
     size = 0
     for piece in pieces:
         parts.append(piece)
         size += len(piece)
-        _check(size, most, data)
+        _check_limit(size, limit, data)
     return b"".join(parts)
 
 
 def _streams(data: bytes, decompressor: Callable[[], Any]) -> Iterator[bytes]:
     """Yield the decompressed content of consecutive streams of bzip2 or xz in chunks."""
-    at = 0
-    while at < len(data):
+    start = 0
+    while start < len(data):
         stream = decompressor()
         while not stream.eof:
-            piece = data[at : at + _CHUNK_BYTES] if stream.needs_input else b""
+            piece = data[start : start + _CHUNK_BYTES] if stream.needs_input else b""
             if stream.needs_input and not piece:
                 raise pa.ArrowInvalid("the compressed data is truncated")
-            at += len(piece)
+            start += len(piece)
             yield stream.decompress(piece, _CHUNK_BYTES)
-        at -= len(stream.unused_data)
+        start -= len(stream.unused_data)
 
 
 def _deflate(data: bytes) -> bytes:
-    most = max_decompressed_size(len(data))
+    limit = max_decompressed_size(len(data))
     stream = zlib.decompressobj(wbits=-zlib.MAX_WBITS)
-    result = stream.decompress(data, most + 1)
-    _check(len(result), most, data)
+    result = stream.decompress(data, limit + 1)
+    _check_limit(len(result), limit, data)
     if not stream.eof:
         raise pa.ArrowInvalid("the compressed data is truncated")
     return result
 
 
 def decompress_snappy(data: bytes) -> bytes:
-    """Return a decompressed snappy block without a frame. Raises LimitError or ArrowException."""
+    """Decompress a snappy block without a frame. Raises LimitError or ArrowException."""
     size = 0
     for position, byte in enumerate(data[:_LONGEST_VARINT]):
         size |= (byte & 0x7F) << (7 * position)
@@ -281,13 +286,13 @@ def _lz4(data: bytes) -> bytes:
 
 def _zstandard(data: bytes) -> bytes:
     with pa.CompressedInputStream(pa.BufferReader(data), "zstd") as stream:
-        return _joined(iter(lambda: bytes(stream.read(_CHUNK_BYTES)), b""), data)
+        return _join_within_limit(iter(lambda: bytes(stream.read(_CHUNK_BYTES)), b""), data)
 
 
-def _check(size: int, most: int, data: bytes) -> None:
-    if size > most:
+def _check_limit(size: int, limit: int, data: bytes) -> None:
+    if size > limit:
         raise LimitError(
-            f"{len(data):,} bytes decompress to more than {most:,}; compressed data may decompress to at most "
+            f"{len(data):,} bytes decompress to more than {limit:,}; compressed data may decompress to at most "
             f"{DECOMPRESSION_RATIO} times its size beyond 64 MiB"
         )
 
@@ -295,7 +300,7 @@ def _check(size: int, most: int, data: bytes) -> None:
 def _check_declared_size(size: int, ratio: int, data: bytes) -> None:
     if size > ratio * len(data):
         raise LimitError(f"{len(data):,} compressed bytes declare a size of {size:,}, which is impossible")
-    _check(size, max_decompressed_size(len(data)), data)
+    _check_limit(size, max_decompressed_size(len(data)), data)
 
 
 _CODECS: Mapping[str, Callable[[bytes], bytes]] = {
@@ -303,9 +308,9 @@ _CODECS: Mapping[str, Callable[[bytes], bytes]] = {
     "deflate": _deflate,
     "snappy": _snappy,
     "zstandard": _zstandard,
-    "bzip2": lambda data: _joined(_streams(data, bz2.BZ2Decompressor), data),
+    "bzip2": lambda data: _join_within_limit(_streams(data, bz2.BZ2Decompressor), data),
     "lz4": _lz4,
-    "xz": lambda data: _joined(_streams(data, lambda: lzma.LZMADecompressor(memlimit=XZ_MEMORY)), data),
+    "xz": lambda data: _join_within_limit(_streams(data, lambda: lzma.LZMADecompressor(memlimit=XZ_MEMORY)), data),
 }
 CODECS = tuple(_CODECS)
 """Names of the codecs of Avro."""

@@ -1,4 +1,4 @@
-"""Errors of corrupt input: the exceptions of decoders, as errors of this package that name the file."""
+"""Errors about corrupt input. They turn the exceptions of decoders into errors that name the file."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ CORRUPTION_ERRORS = (
     lzma.LZMAError,
     pa.ArrowException,
 )
-"""Exceptions that decoders raise for corrupt bytes. No library documents all of its exceptions."""
+"""Exceptions that decoders raise for corrupt bytes. Libraries do not document all of their exceptions."""
 _MAX_REASON_LENGTH = 500
 _DIGITS = re.compile(
     r"Exceeds the limit \((\d+) digits\) for integer string conversion(: value has \d+ digits.*limit)?"
@@ -42,30 +42,32 @@ _DIGITS = re.compile(
 
 
 class UnsupportedError(pa.ArrowInvalid):  # type: ignore[misc]
-    """Raised for valid content that this package cannot read. The message says what it is, and what to do."""
+    """Raised for valid content that this package cannot read. The message says what it is and what to do."""
 
 
 _UNSUPPORTED = re.compile(
     r"not (currently )?supported|Unsupported|[Nn]ot (yet )?implemented|encrypted metadata|decrypt", re.ASCII
 )
-"""Matches messages of Arrow for missing support, which it raises as plain OSError."""
+"""Matches messages of Arrow about missing support, which it raises as plain OSError."""
 
 
 def is_unsupported(error: BaseException) -> bool:
-    """Return whether a decoder's error means missing support rather than corrupt bytes."""
+    """Return True if a decoder's error means missing support rather than corrupt bytes."""
     if isinstance(error, UnsupportedError | NotImplementedError):
         return True
     return type(error) is OSError and error.errno is None and _UNSUPPORTED.search(str(error)) is not None
 
 
 class LimitError(ValueError):
-    """Raised when a file declares, holds or decompresses to more than a limit. The message has number and limit."""
+    """Raised if a file declares, contains or decompresses to more than a limit. The message has the number and the
+    limit.
+    """
 
 
 class InvalidContentError(pa.ArrowInvalid):  # type: ignore[misc]
-    """Raised when the content of a file is invalid.
+    """Raised if the content of a file is invalid.
 
-    `without_values` is the message without values of rows; by default the message itself, which then contains none.
+    `without_values` is the message without values of rows. By default the message contains none.
     """
 
     def __init__(self, message: str, without_values: str | None = None) -> None:
@@ -73,7 +75,7 @@ class InvalidContentError(pa.ArrowInvalid):  # type: ignore[misc]
         self.without_values = message if without_values is None else without_values
 
     def with_hint(self, hint: str) -> InvalidContentError:
-        """Return the error with a hint, which contains no values of rows, at the end of its message."""
+        """Return the error with a hint, without values of rows, at the end of both messages."""
         return InvalidContentError(f"{self}{hint}", f"{self.without_values}{hint}")
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -81,7 +83,13 @@ class InvalidContentError(pa.ArrowInvalid):  # type: ignore[misc]
 
 
 def check_limit(limit: int, number: int, what: str) -> None:
-    """Raise LimitError if a number of something (`what`, such as `bytes unpacked`) exceeds a limit."""
+    """Raise LimitError if a number exceeds a limit.
+
+    Args:
+        limit: The greatest allowed number.
+        number: The number.
+        what: What is counted, for the message, such as `bytes after decompression`.
+    """
     if number > limit:
         raise LimitError(f"{number:,} {what}; at most {limit:,} are read")
 
@@ -94,7 +102,7 @@ def metadata_errors(path: str, what: str = "") -> Iterator[None]:
         path: Path or URI of the file.
         what: The kind of file, for the message.
 
-    A FileNotFoundError passes unchanged: the caller knows what a missing file means.
+    A FileNotFoundError passes unchanged, because a missing file means something else to each caller.
     """
     try:
         yield
@@ -105,16 +113,21 @@ def metadata_errors(path: str, what: str = "") -> Iterator[None]:
 
 
 def unreadable_error(what: str, error: BaseException) -> TableFormatError:
-    """Return an error with a message and its cause; with hidden values, the message may omit the cause."""
+    """Return a TableFormatError with what failed and why. If values are hidden, the message may omit why.
+
+    Args:
+        what: What failed, without values of rows.
+        error: The exception of the decoder.
+    """
     return with_redacted_message(TableFormatError(f"{what}: {error_reason(error)}"), what, error)
 
 
 def with_redacted_message(error: E, what: str, cause: BaseException) -> E:
-    """Set the message that replaces an error's own where values are hidden, and return the error.
+    """Set the message that an error has where values are hidden, and return the error.
 
     Args:
-        error: The error, whose message may quote values through that of its cause.
-        what: What failed, without values.
+        error: The error. Its message may quote values through the message of its cause.
+        what: What failed, without values of rows.
         cause: The exception of the decoder.
     """
     safe_cause = getattr(cause, "without_values", str(cause) if isinstance(cause, LimitError) else None)
@@ -125,7 +138,7 @@ def with_redacted_message(error: E, what: str, cause: BaseException) -> E:
 
 
 def error_reason(error: BaseException) -> str:
-    """Return why input cannot be read, as a clause of at most 500 characters: the message, or what its type means."""
+    """Return why input cannot be read, in at most 500 characters: an error's message, or what its type means."""
     text = _DIGITS.sub(lambda match: f"it has a number of more than {match[1]} digits", " ".join(str(error).split()))
     if isinstance(error, RecursionError):
         text = "it is nested too deeply"

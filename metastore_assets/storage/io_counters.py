@@ -1,7 +1,7 @@
-"""Counters of files and bytes that a block of code reads and writes.
+"""Counters of the files and bytes that a block of code reads and writes.
 
-Code that opens files records reads and writes here. A task in another process counts for itself, and the runner adds
-its counts. Outside of `count_io`, recording costs nothing.
+Code that reads or writes files calls `record_read` and `record_write`. A task in another process counts separately, and
+its runner adds the counts. Outside a `count_io` block, recording costs nothing.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ _lock = threading.Lock()
 
 @dataclass(frozen=True)
 class FileCount:
-    """Distinct files, as digests of their locations, and bytes. A file that is read twice counts its bytes twice."""
+    """A number of distinct files, as digests of their locations, and the bytes. A second read of a file adds its bytes
+    again.
+    """
 
     files: frozenset[bytes] = frozenset()
     bytes: int = 0
@@ -34,7 +36,7 @@ class FileCount:
         return FileCount(self.files | other.files, self.bytes + other.bytes)
 
     def to_json(self) -> dict[str, int]:
-        """Return the numbers of files and of bytes."""
+        """Return the number of files and the number of bytes as JSON fields."""
         return {"files": len(self.files), "bytes": self.bytes}
 
 
@@ -55,51 +57,53 @@ class _FileTally:
 
 @dataclass(frozen=True)
 class IoCounts:
-    """Counts of files that were read, and of files that were written completely."""
+    """The files that were read, and the files that were written completely."""
 
     read: FileCount = FileCount()
     written: FileCount = FileCount()
 
 
 class IoCounter:
-    """Counters by step, which `io_step` names. Reads and writes outside of all steps belong to the step ``""``."""
+    """The counts of each step of a `count_io` block. `io_step` names steps; reads and writes outside of steps count for
+    `""`.
+    """
 
     def __init__(self) -> None:
         self._steps: dict[str, tuple[_FileTally, _FileTally]] = {}
 
     def tallies(self, step: str) -> tuple[_FileTally, _FileTally]:
-        """Return the mutable counters of a step's reads and writes."""
+        """Return the mutable counts of a step's reads and of its writes."""
         with _lock:
             return self._steps.setdefault(step, (_FileTally(), _FileTally()))
 
     def counts(self, step: str = "") -> IoCounts:
-        """Return what a step has read and written so far."""
+        """Return the counts of a step so far."""
         read, written = self.tallies(step)
         return IoCounts(read.count(), written.count())
 
 
-_current: ContextVar[tuple[IoCounter, str] | None] = ContextVar("traffic", default=None)
+_current: ContextVar[tuple[IoCounter, str] | None] = ContextVar("io_counter", default=None)
 
 
 def is_counting_io() -> bool:
-    """Return whether the calling thread is in a block of `count_io`."""
+    """Return True if the calling thread is in a `count_io` block."""
     return _current.get() is not None
 
 
 @contextmanager
 def count_io() -> Iterator[IoCounter]:
-    """Count what the block reads and writes, in this process and through `add_io_counts` in others."""
-    meter = IoCounter()
-    token = _current.set((meter, ""))
+    """Count the reads and writes of the block, in this process, and in others through `add_io_counts`."""
+    counter = IoCounter()
+    token = _current.set((counter, ""))
     try:
-        yield meter
+        yield counter
     finally:
         _current.reset(token)
 
 
 @contextmanager
 def io_step(name: str) -> Iterator[None]:
-    """Count reads and writes of the block under the name of a step. An inner step's do not count for the outer one."""
+    """Count the reads and writes of the block for a named step. Inner steps do not count for the outer step."""
     current = _current.get()
     if current is None:
         yield
@@ -112,28 +116,28 @@ def io_step(name: str) -> Iterator[None]:
 
 
 def record_read(location: str, size: int) -> None:
-    """Count a read of `size` bytes of the file or object at a location."""
+    """Count a read of `size` bytes from the file or object at a location."""
     if (current := _current.get()) is not None:
         current[0].tallies(current[1])[0].add(_digests(location), size)
 
 
 def record_write(location: str, size: int) -> None:
-    """Count that a file or object of `size` bytes was written at a location."""
+    """Count a completely written file or object of `size` bytes at a location."""
     if (current := _current.get()) is not None:
         current[0].tallies(current[1])[1].add(_digests(location), size)
 
 
-def add_io_counts(traffic: IoCounts) -> None:
-    """Add the counts of another process that worked for this one."""
+def add_io_counts(counts: IoCounts) -> None:
+    """Add the counts of a task in another process to the current step."""
     if (current := _current.get()) is not None:
-        for tally, count in zip(current[0].tallies(current[1]), (traffic.read, traffic.written), strict=True):
+        for tally, count in zip(current[0].tallies(current[1]), (counts.read, counts.written), strict=True):
             tally.add(count.files, count.bytes)
 
 
 def read_recorder(location: str) -> Callable[[int], None]:
-    """Return a function that counts reads of one file or object, by their bytes, from any thread.
+    """Return a function that counts a read of a file, given its bytes. Any thread may call the function.
 
-    They count for the block of `count_io` in which this function was called.
+    The reads count for the step in which `read_recorder` was called.
     """
     if (current := _current.get()) is None:
         return lambda size: None
@@ -141,7 +145,7 @@ def read_recorder(location: str) -> Callable[[int], None]:
 
 
 def counting_input(file: pa.NativeFile, location: str) -> pa.NativeFile:
-    """Return an opened file whose reads are counted for the current block of `count_io`."""
+    """Return an opened file whose reads count for the current step. Without `count_io`, return the file itself."""
     return pa.PythonFile(_CountingInput(file, read_recorder(location)), mode="r") if is_counting_io() else file
 
 
@@ -153,9 +157,9 @@ class IoCountingThreadPool(ThreadPoolExecutor):
 
 
 class _CountingInput(io.RawIOBase):
-    def __init__(self, file: pa.NativeFile, note: Callable[[int], None]) -> None:
+    def __init__(self, file: pa.NativeFile, record: Callable[[int], None]) -> None:
         self._file = file
-        self._note = note
+        self._record = record
 
     def readable(self) -> bool:
         return True
@@ -173,13 +177,13 @@ class _CountingInput(io.RawIOBase):
 
     def read(self, size: int = -1) -> bytes:
         data: bytes = self._file.read(None if size < 0 else size)
-        self._note(len(data))
+        self._record(len(data))
         return data
 
     def read_buffer(self, size: int) -> pa.Buffer:
-        # Arrow calls this instead of `read`, to avoid a copy.
+        # Arrow calls `read_buffer` instead of `read`, to avoid a copy.
         data = self._file.read_buffer(size)
-        self._note(data.size)
+        self._record(data.size)
         return data
 
     def close(self) -> None:

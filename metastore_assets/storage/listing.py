@@ -1,8 +1,4 @@
-"""Files as a listing shows them, and listings of local folders and object stores.
-
-Filters of listings are functions of a path relative to the listed location: `keep` for files, and `descend` for
-folders, which is called once per folder.
-"""
+"""Listings of local folders and object stores."""
 
 from __future__ import annotations
 
@@ -15,43 +11,45 @@ from metastore_assets.storage.object_store import object_errors
 
 
 class StoredFile(NamedTuple):
-    """One file below a location, as a listing shows it. A named tuple, because there are many, and they are pickled."""
+    """One file below a location, as a listing shows it. A named tuple, because there are many, and processes exchange
+    them.
+    """
 
     path: str
-    """Relative to the location, with `/` between segments. Empty when the location is the file itself."""
+    """Path below the location, with `/` between segments. Empty if the location is the file itself."""
     size: int
     version: str
-    """Changes whenever the content does: ETag in an object store, modification time in nanoseconds on disk."""
+    """Changes whenever the content does: the ETag in an object store, the modification time in nanoseconds on disk."""
 
 
 def object_key(prefix: str, path: str) -> str:
-    """Return the key of a file below a prefix. Raises OSError for a path that leaves the prefix."""
+    """Return the key of a file below a prefix of an object store. Raises OSError for a path with `..`."""
     return f"{prefix}/{checked_path(path)}".strip("/")
 
 
 def checked_path(path: str) -> str:
-    """Return a path without `..`. Raises OSError for other paths: only `LocationPolicy` resolves them."""
+    """Return the path unchanged. Raises OSError if it contains `..`, which only `LocationPolicy` resolves."""
     if ".." in path.split("/"):
         raise OSError(f"the path {path!r} leads out of its folder")
     return path
 
 
 def local_stored_file(path: str, stat: os.stat_result) -> StoredFile:
-    """Return the listed form of a file on local disk."""
+    """Return the StoredFile of a file on local disk."""
     return StoredFile(path, stat.st_size, str(stat.st_mtime_ns))
 
 
 def remote_stored_file(path: str, info: Mapping[str, Any]) -> StoredFile:
-    """Return the listed form of an object from the metadata of the store."""
+    """Return the StoredFile of an object, from the metadata that obstore reports."""
     return StoredFile(path, info["size"], info["e_tag"] or info["last_modified"].isoformat())
 
 
 _PARALLEL_LISTINGS = 16
-"""Folders of an object store that are listed at the same time."""
+"""Number of folders of an object store that are listed in parallel."""
 
 
 class PathFilters(NamedTuple):
-    """The predicates that select what a listing yields, by paths relative to the listed location."""
+    """The predicates of a listing, which get paths below the listed location."""
 
     select: Callable[[str], bool]
     """Selects files."""
@@ -66,13 +64,13 @@ def files_on_disk(
     folder: str = "",
     above: frozenset[tuple[int, int]] = frozenset(),
 ) -> Iterator[StoredFile]:
-    """Yield the files below a folder, at any depth.
+    """Yield the selected files below a folder, at any depth.
 
     Args:
         root: Path of the listed location.
-        check_link: Raises OSError for the path below `root` of a symbolic link that must not be followed.
-        filters: Select files and folders by their path below `root`.
-        folder: The folder below `root`; empty for `root` itself.
+        check_link: Raises OSError for a symbolic link that must not be followed, given its path below `root`.
+        filters: Select the files, and the folders to descend into.
+        folder: Path below `root` of the folder to list; empty for `root` itself.
         above: Device and inode numbers of the folders above, to detect cycles of links.
 
     Raises:
@@ -97,15 +95,16 @@ def files_on_disk(
                 else:
                     yield local_stored_file(path, entry.stat())
             except FileNotFoundError:
-                # A file that was removed meanwhile is not part of the listing. A dangling link is an error.
+                # A file that was deleted meanwhile is not part of the listing. A dangling link is an error.
                 if entry.is_symlink():
                     raise
 
 
 def objects_at_once(store: Any, prefix: str, uri: str, filters: PathFilters) -> Generator[StoredFile, None, bool]:
-    """Yield the selected objects below a prefix from one listing of all objects.
+    """Yield the selected files below a prefix, from one listing of all objects below it.
 
-    Returns whether there is any object, selected or not.
+    Returns:
+        Whether there is any object, selected or not.
     """
     has_objects = False
     is_selected = {"": True}
@@ -120,16 +119,17 @@ def objects_at_once(store: Any, prefix: str, uri: str, filters: PathFilters) -> 
             for info in chunk:
                 has_objects = True
                 path = info["path"][len(prefix) :].lstrip("/")
-                # An object with the name of the folder is a marker that a web console created for it.
+                # Web consoles create a marker for a folder: an object with the folder's name.
                 if path and is_in_selected_folder(path.rpartition("/")[0]) and filters.select(path):
                     yield remote_stored_file(path, info)
     return has_objects
 
 
 def objects_by_folder(store: Any, prefix: str, uri: str, filters: PathFilters) -> Generator[StoredFile, None, bool]:
-    """Yield the selected objects below a prefix from listings of the selected folders alone.
+    """Yield the selected files below a prefix, from one listing per selected folder.
 
-    Returns whether there is any object or folder, selected or not.
+    Returns:
+        Whether there is any object or folder, selected or not.
     """
     has_objects = False
 

@@ -1,6 +1,6 @@
-"""The location of a table: a folder on local disk or a prefix in an object store, with the same operations.
+"""The location of a table: a folder on local disk or a prefix in an object store, with the same operations for both.
 
-Operations raise OSError, and its subclass FileNotFoundError for a missing file.
+Operations raise OSError; for a missing file its subclass FileNotFoundError.
 """
 
 from __future__ import annotations
@@ -47,23 +47,25 @@ _FILE = re.compile(r"^file:(//[^/]*)?(?=/)", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class Location:
-    """A folder, a prefix, or a single file. It is small and picklable: each process opens its own connections."""
+    """A folder, a prefix or a single file. Locations are small and picklable; each process opens its connections
+    itself.
+    """
 
     uri: str
     """An absolute local path, or `scheme://bucket/prefix`; without a trailing slash."""
     options: tuple[tuple[str, str], ...] = field(default=(), repr=False)
-    """Settings of the object store, ordered by key. Left out of `repr`, because some are secret."""
+    """Storage options, ordered by key. `repr` omits them, because some are secret."""
     confined: bool = False
-    """Whether symbolic links on local disk that leave the folder are refused."""
+    """Whether paths and symbolic links on local disk that leave the folder are refused."""
 
     @classmethod
     def of(cls, uri: str, options: Mapping[str, str] | None = None, *, confined: bool = False) -> Location:
-        """Return the location of a path, a `file:` URI, or an object store's URI.
+        """Return the location of a path, a `file:` URI, or the URI of an object store.
 
         Args:
-            uri: Relative paths are relative to the working folder.
-            options: Settings of the object store.
-            confined: Whether links that leave the folder are refused.
+            uri: The path or URI. A relative path is relative to the working folder.
+            options: Storage options of the object store.
+            confined: Whether paths and symbolic links that leave the folder are refused.
         """
         if uri[:5].lower() == "file:":
             uri = unquote(_FILE.sub("", uri))
@@ -73,12 +75,12 @@ class Location:
         return cls(uri.rstrip("/") or "/", tuple(sorted((options or {}).items())), confined)
 
     def below(self, folder: str) -> Location:
-        """Return the location of a folder below this one."""
+        """Return the location of a subfolder, which is given by its path below this location."""
         return replace(self, uri=self.full_path(folder))
 
     @property
     def parent(self) -> Location | None:
-        """The folder above, which is not confined; None for a root or bucket."""
+        """The folder that contains this folder, not confined; None for a root or a bucket."""
         head, _, name = self.uri.rpartition("/")
         if not name or head.endswith(":/"):
             return None
@@ -86,7 +88,7 @@ class Location:
 
     @property
     def folder(self) -> Location:
-        """The folder that contains the file of this location, with the same restrictions."""
+        """The folder that contains the file at this location, confined if this location is."""
         return replace(self, uri=self.uri.rpartition("/")[0] or "/")
 
     @property
@@ -99,7 +101,7 @@ class Location:
         return not _SCHEME.match(self.uri)
 
     def full_path(self, path: str) -> str:
-        """Return the path or URI of a file, for messages."""
+        """Return the absolute path or URI of a file below the location. An empty path means the location itself."""
         return f"{self.uri.rstrip('/')}/{path}" if path else self.uri
 
     def list(
@@ -109,26 +111,27 @@ class Location:
         *,
         by_folder: bool = False,
     ) -> Iterator[StoredFile]:
-        """Yield the files below, at any depth, in no order; for a location that is a file, that file.
+        """Yield the files below the location, at any depth, in no order. If the location is a file, yield that file.
 
         Args:
             select: Selects files by their path below the location.
             descend: Selects folders by their path below the location; called once per folder.
-            by_folder: Whether an object store is listed folder by folder, without the folders that are not selected,
-                rather than with one listing of all objects.
+            by_folder: Whether an object store is listed folder by folder, without folders that `descend` rejects.
+                Otherwise
+                one listing gets all objects.
         """
         filters = PathFilters(select, descend)
         return self._list_local(filters) if self.is_local else self._list_remote(filters, by_folder)
 
     def names(self, folder: str, after: str = "", before: str = "") -> Iterator[str]:
-        """Yield the names of the files directly in a folder; none if there is no such folder.
+        """Yield the names of the files directly in a folder; none if the folder does not exist.
 
         Args:
-            folder: Path below the location.
+            folder: Path of the folder below the location.
             after: Exclusive lower bound of the names.
             before: Exclusive upper bound of the names; empty for none.
 
-        An object store lists no other names, and few of the objects in large subfolders.
+        In an object store, names outside the bounds are not listed, and of large subfolders few objects are.
         """
         if self.is_local:
             yield from (entry.name for entry in self._entries(folder, after, before))
@@ -136,10 +139,10 @@ class Location:
             yield from (name for name, _ in self._objects(folder, after, before))
 
     def files(self, folder: str, after: str = "", before: str = "") -> Iterator[StoredFile]:
-        """Yield the files with the names that `names` yields."""
+        """Yield the files whose names `names` yields, with size and version."""
         if self.is_local:
             for entry in self._entries(folder, after, before):
-                with suppress(FileNotFoundError):  # Removed since the folder was opened.
+                with suppress(FileNotFoundError):  # Deleted since the folder was read.
                     yield local_stored_file(f"{folder}/{entry.name}", entry.stat())
         else:
             yield from (
@@ -147,7 +150,9 @@ class Location:
             )
 
     def identities(self, folder: str, after: str = "", before: str = "") -> Iterator[tuple[str, Sequence[str]]]:
-        """Yield the names that `names` yields, each with the identity of its file, from the listing itself."""
+        """Yield each name that `names` yields, with the identity of its file. The listing itself contains the
+        identities.
+        """
         if self.is_local:
             files = self.files(folder, after, before)
             yield from ((file.path.rpartition("/")[2], [str(file.size), file.version]) for file in files)
@@ -155,7 +160,7 @@ class Location:
             yield from ((name, _identity(info)) for name, info in self._objects(folder, after, before))
 
     def has_any(self, folder: str) -> bool:
-        """Return whether there is anything below a folder."""
+        """Return True if a folder on disk exists, or if an object store has an object below the folder."""
         if self.is_local:
             return os.path.isdir(self._on_disk(folder))
         store, prefix = self._store()
@@ -163,7 +168,7 @@ class Location:
             return any(len(chunk) for chunk in store.list(object_key(prefix, folder), chunk_size=1))
 
     def stat(self, path: str) -> StoredFile:
-        """Return the current size and version of a file."""
+        """Return the file at a path, with its current size and version."""
         if self.is_local:
             return local_stored_file(path, os.stat(self._on_disk(path)))
         store, prefix = self._store()
@@ -171,7 +176,10 @@ class Location:
             return remote_stored_file(path, store.head(object_key(prefix, path)))
 
     def identity(self, path: str) -> Sequence[str]:
-        """Return size, version and modification time of a file, which no later file at its path shares."""
+        """Return the identity of a file: size, version and modification time, which no later file at the path shares.
+
+        A file on disk has only size and version.
+        """
         if self.is_local:
             stored = self.stat(path)
             return [str(stored.size), stored.version]
@@ -189,7 +197,7 @@ class Location:
             return written
 
     def read(self, path: str) -> bytes:
-        """Return the content of a metadata file. Raises OSError if it is too large for one."""
+        """Return the content of a metadata file. Raises OSError if it is larger than METADATA_BYTES."""
         if self.is_local:
             return _read_local(self._on_disk(path))
         store, prefix = self._store()
@@ -205,19 +213,22 @@ class Location:
         return _open_local(self._on_disk(path)) if self.is_local else self._open_object(self.stat(path))
 
     def open_stored(self, stored: StoredFile) -> pa.NativeFile:
-        """Open the listed content of a file for random access. Raises OverwrittenError if it has changed.
+        """Open the content that a listing has shown, for random access. Raises OverwrittenError if the file has
+        changed.
 
-        Call `check` after reading: only then all bytes are known to be of that content.
+        Call `check` after reading: only then do all bytes certainly belong to that content.
         """
         self.check(stored)
         return self.open_listed(stored)
 
     def open_listed(self, stored: StoredFile) -> pa.NativeFile:
-        """Open a file as `open_stored` does, without the check before reading: callers read little, and check after."""
+        """Open a listed file like `open_stored`, but without checking it first. For callers that read little and check
+        afterwards.
+        """
         return _open_local(self._on_disk(stored.path)) if self.is_local else self._open_object(stored)
 
     def check(self, stored: StoredFile) -> None:
-        """Raise OverwrittenError if the file has changed since it was listed."""
+        """Raise OverwrittenError if a file has changed since it was listed."""
         if not self.is_local and is_e_tag(stored.version):
             return  # Every read requires the ETag.
         if self.stat(stored.path) != stored:
@@ -252,7 +263,7 @@ class Location:
             return _open_store(root, self.options), prefix
 
     def _on_disk(self, path: str) -> str:
-        """Return the full path of a file on disk. Raises OSError for a path or link that leaves the folder."""
+        """Return the full path of a file on disk. Raises OSError for a path or link that leaves a confined location."""
         full_path = self.full_path(checked_path(path))
         if self.confined and path:
             root, real = os.path.realpath(self.uri), os.path.realpath(full_path)
@@ -275,7 +286,7 @@ class Location:
         if has_objects or not prefix:
             return
         try:
-            yield self.stat("")  # The location itself may be an object.
+            yield self.stat("")  # The location may be an object itself.
         except FileNotFoundError:
             return
 
@@ -290,7 +301,7 @@ def _open_store(root: str, options: tuple[tuple[str, str], ...]) -> Any:
 
 
 def _read_local(path: str) -> bytes:
-    """Return the content of a metadata file. Raises OSError for more than METADATA_BYTES, and for a pipe or device."""
+    """Return the content of a file. Raises OSError if it is larger than METADATA_BYTES, or a pipe or device."""
     _check_regular_file(path)
     with open(path, "rb") as file:
         _check_size(path, os.fstat(file.fileno()).st_size)
@@ -300,7 +311,9 @@ def _read_local(path: str) -> bytes:
 
 
 def _open_local(path: str) -> pa.NativeFile:
-    """Open a file for random access. Raises OSError for a pipe or device."""
+    """Open a file for random access. Raises OSError for a pipe or device: it may have no end, or wait for another
+    process.
+    """
     _check_regular_file(path)
     return counting_input(pa.OSFile(path, "rb"), path)
 
@@ -313,7 +326,7 @@ def _check_size(path: str, size: int) -> None:
 
 def _check_regular_file(path: str) -> None:
     if "\0" in path:
-        # Arrow would open the path that ends before the NUL.
+        # Arrow would open the path up to the NUL.
         raise OSError(f"{path!r} is not the path of a file: it contains a NUL character")
     mode = os.stat(path).st_mode
     if S_ISFIFO(mode) or S_ISCHR(mode) or S_ISBLK(mode) or S_ISSOCK(mode):

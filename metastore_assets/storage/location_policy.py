@@ -1,8 +1,7 @@
-"""The location policy of a table: which files its metadata may name. No other module resolves recorded locations.
+"""The policy on which files the metadata of a table may name. No other module turns recorded paths into locations.
 
-An attacker who writes metadata could name any file that the reader can access, and so copy its rows, or send the
-table's credentials elsewhere. So files outside of the table's store are read only where the configuration allows their
-location.
+An attacker who writes metadata could name any file that the reader can access, to copy its rows or to send the table's
+credentials elsewhere. So files outside the table's disk or bucket are read only if the configuration allows it.
 """
 
 from __future__ import annotations
@@ -24,35 +23,40 @@ if TYPE_CHECKING:
 
 _URI = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(?://([^/]*))?(.*)", re.DOTALL)
 _KINDS = {"s3a": "s3", "s3n": "s3", "gcs": "gs"}
-"""Aliases of schemes."""
+"""The scheme that replaces each alias."""
 _AZURE = ("az", "azure", "adl", "abfs", "abfss", "wasb", "wasbs")
 _READABLE = ("file", "s3", "gs", "azure", "http", "https")
 _OPTIONS = {"s3": "aws_", "gs": "google_", "azure": "azure_"}
-"""Prefixes of storage options, by service."""
+"""By kind of address, the prefix of the names of its storage options."""
 _AZURE_ACCOUNT = "AZURE_STORAGE_ACCOUNT_NAME"
 _PARTITION_FOLDER = re.compile(r"[^/]*=[^/]*|[01]{4,}")
-"""Folders of partitions, and folders with hashed names that spread files."""
+"""Matches folders of partitions, and folders with hashed names, over which some writers distribute files."""
 _TABLE_SUBFOLDERS = ("data", "metadata", "_delta_log")
 
 
 @dataclass(frozen=True)
 class StorageAddress:
-    """A path or URI in normalized parts, which are equal for all spellings."""
+    """A path or URI in normalized parts: all spellings of one address have equal parts."""
 
     kind: str
     """`file`, `s3`, `gs`, `azure`, or another scheme."""
     bucket: str
-    """Or the container, or the host."""
+    """The bucket, container or host; empty for local disk."""
     account: str
-    """The account of Azure; empty when unknown, and for other services."""
+    """The storage account of Azure; empty if it is unknown, and for other kinds."""
     path: str
     """Absolute, without `..`; empty for the root."""
     root: str
-    """The part of the URI before the path."""
+    """Scheme and bucket of the URI, without the path."""
 
     @classmethod
     def of(cls, uri: str, account: str = "") -> StorageAddress | None:
-        """Parse a path or URI; None for a relative path. `account` applies to Azure URIs without one."""
+        """Return the address of a path or URI; None for a relative path.
+
+        Args:
+            uri: A path, or a URI without percent-encoding.
+            account: The storage account for Azure URIs that name none.
+        """
         match = _URI.fullmatch(uri)
         scheme, authority, path = (match[1].lower(), match[2] or "", match[3]) if match else ("file", "", uri)
         if not path.startswith("/") and (scheme == "file" or path):
@@ -72,25 +76,25 @@ class StorageAddress:
 
     @property
     def store(self) -> tuple[str, str, str]:
-        """Equal for two addresses that the same credentials open."""
+        """Kind, bucket and account: two addresses with the same values open with the same credentials."""
         return self.kind, self.bucket, self.account
 
     @property
     def uri(self) -> str:
-        """The URI or path to open."""
+        """The path, or the URI with a normalized scheme, to open."""
         return self.root + self.path or "/"
 
     def contains(self, other: StorageAddress) -> bool:
-        """Return whether another address is this one or below it."""
+        """Return True if another address equals this one or lies below it."""
         return self.store == other.store and f"{other.path}/".startswith(f"{self.path}/")
 
 
 @dataclass(frozen=True)
 class LocationPolicy:
-    """Decides which recorded locations a table may read. Files that a listing of the table shows need no decision."""
+    """Decides which recorded locations one table may read. Files in a listing of its folder need no decision."""
 
     name: str
-    """Name of the table in messages."""
+    """The table's URI, for messages."""
     table_root: Location
     """Folder of the table."""
     path_mapping: PathMapping
@@ -99,7 +103,7 @@ class LocationPolicy:
 
     @classmethod
     def of(cls, table: TableConfig, folder: Location) -> LocationPolicy:
-        """Return the policy of a table's configuration. Targets of its path mapping are allowed too."""
+        """Return the policy that a table's configuration describes. It also allows the targets of the path mapping."""
         path_mapping = _path_mapping(table)
         uris = [Location.of(uri).uri for uri in (*table.allow, *(new for _, new in path_mapping.pairs))]
         account = _table_address(folder).account
@@ -107,13 +111,14 @@ class LocationPolicy:
         return cls(table.uri, folder, path_mapping, allowed, table.restrict_to_table_root)
 
     def resolve(self, recorded: str) -> tuple[Location, str]:
-        """Return the location of a recorded file, and the path below that location.
+        """Return the location to read a recorded file from, and the file's path below that location.
 
         Args:
-            recorded: A path or a URI without percent-encoding.
+            recorded: A path or URI in the metadata, without percent-encoding.
 
         Raises:
-            TableFormatError: The policy does not allow the file, or the path is relative, to an unknown folder.
+            TableFormatError: The policy does not allow the file, or `recorded` is a relative path that no mapping
+                resolves.
         """
         current = self.path_mapping.apply(recorded)
         address = StorageAddress.of(current, _table_address(self.table_root).account)
@@ -125,7 +130,10 @@ class LocationPolicy:
         return self._resolve_address(address, recorded)
 
     def resolve_relative(self, folder: Location, path: str) -> tuple[Location, str]:
-        """Resolve a path that is relative to a folder of the table, and may leave that folder with `..`."""
+        """Return the location of a file, and its path below it, from a path relative to a folder of the table.
+
+        Raises TableFormatError if the path leaves the folder with `..` to a file that the policy does not allow.
+        """
         if ".." not in path.split("/"):
             return folder, path
         address = StorageAddress.of(folder.full_path(path), _table_address(self.table_root).account)
@@ -133,11 +141,14 @@ class LocationPolicy:
         return self._resolve_address(address, path)
 
     def _resolve_address(self, address: StorageAddress, recorded: str) -> tuple[Location, str]:
-        """Return the location that contains an address, and the path below it; raise TableFormatError if forbidden.
+        """Return the location that contains an address, and the path below it.
 
         Args:
             address: The address of a file.
             recorded: The path or URI of the file in the metadata, for the message.
+
+        Raises:
+            TableFormatError: The policy does not allow the file.
         """
         table_address = _table_address(self.table_root)
         if table_address.contains(address):
@@ -151,7 +162,10 @@ class LocationPolicy:
         raise self._refusal(address, recorded)
 
     def _path_below_root(self, table_address: StorageAddress, address: StorageAddress, recorded: str) -> str:
-        """Return the path below the table of a file that symbolic links above the table give another name."""
+        """Return the path below the table of a file that lies in the table only after symbolic links are resolved.
+
+        Raises TableFormatError for other files.
+        """
         if table_address.kind == address.kind == "file":
             root, real = os.path.realpath(self.table_root.uri), os.path.realpath(address.uri)
             if os.path.commonpath([root, real]) == root:
@@ -162,7 +176,7 @@ class LocationPolicy:
         )
 
     def _options(self, table_address: StorageAddress, address: StorageAddress) -> tuple[tuple[str, str], ...]:
-        """Return the table's storage options for an address of the same service; none for others."""
+        """Return the table's storage options for an address of the same kind and account; none for other addresses."""
         if address.kind not in _OPTIONS or (
             table_address.kind != "file" and table_address.store[::2] != address.store[::2]
         ):
@@ -186,17 +200,17 @@ class LocationPolicy:
 
 
 def table_location(table: TableConfig) -> Location:
-    """Return the configured location of a table."""
+    """Return the location of a table from its configured URI and options."""
     return Location.of(table.uri, table.storage_options, confined=table.restrict_to_table_root)
 
 
 def catalog_location(table: TableConfig, recorded: str, options: Mapping[str, str]) -> Location:
-    """Return the location of a table or its metadata file from a catalog.
+    """Return the location of a table, or of its metadata file, that a catalog has recorded.
 
     Args:
-        table: The table, whose path mapping and storage options apply.
+        table: The configured table. Its path mapping and storage options apply.
         recorded: Path or URI from the catalog.
-        options: Storage options from the catalog. Those of the table take precedence.
+        options: Storage options from the catalog. Options of the table override them.
     """
     address = StorageAddress.of(_path_mapping(table).apply(recorded))
     return Location.of(
@@ -218,11 +232,11 @@ def _table_address(table: Location) -> StorageAddress:
     if address.kind == "file":
         return address
     scheme, _, rest = table.uri.partition("://")
-    return replace(address, root=f"{scheme}://{rest.partition('/')[0]}")  # The spelling with which the table is opened.
+    return replace(address, root=f"{scheme}://{rest.partition('/')[0]}")  # The spelling with which the table opens.
 
 
 def _suggest_prefix(address: StorageAddress) -> str:
-    """Return the prefix of a file that is probably the folder of its table."""
+    """Return the folder of the table that a file probably belongs to, as a prefix for the option `allow`."""
     folders = address.path.split("/")[1:-1]
     while folders and _PARTITION_FOLDER.fullmatch(folders[-1]):
         folders.pop()
@@ -234,7 +248,7 @@ def _suggest_prefix(address: StorageAddress) -> str:
 
 
 _ORIGIN = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:(//[^/]*)?(?=/)")
-"""Scheme and authority in front of an absolute path."""
+"""Matches scheme and authority before an absolute path."""
 
 
 def path_without_origin(uri: str) -> str:
@@ -244,23 +258,23 @@ def path_without_origin(uri: str) -> str:
 
 @dataclass(frozen=True)
 class PathMapping:
-    """A mapping of recorded prefixes to current ones, for moved tables.
+    """A mapping from recorded path prefixes to current ones, for tables that were moved.
 
-    `pairs` are (recorded prefix, current prefix), the longest recorded prefix first.
+    `pairs` are (recorded prefix, current prefix) without trailing slashes, the longest recorded prefix first.
     """
 
     pairs: tuple[tuple[str, str], ...] = ()
 
     @classmethod
     def of(cls, mapping: Mapping[str, str]) -> PathMapping:
-        """Return the mapping of a configuration, which ignores trailing slashes."""
+        """Return the path mapping of a configuration. Trailing slashes are ignored."""
         pairs = [(old.rstrip("/"), new.rstrip("/")) for old, new in mapping.items()]
         return cls(tuple(sorted(pairs, key=lambda pair: -len(pair[0]))))
 
     def apply(self, uri: str) -> str:
-        """Return the current path or URI of a recorded one, which is the same without a matching prefix.
+        """Replace the longest matching prefix of a recorded path or URI. Without a match, return it unchanged.
 
-        A prefix ends at a path segment. A prefix without scheme matches any scheme and authority.
+        A prefix matches whole path segments. A prefix without a scheme matches any scheme and authority.
         """
         for old, new in self.pairs:
             for recorded in (uri, path_without_origin(uri)):

@@ -1,4 +1,4 @@
-"""Object stores through obstore: connections from storage options, listings, and objects as files."""
+"""Connections to object stores through obstore, listings of folders, and objects as files."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ else:
 
 
 _PAGE = 1000
-"""Objects that one request lists."""
-_PASSES = 2
-"""Large subfolders that a listing skips one by one before it lists without subfolders."""
+"""Number of objects that one request lists."""
+_MAX_SKIPPED_SUBFOLDERS = 2
+"""Number of large subfolders that a listing skips one by one. After them it lists without subfolders."""
 _LAST = "\U0010ffff"
 
 
@@ -33,7 +33,12 @@ class OverwrittenError(OSError):
 
 
 def open_object_store(root: str, options: Iterable[tuple[str, str]]) -> Any:
-    """Return the store at `scheme://bucket`. Options have the names that deltalake uses, such as `aws_region`."""
+    """Return obstore's store at `scheme://bucket`.
+
+    Args:
+        root: The URI of the bucket.
+        options: Storage options with the names that deltalake uses, such as `aws_region`.
+    """
     from obstore.store import from_url  # not imported for tables on local disk
 
     return from_url(root, **obstore_arguments(root.partition("://")[0], options, reads_only=True))
@@ -41,7 +46,7 @@ def open_object_store(root: str, options: Iterable[tuple[str, str]]) -> Any:
 
 @contextmanager
 def object_errors(uri: str) -> Iterator[None]:
-    """Turn exceptions of obstore into the OSError that a local disk would raise, with the URI."""
+    """Turn exceptions of obstore into OSErrors that name the URI, as local disk would raise them."""
     try:
         yield
     except (FileNotFoundError, exceptions.NotFoundError) as error:
@@ -60,7 +65,7 @@ def object_errors(uri: str) -> Iterator[None]:
 
 
 def objects_in(store: Any, folder: str, after: str = "", before: str = "") -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield the objects directly in a folder, by name and metadata, in ascending order of names.
+    """Yield the name and the metadata of each object directly in a folder, in ascending order of names.
 
     Args:
         store: The store of obstore.
@@ -68,20 +73,19 @@ def objects_in(store: Any, folder: str, after: str = "", before: str = "") -> It
         after: Exclusive lower bound of the names.
         before: Exclusive upper bound of the names; empty for none.
 
-    It takes one request per 1,000 names, when they are needed. Subfolders take a few more: the listing skips a large
-    one, and after several of them lists without subfolders.
+    One request lists 1,000 objects, and only when they are consumed. A large subfolder costs one or two requests.
     """
     position = f"{folder}/{after}" if after else ""
-    for _ in range(_PASSES):
-        passed = 0
+    for _ in range(_MAX_SKIPPED_SUBFOLDERS):
+        subfolder_objects = 0
         for info in chain.from_iterable(store.list(folder, offset=position or None, chunk_size=_PAGE)):
             name, slash, _ = info["path"][len(folder) + 1 :].partition("/")
             if before and name >= before:
                 return
             if not slash:
-                if name:  # else a marker that a web console created for the folder
+                if name:  # Otherwise it is a marker that a web console created for the folder.
                     yield name, info
-            elif (passed := passed + 1) > _PAGE:
+            elif (subfolder_objects := subfolder_objects + 1) > _PAGE:
                 position = f"{folder}/{name}/{_LAST}"
                 break
         else:
@@ -93,7 +97,7 @@ def objects_in(store: Any, folder: str, after: str = "", before: str = "") -> It
 
 
 def is_e_tag(version: str) -> bool:
-    """Return whether a version is an ETag: a store without ETags has a time instead."""
+    """Return True if a file version is an ETag, and False if it is a time, which stores without ETags have instead."""
     return version.startswith(('"', "W/"))
 
 
@@ -101,7 +105,7 @@ _VARIABLES = {"s3": "AWS", "gs": "GOOGLE", "az": "AZURE"}
 """Prefixes of environment variables, by scheme of a URI."""
 _PREFIX = re.compile(r"^(aws|google|azure)_")
 _FLAGS = {"allow_http", "allow_invalid_certificates", "http1_only", "http2_only", "randomize_addresses"}
-_CLIENT = _FLAGS | {
+_CLIENT_OPTIONS = _FLAGS | {
     "connect_timeout",
     "pool_idle_timeout",
     "proxy_url",
@@ -111,14 +115,14 @@ _CLIENT = _FLAGS | {
     "timeout",
     "user_agent",
 }
-_WRITER = {"s3_allow_unsafe_rename", "s3_locking_provider", "conditional_put", "copy_if_not_exists"}
+_WRITER_OPTIONS = {"s3_allow_unsafe_rename", "s3_locking_provider", "conditional_put", "copy_if_not_exists"}
 _S3 = {"s3", "s3a", "s3n"}
-_IDENTITY = {"access_key_id", "secret_access_key", "session_token", "token", "skip_signature"}
-_HOST = "AWS_CONTAINER_CREDENTIALS_FULL_URI"
+_IDENTITY_OPTIONS = {"access_key_id", "secret_access_key", "session_token", "token", "skip_signature"}
+_HOST_VARIABLE = "AWS_CONTAINER_CREDENTIALS_FULL_URI"
 """Environment variable with the endpoint at which the host of a container provides credentials."""
-_BEFORE_HOST = {"AWS_ACCESS_KEY_ID", "AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE"}
+_VARIABLES_BEFORE_HOST = {"AWS_ACCESS_KEY_ID", "AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE"}
 """Environment variables of credentials that take precedence, or that obstore handles itself."""
-_FRESH = timedelta(minutes=5)
+_CREDENTIALS_TTL = timedelta(minutes=5)
 _MAX_RETRIES = 6
 _RETRY_SECONDS = 60
 """With obstore's default of 10 retries in 3 minutes, a mistyped endpoint would look like a hang."""
@@ -129,9 +133,9 @@ def obstore_arguments(scheme: str, options: Iterable[tuple[str, str]], *, reads_
 
     Args:
         scheme: Scheme of the URL.
-        options: Options of obstore as text, such as `aws_region`; options of its HTTP client, such as `allow_http` or
-            `aws_allow_http`; `max_retries`, and `retry_timeout` in seconds. Others come from the environment.
-        reads_only: Whether options of other libraries that only matter for writing are left out.
+        options: Options of obstore, such as `aws_region`; options of its HTTP client, such as `allow_http` or
+            `aws_allow_http`; `max_retries`, and `retry_timeout` in seconds. Environment variables add missing ones.
+        reads_only: Whether to drop options of other libraries that only matter for writing.
 
     Raises:
         ValueError: A number is invalid, or credentials need boto3, which is not installed.
@@ -141,17 +145,17 @@ def obstore_arguments(scheme: str, options: Iterable[tuple[str, str]], *, reads_
     retry: dict[str, Any] = {"max_retries": _MAX_RETRIES, "retry_timeout": timedelta(seconds=_RETRY_SECONDS)}
     for key, value in options:
         option = _PREFIX.sub("", key.lower())
-        if option in _CLIENT:
+        if option in _CLIENT_OPTIONS:
             client[option] = _client_value(option, value)
         elif option == "max_retries":
             retry[option] = int(value)
         elif option == "retry_timeout":
             retry[option] = timedelta(seconds=float(value))
-        elif not (reads_only and option in _WRITER):
+        elif not (reads_only and option in _WRITER_OPTIONS):
             config[key] = value
     if client and scheme in _VARIABLES:
         # With any client option, obstore ignores all client variables of the environment.
-        for key in _CLIENT - set(client):
+        for key in _CLIENT_OPTIONS - set(client):
             if (inherited := os.environ.get(f"{_VARIABLES[scheme]}_{key.upper()}")) is not None:
                 client[key] = _client_value(key, inherited)
     arguments = {"config": config, "client_options": client or None, "retry_config": retry}
@@ -161,24 +165,24 @@ def obstore_arguments(scheme: str, options: Iterable[tuple[str, str]], *, reads_
 
 
 def _needs_host_credentials(config: Mapping[str, Any]) -> bool:
-    """Return whether credentials come from the host of a container in a way that obstore does not support.
+    """Return True if the host of a container provides the credentials in a way that obstore does not support.
 
     obstore supports only endpoints with a token in a file.
     """
-    configured = {_PREFIX.sub("", key.lower()) for key in config} & _IDENTITY
+    configured = {_PREFIX.sub("", key.lower()) for key in config} & _IDENTITY_OPTIONS
     environment = {name for name, value in os.environ.items() if value}
-    return not configured and _HOST in environment and not environment & _BEFORE_HOST
+    return not configured and _HOST_VARIABLE in environment and not environment & _VARIABLES_BEFORE_HOST
 
 
 def _host_credentials() -> Any:
-    """Return a provider of the host's credentials, which boto3 renews. Raises ValueError without boto3."""
+    """Return boto3's provider of the host's credentials, which renews them. Raises ValueError without boto3."""
     try:
         from obstore.auth.boto3 import Boto3CredentialProvider
     except ModuleNotFoundError as error:
         raise ValueError(
-            f"${_HOST} names the endpoint of credentials, which needs the package {error.name}: install it"
+            f"${_HOST_VARIABLE} names the endpoint of credentials, which needs the package {error.name}: install it"
         ) from error
-    return Boto3CredentialProvider(ttl=_FRESH)
+    return Boto3CredentialProvider(ttl=_CREDENTIALS_TTL)
 
 
 def _client_value(key: str, value: str) -> bool | str:
@@ -194,7 +198,7 @@ class RangedFile(io.RawIOBase, ABC):
 
     @abstractmethod
     def fetch(self, start: int, end: int) -> bytes:
-        """Return the bytes from `start` (inclusive) to `end` (exclusive), which is greater."""
+        """Return the bytes from `start` (inclusive) to `end` (exclusive). `start` is less than `end`."""
 
     def readable(self) -> bool:
         return True
@@ -221,7 +225,7 @@ class RangedFile(io.RawIOBase, ABC):
 
 
 class ObjectFile(RangedFile):
-    """An object as a file. Reads require its ETag, so that the content cannot change between them."""
+    """An object as a file. Every read requires the ETag, so that a changed object raises OverwrittenError."""
 
     def __init__(self, store: Any, path: str, size: int, e_tag: str, uri: str) -> None:
         super().__init__(size)
@@ -229,7 +233,7 @@ class ObjectFile(RangedFile):
         self._path = path
         self._uri = uri
         self._e_tag = e_tag if is_e_tag(e_tag) else None
-        self._note = read_recorder(uri)
+        self._record = read_recorder(uri)
 
     def fetch(self, start: int, end: int) -> bytes:
         options: dict[str, Any] = {"range": (start, end)}
@@ -239,5 +243,5 @@ class ObjectFile(RangedFile):
             data = bytes(self._store.get(self._path, options=options).bytes())
         if len(data) != end - start:
             raise OSError(f"{self._uri}: {len(data)} bytes arrived of the {end - start} at {start}")
-        self._note(len(data))
+        self._record(len(data))
         return data

@@ -1,6 +1,6 @@
-"""The memory limit of processes that read foreign files: a file of some kilobytes may decompress to any size.
+"""The memory limit of processes that read files of others, because a file of some kilobytes may decompress to any size.
 
-The limit is RLIMIT_DATA, which counts private writable memory, but neither mapped files nor shared memory.
+The limit is RLIMIT_DATA. It counts private writable memory, but neither mapped files nor shared memory.
 """
 
 from __future__ import annotations
@@ -20,28 +20,27 @@ R = TypeVar("R")
 VARIABLE = "METASTORE_READER_MEMORY"
 """Environment variable with the limit, such as `6g` or `512m`; `none` means no limit."""
 _SHARE = 0.5
-"""Share of the memory of the machine or cgroup that one process may take by default."""
-_MOST = 8 << 30
-_LEAST = 1 << 30
-"""Bounds in bytes of the default limit. Imported modules take a fifth of the smallest."""
+"""The share of the memory of the machine or cgroup that one process may use by default."""
+_MAX_DEFAULT = 8 << 30
+_MIN_DEFAULT = 1 << 30
+"""Bounds of the default limit in bytes. Imported modules use a fifth of the lower bound."""
 _UNITS = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 _CGROUP = Path("/sys/fs/cgroup")
 
 
 def limit_memory() -> None:
-    """Set the limit of this process, unless it has a lower one. Raises ConfigError for an invalid variable."""
+    """Set the configured limit for this process, if it has no lower one. Raises ConfigError for an invalid variable."""
     _set_limit(configured_limit())
 
 
 @contextmanager
 def limited_memory() -> Iterator[None]:
-    """Limit the memory of a Spark worker in the block.
+    """Limit the memory of a Spark worker during the block. Raises ConfigError for an invalid variable.
 
-    The default is the same share of the memory, without an upper bound: an executor is sized on purpose. Raises
-    ConfigError for an invalid variable.
+    The default has no upper bound, because executors are sized deliberately.
     """
     before = resource.getrlimit(resource.RLIMIT_DATA)
-    _set_limit(configured_limit(most=None))
+    _set_limit(configured_limit(upper_bound=None))
     try:
         yield
     finally:
@@ -49,7 +48,7 @@ def limited_memory() -> Iterator[None]:
 
 
 def run_with_memory_limit(function: Callable[..., R], *arguments: Any) -> R:
-    """Return `function(*arguments)`, called in a block of `limited_memory`."""
+    """Return `function(*arguments)`, which runs in a `limited_memory` block."""
     with limited_memory():
         return function(*arguments)
 
@@ -61,19 +60,19 @@ def _set_limit(limit: int | None) -> None:
         resource.setrlimit(resource.RLIMIT_DATA, (limit, hard))
 
 
-def configured_limit(most: int | None = _MOST) -> int | None:
-    """Return the configured limit in bytes; None for no limit.
+def configured_limit(upper_bound: int | None = _MAX_DEFAULT) -> int | None:
+    """Return the memory limit that the environment variable configures, in bytes; None for no limit.
 
     Args:
-        most: Upper bound in bytes of the default; None for no bound.
+        most: Upper bound of the default in bytes; None for no bound.
 
     Raises:
         ConfigError: The variable is not a size.
     """
     text = os.environ.get(VARIABLE, "").strip().lower()
     if not text:
-        share = max(int(_SHARE * machine_memory()), _LEAST)
-        return share if most is None else min(share, most)
+        share = max(int(_SHARE * machine_memory()), _MIN_DEFAULT)
+        return share if upper_bound is None else min(share, upper_bound)
     if text == "none":
         return None
     match = re.fullmatch(r"(\d+)([kmgt])b?", text)
@@ -83,7 +82,7 @@ def configured_limit(most: int | None = _MOST) -> int | None:
 
 
 def machine_memory() -> int:
-    """Return the memory in bytes of the machine, or of this process's cgroup if that is less."""
+    """Return the memory of the machine in bytes, or that of this process's cgroup if it is less."""
     sizes = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
     for path in _cgroup_files():
         try:
@@ -96,7 +95,7 @@ def machine_memory() -> int:
 
 
 def _cgroup_files() -> list[Path]:
-    """Return the files with memory limits of this process's cgroup and its parents, for both versions of cgroups."""
+    """Return the files with the memory limits of this process's cgroup and those above it, for cgroups v1 and v2."""
     try:
         lines = Path("/proc/self/cgroup").read_text(encoding="utf-8").splitlines()
     except OSError:
@@ -107,7 +106,7 @@ def _cgroup_files() -> list[Path]:
         if controllers in ("", "memory") or "memory" in controllers.split(","):
             root, name = (_CGROUP, "memory.max") if not controllers else (_CGROUP / "memory", "memory.limit_in_bytes")
             folder = root / group.lstrip("/")
-            # In a container, the path may be that on the host, of which only the root is visible.
+            # In a container, the path may be the one on the host, of which only the root is visible.
             files += [parent / name for parent in (folder, *folder.parents) if parent.is_relative_to(root)]
     return files
 
@@ -119,7 +118,7 @@ def current_limit() -> int | None:
 
 
 def memory_exceeded_clause(limit: int | None) -> str:
-    """Return the clause of a message that a file needs more memory than a limit in bytes, and what to do."""
+    """Return the clause of an error message that a file needs more memory than the limit in bytes, and what to do."""
     if limit is None:
         return "it takes more memory than there is"
     size = f"{limit / (1 << 30):.1f} GiB" if limit >= 1 << 30 else f"{limit >> 20} MiB"

@@ -1,7 +1,7 @@
 """Temporary folders that may hold rows of tables.
 
-Each folder is locked by the process that uses it. A killed process leaves its folders, and the next process that
-creates one removes all folders without a lock. Data that needs no name goes to `tempfile.TemporaryFile` instead.
+A process locks each folder that it uses. The folders of a killed process lose their locks; the next process that
+creates a folder removes them. Data that needs no file name goes to `tempfile.TemporaryFile` instead.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from contextlib import suppress
 _PREFIX = "metastore-"
 _SUFFIX = ".scratch"
 _UNLOCKED = ".unlocked"
-"""Suffix of a new, empty folder until it is locked."""
+"""Suffix of a new, empty folder that is not locked yet."""
 _open: set[TemporaryFolder] = set()
 
 
 class TemporaryFolder:
-    """A temporary folder of this process. Use as a context manager, or call `remove`."""
+    """A locked temporary folder of this process. Use it as a context manager, or call `remove`."""
 
     def __init__(self, purpose: str) -> None:
         remove_abandoned_folders()
@@ -41,7 +41,9 @@ class TemporaryFolder:
             raise
 
     def remove(self) -> None:
-        """Remove the folder and its content. Do nothing the second time, and in a fork of the creating process."""
+        """Remove the folder and its content. A second call does nothing, nor does a call in a fork of the creating
+        process.
+        """
         if self._process != os.getpid() or self not in _open:
             return
         _open.discard(self)

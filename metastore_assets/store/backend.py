@@ -1,4 +1,4 @@
-"""The interface of object storage, implemented for local disk and for remote object stores."""
+"""The interface of a store of objects, with one implementation for local disk and one for object stores."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ import pyarrow as pa
 
 @dataclass(frozen=True)
 class ObjectInfo:
-    """A stored object."""
+    """Path, size and modification time of a stored object."""
 
     path: str
-    """Path below the root of the store, with `/` between segments."""
+    """Path relative to the root of the store, with `/` between segments."""
     size: int
     """Size in bytes."""
     modified: datetime
-    """Modification time in UTC, by the clock of the store."""
+    """Time of the last change, UTC, by the clock of the store."""
 
 
 class Output(Protocol):
-    """A writable file, as pyarrow needs it."""
+    """A writable file, with the methods that pyarrow calls."""
 
     @property
     def closed(self) -> bool: ...
@@ -40,56 +40,58 @@ class Output(Protocol):
 
 @dataclass(frozen=True)
 class Input:
-    """An object that is open for reading."""
+    """An object that is open for ranged reads."""
 
     file: pa.NativeFile
     fetch: Callable[[Sequence[tuple[int, int]]], None] | None = None
-    """Prefetches ranges (start inclusive, end exclusive) that the next reads need, in few requests. None if reads are
-    no requests."""
+    """Fetches the byte ranges (start inclusive, end exclusive) of the next reads, in few requests. None if a read is
+    not a request."""
 
 
 class Backend(Protocol):
-    """A storage backend. The caller validates paths, which are relative to the root. Failures are StoreErrors with the
-    URI.
+    """A root folder of objects. Callers validate paths, which are relative to the root. Failures are StoreErrors with
+    the URI.
     """
 
     def read(self, path: str) -> bytes:
-        """Return the bytes of an object. Raises ObjectNotFoundError."""
+        """Return all bytes of the object. Raises ObjectNotFoundError."""
 
     def write(self, path: str, data: bytes, *, create: bool, private: bool) -> None:
-        """Write an object, all or nothing.
+        """Write an object, completely or not at all.
 
         Args:
-            create: Raise ObjectExistsError if the object exists.
-            private: Make the object readable for this user only, if the store has users.
+            path: Path of the object.
+            data: Bytes of the object.
+            create: Whether to raise ObjectExistsError if the object exists.
+            private: Whether only this user may read the object. Object stores ignore it.
         """
 
     def list(self, prefix: str) -> list[ObjectInfo]:
-        """Yield all finished objects below the folder `prefix` (empty: the root), at any depth, in no order."""
+        """Return all finished objects below the folder `prefix` (empty: the root), at any depth, in no order."""
 
     def info(self, path: str) -> ObjectInfo | None:
         """Return size and time of an object, or None if it does not exist."""
 
     def folders(self) -> tuple[str, ...]:
-        """Return the names of the folders directly below the root, in no order."""
+        """Return the names of the folders directly below the root, unordered."""
 
     def delete(self, paths: Sequence[str]) -> None:
-        """Delete objects. Missing objects are ignored."""
+        """Delete objects. A missing object is no error."""
 
     def delete_folder(self, prefix: str) -> None:
-        """Delete everything below the folder `prefix`. Nobody may write into it any more."""
+        """Delete everything below the folder `prefix`. No process may write into that folder any more."""
 
     def refuse_links(self, prefix: str) -> None:
-        """Raise StoreError if the folder `prefix`, a parent of it or anything in it is a symbolic link."""
+        """Raise StoreError if the folder `prefix`, a folder above it or anything in it is a symbolic link."""
 
     def open_input(self, path: str, *, use_cached_tail: bool = False) -> Input:
         """Open an object for ranged reads. Raises ObjectNotFoundError.
 
-        With `use_cached_tail`, the object was opened before and is immutable, so its tail may come from a cache.
+        With `use_cached_tail`, the object was opened before and is immutable, so its last bytes may come from a cache.
         """
 
     def create_output(self, path: str) -> AbstractContextManager[Output]:
-        """Open a file for writing. It appears under `path` if the block ends normally, and only then."""
+        """Open a file for writing. It appears under `path` only if the block ends without an error."""
 
     def remove_unfinished(self, before: datetime) -> int:
-        """Delete what killed writers left before that time. Return the number of files."""
+        """Delete unfinished files that killed writers left before a time. Return how many were deleted."""

@@ -1,8 +1,8 @@
-"""The progress of an unfinished backfill, so that the same backfill can continue.
+"""The progress of an unfinished backfill, so that the same request can continue it.
 
     <root>/<table>/backfills/<digest of the request>.json
 
-No version references these files. `expire` deletes abandoned ones, like other files that crashes leave.
+No version references these files. `expire` deletes abandoned ones, like other unreferenced files.
 """
 
 from __future__ import annotations
@@ -22,29 +22,31 @@ FOLDER = "backfills"
 
 @dataclass
 class BackfillRecord:
-    """The partitions that a backfill has finished, stored under the name of its request."""
+    """The partitions that one backfill request has finished, stored in a file that is named after the request."""
 
     objects: ObjectStore
     """The table's folder."""
     request: str
     attempt: str = field(default_factory=lambda: uuid.uuid4().hex)
-    """Identifies the backfill from its start to its end or restart. Dagster runs that it launched have it as a tag."""
+    """Identifies the backfill until it ends or starts over. The Dagster runs that it launches have this id as a tag."""
     since: int = 0
-    """The version that the backfill started from."""
+    """The newest version when the backfill started; 0 if there was none."""
     done: dict[str, int] = field(default_factory=dict)
-    """By partition key, the version that it was done for."""
+    """The finished partitions: by key, the version in which the partition was finished."""
 
     @classmethod
     def of(cls, objects: ObjectStore, request: str, newest: Version | None) -> BackfillRecord:
-        """Return the record of a request, or a new one if there is none, or if its version no longer exists."""
-        fresh = cls(objects, request, since=newest.number if newest else 0)
+        """Return the stored record of a request. Return a new record if there is none, or if it began after the newest
+        version.
+        """
+        new_record = cls(objects, request, since=newest.number if newest else 0)
         try:
-            fields = parse_json(objects.read(fresh.path))
+            fields = parse_json(objects.read(new_record.path))
             attempt, since = str(fields["attempt"]), int(fields["since"])
             done = {str(key): int(number) for key, number in fields["done"].items()}
         except (ObjectNotFoundError, ValueError, KeyError, TypeError, AttributeError):
-            return fresh
-        return cls(objects, request, attempt, since, done) if since <= fresh.since else fresh
+            return new_record
+        return cls(objects, request, attempt, since, done) if since <= new_record.since else new_record
 
     @property
     def path(self) -> str:
@@ -52,9 +54,13 @@ class BackfillRecord:
         return f"{FOLDER}/{self.request}.json"
 
     def still_done(self, newest: Version | None) -> frozenset[str]:
-        """Return the partitions that the newest version still has in the finished state, or a newer one."""
-        made: Mapping[str, int] = {entry.key: entry.version for entry in newest.partitions} if newest else {}
-        return frozenset(key for key, number in self.done.items() if self.since < number <= made.get(key, 0))
+        """Return the keys of finished partitions that the newest version has in the same or a newer state."""
+        partition_versions: Mapping[str, int] = (
+            {entry.key: entry.version for entry in newest.partitions} if newest else {}
+        )
+        return frozenset(
+            key for key, number in self.done.items() if self.since < number <= partition_versions.get(key, 0)
+        )
 
     def add(self, keys: Iterable[str], version: int) -> None:
         """Record that partitions are finished as of a version."""
@@ -62,7 +68,7 @@ class BackfillRecord:
         self.save()
 
     def save(self) -> None:
-        """Store the record: a backfill that is interrupted from now on is continued."""
+        """Store the record, so that an interrupted backfill can continue."""
         fields = {"attempt": self.attempt, "since": self.since, "done": self.done}
         self.objects.write(self.path, json.dumps(fields).encode())
 

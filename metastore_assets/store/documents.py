@@ -1,11 +1,11 @@
-"""Numbered JSON documents of which the highest number is current; put-if-absent creates each one once.
+"""Numbered JSON documents. Put-if-absent creates each one once; the one with the highest number is current.
 
-    <folder>/<n>.json    n = 1, 2, 3, …: no gap above the oldest retained document
-    <folder>/newest      hint: the number of one of the last documents, as text
+    <folder>/<n>.json    n = 1, 2, 3, …, without a gap above the oldest retained document
+    <folder>/newest      hint: the number of a recent document, as text
 
-The newest document is found in a few requests, however many exist. The hint is a lower bound: the search verifies it,
-then doubles its steps upwards and bisects. The hint is written after its document, so it may lag behind, be missing or
-invalid, or name a document that a user has moved away. In the last three cases all documents are listed.
+The newest document is found in a few requests, however many there are. The hint is a lower bound: the search verifies
+it, doubles its steps upwards, then bisects. The hint is written after its document. It may therefore be outdated,
+missing or invalid, or name a document that a user has moved away. In the last three cases all documents are listed.
 """
 
 from __future__ import annotations
@@ -56,11 +56,11 @@ class Documents:
 
     @property
     def oldest_path(self) -> str:
-        """Path of the record of the document to remove next (see `store.garbage`)."""
+        """Path of the file that names the oldest document, which `store.garbage` deletes next."""
         return f"{self.folder}/oldest"
 
     def numbers(self) -> list[int]:
-        """List the numbers of all documents, ascending. Costs one request per thousand documents."""
+        """Return the numbers of all documents, ascending. Takes one request per thousand documents."""
         numbers = (self.number(info.path) for info in self.objects.list(self.folder))
         return sorted(number for number in numbers if number is not None)
 
@@ -115,7 +115,7 @@ class Documents:
             raise StoreError(f"{uri}: {error}") from None
 
     def publish(self, number: int, fields: Mapping[str, Any]) -> None:
-        """Create a document from its fields, with an id of this publisher.
+        """Create a document from its fields, which get a unique id of this publisher.
 
         Raises:
             VersionConflictError: Another publisher has created the document first.
@@ -127,7 +127,7 @@ class Documents:
         try:
             self.objects.write(path, data, create=True)
         except ObjectExistsError:
-            # A client repeats a put whose response was lost, and then meets its own object.
+            # A client that repeats a put whose response was lost finds its own object.
             if self.objects.read(path) != data:
                 raise VersionConflictError(
                     f"{self.objects.uri(path)} was published by another process first; plan again from the newest"

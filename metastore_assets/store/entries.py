@@ -1,4 +1,4 @@
-"""The entries of a version, one per fragment, partition, node or profile spec: their columns and their files.
+"""The entries of a version: one row per fragment, partition, merge node, profile spec and cached piece of metadata.
 
 entries/<unique>.<kind>.parquet    segments (see `store.segments`) with the entries of one kind, sorted by key
 """
@@ -34,32 +34,32 @@ from metastore_assets.store.segments import (
     SegmentKind,
     SegmentOutput,
     SegmentReader,
-    update_segments,
+    SegmentUpdate,
 )
 
 Entry = TypeVar("Entry")
 Key: TypeAlias = Any
-"""A key: text or bytes, as the first column of the kind of entry."""
+"""A key: text or bytes, the type of the first column of the entry's kind."""
 
 FOLDER = "entries"
 _ROW_GROUP_ROWS = 2048
-"""Number of rows that are read to find one entry."""
+"""Rows per row group: finding one entry reads one row group."""
 _REWRITE_BELOW = 500
 _MAX_DELTAS = 8
 _STRINGS = pa.list_(pa.string())
-FILES = ("statistics", "histograms", "frequencies", "states")
-"""The columns that name files."""
-_FILES = [
-    *(pa.field(name, _STRINGS if name == "frequencies" else pa.string()) for name in FILES),
+FILE_COLUMNS = ("statistics", "histograms", "frequencies", "states")
+"""Columns with the paths of a profile's files."""
+_FILE_FIELDS = [
+    *(pa.field(name, _STRINGS if name == "frequencies" else pa.string()) for name in FILE_COLUMNS),
     pa.field("section", pa.string()),
     pa.field("sections", pa.int64()),
 ]
-"""`ProfileFiles`, in the order of its fields."""
+"""Columns for the fields of `ProfileFiles`, in their order."""
 
 
 @dataclass(frozen=True)
 class EntryKind(Generic[Entry]):
-    """A kind of entry. Its first column is the key, which is unique within a version."""
+    """A kind of entry, with its class and columns. The first column is the key, which is unique within a version."""
 
     name: str
     """Name of the kind: the attribute of a version, the key in its document, and a part of file names."""
@@ -67,13 +67,13 @@ class EntryKind(Generic[Entry]):
     schema: pa.Schema
 
     @property
-    def names_files(self) -> bool:
-        """Whether entries of this kind have profiles."""
-        return set(FILES) <= set(self.schema.names)
+    def references_files(self) -> bool:
+        """Whether entries of this kind reference the files of a profile."""
+        return set(FILE_COLUMNS) <= set(self.schema.names)
 
     @property
     def segments(self) -> SegmentKind:
-        """The segment kind that stores the entries."""
+        """Columns and merge policy of the segments that store the entries."""
         return SegmentKind(
             self.name,
             FOLDER,
@@ -87,7 +87,7 @@ class EntryKind(Generic[Entry]):
 
     @property
     def key(self) -> Callable[[Entry], Key]:
-        """Return the key of an entry."""
+        """A function that returns the key of an entry."""
         return attrgetter(self.schema[0].name)
 
     def by_key(self, entries: Iterable[Entry]) -> dict[Key, Entry]:
@@ -110,7 +110,7 @@ FRAGMENTS = EntryKind(
             ("unprofiled", _STRINGS),
             ("retired", pa.int64()),
             ("not_enumerated", _STRINGS),
-            *_FILES,
+            *_FILE_FIELDS,
         ]
     ),
 )
@@ -127,11 +127,11 @@ PARTITIONS = EntryKind(
             ("version", pa.int64()),
             ("spec_id", pa.string()),
             ("members", pa.string()),
-            *_FILES,
+            *_FILE_FIELDS,
         ]
     ),
 )
-NODES = EntryKind("nodes", NodeEntry, pa.schema([("id", pa.string()), ("spec_id", pa.string()), *_FILES]))
+NODES = EntryKind("nodes", NodeEntry, pa.schema([("id", pa.string()), ("spec_id", pa.string()), *_FILE_FIELDS]))
 PROFILE_SPECS = EntryKind(
     "specs",
     ProfileSpecEntry,
@@ -143,26 +143,29 @@ METADATA_CACHE = EntryKind(
 KINDS: tuple[EntryKind[Any], ...] = (FRAGMENTS, PARTITIONS, NODES, PROFILE_SPECS, METADATA_CACHE)
 
 
-def entries_table(kind: EntryKind[Entry], entries: Sequence[Entry]) -> pa.Table:
-    """Return a table with one row per entry, in the given order. The profile's files are four columns."""
+def encode_entries(kind: EntryKind[Entry], entries: Sequence[Entry]) -> pa.Table:
+    """Return entries as a table with one row per entry, in the given order.
+
+    A field `files` becomes one column per field of `ProfileFiles`.
+    """
     columns = []
     for field in kind.schema:
-        is_file = kind.names_files and field in _FILES
+        is_file = kind.references_files and field in _FILE_FIELDS
         values = list(map(attrgetter(f"files.{field.name}" if is_file else field.name), entries))
         columns.append(_strings(values) if field.type == _STRINGS else pa.array(values, field.type))
     return pa.Table.from_arrays(columns, schema=kind.schema)
 
 
-def entries_of(kind: EntryKind[Entry], table: pa.Table) -> list[Entry]:
-    """Decode the entries of a table made by `entries_table`."""
+def decode_entries(kind: EntryKind[Entry], table: pa.Table) -> list[Entry]:
+    """Return the entries in the rows of a table that `encode_entries` returned."""
     columns = {name: _values(table.column(name)) for name in kind.schema.names}
-    if kind.names_files:
-        columns["files"] = list(map(ProfileFiles, *(columns[field.name] for field in _FILES)))
+    if kind.references_files:
+        columns["files"] = list(map(ProfileFiles, *(columns[field.name] for field in _FILE_FIELDS)))
     return list(map(kind.type, *(columns[field.name] for field in fields(kind.type))))  # type: ignore[arg-type]
 
 
 def version_entries(version: Version, kind: EntryKind[Any]) -> Sequence[Any]:
-    """Return a version's entries of one kind."""
+    """Return the entries of one kind in a version."""
     if kind is METADATA_CACHE:
         return [MetadataCacheEntry(key, value) for key, value in version.metadata_cache.items()]
     if kind is PROFILE_SPECS:
@@ -173,7 +176,10 @@ def version_entries(version: Version, kind: EntryKind[Any]) -> Sequence[Any]:
 
 
 class StoredEntries(Sequence[Entry]):
-    """The entries of one kind in a published version, by ascending key, read on first use. Picklable before that."""
+    """The entries of one kind in a published version, by ascending key.
+
+    They are read on first use. Before that, the object is picklable without them.
+    """
 
     def __init__(self, kind: EntryKind[Entry], objects: ObjectStore, files: SegmentFiles) -> None:
         self.kind = kind
@@ -181,7 +187,9 @@ class StoredEntries(Sequence[Entry]):
         self._objects = objects
 
     def find(self, key: Key) -> Entry | None:
-        """Return the entry with a key, or None. Reads a small part of the files, unless all were read already."""
+        """Return the entry with a key, or None. Reads only the row groups that may contain it, unless all entries are
+        in memory.
+        """
         if not self.files.files or "_entries" in self.__dict__:
             return self.by_key.get(key)
         try:
@@ -209,12 +217,12 @@ class StoredEntries(Sequence[Entry]):
         return rows if len(self.files.files) == 1 else rows.take(pc.sort_indices(rows.column(0)))
 
     def read_rows(self, columns: Sequence[str] | None = None) -> pa.Table:
-        """Return the entries as a table, in no order: all columns, or some."""
+        """Return the entries as a table in no order: all columns, or some."""
         return SegmentReader(self._objects, self.kind.segments, self.files).read_rows(columns)
 
     def _decode(self, rows: pa.Table) -> tuple[Entry, ...]:
         try:
-            return tuple(entries_of(self.kind, rows))
+            return tuple(decode_entries(self.kind, rows))
         except (KeyError, ValueError, TypeError, AttributeError, pa.ArrowException) as error:
             names = ", ".join(self._objects.uri(path) for path in self.files.paths())
             raise CorruptionError(
@@ -252,7 +260,9 @@ def _stored(name: str, objects: ObjectStore, files: SegmentFiles) -> StoredEntri
 
 
 class StoredProfileSpecs(Mapping[str, Mapping[str, str]]):
-    """The profile specs of a published version, read on first use."""
+    """A mapping from profile spec id to column spec fingerprints by field id, of a published version. Read on first
+    use.
+    """
 
     def __init__(self, entries: StoredEntries[ProfileSpecEntry]) -> None:
         self.entries = entries
@@ -275,7 +285,9 @@ class StoredProfileSpecs(Mapping[str, Mapping[str, str]]):
 
 
 class StoredMetadataCache(Mapping[bytes, bytes]):
-    """The metadata cache of a published version, read on first use; empty if its file is missing or corrupt."""
+    """A mapping with the metadata cache of a published version. Read on first use; empty if its file is missing or
+    corrupt.
+    """
 
     def __init__(self, entries: StoredEntries[MetadataCacheEntry]) -> None:
         self.entries = entries
@@ -286,7 +298,7 @@ class StoredMetadataCache(Mapping[bytes, bytes]):
 
     @cached_property
     def is_readable(self) -> bool:
-        """Whether the cache can be read. It only saves work, so an unreadable cache is not an error."""
+        """Whether the cache can be read. An unreadable cache is no error, because the cache only saves work."""
         try:
             iter(self.entries)
         except (ObjectNotFoundError, CorruptionError, KeyError, pa.ArrowException):
@@ -308,42 +320,49 @@ class StoredMetadataCache(Mapping[bytes, bytes]):
 
 @dataclass(frozen=True)
 class WrittenEntries(Generic[Entry]):
-    """The files of the entries of one kind, and the entries that they no longer contain."""
+    """The files that hold a version's entries of one kind, and the entries that the version no longer has."""
 
     files: SegmentFiles
     dropped: Sequence[Entry] = ()
-    """Entries of the previous version that were removed or replaced."""
+    """The entries of the previous version that were removed or replaced."""
 
 
 def write_entries(
     objects: ObjectStore, kind: EntryKind[Entry], entries: Sequence[Entry], base: StoredEntries[Entry] | None
 ) -> WrittenEntries[Entry]:
-    """Write the entries of a version, or only the differences from `base`, which is in the same store.
+    """Write a version's entries of one kind. Only the differences from `base` are written.
 
-    Raises ValueError if two entries have the same key.
+    Args:
+        objects: The table's folder.
+        kind: The kind of the entries.
+        entries: All entries of the version.
+        base: The entries of the version before, in the same folder; None writes all entries.
+
+    Raises:
+        ValueError: Two entries have the same key.
     """
-    now = kind.by_key(entries)
-    if len(now) < len(entries):
-        (twice, _), *_ = Counter(map(kind.key, entries)).most_common(1)
-        raise ValueError(f"two {kind.name} of one version have the key {twice!r}")
-    before = {} if base is None else base.by_key
-    changes = KeyChanges.between(before, now)
+    new_entries = kind.by_key(entries)
+    if len(new_entries) < len(entries):
+        (duplicate, _), *_ = Counter(map(kind.key, entries)).most_common(1)
+        raise ValueError(f"two {kind.name} of one version have the key {duplicate!r}")
+    base_entries = {} if base is None else base.by_key
+    changes = KeyChanges.between(base_entries, new_entries)
 
     def write(output: SegmentOutput, segments: Sequence[Segment], _: None) -> None:
         # The entries are in memory. Only the keys of older segments are read.
-        keys = set(now if output.is_base else changes.added)
+        keys = set(new_entries if output.is_base else changes.added)
         for segment in segments if not output.is_base else ():
             keys.update(segment.filter_live(segment.keys).to_pylist())
-        with output.open(entries_table(kind, [now[key] for key in sorted(keys)])):
+        with output.open(encode_entries(kind, [new_entries[key] for key in sorted(keys)])):
             pass
 
-    files = update_segments(objects, kind.segments, base.files if base is not None else None, changes, (), write)
-    dropped = tuple(before[key] for key in (*changes.added, *changes.removed) if key in before)
+    files = SegmentUpdate(objects, kind.segments, None if base is None else base.files, changes).write((), write)
+    dropped = tuple(base_entries[key] for key in (*changes.added, *changes.removed) if key in base_entries)
     return WrittenEntries(files, dropped)
 
 
 def find_partition(version: Version, key: str) -> PartitionEntry | None:
-    """Return the partition of a version with a key, or None. Reads a small part of the files of a stored version."""
+    """Return the partition with a key in a version, or None. In a stored version, reads only a few row groups."""
     if isinstance(version.partitions, StoredEntries):
         return version.partitions.find(key)
     return next((entry for entry in version.partitions if entry.key == key), None)
@@ -358,7 +377,7 @@ def _strings(values: Sequence[Sequence[str]]) -> pa.Array:
 
 
 def _values(column: pa.ChunkedArray) -> list[Any]:
-    """Return the values of a column, with lists as tuples. Cutting one flat list is several times faster than
+    """Return the values of a column, with lists as tuples. Cutting one flat list is several times as fast as
     `to_pylist`.
     """
     if column.type != _STRINGS:

@@ -1,8 +1,8 @@
-"""Expire old documents, and files that no retained document references, safely beside readers and publishers.
+"""Deletion of old documents and unreferenced files, safe beside readers and publishers.
 
 Old documents are deleted first, then unreferenced files. Nothing younger than the grace period is deleted, because a
-running publisher may be about to reference it. So the grace period must be longer than the longest run. A reader of a
-replaced version has the same time to finish.
+running publisher may be about to reference it. So the grace period must be longer than the longest run. Readers of a
+replaced version have the same time to finish.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from metastore_assets.store.documents import Documents
 
 
 @dataclass(frozen=True)
-class Expired:
-    """The result of an expiry."""
+class ExpiryCounts:
+    """The numbers of versions and files that an expiry deleted."""
 
     versions: int
     files: int
@@ -33,51 +33,50 @@ class Expired:
 def expire(
     documents: Documents,
     first: Callable[[Sequence[int]], int],
-    unnamed: Callable[[pa.Array, Sequence[int]], pa.Array],
+    unreferenced: Callable[[pa.Array, Sequence[int]], pa.Array],
     grace: timedelta,
     now: datetime | None = None,
-) -> Expired:
-    """Delete documents before the first retained one, and files that no remaining document references.
-
-    A document stays, with all later ones, while the document after it is younger than `grace`. A file stays while it is
-    younger itself.
+) -> ExpiryCounts:
+    """Delete old documents, then the files that no remaining document references.
 
     Args:
         documents: The documents.
-        first: Returns the first document to retain, given the existing numbers (at least one).
-        unnamed: Returns the paths that may be deleted, given all paths and the numbers of the remaining documents.
-        grace: The grace period.
+        first: Returns the number of the first document to retain, given all numbers in ascending order (at least one).
+        unreferenced: Returns the paths that may be deleted, given all paths and the numbers of the remaining documents.
+        grace: A file younger than this stays. A document stays, with all later ones, while the next one is younger.
+        now: The current time; None for the clock of this machine.
     """
     objects = documents.objects
-    before = (now or datetime.now(UTC)) - grace
-    listed = (
-        objects.list()
-    )  # list before reading the documents: a version published meanwhile only references more files
-    outdated = _outdated(documents, listed, first, before)
+    deadline = (now or datetime.now(UTC)) - grace
+    # Listed before the documents are read: a version that is published meanwhile only references more files.
+    infos = objects.list()
+    outdated = _outdated(documents, infos, first, deadline)
     objects.delete([documents.path(number) for number in outdated])
-    old = {info.path: info for info in listed if info.modified < before and not documents.contains(info.path)}
-    left = [number for number in documents.numbers() if number not in outdated]
-    removed = [old[path] for path in unnamed(pa.array(list(old), pa.string()), left).to_pylist()]
+    candidates = {info.path: info for info in infos if info.modified < deadline and not documents.contains(info.path)}
+    remaining = [number for number in documents.numbers() if number not in outdated]
+    removed = [
+        candidates[path] for path in unreferenced(pa.array(list(candidates), pa.string()), remaining).to_pylist()
+    ]
     objects.delete([info.path for info in removed])
-    files = objects.remove_unfinished(before) + len(removed)
-    return Expired(len(outdated), files, sum(info.size for info in removed))
+    files = objects.remove_unfinished(deadline) + len(removed)
+    return ExpiryCounts(len(outdated), files, sum(info.size for info in removed))
 
 
-def exclude(paths: pa.Array, named: pa.Array) -> pa.Array:
-    """Return the paths that are not named."""
-    return paths.filter(pc.invert(pc.is_in(paths, value_set=named.cast(pa.string())))) if len(paths) else paths
+def exclude(paths: pa.Array, excluded: pa.Array) -> pa.Array:
+    """Return the paths that are not among the excluded ones."""
+    return paths.filter(pc.invert(pc.is_in(paths, value_set=excluded.cast(pa.string())))) if len(paths) else paths
 
 
 def _outdated(
-    documents: Documents, listed: Sequence[ObjectInfo], first: Callable[[Sequence[int]], int], before: datetime
+    documents: Documents, infos: Sequence[ObjectInfo], first: Callable[[Sequence[int]], int], deadline: datetime
 ) -> set[int]:
-    """Return the numbers before all that stay: there is no gap above the oldest retained document."""
-    published = {number: info.modified for info in listed if (number := documents.number(info.path)) is not None}
+    """Return the numbers of the documents to delete: all before the oldest retained one."""
+    published = {number: info.modified for info in infos if (number := documents.number(info.path)) is not None}
     numbers = sorted(published)
-    kept = first(numbers) if numbers else 0
+    oldest_retained = first(numbers) if numbers else 0
     outdated: set[int] = set()
     for number, following in pairwise(numbers):
-        if number >= kept or published[following] >= before:
+        if number >= oldest_retained or published[following] >= deadline:
             break
         outdated.add(number)
     return outdated

@@ -1,13 +1,13 @@
-"""Garbage manifests: the files that a version no longer references and its predecessor did.
+"""Garbage manifests: lists of the files that one version references and the next version does not.
 
-    entries/<unique>.garbage.parquet     paths, in row groups of as many as are deleted at a time
-    versions/oldest                      {"oldest": 7, "portion": 2}: the version to drop next, and the portions of its
-        files that are deleted already
+    entries/<unique>.garbage.parquet     paths, in row groups of the size of one deletion
+    versions/oldest                      {"oldest": 7, "portion": 2}: the version to delete next, and the number of
+                                         row groups of its garbage that are deleted already
 
-Every file of a version was referenced by its predecessor or is new. So a file that one version references and the next
-one does not is referenced by no later version, and can be deleted with the last version that has it. Nothing needs to
-be listed or compared. Deletion can be repeated, so a process may die, or two may work on it, at any point. If `oldest`
-is missing or wrong, the versions are listed.
+A file of a version is new, or the version before references it. So a file that one version references and the next one
+does not is referenced by no later version. It can be deleted with the last version that has it, without listing or
+comparing files. Deletions can be repeated, so a process may die at any point, or two may work at the same time. If
+`oldest` is missing or wrong, the versions are listed.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from metastore_assets.store.version_document import load_version, stored_entries
 GARBAGE_BATCH = 1000
 """Number of files that are deleted at a time: as many as one request can name."""
 _VERSIONS = 2
-"""Number of versions that are dropped at a time: more than one, to catch up after `keep` was lowered."""
+"""Number of versions that are deleted at a time: more than one, to catch up after `keep` was lowered."""
 
 
 @dataclass(frozen=True)
-class _State:
+class _Progress:
     oldest: int
     portion: int = 0
 
@@ -45,14 +45,20 @@ class _State:
 def write_garbage_manifest(
     objects: ObjectStore, version: Version, entries: Mapping[str, SegmentFiles], base: Version, dropped: Iterable[Any]
 ) -> str | None:
-    """Write the paths that `base` references and the new version does not; return the manifest's path, or None.
+    """Write the paths of files that `base` references and the new version does not. Return the manifest's path, or
+    None.
 
-    `dropped` are the entries of `base` that the version removed or replaced.
+    Args:
+        objects: The table's folder.
+        version: The new version.
+        entries: The files of its entries, by kind.
+        base: The version before.
+        dropped: The entries of `base` that the new version removed or replaced.
     """
     paths = {path for entry in dropped if hasattr(entry, "files") for path in entry.files.paths()}
     paths |= {*base.files.paths(), *base.auxiliary_files()}
-    paths |= {path for own in stored_entries(base) for path in own.files.paths()}
-    paths -= {path for own in entries.values() for path in own.paths()}
+    paths |= {path for stored in stored_entries(base) for path in stored.files.paths()}
+    paths -= {path for files in entries.values() for path in files.paths()}
     paths.difference_update(version.paths())
     if not paths:
         return None
@@ -64,45 +70,51 @@ def write_garbage_manifest(
 
 
 def drop_outdated(documents: Documents, last: int, grace: timedelta, spared: Collection[str]) -> None:
-    """Drop some of the versions up to the number `last`, and files that only they reference, except spared ones.
+    """Delete the oldest versions, a few at a time, with the files that only they reference.
 
-    A version stays, with all later ones, while the version after it is younger than `grace`.
+    Args:
+        documents: The versions.
+        last: The last version that may be deleted.
+        grace: A version stays, with all later ones, while the version after it is younger than this.
+        spared: Paths of files that must stay.
     """
     if last < 1:
         return
     before = datetime.now(UTC) - grace
-    begun = state = _read_state(documents)
+    initial = state = _read_state(documents)
     for _ in range(_VERSIONS):
-        if state.oldest > last and not (state.portion and not documents.exists(state.oldest)):
-            break  # unless it is deleted already, and `keep` was raised since that began
+        # If `keep` was raised while a version was being deleted, finish that version.
+        is_half_deleted = state.portion and not documents.exists(state.oldest)
+        if state.oldest > last and not is_half_deleted:
+            break
         following = documents.objects.info(documents.path(state.oldest + 1))
         if following is None:
-            # It has expired, or somebody has moved the version after it away.
-            state = _skipped(documents, state, before)
+            # The version has expired, or a user has moved the next version away.
+            state = _skip_missing(documents, state, before)
         elif following.modified >= before:
             break
         else:
             state = _drop_portion(documents, state, spared)
-    if state != begun:
+    if state != initial:
         data = json.dumps(asdict(state)).encode()
         documents.objects.write(documents.oldest_path, data)
 
 
-def _drop_portion(documents: Documents, state: _State, spared: Collection[str]) -> _State:
+def _drop_portion(documents: Documents, state: _Progress, spared: Collection[str]) -> _Progress:
     objects, following = documents.objects, state.oldest + 1
     try:
         garbage = load_version(documents, following).garbage_manifest
     except CorruptionError:
-        garbage = None  # `expire` finds the files
-    paths, more = _portion(objects, garbage, state.portion)
+        garbage = None  # `expire` deletes these files instead.
+    paths, has_more = _read_portion(objects, garbage, state.portion)
     # The version is deleted before its first file.
     objects.delete([documents.path(state.oldest)])
     objects.delete([path for path in paths if path not in spared])
-    return replace(state, portion=state.portion + 1) if more else _State(following)
+    return replace(state, portion=state.portion + 1) if has_more else _Progress(following)
 
 
-def _portion(objects: ObjectStore, path: str | None, number: int) -> tuple[list[str], bool]:
-    """Return some of the paths in a manifest, and whether more follow."""
+def _read_portion(objects: ObjectStore, path: str | None, number: int) -> tuple[list[str], bool]:
+    """Return the paths in one row group of a garbage manifest, and whether more row groups follow."""
     try:
         if path is None:
             return [], False
@@ -111,28 +123,30 @@ def _portion(objects: ObjectStore, path: str | None, number: int) -> tuple[list[
                 return [], False
             return file.read_row_group(number).column(0).to_pylist(), number + 1 < file.num_row_groups
     except ObjectNotFoundError:
-        return [], False  # somebody has deleted it; `expire` finds its files
+        return [], False  # Another process has deleted the manifest; `expire` deletes its files.
 
 
-def _skipped(documents: Documents, state: _State, before: datetime) -> _State:
-    """Return the state after skipping the version that follows the oldest and is missing."""
+def _skip_missing(documents: Documents, state: _Progress, before: datetime) -> _Progress:
+    """Return the next state if the version after the oldest one is missing. Delete the oldest version if it is old
+    enough.
+    """
     numbers = documents.numbers()
     if numbers[0] != state.oldest or len(numbers) == 1:
-        return _State(numbers[0])
+        return _Progress(numbers[0])
     following = documents.objects.info(documents.path(numbers[1]))
     if following is None or following.modified >= before:
         return state
-    # The files that only the missing version referenced are unknown; `expire` finds them.
+    # Which files only the missing version referenced is unknown; `expire` deletes them.
     documents.objects.delete([documents.path(state.oldest)])
-    return _State(numbers[1])
+    return _Progress(numbers[1])
 
 
-def _read_state(documents: Documents) -> _State:
+def _read_state(documents: Documents) -> _Progress:
     try:
         fields = parse_json(documents.objects.read(documents.oldest_path))
         oldest, portion = fields["oldest"], fields["portion"]
         if oldest < 1 or portion < 0:
             raise ValueError
-        return _State(int(oldest), int(portion))
+        return _Progress(int(oldest), int(portion))
     except (ObjectNotFoundError, ValueError, KeyError, TypeError):
-        return _State(min(documents.numbers(), default=1))
+        return _Progress(min(documents.numbers(), default=1))

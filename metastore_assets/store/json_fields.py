@@ -1,4 +1,4 @@
-"""Decode fields of JSON documents that may be corrupt or forged: a field of the wrong type raises ValueError."""
+"""Decoders for fields of JSON documents, which may be corrupt or forged. Wrong types raise ValueError."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any, TypeVar
 
 Record = TypeVar("Record")
-_MOST = 2**63 - 1
+_MAX_COUNT = 2**63 - 1
 
 
 def parse_json(data: bytes | str) -> Any:
@@ -25,79 +25,79 @@ def parse_json(data: bytes | str) -> Any:
 
 
 def text(value: object, name: str) -> str:
-    """Return a text. Raises ValueError."""
+    """Return a text field. Raises ValueError for another type."""
     if not isinstance(value, str):
-        raise ValueError(f"{name} is {_shown(value)}, no text")
+        raise ValueError(f"{name} is {_format_value(value)}, no text")
     return value
 
 
 def texts(value: object, name: str) -> tuple[str, ...]:
-    """Return a list of texts as a tuple. Raises ValueError."""
-    return tuple(text(one, name) for one in items(value, name))
+    """Return a field with a list of texts as a tuple. Raises ValueError for another type."""
+    return tuple(text(item, name) for item in items(value, name))
 
 
 def items(value: object, name: str) -> list[Any]:
-    """Return a list. Raises ValueError."""
+    """Return a field with a list. Raises ValueError for another type."""
     if not isinstance(value, list):
-        raise ValueError(f"{name} is {_shown(value)}, no list")
+        raise ValueError(f"{name} is {_format_value(value)}, no list")
     return value
 
 
 def mapping(value: object, name: str) -> Mapping[str, Any]:
-    """Return an object of JSON. Raises ValueError."""
+    """Return a field with a JSON object. Raises ValueError for another type."""
     if not isinstance(value, dict):
-        raise ValueError(f"{name} is {_shown(value)}, no object")
+        raise ValueError(f"{name} is {_format_value(value)}, no object")
     return value
 
 
 def count(value: object, name: str) -> int:
-    """Return a whole number from 0 to 2**63 - 1. Raises ValueError."""
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= _MOST:
-        raise ValueError(f"{name} is {_shown(value)}, no whole number from 0 to 2**63 - 1")
+    """Return an integer field from 0 to 2**63 - 1. Raises ValueError for another value."""
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= _MAX_COUNT:
+        raise ValueError(f"{name} is {_format_value(value)}, no whole number from 0 to 2**63 - 1")
     return value
 
 
 def path(value: object, name: str) -> str:
-    """Return the path of an object below the folder of its document; empty where there is none. Raises ValueError."""
-    found = text(value, name)
-    if found and (any(part in ("", ".", "..") for part in found.split("/")) or "\0" in found):
-        raise ValueError(f"{name} is {_shown(found)}, which is not below the folder of the document")
-    return found
+    """Return a path field, which may be empty. Raises ValueError if the path leads out of the document's folder."""
+    path_ = text(value, name)
+    if path_ and (any(part in ("", ".", "..") for part in path_.split("/")) or "\0" in path_):
+        raise ValueError(f"{name} is {_format_value(path_)}, which is not below the folder of the document")
+    return path_
 
 
 def paths(value: object, name: str) -> tuple[str, ...]:
-    """Return a list of such paths, none of them empty. Raises ValueError."""
-    found = tuple(path(one, name) for one in items(value, name))
-    if "" in found:
+    """Return a field with a list of paths, none of them empty, as a tuple. Raises ValueError."""
+    paths_ = tuple(path(item, name) for item in items(value, name))
+    if "" in paths_:
         raise ValueError(f"{name} has an empty path")
-    return found
+    return paths_
 
 
 def moment(value: object, name: str) -> datetime:
-    """Return a time with its zone. Raises ValueError."""
-    found = datetime.fromisoformat(text(value, name))
-    if found.tzinfo is None:
-        raise ValueError(f"{name} is {_shown(value)}, a time without a zone")
-    return found
+    """Return a time field in ISO 8601 with a zone. Raises ValueError for another value."""
+    time = datetime.fromisoformat(text(value, name))
+    if time.tzinfo is None:
+        raise ValueError(f"{name} is {_format_value(value)}, a time without a zone")
+    return time
 
 
 def record(kind: type[Record], value: object, name: str) -> Record:
-    """Return a dataclass of texts, counts and seconds. Raises ValueError."""
-    given = mapping(value, name)
-    found: dict[str, Any] = {}
+    """Decode a JSON object as an instance of a dataclass with fields of type str, int and float. Raises ValueError."""
+    stored = mapping(value, name)
+    decoded: dict[str, Any] = {}
     for field in dataclass_fields(kind):  # type: ignore[arg-type]
-        own, label = given.get(field.name), f"{name}.{field.name}"
+        stored_value, label = stored.get(field.name), f"{name}.{field.name}"
         if field.type == "int":
-            found[field.name] = count(own, label)
+            decoded[field.name] = count(stored_value, label)
         elif field.type == "float":
-            if isinstance(own, bool) or not isinstance(own, int | float):
-                raise ValueError(f"{label} is {_shown(own)}, no number")
-            found[field.name] = own
+            if isinstance(stored_value, bool) or not isinstance(stored_value, int | float):
+                raise ValueError(f"{label} is {_format_value(stored_value)}, no number")
+            decoded[field.name] = stored_value
         else:
-            found[field.name] = text(own, label)
-    return kind(**found)
+            decoded[field.name] = text(stored_value, label)
+    return kind(**decoded)
 
 
-def _shown(value: object) -> str:
-    shown = repr(value) if isinstance(value, str | int | float | None) else f"a {type(value).__name__}"
-    return shown if len(shown) <= 100 else f"{shown[:100]}…"
+def _format_value(value: object) -> str:
+    formatted = repr(value) if isinstance(value, str | int | float | None) else f"a {type(value).__name__}"
+    return formatted if len(formatted) <= 100 else f"{formatted[:100]}…"

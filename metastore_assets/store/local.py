@@ -25,7 +25,7 @@ from metastore_assets.storage.io_counters import counting_input, record_read, re
 from metastore_assets.store.backend import Input, ObjectInfo, Output
 
 _SMALL = 128 << 10
-"""Files up to this size are read completely; the kernel reads that much ahead anyway."""
+"""Size in bytes up to which files are read completely, because the kernel reads that far ahead anyway."""
 _UNFINISHED = re.compile(r"\.[0-9a-f]{32}\.tmp")
 
 _SHARED, _PRIVATE = 0o666, 0o600
@@ -46,153 +46,159 @@ _ADVICE = {
 
 
 class LocalFiles:
-    """The folder `root`, an absolute path. It and the folders below it are created by the first write."""
+    """A backend for the folder `root`, an absolute path. The first write creates the folder and those below it."""
 
     def __init__(self, root: str, depth: int = 0) -> None:
         """Create the backend. `depth` is the number of last folders of `root` that the user did not name."""
         self._root = root
         names = root.split(os.sep)
-        self._named = os.sep.join(names[: len(names) - depth]) or os.sep
-        self._below_named = names[len(names) - depth :]
+        self._user_root = os.sep.join(names[: len(names) - depth]) or os.sep
+        self._names_below_user_root = names[len(names) - depth :]
 
     def read(self, path: str) -> bytes:
-        full = self._full(path)
-        with self._explained("read", full), open(full, "rb") as file:
+        full_path = self._full_path(path)
+        with self._store_errors("read", full_path), open(full_path, "rb") as file:
             data = file.read()
-        record_read(full, len(data))
+        record_read(full_path, len(data))
         return data
 
     def write(self, path: str, data: bytes, *, create: bool, private: bool) -> None:
-        with self._temporary(path, _PRIVATE if private else _SHARED) as (temporary, file, full):
+        with self._temporary_file(path, _PRIVATE if private else _SHARED) as (temporary, file, full_path):
             file.write(data)
             file.sync()
             if not create:
-                os.replace(temporary, full)
-                record_write(full, len(data))
+                os.replace(temporary, full_path)
+                record_write(full_path, len(data))
                 return
             try:
-                os.link(temporary, full)
+                os.link(temporary, full_path)
             except FileExistsError:
-                raise ObjectExistsError(f"{full} exists already") from None
+                raise ObjectExistsError(f"{full_path} exists already") from None
             except PermissionError as error:
-                # Linux reports file systems without hard links this way; write permission was shown before.
+                # Linux also reports file systems without hard links with this error. Writing the temporary file has
+                # shown permission.
                 raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP)) from error
             os.unlink(temporary)
-            record_write(full, len(data))
+            record_write(full_path, len(data))
 
     def list(self, prefix: str) -> list[ObjectInfo]:
-        found: list[ObjectInfo] = []
-        for entry in self._walk(self._full(prefix)):
+        infos: list[ObjectInfo] = []
+        for entry in self._walk(self._full_path(prefix)):
             # A link to a folder is not an object; otherwise `expire` would delete it.
             if _UNFINISHED.fullmatch(entry.name) or entry.is_dir():
                 continue
             with suppress(FileNotFoundError):  # deleted since the folder was read
                 status = entry.stat(follow_symlinks=False)
                 modified = datetime.fromtimestamp(status.st_mtime, UTC)
-                found.append(ObjectInfo(entry.path[len(self._root) :].lstrip("/"), status.st_size, modified))
-        return found
+                infos.append(ObjectInfo(entry.path[len(self._root) :].lstrip("/"), status.st_size, modified))
+        return infos
 
     def info(self, path: str) -> ObjectInfo | None:
-        full = self._full(path)
-        with self._explained("read", full), suppress(FileNotFoundError):
-            status = os.stat(full)
+        full_path = self._full_path(path)
+        with self._store_errors("read", full_path), suppress(FileNotFoundError):
+            status = os.stat(full_path)
             return ObjectInfo(path, status.st_size, datetime.fromtimestamp(status.st_mtime, UTC))
         return None
 
     def folders(self) -> tuple[str, ...]:
-        with self._explained("list", self._root), suppress(FileNotFoundError):
+        with self._store_errors("list", self._root), suppress(FileNotFoundError):
             return tuple(entry.name for entry in os.scandir(self._root) if entry.is_dir())
         return ()
 
     def delete(self, paths: Sequence[str]) -> None:
         for path in paths:
-            full = self._full(path)
-            with self._explained("delete", full), suppress(FileNotFoundError), self._folder_of(path) as folder:
+            full_path = self._full_path(path)
+            with (
+                self._store_errors("delete", full_path),
+                suppress(FileNotFoundError),
+                self._open_folder(path) as folder,
+            ):
                 os.unlink(path.rpartition("/")[2], dir_fd=folder)
 
     def delete_folder(self, prefix: str) -> None:
-        full = self._full(prefix)
-        with self._explained("delete", full), suppress(FileNotFoundError), self._folder_of(prefix) as folder:
+        full_path = self._full_path(prefix)
+        with self._store_errors("delete", full_path), suppress(FileNotFoundError), self._open_folder(prefix) as folder:
             shutil.rmtree(prefix.rpartition("/")[2], dir_fd=folder)
 
     def refuse_links(self, prefix: str) -> None:
-        full = self._full(prefix)
-        with self._explained("write", full), suppress(FileNotFoundError), self._folder_of(prefix):
-            links = (entry.path for entry in self._walk(full) if entry.is_symlink())
-            link = full if os.path.islink(full) else next(links, None)
+        full_path = self._full_path(prefix)
+        with self._store_errors("write", full_path), suppress(FileNotFoundError), self._open_folder(prefix):
+            links = (entry.path for entry in self._walk(full_path) if entry.is_symlink())
+            link = full_path if os.path.islink(full_path) else next(links, None)
             if link is not None:
-                raise StoreError(f"cannot write {full}: {link} is a symbolic link; remove it")
+                raise StoreError(f"cannot write {full_path}: {link} is a symbolic link; remove it")
 
     def open_input(self, path: str, *, use_cached_tail: bool = False) -> Input:
-        full = self._full(path)
-        with self._explained("read", full):
-            file = pa.OSFile(full, "r")
+        full_path = self._full_path(path)
+        with self._store_errors("read", full_path):
+            file = pa.OSFile(full_path, "r")
             if file.size() > _SMALL:
-                return Input(counting_input(file, full))
+                return Input(counting_input(file, full_path))
             with file:
                 data = file.read_buffer()
-        record_read(full, data.size)
+        record_read(full_path, data.size)
         return Input(pa.BufferReader(data))
 
     @contextmanager
     def create_output(self, path: str) -> Iterator[Output]:
-        with self._temporary(path) as (temporary, file, full):
+        with self._temporary_file(path) as (temporary, file, full_path):
             yield file
             size = file.tell()
             file.sync()
-            os.replace(temporary, full)
-            record_write(full, size)
+            os.replace(temporary, full_path)
+            record_write(full_path, size)
 
     def remove_unfinished(self, before: datetime) -> int:
         removed = 0
         for entry in self._walk(self._root):
             if not _UNFINISHED.fullmatch(entry.name):
                 continue
-            with self._explained("delete", entry.path), suppress(FileNotFoundError):
+            with self._store_errors("delete", entry.path), suppress(FileNotFoundError):
                 if entry.stat(follow_symlinks=False).st_mtime < before.timestamp():
                     self.delete([entry.path[len(self._root) :].lstrip("/")])
                     removed += 1
         return removed
 
     @contextmanager
-    def _folder_of(self, path: str) -> Iterator[int]:
-        """Open the folder that a file is in, following no symbolic link below the folder that a person named.
+    def _open_folder(self, path: str) -> Iterator[int]:
+        """Open the folder of a file for `dir_fd`, without following a symbolic link below the folder that the user
+        named.
 
-        Whoever can write below a root could else have files deleted that lie anywhere. Folders are opened one in
-        another, so that none can be replaced by a link meanwhile.
+        Otherwise, anyone who can write below the root could have files elsewhere deleted. Each folder is opened
+        relative to the folder above, so that no folder can be replaced by a link meanwhile.
 
         Raises:
             FileNotFoundError: There is no such folder.
-            StoreError: A folder on the way is a link.
+            StoreError: A folder on the path is a link.
         """
-        opened = os.open(self._named, os.O_RDONLY | os.O_DIRECTORY)
+        descriptor = os.open(self._user_root, os.O_RDONLY | os.O_DIRECTORY)
         try:
-            at = self._named
-            for name in (*self._below_named, *path.split("/")[:-1]):
-                at = os.path.join(at, name)
+            current = self._user_root
+            for name in (*self._names_below_user_root, *path.split("/")[:-1]):
+                current = os.path.join(current, name)
                 try:
-                    inner = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=opened)
+                    inner = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=descriptor)
                 except OSError as error:
-                    if error.errno in (errno.ELOOP, errno.ENOTDIR) and os.path.islink(at):
+                    if error.errno in (errno.ELOOP, errno.ENOTDIR) and os.path.islink(current):
                         raise StoreError(
-                            f"cannot delete {self._full(path)}: {at} is a symbolic link, and nothing is deleted "
-                            "through one; remove the link, or put a folder in its place"
+                            f"cannot delete {self._full_path(path)}: {current} is a symbolic link, and nothing is "
+                            "deleted through one; remove the link, or put a folder in its place"
                         ) from error
                     raise
-                os.close(opened)
-                opened = inner
-            yield opened
+                os.close(descriptor)
+                descriptor = inner
+            yield descriptor
         finally:
-            os.close(opened)
+            os.close(descriptor)
 
-    def _full(self, path: str) -> str:
+    def _full_path(self, path: str) -> str:
         return os.path.join(self._root, *path.split("/")) if path else self._root
 
     def _walk(self, folder: str) -> Iterator[os.DirEntry[str]]:
         folders = [folder]
         while folders:
             folder = folders.pop()
-            with self._explained("list", folder):
+            with self._store_errors("list", folder):
                 try:
                     entries = list(os.scandir(folder))
                 except FileNotFoundError:
@@ -204,22 +210,24 @@ class LocalFiles:
                     yield entry
 
     @contextmanager
-    def _temporary(self, path: str, mode: int = _SHARED) -> Iterator[tuple[str, _LocalOutput, str]]:
-        """Yield a new file beside `path` under a name that `list` hides. It is deleted at the end unless renamed."""
-        full = self._full(path)
-        folder = os.path.dirname(full)
+    def _temporary_file(self, path: str, mode: int = _SHARED) -> Iterator[tuple[str, _LocalOutput, str]]:
+        """Yield the path of a new temporary file, the open file, and the final path. The file is deleted unless it was
+        renamed.
+        """
+        full_path = self._full_path(path)
+        folder = os.path.dirname(full_path)
         temporary = os.path.join(folder, f".{uuid.uuid4().hex}.tmp")
-        with self._explained("write", full):
+        with self._store_errors("write", full_path):
             _make_folders(folder)
-            file = _LocalOutput(temporary, full, mode)
+            file = _LocalOutput(temporary, full_path, mode)
         try:
-            yield temporary, file, full
+            yield temporary, file, full_path
         except OSError as error:
             if error.errno is None:
                 raise
-            raise explain("write", full, error) from error
+            raise store_error("write", full_path, error) from error
         else:
-            with self._explained("write", full):
+            with self._store_errors("write", full_path):
                 _sync_folder(folder)
         finally:
             with suppress(OSError, StoreError):
@@ -228,20 +236,20 @@ class LocalFiles:
                 os.unlink(temporary)
 
     @contextmanager
-    def _explained(self, verb: str, full: str) -> Iterator[None]:
+    def _store_errors(self, verb: str, full_path: str) -> Iterator[None]:
         try:
             yield
         except OSError as error:
-            raise explain(verb, full, error) from error
+            raise store_error(verb, full_path, error) from error
 
 
 class _LocalOutput(io.RawIOBase):
-    """A file that is being written. Its failures are StoreErrors, also when pyarrow writes."""
+    """A file that is being written. Its errors are StoreErrors, also if pyarrow writes."""
 
-    def __init__(self, temporary: str, full: str, mode: int) -> None:
-        self._full = full
-        opened = io.FileIO(temporary, "x", opener=lambda name, flags: os.open(name, flags, mode))
-        self._file = io.BufferedWriter(opened, 1 << 20)
+    def __init__(self, temporary: str, full_path: str, mode: int) -> None:
+        self._full_path = full_path
+        descriptor = io.FileIO(temporary, "x", opener=lambda name, flags: os.open(name, flags, mode))
+        self._file = io.BufferedWriter(descriptor, 1 << 20)
 
     def writable(self) -> bool:
         return True
@@ -250,13 +258,13 @@ class _LocalOutput(io.RawIOBase):
         try:
             return self._file.write(data)
         except OSError as error:
-            raise explain("write", self._full, error) from error
+            raise store_error("write", self._full_path, error) from error
 
     def tell(self) -> int:
         return self._file.tell()
 
     def flush(self) -> None:
-        """Do nothing; `sync` makes the bytes safe once."""
+        """Do nothing: `sync` makes the bytes durable."""
 
     def sync(self) -> None:
         self._file.flush()
@@ -271,16 +279,16 @@ class _LocalOutput(io.RawIOBase):
         super().close()
 
 
-def explain(verb: str, full: str, error: OSError) -> StoreError:
-    """Return the StoreError with the failed action, the file, the reason, and what to do."""
+def store_error(verb: str, full_path: str, error: OSError) -> StoreError:
+    """Return a StoreError for a failed system call: the action, the file, the reason, and what to do."""
     if error.errno == errno.ENOENT and verb == "read":
-        return ObjectNotFoundError(f"{full} does not exist")
+        return ObjectNotFoundError(f"{full_path} does not exist")
     cause = _ADVICE.get(error.errno or 0, error.strerror or str(error))
-    return StoreError(f"cannot {verb} {full}: {cause}")
+    return StoreError(f"cannot {verb} {full_path}: {cause}")
 
 
 def _make_folders(folder: str) -> None:
-    """Create the folder and its parents, and sync each into its parent: a file is only as safe as its folder."""
+    """Create a folder and its parents, and sync each parent, so that the new folder survives a power cut."""
     if os.path.isdir(folder):
         return
     parent = os.path.dirname(folder)

@@ -1,4 +1,4 @@
-"""One version of a table's Metastore, and the entries and files that it consists of, as values."""
+"""A version of a table's Metastore, with its entries and the paths of its files, as plain values."""
 
 from __future__ import annotations
 
@@ -12,40 +12,41 @@ import pyarrow as pa
 from metastore_assets.store.segments import SegmentFiles
 
 MetadataCacheEntries: TypeAlias = Mapping[bytes, bytes]
-"""Metadata of the table's files that planning has read, by key."""
+"""Metadata of the table that planning has read before, by key."""
 
 
 @dataclass(frozen=True)
 class ProfileFiles:
-    """The files of one profile: paths below the table's folder in the root.
+    """The paths of the files of one profile, relative to the table's folder in the root.
 
-    People and lookups read statistics, histograms and frequencies; only merges read the states. A profile that no
-    lookup reads has only states, and the value counts in the same file. Several profiles may share a file of states,
-    with a section each.
+    People and lookups read statistics, histograms and frequencies; merges read only the states. A profile that no
+    lookup reads has only states, and its value counts are in the same file. Several profiles may share a file of
+    states, with one section each.
     """
 
     statistics: str
-    """Empty when there are only states."""
+    """Empty if there are only states."""
     histograms: str
-    """Empty when no column has a histogram, or there are only states."""
+    """Empty if no column has a histogram, or if there are only states."""
     frequencies: tuple[str, ...]
-    """Parts in column order; the rows of a column may continue in the next part. Empty when no column has value counts,
-    or there are only states."""
+    """Parts in column order; the rows of a column may continue in the next part. Empty if no column has value counts,
+    or if there are only states."""
     states: str = ""
-    """Empty when all states can be derived from the value counts, and of a table, which is not merged further."""
+    """Empty if all states can be derived from the value counts. Also empty for a table, which is not merged further."""
     section: str = ""
-    """Name of the profile's section in `states`. It stays when the section moves to another file. Empty without one."""
+    """Name of the profile's section in `states`, which stays when the section moves to another file. Empty without a
+    section."""
     sections: int = 0
     """Number of sections that were written to the file."""
 
     @property
     def name(self) -> str:
-        """An identifier of the profile that does not depend on the file it is in."""
+        """An identifier of the profile that stays when its states move to another file."""
         return self.statistics or self.section
 
     @property
     def is_states_only(self) -> bool:
-        """Whether the profile has only the file that merges read."""
+        """Whether the profile has only states, which no lookup reads."""
         return not self.statistics
 
     def paths(self) -> Iterator[str]:
@@ -55,15 +56,16 @@ class ProfileFiles:
 
 @dataclass(frozen=True)
 class ValueCountFiles:
-    """The files of the table's value counts: paths below the table's folder in the root."""
+    """The paths of the files with the table's value counts, relative to the table's folder in the root."""
 
     state: str
-    """The file that says what the others are."""
+    """The file that describes the others."""
     files: tuple[str, ...]
     frequencies: str = ""
-    """After `compact`: one file of all values by decreasing frequency. Empty otherwise."""
+    """One file of all values by decreasing frequency, which `compact` writes; empty before."""
     ranks: str = ""
-    """After `compact`: one file of the sorted values of columns with `ranks: on`, with their ranks. Empty otherwise."""
+    """One file with the sorted values of columns with `ranks: on` and their ranks, which `compact` writes; empty
+    before."""
 
     def paths(self) -> Iterator[str]:
         """Yield the path of every file."""
@@ -74,63 +76,63 @@ class ValueCountFiles:
 
 @dataclass(frozen=True)
 class UnindexedPartition:
-    """A partition whose statistics are read from its own file, because the partition index lacks its current state."""
+    """A partition whose statistics must be read from its profile, because the partition index lacks them."""
 
     key: str
     path: str
-    """The file `statistics` of its profile."""
+    """The `statistics` file of the partition's profile."""
     row_count: int
 
 
 @dataclass(frozen=True)
 class PartitionIndex:
-    """The partition index of a version, and how the version differs from it."""
+    """The partition index of a version, with the partitions in which the version differs from it."""
 
     files: SegmentFiles
-    """The statistics of partitions by (column, partition)."""
+    """The segments with the statistics of all partitions by column."""
     unindexed: tuple[UnindexedPartition, ...] = ()
-    """Partitions that the files lack, or have in an older state."""
+    """Partitions that the segments lack, or have in an older state."""
     removed: tuple[str, ...] = ()
-    """Keys of partitions that the files may have and the version has not."""
+    """Keys of partitions that the version has removed, and that the segments may still have."""
 
 
 @dataclass(frozen=True)
 class ValueFilterFiles:
-    """The value filters of a version: they tell which values occur in no row of a fragment."""
+    """The files of a version's value filters, which exclude fragments that do not contain a value."""
 
     files: SegmentFiles
     columns: tuple[str, ...]
-    """Field ids of the columns with filters."""
+    """Field ids of the columns with value filters."""
 
 
 @dataclass(frozen=True)
 class FragmentEntry:
-    """One profiled fragment."""
+    """One profiled fragment of the table."""
 
     id: str
     partition_key: str
     path: str
-    """The data file, for messages and for people."""
+    """Path of the data file, for messages and for people."""
     bytes: int
     row_count: int
     spec_id: str
-    """Key into `Version.specs`: the columns and policies that the fragment was profiled under."""
+    """Key into `Version.specs`: the columns and policies with which the fragment was profiled."""
     unprofiled: tuple[str, ...]
     """Identities of columns that the data file has and the profile lacks."""
     files: ProfileFiles
     retired: int | None = None
     """The version that removed the fragment; None while the fragment is live."""
     not_enumerated: tuple[str, ...] = ()
-    """Field ids of columns with too many values to enumerate, where the profile spec leaves that open."""
+    """Field ids of columns that have too many values to enumerate, although the profile spec allows enumeration."""
 
 
 @dataclass(frozen=True)
 class PartitionEntry:
-    """One partition of the table in a version."""
+    """One partition of a version."""
 
     key: str
     content_id: str
-    """Digest of all that determined the profile: equal ids mean equal numbers."""
+    """Digest of everything that determines the profile: equal ids mean equal statistics."""
     row_count: int
     bytes: int
     fragments: int
@@ -139,15 +141,16 @@ class PartitionEntry:
     version: int
     """The version that computed the profile."""
     spec_id: str = ""
-    """Key into `Version.specs`: the columns and policies that the files were written under. Later versions may use
-    the files still: columns that were added since are null in all rows, and renamed columns have their old names."""
+    """Key into `Version.specs`: the columns and policies with which the files were written. Later versions may still
+    use the files: columns that were added since are null in all rows, and renamed columns have their old names in
+    the files."""
     members: str = ""
-    """Digest of the ids of the partition's fragments. Other fragments may hold the same rows."""
+    """Digest of the ids of the partition's fragments. Rewritten fragments change it even if the rows are the same."""
 
 
 @dataclass(frozen=True)
 class NodeEntry:
-    """One intermediate result of merging, stored so that the next version does not merge everything again."""
+    """One inner node of the merge tree: an intermediate profile that the next version can reuse."""
 
     id: str
     files: ProfileFiles
@@ -157,33 +160,34 @@ class NodeEntry:
 
 @dataclass(frozen=True)
 class Decision:
-    """How the frequencies of a column are stored whose policy leaves that open."""
+    """How the frequencies of a column with the policy `auto` are stored, and why."""
 
     frequencies: Literal["enumerated", "estimated", "fingerprinted"]
     reason: str
-    """An explanation for people."""
+    """The explanation for people."""
     since: int
     """The version that made the decision."""
     distinct: int
-    """The approximate number of distinct values then. When the column has changed much, the decision is made again."""
+    """The approximate number of distinct values at that time. If the column changes much, the decision is made again.
+    """
     values: int
-    """The number of values then."""
+    """The number of values at that time."""
 
 
 @dataclass(frozen=True)
 class ProfileSpecEntry:
-    """One profile spec that profiles were written under."""
+    """One profile spec with which profiles were written: the fingerprint of the column spec of each column."""
 
     spec_id: str
     field_ids: tuple[str, ...]
-    """The profiled top-level columns."""
+    """The profiled top-level columns, by field id."""
     column_specs: tuple[str, ...]
-    """The column spec fingerprint of each."""
+    """The column spec fingerprint of each, in the same order."""
 
 
 @dataclass(frozen=True)
 class MetadataCacheEntry:
-    """One piece of metadata that planning has read."""
+    """One cached piece of the table's metadata."""
 
     key: bytes
     value: bytes
@@ -191,7 +195,7 @@ class MetadataCacheEntry:
 
 @dataclass(frozen=True)
 class RefreshStats:
-    """The work that a version took."""
+    """How much work it took to publish a version."""
 
     fragments: int
     """Number of fragments that were read."""
@@ -228,30 +232,31 @@ class Version:
     """The table's profile."""
     code_version: str
     spec_id: str
-    """Key into `specs`: the profile spec that the partitions and the table were merged under."""
+    """Key into `specs`: the profile spec with which the partitions and the table were merged."""
     specs: Mapping[str, Mapping[str, str]]
-    """By profile spec id, then by field id: the column spec fingerprint of each profiled top-level column."""
+    """The profile specs: by spec id and field id, the column spec fingerprint of each profiled top-level column."""
     fragments: Sequence[FragmentEntry]
     partitions: Sequence[PartitionEntry]
     nodes: Sequence[NodeEntry] = ()
     decisions: Mapping[str, Decision] = field(default_factory=dict)
-    """By field id: the columns whose policy leaves open whether their values are enumerated, and that are not
-    enumerated, or once were not."""
+    """By field id, the decisions on columns with the policy `auto` whose values are not enumerated, or once were not.
+    """
     value_counts: ValueCountFiles | None = None
-    """The value counts of the table; None when no column has any."""
+    """The value counts of the table; None if no column has any."""
     index: SegmentFiles | None = None
-    """The fragment index; None when the version was published without one."""
+    """The fragment index; None if the version was published without one."""
     partition_index: PartitionIndex | None = None
-    """The partition index; None when the version was published without one."""
+    """The partition index; None if the version was published without one."""
     value_filters: ValueFilterFiles | None = None
-    """The value filters; None when no column's policy asks for one."""
+    """The value filters; None if no column's policy requests one."""
     buckets: tuple[tuple[str, str, int], ...] = ()
-    """Partition columns that are hashes of a column: name, the column's field id, number of buckets."""
+    """Partition columns that contain hash buckets of another column: name, field id of that column, number of buckets.
+    """
     metadata_cache: MetadataCacheEntries = field(default_factory=dict, compare=False, repr=False)
-    """Metadata of the table's files that planning has read. Its readers give it a meaning."""
+    """Metadata of the table that planning has read before, by key. The table's format encodes keys and values."""
     table_location: Mapping[str, Any] | None = field(default=None, compare=False)
-    """Where the table is and which of its rows count: fields of its configuration as JSON, without secrets. None when
-    that was not recorded."""
+    """Location and options of the table as JSON fields of its configuration, without secrets, so that a scan can read
+    the rows that count. None if it was not recorded."""
     refresh_stats: RefreshStats | None = field(default=None, compare=False)
     """None when the work was not measured."""
     dropped_columns: tuple[str, ...] = field(default=(), compare=False)
@@ -260,25 +265,25 @@ class Version:
     """The version that the last purge published; 0 before the first one. The purge removed what was written before that
     version and is in no version. A publisher that started before it starts again."""
     garbage_manifest: str | None = field(default=None, compare=False, repr=False)
-    """The file that lists the paths of the version before that this one does not use. None when there are none, or they
-    are not known. `publish` ignores this field and the next one."""
+    """Path of the manifest of files that the version before references and this one does not. None if there are no such
+    files, or if they are unknown. `publish` ignores this field and the next one."""
     recorded_fragment_count: int | None = field(default=None, compare=False, repr=False)
-    """`fragment_count` as the version's document has it."""
+    """The number of fragments in the version's document; None for a version that is not read from a store."""
 
     @property
     def fragment_count(self) -> int:
-        """Number of fragments in the snapshot. `fragments` also has removed fragments whose profiles are retained."""
+        """Number of fragments in the snapshot. `fragments` may have more: removed ones whose profiles are retained."""
         if self.recorded_fragment_count is not None:
             return self.recorded_fragment_count
         return sum(entry.fragments for entry in self.partitions)
 
     def auxiliary_files(self) -> tuple[str, ...]:
-        """Return the paths of the files that are neither of a profile nor of entries."""
+        """Return the paths of all files that belong neither to a profile nor to the entries."""
         paths = (*(self.value_counts.paths() if self.value_counts else ()), *self._index_paths())
         return paths if self.garbage_manifest is None else (*paths, self.garbage_manifest)
 
     def paths(self) -> Iterator[str]:
-        """Yield the path of every file of profiles, value counts and indexes."""
+        """Yield the paths of all files of profiles, value counts and indexes."""
         yield from self.files.paths()
         if self.value_counts is not None:
             yield from self.value_counts.paths()

@@ -1,4 +1,4 @@
-"""Access to all stored files: a root on local disk or in an object store, with atomic writes and ranged reads."""
+"""The object store that holds all files of a Metastore: a folder on local disk or in a bucket."""
 
 from __future__ import annotations
 
@@ -32,18 +32,19 @@ _SCHEMES = {"s3": "s3", "s3a": "s3", "gs": "gs", "gcs": "gs", "az": "az", "azure
 class ObjectStore:
     """A folder of objects: a local path, `file://`, `s3://`, `gs://` or `az://` URI, with its storage options.
 
-    A small value: hashable, picklable, compared by URI and options; connections open on first use and are shared
-    within a process. Paths are relative, with `/` between segments. Nothing half-written is ever visible. Every
+    Stores are hashable, picklable, and equal if URI and options are. Connections open on first use and are shared
+    within a process. Paths are relative, with `/` between segments. Readers never see half-written objects. Every
     failure is a StoreError that names the URI and what to do.
     """
 
     __slots__ = ("_depth", "_options", "_uri")
 
     def __init__(self, uri: str, options: Mapping[str, str] | None = None, *, depth: int = 0) -> None:
-        self._uri = _normalized(uri)
+        self._uri = _normalize_root(uri)
         self._options = tuple(sorted((options or {}).items()))
         self._depth = depth
-        """How many folders below the one that a person named: deletions follow no link in these."""
+        """Number of last folders of a local path that the user did not name. Deletions follow no symbolic link in
+        these."""
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, ObjectStore) and (self._uri, self._options) == (other._uri, other._options)
@@ -52,18 +53,18 @@ class ObjectStore:
         return hash((self._uri, self._options))
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _reopened, (self._uri, dict(self._options), self._depth)
+        return _reopen, (self._uri, dict(self._options), self._depth)
 
     def __repr__(self) -> str:
         return f"ObjectStore({self._uri!r})"  # options may hold secrets
 
     def uri(self, path: str = "") -> str:
-        """Return the absolute local path or the URI of an object."""
-        return f"{self._uri.rstrip('/')}/{_checked(path)}" if path else self._uri
+        """Return the absolute local path or the URI of an object; of the folder itself for an empty path."""
+        return f"{self._uri.rstrip('/')}/{_validate_path(path)}" if path else self._uri
 
     @property
     def storage_options(self) -> dict[str, str]:
-        """The options that the store was given, which may hold secrets."""
+        """The options that the store was created with. They may hold secrets."""
         return dict(self._options)
 
     def child(self, prefix: str) -> ObjectStore:
@@ -72,55 +73,61 @@ class ObjectStore:
         return ObjectStore(self.uri(prefix), dict(self._options), depth=depth)
 
     def read(self, path: str) -> bytes:
-        """Return the bytes of an object. Raises ObjectNotFoundError."""
-        return self._backend.read(_checked(path))
+        """Return all bytes of the object. Raises ObjectNotFoundError."""
+        return self._backend.read(_validate_path(path))
 
     def write(self, path: str, data: bytes, *, create: bool = False, private: bool = False) -> None:
-        """Write one object, all or nothing. With `create`, raises ObjectExistsError when there is one already.
+        """Write one object, completely or not at all.
 
-        `private`, on a file system only this user may read it; in an object store, whoever may read the rest.
+        Args:
+            path: Path of the object.
+            data: Bytes of the object.
+            create: Whether to raise ObjectExistsError if the object exists.
+            private: Whether only this user may read the object. Object stores ignore it.
         """
-        self._backend.write(_checked(path), data, create=create, private=private)
+        self._backend.write(_validate_path(path), data, create=create, private=private)
 
     def list(self, prefix: str = "") -> list[ObjectInfo]:
-        """Return the objects below a folder at any depth, sorted by path; empty if the folder does not exist."""
-        found = self._backend.list(_checked(prefix) if prefix else "")
-        return sorted(found, key=lambda info: info.path)
+        """Return all objects below a folder, at any depth, sorted by path. A missing folder has none."""
+        infos = self._backend.list(_validate_path(prefix) if prefix else "")
+        return sorted(infos, key=lambda info: info.path)
 
     def info(self, path: str) -> ObjectInfo | None:
-        """Return size and time of an object without reading it, or None if it does not exist."""
-        return self._backend.info(_checked(path))
+        """Return size and time of one object without reading it, or None if it does not exist."""
+        return self._backend.info(_validate_path(path))
 
     def folders(self) -> tuple[str, ...]:
-        """Return the names of the folders directly below the root, sorted, by one request."""
+        """Return the names of the folders directly below the root, sorted, in one request whatever they hold."""
         return tuple(sorted(self._backend.folders()))
 
     def delete(self, paths: Sequence[str]) -> None:
-        """Delete objects; missing ones are ignored. On disk, a path through a symbolic link is refused."""
-        self._backend.delete([_checked(path) for path in paths])
+        """Delete objects. A missing object is no error. On disk, a path through a symbolic link is refused."""
+        self._backend.delete([_validate_path(path) for path in paths])
 
     def delete_folder(self, prefix: str) -> None:
-        """Remove all that is below the folder `prefix`, into which nobody writes any more."""
-        self._backend.delete_folder(_checked(prefix))
+        """Delete everything below a folder. No process may write into that folder any more."""
+        self._backend.delete_folder(_validate_path(prefix))
 
     def refuse_links(self, prefix: str) -> None:
-        """Raise StoreError where a folder is reached by a symbolic link or holds one: before a library changes it."""
-        self._backend.refuse_links(_checked(prefix))
+        """Raise StoreError if a folder is reached through a symbolic link, is one, or contains one."""
+        self._backend.refuse_links(_validate_path(prefix))
 
     def remove_unfinished(self, before: datetime) -> int:
-        """Delete what killed writers left before that time. Return the number of files."""
+        """Delete unfinished files that killed writers left before a time. Return how many were deleted."""
         return self._backend.remove_unfinished(before)
 
     def open_parquet(self, path: str, metadata: pq.FileMetaData | None = None) -> ParquetObject:
-        """A Parquet object for ranged reads: only the footer, unless it is known, and what is asked for is fetched.
+        """Open a Parquet object for reads of single row groups and columns.
 
-        What has a known footer must not have changed since.
+        Args:
+            path: Path of the object.
+            metadata: The footer, if it was read before; the object must be unchanged. None: the footer is read.
         """
-        source = self._backend.open_input(_checked(path), use_cached_tail=metadata is not None)
+        source = self._backend.open_input(_validate_path(path), use_cached_tail=metadata is not None)
         return open_parquet(source, self.uri(path), metadata)
 
     def read_parquet(self, path: str, columns: Sequence[str] | None = None) -> pa.Table:
-        """Return a Parquet object, or some of its columns, as a table."""
+        """Return all rows of a Parquet object: all columns, or some."""
         with self.open_parquet(path) as file, parquet_errors(self.uri(path)):
             return file.read(columns=None if columns is None else list(columns))
 
@@ -134,13 +141,19 @@ class ObjectStore:
         bounded: Sequence[str] | None = None,
         minimal: MinimalParquet | None = None,
     ) -> Iterator[ParquetTableWriter]:
-        """Write one Parquet object table by table; visible when the block ends well, never when it raises.
+        """Open a Parquet object for writing, table by table. It becomes visible only if the block ends without an
+        error.
 
-        `encodings` of columns, by name, suit sorted rows: these columns have no dictionaries, others do. `bounded`
-        names those that get a minimum and maximum per row group, without it all of short values.
+        Args:
+            path: Path of the object.
+            schema: Columns of all tables.
+            encodings: Encodings of columns by name, for sorted rows. These columns have no dictionary; the others
+                have one.
+            bounded: Columns with a minimum and maximum per row group. None: all columns with short values.
+            minimal: Options of a file with minimal size, which replace `encodings` and `bounded`.
         """
         with (
-            self._backend.create_output(_checked(path)) as sink,
+            self._backend.create_output(_validate_path(path)) as sink,
             parquet_writer(sink, schema, encodings, bounded, minimal) as writer,
         ):
             yield writer
@@ -160,21 +173,23 @@ class ObjectStore:
         return _backend(self._uri, self._options, self._depth, os.getpid())
 
 
-def _reopened(uri: str, options: Mapping[str, str], depth: int) -> ObjectStore:
+def _reopen(uri: str, options: Mapping[str, str], depth: int) -> ObjectStore:
     return ObjectStore(uri, options, depth=depth)
 
 
 @lru_cache(maxsize=256)
 def _backend(uri: str, options: tuple[tuple[str, str], ...], depth: int, process: int) -> Backend:
-    """One backend per root and process; the process id keeps forked children from sharing connections."""
+    """Return the cached backend of a root in this process. The process id keeps forked children from sharing
+    connections.
+    """
     if "://" not in uri:
         return LocalFiles(uri, depth)
-    from metastore_assets.store.remote import RemoteObjects  # costs 30 ms that a local root need not pay
+    from metastore_assets.store.remote import RemoteObjects  # takes 30 ms, which a local root does not need
 
     return RemoteObjects(uri, dict(options))
 
 
-def _normalized(uri: str) -> str:
+def _normalize_root(uri: str) -> str:
     if "://" not in uri:
         return os.path.abspath(os.path.expanduser(uri))
     scheme, rest = uri.split("://", 1)
@@ -187,8 +202,8 @@ def _normalized(uri: str) -> str:
     return f"{_SCHEMES[scheme]}://{rest.rstrip('/')}"
 
 
-def _checked(path: str) -> str:
+def _validate_path(path: str) -> str:
     if not path or any(segment in ("", ".", "..") for segment in path.split("/")) or "\0" in path:
-        # Paths come from documents in the store, which others may have written.
+        # Paths come from documents in the store, which others may have forged.
         raise InvalidPathError(f"{path!r} is not a relative object path: what names it is damaged or forged")
     return path

@@ -1,4 +1,4 @@
-"""Reading and writing Parquet objects, with failures that name the object."""
+"""Reading and writing of Parquet objects. Failures name the object."""
 
 from __future__ import annotations
 
@@ -26,35 +26,40 @@ _MAX_IDLE_FILES = 2
 
 @dataclass(frozen=True)
 class MinimalParquet:
-    """How to write a file of which every byte counts: no column but the top-level texts has a dictionary, and none but
-    those named a minimum and maximum."""
+    """Options of a Parquet file with minimal size.
+
+    Only top-level columns of text have dictionaries. Only the columns in `bounded` have a minimum and maximum.
+    """
 
     encodings: Mapping[str, str] = field(default_factory=dict)
-    """Of leaf columns, by dotted path."""
+    """Encodings of leaf columns, by dotted path."""
     stores_arrow_types: bool = False
-    """Whether Arrow's types are kept beside Parquet's, which do not tell texts of over 2 GB in all from others."""
+    """Whether the file also stores Arrow's types. Parquet's types do not distinguish `string` from `large_string`."""
     bounded: Sequence[str] = ()
     """Leaf columns that have a minimum and maximum per row group, by dotted path."""
     zstd_columns: Collection[str] | None = None
-    """Columns of the schema that have many bytes per row group: compressed with zstd. The others with LZ4, which adds
-    no header and is ready at once: of a hundred bytes it makes less than zstd, in a tenth of the time. None: all."""
+    """Columns of the schema with many bytes per row group, which are compressed with zstd; None means all. The others
+    are compressed with LZ4: it is smaller than zstd for about a hundred bytes, because it has no header, and takes a
+    tenth of the time."""
 
 
 class ParquetTableWriter:
-    """One Parquet file being written. Tables must have exactly the schema it was opened with."""
+    """A Parquet file that is being written. All tables must have the schema of the file."""
 
     def __init__(self, writer: pq.ParquetWriter) -> None:
         self._writer = writer
         self.row_count = 0
 
     def write_table(self, table: pa.Table, row_group_rows: int = ROW_GROUP_ROWS) -> None:
-        """Append the rows as one or more row groups of at most `row_group_rows` rows; no rows, no row group."""
+        """Append the rows of a table as row groups of at most `row_group_rows` rows. A table without rows adds no row
+        group.
+        """
         if table.num_rows:
             self._writer.write_table(table, row_group_size=min(row_group_rows, ROW_GROUP_ROWS))
             self.row_count += table.num_rows
 
     def add_metadata(self, metadata: Mapping[str, str]) -> None:
-        """Add to the file's key-value metadata."""
+        """Add entries to the file's key-value metadata."""
         self._writer.add_key_value_metadata(dict(metadata))
 
 
@@ -66,13 +71,17 @@ def parquet_writer(
     bounded: Sequence[str] | None = None,
     minimal: MinimalParquet | None = None,
 ) -> Iterator[ParquetTableWriter]:
-    """Write Parquet to a sink; the footer is written when the block ends.
+    """Open a Parquet file for writing. The footer is written when the block ends.
 
-    `bounded` names the columns that get a minimum and maximum per row group; without it, all of short values.
+    Columns are compressed with zstd. With `encodings`, columns of numbers are compressed with LZ4: they are 4 % larger,
+    but reading takes three quarters of the time.
 
-    `encodings` of columns, by name, are for files of sorted rows: these columns have no dictionaries. Compressed with
-    zstd, but for columns of numbers in such files: LZ4 leaves them 4 % larger, and they are read in three quarters of
-    the time.
+    Args:
+        sink: The file that is written.
+        schema: Columns of all tables.
+        encodings: Encodings of columns by name, for sorted rows. These columns have no dictionary; the others have one.
+        bounded: Columns with a minimum and maximum per row group. None: all columns with short values.
+        minimal: Options of a file with minimal size, which replace `encodings` and `bounded`.
     """
     dictionary: list[str] | bool
     if minimal is not None:
@@ -83,7 +92,7 @@ def parquet_writer(
             bounded = [path for field in schema for path in _bounded(field, field.name)]
         dictionary = [name for name in schema.names if name not in encodings] if encodings else True
         light = {field.name for field in schema if pa.types.is_primitive(field.type)} if encodings else set()
-    # Checksums, because a page that was damaged may still decompress: to other numbers.
+    # A damaged page may still decompress, to other numbers. Only a checksum detects that.
     writer = pq.ParquetWriter(
         sink,
         schema,
@@ -97,11 +106,11 @@ def parquet_writer(
         store_schema=minimal is None or minimal.stores_arrow_types,
     )
     if minimal is not None and not minimal.stores_arrow_types and schema.metadata:
-        writer.add_key_value_metadata(schema.metadata)  # which the writer takes for a part of Arrow's types
+        writer.add_key_value_metadata(schema.metadata)  # the writer drops it together with Arrow's types
     try:
         yield ParquetTableWriter(writer)
     except BaseException:
-        # Closed here, into a sink that will be thrown away: left open, it would be closed by the garbage collector.
+        # The sink is discarded, so close the writer now. Otherwise the garbage collector would close it later.
         with suppress(Exception):
             writer.close()
         raise
@@ -109,12 +118,11 @@ def parquet_writer(
 
 
 class ParquetObject:
-    """A Parquet object that is open for ranged reads. Names the object when one of its row groups is damaged, whoever
-    reads it. Reads in the thread that asks: see `store.ahead`. Not to be shared by threads.
+    """A Parquet object that is open for ranged reads. Damaged row groups raise errors that name the object.
 
-    Columns go by dotted path; the path of a struct, list or map means all that is inside. So they do in Arrow's
-    `ParquetFile`, which makes a table of all such paths whenever it opens a file: a quarter of what it takes to read
-    one of 5,000 histograms.
+    It reads in the calling thread, and threads must not share it. Columns are dotted paths; the path of a struct, list
+    or map selects everything inside. Arrow's `ParquetFile` does the same, but builds a table of all such paths when it
+    opens a file. That takes a quarter of the time of reading one of 5,000 histograms.
     """
 
     def __init__(self, source: Input, uri: str, metadata: pq.FileMetaData | None) -> None:
@@ -132,31 +140,31 @@ class ParquetObject:
 
     @property
     def metadata(self) -> pq.FileMetaData:
-        """The footer, which stays readable."""
+        """The footer. It can be used after the file is closed."""
         return self._reader.metadata
 
     @property
     def num_row_groups(self) -> int:
-        """How many row groups there are."""
+        """Number of row groups."""
         return self._reader.num_row_groups
 
     @property
     def schema_arrow(self) -> pa.Schema:
-        """The columns in Arrow's types."""
+        """The columns, with Arrow's types."""
         return self._reader.schema_arrow
 
     def read(self, columns: Sequence[str] | None = None) -> pa.Table:
-        """All rows, of all columns or of some."""
+        """Return all rows: all columns, or some."""
         with parquet_errors(self._uri):
             leaves = self._leaves(range(self.num_row_groups), columns)
             return self._reader.read_all(column_indices=leaves, use_threads=False)
 
     def read_row_group(self, number: int, columns: Sequence[str] | None = None) -> pa.Table:
-        """The rows of one row group."""
+        """Return the rows of one row group: all columns, or some."""
         return self.read_row_groups([number], columns)
 
     def read_row_groups(self, numbers: Sequence[int], columns: Sequence[str] | None = None) -> pa.Table:
-        """The rows of some row groups, in the order given."""
+        """Return the rows of several row groups, in the given order: all columns, or some."""
         with parquet_errors(self._uri):
             leaves = self._leaves(numbers, columns)
             return self._reader.read_row_groups(numbers, column_indices=leaves, use_threads=False)
@@ -164,7 +172,9 @@ class ParquetObject:
     def iter_batches(
         self, batch_size: int, row_groups: Sequence[int], columns: Sequence[str] | None = None
     ) -> Iterator[pa.RecordBatch]:
-        """Batches of rows of one row group each, of which one is held at a time."""
+        """Yield batches of at most `batch_size` rows. No batch spans two row groups, and one row group at a time is
+        open.
+        """
         for number in row_groups:
             leaves = self._leaves([number], columns)
             yield from self._reader.iter_batches(batch_size, [number], column_indices=leaves, use_threads=False)
@@ -180,15 +190,15 @@ class ParquetObject:
         self.close()
 
     def _leaves(self, row_groups: Sequence[int], columns: Sequence[str] | None) -> list[int] | None:
-        """Which of the leaf columns to read, None for all; they are fetched, where that is done ahead."""
+        """Return the indices of the leaf columns to read, None for all columns. Prefetch them from a remote object."""
         if self._fetch is not None:
             self._fetch(chunk_ranges(self.metadata, row_groups, None if columns is None else frozenset(columns)))
         if columns is None:
             return None
-        # Names may have dots in them, and without one there is nothing inside of another column.
+        # Without a dot, no path leads into a column. Names of top-level columns may contain dots themselves.
         deep = any("." in column for column in columns)
         if deep not in self._leaves_by_path:
-            # Made once: a wide file is read column by column.
+            # Computed once, because wide files are read column by column.
             leaves: dict[str, list[int]] = {}
             for leaf, path in enumerate(self._reader.column_paths):
                 for name in accumulate(path, "{}.{}".format) if deep else path[:1]:
@@ -198,15 +208,15 @@ class ParquetObject:
 
 
 def open_parquet(source: Input, uri: str, metadata: pq.FileMetaData | None = None) -> ParquetObject:
-    """Open Parquet for ranged reads. Raises CorruptionError when it is not Parquet or is cut short."""
+    """Return a Parquet object that is open for reading. Raises CorruptionError if it is truncated or not Parquet."""
     with parquet_errors(uri):
         return ParquetObject(source, uri, metadata)
 
 
 class SharedParquet:
-    """A Parquet object whose footer is read once, and which many threads can read.
+    """A Parquet object that many threads can read. Its footer is read once.
 
-    Arrow's files are not thread-safe, so each reading thread gets a file of its own, opened with the known footer.
+    Arrow's files are not thread-safe, so each reading thread gets another open file with the same footer.
     """
 
     def __init__(self, store: ObjectStore, path: str) -> None:
@@ -218,7 +228,7 @@ class SharedParquet:
 
     @contextmanager
     def acquire(self) -> Iterator[ParquetObject]:
-        """A file that nobody else reads meanwhile."""
+        """Yield an open file that no other thread uses during the block."""
         try:
             file = self._idle.pop()
         except IndexError:
@@ -232,14 +242,14 @@ class SharedParquet:
                 file.close()
 
     def close(self) -> None:
-        """Close what is open."""
+        """Close the idle files."""
         while self._idle:
             self._idle.pop().close()
 
 
 @contextmanager
 def parquet_errors(uri: str) -> Iterator[None]:
-    """Turn what pyarrow raises while reading a Parquet object into errors that name it."""
+    """Turn pyarrow's errors about a Parquet object into StoreErrors and CorruptionErrors that name the object."""
     try:
         yield
     except StoreError:
@@ -253,9 +263,9 @@ def parquet_errors(uri: str) -> Iterator[None]:
 
 
 def _bounded(field: pa.Field, path: str) -> Iterator[str]:
-    """Columns that get a minimum and maximum per row group, so that any engine can skip: not nested text and bytes.
+    """Yield the leaf columns of a field that get a minimum and maximum, so that readers can skip row groups.
 
-    Those may be long, and would make the footer, which every reader reads first, as large as the data.
+    Text in structs and all binary columns are left out: long values would make the footer as large as the data.
     """
     if pa.types.is_struct(field.type):
         for child in field.type:
@@ -266,7 +276,7 @@ def _bounded(field: pa.Field, path: str) -> Iterator[str]:
 
 
 def _leaves(field: pa.Field, path: str) -> Iterator[str]:
-    """The columns of the file that a field is stored as."""
+    """Yield the dotted paths of a field's leaf columns in the file."""
     type_ = field.type
     if pa.types.is_struct(type_):
         for child in type_:

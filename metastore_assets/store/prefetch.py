@@ -1,7 +1,7 @@
-"""Prefetch the ranges of a remote Parquet object in few requests, instead of one request per column chunk.
+"""Prefetching of byte ranges of a remote Parquet object: few requests instead of one per column chunk.
 
-Arrow's own prefetching runs in threads that may release a Python object after the interpreter has started to shut down,
-which aborts the process.
+Arrow's own prefetching is not used. Its threads may release a Python object while the interpreter shuts down, which
+aborts the process.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow.parquet as pq
 
-_HOLE = 8 << 10
-"""Bytes between two ranges that are rather read than asked for apart: as Arrow does."""
-_MOST = 32 << 20
-"""Bytes of a request, unless a single range is longer."""
+_MAX_GAP_BYTES = 8 << 10
+"""Two ranges with at most this many bytes between them are fetched by one request, as Arrow does."""
+_MAX_REQUEST_BYTES = 32 << 20
+"""Most bytes per request, unless a single range is longer."""
 _THREADS = 8
 
 Range = tuple[int, int]
-"""From a byte up to but without another."""
+"""Start (inclusive) and end (exclusive), in bytes."""
 
 
 class FetchedRanges:
-    """Ranges of an object that were fetched, until others are."""
+    """Prefetched byte ranges of one object; the next fetch replaces them."""
 
     def __init__(self, fetch: Callable[[int, int], bytes]) -> None:
         self._fetch = fetch
@@ -31,47 +31,49 @@ class FetchedRanges:
         self._data: list[bytes] = []
 
     def fetch(self, ranges: Iterable[Range]) -> None:
-        """Fetch ranges in few requests, several at a time, instead of what was fetched before."""
-        wanted = coalesced(ranges)
+        """Fetch ranges in few parallel requests. They replace the ranges that were fetched before."""
+        merged = merge_neighbors(ranges)
         self._starts, self._data = [], []
-        if len(wanted) > 1:
-            with ThreadPoolExecutor(min(_THREADS, len(wanted))) as threads:
-                data = list(threads.map(lambda own: self._fetch(*own), wanted))
+        if len(merged) > 1:
+            with ThreadPoolExecutor(min(_THREADS, len(merged))) as threads:
+                data = list(threads.map(lambda range_: self._fetch(*range_), merged))
         else:
-            data = [self._fetch(*own) for own in wanted]
-        self._starts, self._data = [start for start, _ in wanted], data
+            data = [self._fetch(*range_) for range_ in merged]
+        self._starts, self._data = [start for start, _ in merged], data
 
     def find(self, start: int, end: int) -> bytes | None:
-        """The bytes of a range that lies within one that was fetched; None of any other."""
+        """Return the bytes of a range that lies within one fetched range, or None."""
         at = bisect_right(self._starts, start) - 1
         if at < 0 or end > self._starts[at] + len(self._data[at]):
             return None
         return self._data[at][start - self._starts[at] : end - self._starts[at]]
 
 
-def coalesced(ranges: Iterable[Range]) -> list[Range]:
-    """The ranges by where they start, neighbours as one."""
-    found: list[Range] = []
+def merge_neighbors(ranges: Iterable[Range]) -> list[Range]:
+    """Return ranges sorted by start, in which neighbours are merged."""
+    merged: list[Range] = []
     for start, end in sorted(ranges):
-        if found and start - found[-1][1] <= _HOLE and end - found[-1][0] <= _MOST:
-            found[-1] = (found[-1][0], max(end, found[-1][1]))
+        if merged and start - merged[-1][1] <= _MAX_GAP_BYTES and end - merged[-1][0] <= _MAX_REQUEST_BYTES:
+            merged[-1] = (merged[-1][0], max(end, merged[-1][1]))
         else:
-            found.append((start, end))
-    return found
+            merged.append((start, end))
+    return merged
 
 
 def chunk_ranges(metadata: pq.FileMetaData, groups: Sequence[int], columns: Collection[str] | None) -> list[Range]:
-    """Where columns lie in some row groups: all, or those named by their paths, or the paths of what they are part of.
+    """Return the byte ranges of columns in some row groups, unordered.
 
-    From a byte up to but without another, in no order.
+    Columns are dotted paths of leaf columns, or of structs, lists or maps that contain them. None means all columns.
     """
     schema = metadata.schema
-    numbers = [at for at in range(metadata.num_columns) if columns is None or _is_of(schema.column(at).path, columns)]
+    numbers = [
+        at for at in range(metadata.num_columns) if columns is None or _is_selected(schema.column(at).path, columns)
+    ]
     ranges = []
     for group in groups:
-        own = metadata.row_group(group)
+        row_group = metadata.row_group(group)
         for at in numbers:
-            chunk = own.column(at)
+            chunk = row_group.column(at)
             start = chunk.data_page_offset
             if chunk.has_dictionary_page and 0 < chunk.dictionary_page_offset < start:
                 start = chunk.dictionary_page_offset
@@ -79,7 +81,7 @@ def chunk_ranges(metadata: pq.FileMetaData, groups: Sequence[int], columns: Coll
     return ranges
 
 
-def _is_of(path: str, columns: Collection[str]) -> bool:
+def _is_selected(path: str, columns: Collection[str]) -> bool:
     while path:
         if path in columns:
             return True

@@ -24,24 +24,24 @@ from metastore_assets.store.backend import Input, ObjectInfo, Output
 from metastore_assets.store.prefetch import FetchedRanges
 
 _TAIL = 1 << 16
-_KEPT_TAILS = 64
-"""Of objects that were opened last: four megabytes."""
+_MAX_CACHED_TAILS = 64
+"""Number of objects whose tail is cached: four megabytes in all."""
 _INSTANCE_METADATA = ("/latest/api/token", "/latest/meta-data/", "/computeMetadata/", "/metadata/identity/")
-"""Where clients ask a cloud's machine for credentials when there are no others."""
+"""Parts of URLs at which clients ask a cloud machine for credentials when no others are configured."""
 
 
 class RemoteObjects:
-    """The objects below a URI such as `s3://bucket/prefix`, with its `storage_options`."""
+    """A backend for the objects below a URI such as `s3://bucket/prefix`."""
 
     _opened_in: ClassVar[int | None] = None
-    """The process that has obstore's threads."""
+    """Id of the process in which obstore's threads run; None before the first store is opened."""
 
     def __init__(self, uri: str, options: Mapping[str, str]) -> None:
         self._uri = uri
         self._lock = Lock()
         self._tails: OrderedDict[str, tuple[int, bytes]] = OrderedDict()
         if RemoteObjects._opened_in not in (None, os.getpid()):
-            # The threads are not in the child, and it would wait for them for ever.
+            # A forked child has no such threads, and would wait for them forever.
             raise StoreError(
                 f"cannot open {uri} in a process forked from one that used an object store; start processes with "
                 "`spawn` or `forkserver` (multiprocessing.set_start_method)"
@@ -53,49 +53,49 @@ class RemoteObjects:
             raise StoreError(f"cannot open {uri}: {_first_line(error)}; check root and storage_options") from error
 
     def read(self, path: str) -> bytes:
-        with self._explained("read", path):
+        with self._store_errors("read", path):
             data = bytes(obstore.get(self._store, path).bytes())
-        record_read(self.place(path), len(data))
+        record_read(self.uri(path), len(data))
         return data
 
     def write(self, path: str, data: bytes, *, create: bool, private: bool) -> None:
-        with self._explained("write", path):
+        with self._store_errors("write", path):
             obstore.put(self._store, path, data, mode="create" if create else "overwrite")
-        record_write(self.place(path), len(data))
+        record_write(self.uri(path), len(data))
 
     def list(self, prefix: str) -> list[ObjectInfo]:
-        with self._explained("list", prefix):
-            found = obstore.list(self._store, prefix or None).collect()
-            return [ObjectInfo(info["path"], info["size"], info["last_modified"]) for info in found]
+        with self._store_errors("list", prefix):
+            infos = obstore.list(self._store, prefix or None).collect()
+            return [ObjectInfo(info["path"], info["size"], info["last_modified"]) for info in infos]
 
     def info(self, path: str) -> ObjectInfo | None:
         try:
-            with self._explained("read", path):
+            with self._store_errors("read", path):
                 info = obstore.head(self._store, path)
         except ObjectNotFoundError:
             return None
         return ObjectInfo(path, info["size"], info["last_modified"])
 
     def folders(self) -> tuple[str, ...]:
-        with self._explained("list", ""):
-            found = obstore.list_with_delimiter(self._store)["common_prefixes"]
-            return tuple(prefix.rstrip("/").rpartition("/")[2] for prefix in found)
+        with self._store_errors("list", ""):
+            prefixes = obstore.list_with_delimiter(self._store)["common_prefixes"]
+            return tuple(prefix.rstrip("/").rpartition("/")[2] for prefix in prefixes)
 
     def delete(self, paths: Sequence[str]) -> None:
         for start in range(0, len(paths), 1000):
             batch = list(paths[start : start + 1000])
             try:
-                with self._explained("delete", batch[0]):
+                with self._store_errors("delete", batch[0]):
                     obstore.delete(self._store, batch)
             except ObjectNotFoundError:
-                # S3 does not mind; others stop at the first that is missing, so go one by one.
+                # S3 ignores missing objects. Other stores stop at the first, so they get one request per object.
                 self._delete_each(batch)
 
     def delete_folder(self, prefix: str) -> None:
         self.delete([info.path for info in self.list(prefix)])
 
     def refuse_links(self, prefix: str) -> None:
-        """Nothing to refuse: object stores have no links."""
+        """Do nothing: object stores have no links."""
 
     def open_input(self, path: str, *, use_cached_tail: bool = False) -> Input:
         opened = _RangedInput(self, path, use_cached_tail=use_cached_tail)
@@ -103,20 +103,20 @@ class RemoteObjects:
 
     @contextmanager
     def create_output(self, path: str) -> Iterator[Output]:
-        with self._explained("write", path):
+        with self._store_errors("write", path):
             output = _RemoteOutput(self, path, obstore.open_writer(self._store, path))
         yield output
-        # Not closed when the block raises: an upload never completed is never visible.
+        # An error in the block leaves the upload incomplete, and therefore invisible.
         output.complete()
-        record_write(self.place(path), output.tell())
+        record_write(self.uri(path), output.tell())
 
     def remove_unfinished(self, before: datetime) -> int:
-        """Nothing to remove by name: a bucket's life-cycle rule aborts incomplete uploads."""
+        """Do nothing: a life-cycle rule of the bucket aborts incomplete uploads."""
         return 0
 
-    def tail(self, path: str) -> tuple[int, bytes]:
+    def read_tail(self, path: str) -> tuple[int, bytes]:
         """Return the size of an object and its last bytes, which contain a Parquet footer."""
-        with self._explained("read", path):
+        with self._store_errors("read", path):
             try:
                 result = obstore.get(self._store, path, options={"range": {"suffix": _TAIL}})
                 return result.meta["size"], bytes(result.bytes())
@@ -124,71 +124,71 @@ class RemoteObjects:
                 if not _refuses_suffix(error):
                     raise
             size = obstore.head(self._store, path)["size"]
-            return size, self.range(path, max(0, size - _TAIL), size) if size else b""
+            return size, self.read_range(path, max(0, size - _TAIL), size) if size else b""
 
-    def tail_again(self, path: str) -> tuple[int, bytes] | None:
-        """Return the size and the last bytes of an immutable object from the cache, or None if they are not cached."""
+    def cached_tail(self, path: str) -> tuple[int, bytes] | None:
+        """Return the cached size and last bytes of an object, or None. The object must be immutable."""
         with self._lock:
             return self._tails.get(path)
 
-    def keep_tail(self, path: str, size: int, tail: bytes) -> None:
-        """Cache the size and the last bytes of an object for the next time that it is opened."""
+    def cache_tail(self, path: str, size: int, tail: bytes) -> None:
+        """Cache the size and last bytes of an object for the next time that it is opened."""
         with self._lock:
             self._tails[path] = size, tail
             self._tails.move_to_end(path)
-            if len(self._tails) > _KEPT_TAILS:
+            if len(self._tails) > _MAX_CACHED_TAILS:
                 self._tails.popitem(last=False)
 
-    def range(self, path: str, start: int, end: int) -> bytes:
+    def read_range(self, path: str, start: int, end: int) -> bytes:
         """Return the bytes from `start` (inclusive) to `end` (exclusive)."""
-        with self._explained("read", path):
+        with self._store_errors("read", path):
             return bytes(obstore.get_range(self._store, path, start=start, end=end))
 
     def _delete_each(self, paths: Sequence[str]) -> None:
         for path in paths:
             try:
-                with self._explained("delete", path):
+                with self._store_errors("delete", path):
                     obstore.delete(self._store, path)
             except ObjectNotFoundError:
                 continue
 
     @contextmanager
-    def _explained(self, verb: str, path: str) -> Iterator[None]:
+    def _store_errors(self, verb: str, path: str) -> Iterator[None]:
         try:
             yield
         except (exceptions.BaseError, OSError) as error:
-            raise _explain(verb, self.place(path), error) from error
+            raise _store_error(verb, self.uri(path), error) from error
 
-    def place(self, path: str) -> str:
-        """Return the URI of an object for messages."""
+    def uri(self, path: str) -> str:
+        """Return the URI of an object, for messages."""
         return f"{self._uri}/{path}" if path else self._uri
 
 
 class _RangedInput(RangedFile):
-    """An object as a file whose tail is there already, where a Parquet footer is."""
+    """An object as a file. Its last bytes, which contain the Parquet footer, are read when it is opened."""
 
     def __init__(self, objects: RemoteObjects, path: str, *, use_cached_tail: bool) -> None:
-        kept = objects.tail_again(path) if use_cached_tail else None
-        size, self._tail = objects.tail(path) if kept is None else kept
+        cached = objects.cached_tail(path) if use_cached_tail else None
+        size, self._tail = objects.read_tail(path) if cached is None else cached
         super().__init__(size)
-        self._note = read_recorder(objects.place(path))
-        if kept is None:
-            self._note(len(self._tail))
-            objects.keep_tail(path, size, self._tail)
+        self._record = read_recorder(objects.uri(path))
+        if cached is None:
+            self._record(len(self._tail))
+            objects.cache_tail(path, size, self._tail)
         self._objects = objects
         self._path = path
-        self.fetched = FetchedRanges(self._range)
+        self.fetched = FetchedRanges(self._read_range)
 
     def fetch(self, start: int, end: int) -> bytes:
         fetched = self.fetched.find(start, end)
-        return self._range(start, end) if fetched is None else fetched
+        return self._read_range(start, end) if fetched is None else fetched
 
-    def _range(self, start: int, end: int) -> bytes:
+    def _read_range(self, start: int, end: int) -> bytes:
         tail_start = self.size - len(self._tail)
         if start >= tail_start:
             return self._tail[start - tail_start : end - tail_start]
-        self._note(end - start)
-        return self._objects.range(self._path, start, end)
+        self._record(end - start)
+        return self._objects.read_range(self._path, start, end)
 
 
 class _RemoteOutput(io.RawIOBase):
@@ -202,7 +202,7 @@ class _RemoteOutput(io.RawIOBase):
         return True
 
     def write(self, data: Any) -> int:
-        with self._objects._explained("write", self._path):
+        with self._objects._store_errors("write", self._path):
             self._writer.write(data)
         self._position += len(data)
         return len(data)
@@ -211,20 +211,20 @@ class _RemoteOutput(io.RawIOBase):
         return self._position
 
     def flush(self) -> None:
-        """Nothing: `complete` is what makes the object visible, once."""
+        """Do nothing: `complete` makes the object visible."""
 
     def complete(self) -> None:
-        with self._objects._explained("write", self._path):
+        with self._objects._store_errors("write", self._path):
             self._writer.close()
 
 
 def _open(uri: str, options: Mapping[str, str]) -> Any:
-    # The key prefix of a root is taken as it is; what obstore parses is a URL.
+    # The prefix of a root is literal, but obstore parses a URL.
     scheme, rest = uri.split("://", 1)
     return from_url(f"{scheme}://{quote(rest)}", **obstore_arguments(scheme, options.items()))
 
 
-def _explain(verb: str, uri: str, error: Exception) -> StoreError:
+def _store_error(verb: str, uri: str, error: Exception) -> StoreError:
     text = str(error)
     cannot = f"cannot {verb} {uri}"
     if isinstance(error, exceptions.AlreadyExistsError | exceptions.PreconditionError):
@@ -248,7 +248,7 @@ def _explain(verb: str, uri: str, error: Exception) -> StoreError:
 
 
 def _refuses_suffix(error: exceptions.BaseError) -> bool:
-    """Azure knows no suffix ranges, and no store has a range of an empty object."""
+    """Return True if a request for the last bytes failed because the store is Azure, or because the object is empty."""
     text = str(error)
     return isinstance(error, exceptions.NotSupportedError) or "416" in text or "non-partial response" in text
 

@@ -1,7 +1,7 @@
-"""Parquet files made of named sections of rows, of which one can be read without the others.
+"""Parquet files that consist of named sections of rows, each of which can be read alone.
 
-A section's rows are contiguous. A large section has row groups of its own; small neighbours share one. The file's
-metadata lists name, first row and row count of every section, and that is all a reader needs to know.
+The rows of a section are contiguous. A large section has row groups of its own; small neighbours share one. The file's
+metadata lists name, first row and row count of every section.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import json
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from itertools import accumulate
 from types import TracebackType
 from typing import Any, NamedTuple
@@ -35,24 +36,39 @@ from metastore_assets.store.parquet import (
 SECTIONS = "metastore.columns"
 """Metadata key of the sections: a JSON list of [name, first row, row count] in file order."""
 LARGE_SECTION_ROWS = 4096
-"""From this many rows on, a section shares no row group with another."""
-_KEPT_BYTES = 16 << 20
+"""A section of at least this many rows shares no row group with another."""
+_MAX_CACHED_BYTES = 16 << 20
 _HEAD_ROWS = 4096
-_HEAD_FROM = 8 * _HEAD_ROWS
-"""A section of this many rows begins with a small row group: its first rows are what is asked for most."""
+_MIN_ROWS_WITH_HEAD = 8 * _HEAD_ROWS
+"""A section of at least this many rows begins with a small row group, because its first rows are read most often."""
 
 
 class Section(NamedTuple):
-    """Where a section's rows are in its file."""
+    """The position of a section's rows in its file."""
 
     first_row: int
     row_count: int
 
 
-class SectionWriter:
-    """Writes one file of sections. A context manager; the file is visible when the block ends well.
+@dataclass(frozen=True)
+class SectionOptions:
+    """The encodings of a file of sections, and the sizes of its row groups."""
 
-    Holds no more than a row group (131,072 rows) in memory, besides the table given.
+    encodings: Mapping[str, str] | None = None
+    """Encodings of leaf columns, by dotted path. With encodings, the file is a `MinimalParquet` one."""
+    bounded: Sequence[str] | None = None
+    """Columns with a minimum and maximum per row group. None: no column if there are encodings, otherwise all columns
+    with short values."""
+    large_section_rows: int = LARGE_SECTION_ROWS
+    """A section of at least this many rows shares no row group with another."""
+    row_group_rows: int = ROW_GROUP_ROWS
+    """Most rows in a row group."""
+
+
+class SectionWriter:
+    """A context manager that writes one file of sections. The file becomes visible if the block ends without an error.
+
+    Besides the given table, at most one row group (131,072 rows) is in memory.
     """
 
     def __init__(
@@ -60,47 +76,39 @@ class SectionWriter:
         store: ObjectStore,
         path: str,
         schema: pa.Schema,
-        encodings: Mapping[str, str] | None = None,
-        *,
-        bounded: Sequence[str] | None = None,
-        large: int = LARGE_SECTION_ROWS,
-        row_group_rows: int = ROW_GROUP_ROWS,
+        options: SectionOptions | None = None,
     ) -> None:
-        """Describe the file; entering the context opens it.
+        """Prepare the file; entering the context opens it.
 
         Args:
-            store: Where the file will be.
+            store: The store of the file.
             path: Path of the file in the store.
             schema: Columns of all sections.
-            encodings: Encodings of leaf columns. With them the file is a `MinimalParquet` one.
-            bounded: Columns with a minimum and maximum per row group. None: no column of a lean file, and all columns
-                of short values of another.
-            large: From this many rows on, a section shares no row group with another.
-            row_group_rows: Most rows in a row group.
+            options: Encodings and row groups of the file.
         """
         self._store = store
         self._path = path
         self._schema = schema
-        self._minimal = (
-            None if encodings is None else MinimalParquet(encodings, stores_arrow_types=True, bounded=bounded or ())
-        )
+        options = options or SectionOptions()
+        encodings, bounded = options.encodings, options.bounded
+        self._minimal = None if encodings is None else MinimalParquet(encodings, True, bounded or ())
         self._bounded = bounded
-        self._row_group_rows = row_group_rows
-        self._large = large
+        self._row_group_rows = options.row_group_rows
+        self._large = options.large_section_rows
         self._stack = ExitStack()
         self._writer: ParquetTableWriter
         self._sections: dict[str, int] = {}
         self._current: str | None = None
-        self._shared: list[pa.Table] = []
+        self._shared_tables: list[pa.Table] = []
         self._shared_rows = 0
-        self._own: list[pa.Table] = []
-        self._own_rows = 0
-        self._own_written = False
+        self._section_tables: list[pa.Table] = []
+        self._section_rows = 0
+        self._section_begun = False
 
     def write_section(self, name: str, table: pa.Table) -> None:
-        """Append a section. Called again with the same name at once, it continues that section.
+        """Append a section. A call with the name of the last section continues that section.
 
-        Raises ValueError when a section of that name was ended by another one.
+        Raises ValueError if another section was written after the section of that name.
         """
         if name != self._current:
             if name in self._sections:
@@ -111,15 +119,20 @@ class SectionWriter:
         self._sections[name] += table.num_rows
         if not table.num_rows:
             return
-        self._own.append(table)
-        self._own_rows += table.num_rows
-        if self._own_rows >= self._row_group_rows:
-            self._write_own(keep_rest=True)
+        self._section_tables.append(table)
+        self._section_rows += table.num_rows
+        if self._section_rows >= self._row_group_rows:
+            self._write_large_section(full_groups_only=True)
 
     def write_sections(self, counts: Mapping[str, int], table: pa.Table) -> None:
-        """Append several sections, of so many rows each, whose rows `table` has one after the other.
+        """Append several sections at once. The file is the same as if the sections were written one by one.
 
-        The same file as one by one, in less time where they are many and small. Raises ValueError as `write_section`.
+        Args:
+            counts: The number of rows of each section, by name.
+            table: The rows of all sections, one section after the other.
+
+        Raises:
+            ValueError: The counts do not add up to the rows, or a section of that name exists.
         """
         if sum(counts.values()) != table.num_rows:
             raise ValueError("the sections do not add up to the rows")
@@ -162,46 +175,47 @@ class SectionWriter:
             self._writer.add_metadata({SECTIONS: json.dumps(index, ensure_ascii=False)})
 
     def _end_section(self) -> None:
-        if self._own_written or self._own_rows >= self._large:
-            self._write_own(keep_rest=False)
+        if self._section_begun or self._section_rows >= self._large:
+            self._write_large_section(full_groups_only=False)
         else:
-            own, self._own, self._own_rows = self._own, [], 0
-            for table in own:
+            tables, self._section_tables, self._section_rows = self._section_tables, [], 0
+            for table in tables:
                 self._share(table)
-        self._own_written = False
+        self._section_begun = False
 
     def _share(self, table: pa.Table) -> None:
-        """Append rows of whole small sections."""
+        """Append rows of small sections, which share row groups."""
         if table.num_rows:
-            self._shared.append(table)
+            self._shared_tables.append(table)
             self._shared_rows += table.num_rows
         if self._shared_rows >= self._large:
             self._write_shared()
 
     def _write_shared(self) -> None:
-        if self._shared:
-            self._writer.write_table(pa.concat_tables(self._shared), self._row_group_rows)
-        self._shared, self._shared_rows = [], 0
+        if self._shared_tables:
+            self._writer.write_table(pa.concat_tables(self._shared_tables), self._row_group_rows)
+        self._shared_tables, self._shared_rows = [], 0
 
-    def _write_own(self, *, keep_rest: bool) -> None:
+    def _write_large_section(self, *, full_groups_only: bool) -> None:
         self._write_shared()
-        if not self._own:
+        if not self._section_tables:
             return
-        table = pa.concat_tables(self._own)
+        table = pa.concat_tables(self._section_tables)
         start = 0
-        if not self._own_written and table.num_rows >= _HEAD_FROM:
+        if not self._section_begun and table.num_rows >= _MIN_ROWS_WITH_HEAD:
             start = _HEAD_ROWS
             self._writer.write_table(table.slice(0, start), self._row_group_rows)
         rows = table.num_rows - start
-        stop = start + (rows // self._row_group_rows * self._row_group_rows if keep_rest else rows)
+        stop = start + (rows // self._row_group_rows * self._row_group_rows if full_groups_only else rows)
         self._writer.write_table(table.slice(start, stop - start), self._row_group_rows)
-        rest = table.slice(stop)
-        self._own, self._own_rows = ([rest] if rest.num_rows else []), rest.num_rows
-        self._own_written = True
+        remaining = table.slice(stop)
+        self._section_tables = [remaining] if remaining.num_rows else []
+        self._section_rows = remaining.num_rows
+        self._section_begun = True
 
 
 class SectionReader:
-    """Reads single sections of one file. Opening it reads the footer; safe to share between threads."""
+    """A reader of the sections of one file. Opening it reads the footer. Threads can share it."""
 
     def __init__(self, store: ObjectStore, path: str) -> None:
         self._uri = store.uri(path)
@@ -210,7 +224,7 @@ class SectionReader:
         groups = [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)]
         self._group_starts = list(accumulate(groups, initial=0))
         self._sections = _sections(metadata.metadata or {}, metadata.num_rows, self._uri)
-        self._kept: tuple[tuple[int, list[str] | None], pa.Table] | None = None
+        self._cached_group: tuple[tuple[int, list[str] | None], pa.Table] | None = None
 
     @property
     def sections(self) -> Mapping[str, Section]:
@@ -219,21 +233,21 @@ class SectionReader:
 
     @property
     def schema(self) -> pa.Schema:
-        """The schema of the rows of all sections, as written."""
+        """Schema of the rows of all sections, as written."""
         with self._file.acquire() as file:
             return file.schema_arrow.remove_metadata()
 
     @property
     def byte_count(self) -> int:
-        """Size of all rows after decompression, in bytes."""
+        """Decompressed size of all rows in bytes."""
         metadata = self._file.metadata
         return sum(metadata.row_group(at).total_byte_size for at in range(metadata.num_row_groups))
 
     def read_section(self, name: str, limit: int | None = None, columns: Sequence[str] | None = None) -> pa.Table:
-        """The rows of a section, or its first `limit` rows; KeyError when there is no such section.
+        """Return the rows of a section, or its first `limit` rows. Raises KeyError if there is no such section.
 
-        Reads only the row groups that hold them, and of `columns` only those. A row group that small sections share is
-        kept when all rows of one were read: whoever reads them in order, and the same columns, reads it once.
+        Only the row groups of these rows, and only `columns`, are read. The last row group that was read completely is
+        cached, because the next section often shares it.
         """
         section = self._sections[name]
         count = section.row_count if limit is None else min(section.row_count, max(0, limit))
@@ -241,21 +255,21 @@ class SectionReader:
         last_group = bisect_right(self._group_starts, section.first_row + max(0, count - 1)) - 1
         groups = list(range(first_group, last_group + 1)) if count else []
         skipped = section.first_row - self._group_starts[first_group] if count else 0
-        wanted = None if columns is None else list(columns)
+        names = None if columns is None else list(columns)
         with self._file.acquire() as file, parquet_errors(self._uri):
             if limit is None and len(groups) == 1:
-                table = self._read_group(file, groups[0], wanted)
+                table = self._read_group(file, groups[0], names)
             elif limit is None or not groups:
-                table = file.read_row_groups(groups, columns=wanted)
+                table = file.read_row_groups(groups, columns=names)
             else:
-                table = _read_first(file, groups, skipped + count, wanted)
+                table = _read_first(file, groups, skipped + count, names)
         return table.slice(skipped, count)
 
     def read_sections(self, names: Sequence[str], columns: Sequence[str] | None = None) -> dict[str, pa.Table]:
-        """The rows of several sections, by name, read at once; KeyError when there is no such section."""
-        wanted = {name: self._sections[name] for name in names}
+        """Return the rows of several sections by name, from one read. Raises KeyError if a section is missing."""
+        sections = {name: self._sections[name] for name in names}
         groups: set[int] = set()
-        for section in wanted.values():
+        for section in sections.values():
             if section.row_count:
                 first = bisect_right(self._group_starts, section.first_row) - 1
                 last = bisect_right(self._group_starts, section.first_row + section.row_count - 1) - 1
@@ -265,18 +279,18 @@ class SectionReader:
             table = file.read_row_groups(order, columns)
         sizes = (self._group_starts[group + 1] - self._group_starts[group] for group in order)
         starts = dict(zip(order, accumulate(sizes, initial=0), strict=False))
-        found = {}
-        for name, section in wanted.items():
+        tables = {}
+        for name, section in sections.items():
             group = bisect_right(self._group_starts, section.first_row) - 1
-            at = starts.get(group, 0) + section.first_row - self._group_starts[group]
-            found[name] = table.slice(at if section.row_count else 0, section.row_count)
-        return found
+            start = starts.get(group, 0) + section.first_row - self._group_starts[group]
+            tables[name] = table.slice(start if section.row_count else 0, section.row_count)
+        return tables
 
     def find_rows(self, keys: Sequence[Any]) -> tuple[npt.NDArray[np.int64], pa.Table]:
-        """Return the rows of all sections whose first column is one of the keys, and their positions in the file.
+        """Return the positions in the file, and the rows, of all rows whose first column is one of the keys.
 
-        Reads the row groups whose minimum and maximum of that column allow for a key. Long keys have no bounds. The row
-        group that was read last is cached: neighbours are often searched one after the other.
+        Only row groups whose minimum and maximum of that column allow a key are read. Long keys have no such bounds.
+        The row group that was read last is cached, because neighbours are often searched one after the other.
         """
         groups = [
             group
@@ -295,7 +309,7 @@ class SectionReader:
     def _key_bounds(self) -> list[tuple[Any, Any] | None]:
         metadata = self._file.metadata
         statistics = [metadata.row_group(group).column(0).statistics for group in range(metadata.num_row_groups)]
-        return [(one.min, one.max) if one is not None and one.has_min_max else None for one in statistics]
+        return [(chunk.min, chunk.max) if chunk is not None and chunk.has_min_max else None for chunk in statistics]
 
     def close(self) -> None:
         """Close the file."""
@@ -308,16 +322,16 @@ class SectionReader:
         self.close()
 
     def _read_group(self, file: ParquetObject, group: int, columns: list[str] | None) -> pa.Table:
-        kept = self._kept
-        if kept is not None and kept[0] == (group, columns):
-            return kept[1]
+        cached = self._cached_group
+        if cached is not None and cached[0] == (group, columns):
+            return cached[1]
         table = file.read_row_group(group, columns)
-        self._kept = ((group, columns), table) if table.nbytes <= _KEPT_BYTES else None
+        self._cached_group = ((group, columns), table) if table.nbytes <= _MAX_CACHED_BYTES else None
         return table
 
 
 def _read_first(file: ParquetObject, groups: list[int], rows: int, columns: list[str] | None) -> pa.Table:
-    """At least the first `rows` rows of some row groups, decoding little more than those."""
+    """Return at least the first `rows` rows of some row groups, and decode little more than those."""
     batches = []
     for batch in file.iter_batches(min(rows, ROW_GROUP_ROWS), row_groups=groups, columns=columns):
         batches.append(batch)

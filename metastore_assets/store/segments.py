@@ -1,13 +1,14 @@
-"""Segment sets: keyed rows in immutable Parquet files, a base and deltas with tombstones, of which the newest decides.
+"""Segment sets: rows with unique keys in immutable Parquet files, of which the newest file with a key is valid.
 
     <folder>/<unique>.<kind>.parquet    sections `tombstones` (removed keys), `rows` (a row per key), and more
 
-A version takes over the segments of the version before and adds one, so it costs what it changes. When the deltas hold
-half as many keys as the base, all segments are rewritten as one base. When there are too many deltas, the newest are
-merged. So each row is written about as often as there are segments.
+The oldest file is the base; the others are deltas with tombstones for removed keys. A version takes over the segments
+of the version before and adds one, so the cost depends on the changes. If the deltas have half as many keys as the
+base, all segments are rewritten as one base. If there are too many deltas, the newest are merged. So each row is
+written about as often as there are segments.
 
-The users are the entries of versions and the indexes. Each defines the columns of its section `rows`, and how it reads
-and writes sections of its own, such as one per column of the table.
+The entries of versions and the indexes are segment sets. Each defines the columns of its section `rows`, and may write
+more sections, such as one per column of the table.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from metastore_assets.errors import CorruptionError
 from metastore_assets.startup import pc
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.parquet import ROW_GROUP_ROWS, parquet_errors
-from metastore_assets.store.sections import LARGE_SECTION_ROWS, SectionReader, SectionWriter
+from metastore_assets.store.sections import LARGE_SECTION_ROWS, SectionOptions, SectionReader, SectionWriter
 from metastore_assets.values.physical import one_chunk
 
 TOMBSTONES = "tombstones"
@@ -53,10 +54,10 @@ class SegmentFile:
 
 @dataclass(frozen=True)
 class SegmentFiles:
-    """The files of a segment set in one version."""
+    """The files of a segment set in one version, from which all rows of that version are read."""
 
     rows: int
-    """Number of rows that no newer segment replaces or removes."""
+    """Number of live rows: no newer segment replaces or removes them."""
     files: tuple[SegmentFile, ...]
     """The base, then the deltas, oldest first; empty for a set without rows."""
 
@@ -70,7 +71,7 @@ EMPTY = SegmentFiles(0, ())
 
 @dataclass(frozen=True)
 class SegmentKind:
-    """The columns, the place and the merge policy of one kind of segment set."""
+    """The columns, the folder and the merge policy of one kind of segment set."""
 
     name: str
     """Part of the file names."""
@@ -78,12 +79,14 @@ class SegmentKind:
     rows: pa.Schema
     """Columns of the section `rows`. The first one is the key."""
     rewrite_below: int = 0
-    """Sets of at most this many rows are always rewritten as one base: one file is read sooner than two small ones."""
+    """Sets of at most this many rows are always rewritten as one base, because one file is read faster than two small
+    ones."""
     max_deltas: int = 8
     large_section_rows: int = LARGE_SECTION_ROWS
     row_group_rows: int = ROW_GROUP_ROWS
     has_key_bounds: bool = False
-    """Whether row groups have the minimum and maximum of the key, which `SegmentReader.find` needs to be fast."""
+    """Whether row groups have the minimum and maximum of the key. Otherwise `SegmentReader.find` reads all row groups.
+    """
 
     @property
     def key(self) -> pa.Field:
@@ -93,29 +96,32 @@ class SegmentKind:
 
 @dataclass(frozen=True)
 class KeyChanges:
-    """The difference between the keys of two versions of a segment set."""
+    """The keys that differ between two versions of a segment set."""
 
     added: Collection[Any]
-    """Keys of new and of changed rows."""
+    """Keys of new rows and of changed rows."""
     removed: Collection[Any]
     row_count: int
     """Number of rows after the changes."""
 
     @classmethod
     def between(cls, before: Mapping[Any, object], after: Mapping[Any, object]) -> KeyChanges:
-        """Compare the rows of two versions, each by key; no row is None."""
+        """Return the difference between two versions, given their rows by key. None is not a valid row."""
         added = {key for key, row in after.items() if before.get(key) != row}
         return cls(added, before.keys() - after.keys(), len(after))
 
 
 def retained_files(kind: SegmentKind, files: SegmentFiles, row_count: int, changed: int) -> tuple[SegmentFile, ...]:
-    """Return the segments that stay as they are when one more segment is written; none when all are rewritten.
+    """Return the segments to retain when one more segment is written. The other segments are merged into the new one.
 
     Args:
         kind: The merge policy.
         files: The segments before the change.
         row_count: Number of rows after the change.
         changed: Number of keys that are added, replaced or removed.
+
+    Returns:
+        The retained segments, oldest first; none if the new segment becomes the base.
     """
     if row_count <= kind.rewrite_below or not files.files:
         return ()
@@ -145,19 +151,21 @@ class Segment:
         return SectionReader(self._reader.objects, self._path)
 
     def read_section(self, name: str, columns: Sequence[str] | None = None) -> pa.Table:
-        """Return all rows of a section, live or not. Raises CorruptionError when there is no such section."""
+        """Return all rows of a section, live or not: all columns, or some. Raises CorruptionError if there is no such
+        section.
+        """
         try:
             return self.sections.read_section(name, columns=columns)
         except KeyError as error:
             raise self._missing(error) from error
 
     def read_rows(self, columns: Sequence[str] | None = None) -> pa.Table:
-        """Return the live rows: all columns of the section `rows`, or some."""
+        """Return the live rows of the section `rows`: all columns, or some."""
         names = self._reader.kind.rows.names if columns is None else columns
         return self.filter_live(self.read_section(ROWS, names))
 
     def read_keys_and_rows(self, columns: Sequence[str]) -> tuple[pa.Array, pa.Table]:
-        """Return the tombstones, and some columns of all rows, live or not; both are read at once."""
+        """Return the tombstones, and some columns of all rows, live or not. One read gets both."""
         try:
             tables = self.sections.read_sections([TOMBSTONES, ROWS], columns)
         except KeyError as error:
@@ -177,17 +185,17 @@ class Segment:
 
     @property
     def live_mask(self) -> npt.NDArray[np.bool_] | None:
-        """A mask of the rows; None when all of them are live."""
+        """A mask of the rows that is true for live ones; None if all are live."""
         live = self._reader.live_masks[self._number]
         return None if live is None else live.to_numpy(zero_copy_only=False)
 
     def filter_live(self, rows: RowsOrArray) -> RowsOrArray:
-        """Return the live ones of values that stand in the order of the section `rows`."""
+        """Return the live items of a table or array that has one item per row of the section `rows`, in its order."""
         live = self._reader.live_masks[self._number]
         return rows if live is None else rows.filter(live)
 
     def find(self, keys: Sequence[Any]) -> tuple[pa.Array, pa.Table]:
-        """Return those of the keys that the segment removes, and the rows of those that it has, live or not."""
+        """Return which of the keys the segment removes, and the segment's rows with one of the keys, live or not."""
         positions, table = self.sections.find_rows(keys)
         masks = []
         for name in (TOMBSTONES, ROWS):
@@ -213,12 +221,15 @@ RowsOrArray = TypeVar("RowsOrArray", pa.Table, pa.Array)
 
 
 class SegmentReader:
-    """The rows of a segment set. Opens each file once, on first use; safe to share. Raises CorruptionError."""
+    """A reader of all rows of a segment set. It opens each file once, on first use. Threads can share it.
+
+    Corrupt files raise CorruptionError.
+    """
 
     def __init__(
         self, objects: ObjectStore, kind: SegmentKind, files: SegmentFiles, replaced: Collection[Any] = ()
     ) -> None:
-        """`replaced` are keys of which no row is live, as if a newer segment had them."""
+        """Create a reader. Rows with one of the `replaced` keys are not live, as if a newer segment had these keys."""
         self.objects = objects
         self.kind = kind
         self._files = files
@@ -226,14 +237,14 @@ class SegmentReader:
         self.segments = [Segment(self, number, file.path) for number, file in enumerate(files.files)]
 
     def read_rows(self, columns: Sequence[str] | None = None) -> pa.Table:
-        """Return all rows, segment by segment: all columns, or some."""
+        """Return all live rows, segment by segment: all columns, or some."""
         names = self.kind.rows.names if columns is None else list(columns)
         if len(self.segments) > 1 and "live_masks" not in self.__dict__:
             # One read of each file gives both the masks and the rows.
-            wanted = list(dict.fromkeys([self.kind.key.name, *names]))
-            pairs = self._read_all(lambda segment: segment.read_keys_and_rows(wanted))
+            columns = list(dict.fromkeys([self.kind.key.name, *names]))
+            pairs = self._read_all(lambda segment: segment.read_keys_and_rows(columns))
             keys = [one_chunk(rows[self.kind.key.name]) for _, rows in pairs]
-            masks = self.__dict__.setdefault("live_masks", self._mask(keys, [removed for removed, _ in pairs]))
+            masks = self.__dict__.setdefault("live_masks", self._live_masks_of(keys, [removed for removed, _ in pairs]))
             tables = [
                 (rows if live is None else rows.filter(live)).select(names)
                 for (_, rows), live in zip(pairs, masks, strict=True)
@@ -250,24 +261,26 @@ class SegmentReader:
         return rows
 
     def find(self, keys: Collection[Any]) -> pa.Table:
-        """Return the rows of some keys. Reads the row groups that may have them, and no others."""
+        """Return the live rows with one of the keys. Reads only the row groups that may have such rows."""
         ordered = sorted(keys)
         matches = [segment.find(ordered) for segment in self.segments]
-        masks = self._mask([one_chunk(rows.column(0)) for _, rows in matches], [removed for removed, _ in matches])
+        masks = self._live_masks_of(
+            [one_chunk(rows.column(0)) for _, rows in matches], [removed for removed, _ in matches]
+        )
         tables = [rows if live is None else rows.filter(live) for (_, rows), live in zip(matches, masks, strict=True)]
         return pa.concat_tables(tables) if tables else self.kind.rows.empty_table()
 
     @lock_free_cached_property
     def live_masks(self) -> list[pa.Array | None]:
-        """For each segment, a mask of its rows that no newer segment replaces or removes; None when all are live."""
+        """For each segment, a mask of its rows that is true for live ones; None if all are live."""
         if len(self.segments) < 2 and not self._replaced:
             return [None] * len(self.segments)
         keys = [segment.keys for segment in self.segments]
-        # No segment is older than the first one.
+        # The tombstones of the first segment affect no older segment.
         removed = [pa.nulls(0, self.kind.key.type), *(segment.tombstones for segment in self.segments[1:])]
-        return self._mask(keys, removed[: len(keys)])
+        return self._live_masks_of(keys, removed[: len(keys)])
 
-    def _mask(self, keys: Sequence[pa.Array], removed: Sequence[pa.Array]) -> list[pa.Array | None]:
+    def _live_masks_of(self, keys: Sequence[pa.Array], removed: Sequence[pa.Array]) -> list[pa.Array | None]:
         masks: list[pa.Array | None] = []
         newer = [pa.array(sorted(self._replaced), self.kind.key.type)] if self._replaced else []
         for segment_keys, segment_removed in zip(reversed(keys), reversed(removed), strict=True):
@@ -291,14 +304,14 @@ Result = TypeVar("Result")
 
 
 class SegmentOutput:
-    """One new file of a segment set."""
+    """A new file of a segment set that is being written."""
 
     def __init__(self, objects: ObjectStore, kind: SegmentKind, removed: Collection[Any] | None) -> None:
         self._objects = objects
         self._kind = kind
         self._removed = sorted(removed or ())
         self.is_base = removed is None
-        """Whether the file will hold all rows of the set."""
+        """Whether the new file will contain all rows of the set."""
         self.path = f"{kind.folder}/{uuid.uuid4().hex}.{kind.name}.parquet"
         self.file: SegmentFile | None = None
         """Set once the file is written."""
@@ -307,39 +320,38 @@ class SegmentOutput:
     def open(
         self, rows: pa.Table, schema: pa.Schema | None = None, encodings: Mapping[str, str] | None = None
     ) -> Iterator[None]:
-        """Write the tombstones and the rows; more sections may be written until the block ends.
+        """Write tombstones and rows. The caller may write more sections until the block ends.
 
         Args:
             rows: The rows that the segment adds or replaces, with all columns of the section `rows`.
             schema: Columns of the other sections.
-            encodings: Encodings of leaf columns. With them the file is a `MinimalParquet` one.
+            encodings: Encodings of leaf columns. With encodings, the file is a `MinimalParquet` one.
         """
         kind = self._kind
         self._schema = pa.schema([*kind.rows, *(schema or ())])
-        with SectionWriter(
-            self._objects,
-            self.path,
-            self._schema,
-            encodings,
-            bounded=[kind.key.name] if kind.has_key_bounds else [],
-            large=kind.large_section_rows,
-            row_group_rows=kind.row_group_rows,
-        ) as self._writer:
+        bounded = [kind.key.name] if kind.has_key_bounds else []
+        options = SectionOptions(encodings, bounded, kind.large_section_rows, kind.row_group_rows)
+        with SectionWriter(self._objects, self.path, self._schema, options) as self._writer:
             self.write_section(TOMBSTONES, pa.table({kind.key.name: pa.array(self._removed, kind.key.type)}))
             self.write_section(ROWS, rows)
             yield
         self.file = SegmentFile(self.path, len(rows) + len(self._removed))
 
     def write_section(self, name: str, table: pa.Table) -> None:
-        """Append a section, which has some of the columns."""
+        """Append a section. The table may lack columns of the file; these are null."""
         self._writer.write_section(name, self._pad(table))
 
     def write_sections(self, counts: Mapping[str, int], table: pa.Table) -> None:
-        """Append several sections, of so many rows each, whose rows the table has one after the other."""
+        """Append several sections, whose rows the table contains one section after the other.
+
+        Args:
+            counts: The number of rows of each section, by name.
+            table: The rows. Columns that it lacks are null.
+        """
         self._writer.write_sections(counts, self._pad(table))
 
     def _pad(self, table: pa.Table) -> pa.Table:
-        """Return the table with all columns of the file; those that it lacks are null."""
+        """Return the table with all columns of the file; missing ones are null."""
         if table.schema.equals(self._schema):
             return table
         arrays = [
@@ -350,52 +362,53 @@ class SegmentOutput:
 
 
 WriteSegment: TypeAlias = Callable[[SegmentOutput, Sequence[Segment], Batch | None], None]
-"""Writes one segment: the live rows of older segments, then a batch of new rows, if there is one."""
+"""A function that writes one segment: the live rows of older segments, then a batch of new rows, if there is one."""
 
 
-def update_segments(
-    objects: ObjectStore,
-    kind: SegmentKind,
-    base: SegmentFiles | None,
-    changes: KeyChanges,
-    batches: Iterable[Batch],
-    write: WriteSegment[Batch],
-) -> SegmentFiles:
-    """Write the changes as one more segment, merged with older ones as the merge policy wants. No file is changed.
+@dataclass(frozen=True)
+class SegmentUpdate:
+    """A step from one version of a segment set to the next. It changes no existing file."""
 
-    Args:
-        objects: Where the files are.
-        kind: Columns, place and merge policy.
-        base: The segments before the changes; None when there are none.
-        changes: What the batches add, and what is removed.
-        batches: The rows of the added keys, in any number of batches. All but the last one go into temporary files.
-        write: Writes a segment. It gets the segments to merge, which open on first use, and the last batch.
-    """
-    if not changes.row_count:
-        return EMPTY
-    base = base or EMPTY
-    if not changes.added and not changes.removed:
-        return base
-    retained = retained_files(kind, base, changes.row_count, len(changes.added) + len(changes.removed))
-    merged = SegmentReader(
-        objects, kind, SegmentFiles(0, base.files[len(retained) :]), {*changes.added, *changes.removed}
-    )
-    removed = _removed_keys(merged, changes) if retained else None
-    temporary: list[SegmentFile] = []
-    last: Batch | None = None
-    for batch in batches:
-        if last is not None:
-            temporary.append(_write(SegmentOutput(objects, kind, ()), [], last, write))
-        last = batch
-    staged = SegmentReader(objects, kind, SegmentFiles(0, tuple(temporary)))
-    file = _write(SegmentOutput(objects, kind, removed), [*merged.segments, *staged.segments], last, write)
-    if temporary:
-        objects.delete([segment.path for segment in temporary])
-    return SegmentFiles(changes.row_count, (*retained, file))
+    objects: ObjectStore
+    """The store of the files."""
+    kind: SegmentKind
+    base: SegmentFiles | None
+    """The segments before the changes; None if there are none."""
+    changes: KeyChanges
+
+    def write(self, batches: Iterable[Batch], write: WriteSegment[Batch]) -> SegmentFiles:
+        """Write one more segment, merged with older ones if the merge policy says so. Return the new segment set.
+
+        Args:
+            batches: The rows of the added keys. All batches except the last one are written to temporary files first.
+            write: Writes a segment, given the older segments to merge, which open on first use, and the last batch.
+        """
+        objects, kind, changes = self.objects, self.kind, self.changes
+        if not changes.row_count:
+            return EMPTY
+        base = self.base or EMPTY
+        if not changes.added and not changes.removed:
+            return base
+        retained = retained_files(kind, base, changes.row_count, len(changes.added) + len(changes.removed))
+        merged_files = SegmentFiles(0, base.files[len(retained) :])
+        merged = SegmentReader(objects, kind, merged_files, {*changes.added, *changes.removed})
+        removed = _removed_keys(merged, changes) if retained else None
+        temporary: list[SegmentFile] = []
+        last: Batch | None = None
+        for batch in batches:
+            if last is not None:
+                temporary.append(_write(SegmentOutput(objects, kind, ()), [], last, write))
+            last = batch
+        temporary_reader = SegmentReader(objects, kind, SegmentFiles(0, tuple(temporary)))
+        segments = [*merged.segments, *temporary_reader.segments]
+        file = _write(SegmentOutput(objects, kind, removed), segments, last, write)
+        if temporary:
+            objects.delete([segment.path for segment in temporary])
+        return SegmentFiles(changes.row_count, (*retained, file))
 
 
 def _removed_keys(merged: SegmentReader, changes: KeyChanges) -> set[Any]:
-    """Return the tombstones of the new segment: removed keys that the retained segments may still have."""
+    """Return the tombstones of the new segment: the removed keys that retained segments may still have."""
     removed, live = set(changes.removed), set(changes.added)
     for segment in merged.segments:
         removed.update(segment.tombstones.to_pylist())

@@ -1,4 +1,4 @@
-"""Encoding and decoding of a version's JSON document, which holds everything except the entries."""
+"""The JSON document of a version: everything except the entries, of which it names the files."""
 
 from __future__ import annotations
 
@@ -36,11 +36,13 @@ from metastore_assets.store.manifest import (
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.segments import SegmentFile, SegmentFiles
 
-_LARGEST_SCHEMA = 128 << 20
-"""Bytes of a schema with hundreds of thousands of columns. A small compressed text may expand to gigabytes."""
+_MAX_SCHEMA_BYTES = 128 << 20
+"""Maximum size of a decompressed schema in bytes, enough for hundreds of thousands of columns. A small compressed text
+may expand to gigabytes."""
 _ADVICE = "rebuild with `metastore refresh NAME --full`, or move it away to use the version before"
 FORMAT_VERSION = 10
-"""Format of all files that a version uses. It rises when older code could not read them correctly."""
+"""Version of the file format of everything that a version references. It rises if older code would misread the files.
+"""
 
 
 def encode_version(
@@ -51,7 +53,7 @@ def encode_version(
     Args:
         version: The version.
         entries: The files of its entries, by kind.
-        garbage_manifest: As `Version.garbage_manifest`.
+        garbage_manifest: Path of the garbage manifest, or None.
     """
     fields = {
         "format_version": FORMAT_VERSION,
@@ -90,7 +92,7 @@ def encode_version(
 
 
 def load_version(documents: Documents, number: int) -> Version:
-    """Read one version of a table.
+    """Return one version of a table. Its entries are read on first use.
 
     Raises:
         VersionNotFoundError: There is no such version.
@@ -161,19 +163,21 @@ def _decode_fields(fields: Mapping[str, Any], objects: ObjectStore) -> Version:
 
 
 def stored_entries(version: Version) -> list[StoredEntries[Any]]:
-    """Return the entries of a version by kind; none when the version was not read from a store."""
+    """Return the stored entries of a version, one object per kind; none if the version was not read from a store."""
     entries = [getattr(version, kind.name) for kind in KINDS]
-    entries = [one.entries if isinstance(one, StoredProfileSpecs | StoredMetadataCache) else one for one in entries]
-    return [one for one in entries if isinstance(one, StoredEntries)]
+    entries = [
+        stored.entries if isinstance(stored, StoredProfileSpecs | StoredMetadataCache) else stored for stored in entries
+    ]
+    return [stored for stored in entries if isinstance(stored, StoredEntries)]
 
 
 def _schema(encoded: str) -> pa.Schema:
-    """Decode the schema. Raises ValueError when it needs more memory than any schema does."""
+    """Decode the schema of a version. Raises ValueError if it is corrupt, or larger than any real schema."""
     inflater = zlib.decompressobj()
     try:
-        data = inflater.decompress(base64.b64decode(encoded), _LARGEST_SCHEMA)
+        data = inflater.decompress(base64.b64decode(encoded), _MAX_SCHEMA_BYTES)
         if not inflater.eof:
-            raise ValueError(f"the schema is cut short, or has more than {_LARGEST_SCHEMA:,} bytes")
+            raise ValueError(f"the schema is cut short, or has more than {_MAX_SCHEMA_BYTES:,} bytes")
         return pa.ipc.read_schema(pa.py_buffer(data))
     except (zlib.error, OSError, pa.ArrowException) as error:
         # OSError: the bytes are no schema, or are nested deeply. ArrowInvalid is a ValueError as well.

@@ -23,7 +23,7 @@ from metastore_assets.errors import CorruptionError, ObjectNotFoundError, Versio
 from metastore_assets.startup import pc
 from metastore_assets.store.documents import Documents
 from metastore_assets.store.entries import (
-    FILES,
+    FILE_COLUMNS,
     KINDS,
     METADATA_CACHE,
     StoredEntries,
@@ -31,7 +31,7 @@ from metastore_assets.store.entries import (
     version_entries,
     write_entries,
 )
-from metastore_assets.store.expire import Expired, exclude, expire
+from metastore_assets.store.expire import ExpiryCounts, exclude, expire
 from metastore_assets.store.garbage import GARBAGE_BATCH, drop_outdated, write_garbage_manifest
 from metastore_assets.store.manifest import FragmentEntry, Version
 from metastore_assets.store.objects import ObjectStore
@@ -39,11 +39,11 @@ from metastore_assets.store.pending import FOLDER as PENDING
 from metastore_assets.store.pending import (
     PendingFiles,
     clear_pending,
-    is_since,
-    list_pending,
+    list_pending_files,
     read_pending,
     remove_cleared,
     save_pending,
+    was_saved_since_purge,
 )
 from metastore_assets.store.segments import SegmentFiles
 from metastore_assets.store.version_document import encode_version, load_version, stored_entries
@@ -52,11 +52,11 @@ if TYPE_CHECKING:
     from metastore_assets.config import MetastoreConfig
 
 HISTORY = "history"
-"""The folder of a table's history, which manages its own files."""
+"""The folder of the table's history, whose files `expire` leaves alone."""
 
 
 class VersionStore:
-    """The versions and pending profiles of one table under a root."""
+    """The published versions and the pending profiles of one table under a root."""
 
     def __init__(self, store: ObjectStore, table: str) -> None:
         self._initialize(table, store.child(table))
@@ -77,14 +77,14 @@ class VersionStore:
         self._pending_profile_files: set[str] = set()
         self._pending_listing = PendingFiles((), {})
         self.last_purge: int | None = None
-        """`purged()` when the newest version was read last; None before."""
+        """Result of `purged()` when the newest version was last read; None before."""
 
     def numbers(self) -> list[int]:
-        """Return the numbers of all versions, ascending. Lists all of them; `newest` does not."""
+        """Return the numbers of all versions, ascending. It lists the folder, which `newest` does not need."""
         return self.documents.numbers()
 
     def newest(self) -> int:
-        """Return the number of the newest version, or 0 before the first, by a few requests."""
+        """Return the number of the newest version, or 0 before the first. Takes a few requests."""
         return self.documents.newest()
 
     def latest(self) -> Version | None:
@@ -97,8 +97,8 @@ class VersionStore:
     def purged(self) -> int:
         """Return the version that the last purge published, or 0 before the first purge.
 
-        Profiles that were saved before that no longer exist. A corrupt newest version counts as published by a purge,
-        because it is unknown.
+        Profiles that were saved before that purge are deleted. A corrupt newest version counts as one that a purge
+        published, because its document cannot tell.
         """
         try:
             self.latest()
@@ -107,7 +107,7 @@ class VersionStore:
         return self.last_purge or 0
 
     def read(self, number: int) -> Version:
-        """Return one version. Raises VersionNotFoundError with the numbers of the existing ones."""
+        """Return one version. Raises VersionNotFoundError, which names the existing versions."""
         try:
             return load_version(self.documents, number)
         except VersionNotFoundError:
@@ -124,107 +124,119 @@ class VersionStore:
         return latest.metadata_cache if latest is not None else {}
 
     def publish(self, version: Version, base: Version | None = None) -> None:
-        """Publish the version as the newest. Its number must follow the newest one.
+        """Publish a version as the newest.
 
-        Only the differences of its entries from `base`, the version before as read from here, are written; without
-        `base` all entries are.
+        Args:
+            version: The version. Its number must be one above that of the newest version.
+            base: The version before, as read from this store. Only entries that differ from it are written. None: all
+                entries
+                are written.
 
         Raises:
             VersionConflictError: Another publisher was first: plan again from `latest()`.
-            StoreError: The version may or may not have been published; `latest()` tells.
+            StoreError: Writing failed. The version may or may not have been published; `latest()` tells.
         """
         newest = self.newest()
         if version.number != newest + 1:
             raise self._conflict(version.number, newest)
-        before = {} if base is None else {entries.kind: entries for entries in stored_entries(base)}
+        base_entries = {} if base is None else {entries.kind: entries for entries in stored_entries(base)}
         if (
             base is not None
             and isinstance(base.metadata_cache, StoredMetadataCache)
             and not base.metadata_cache.is_readable
         ):
-            del before[METADATA_CACHE]
+            del base_entries[METADATA_CACHE]
         written = {
-            kind.name: write_entries(self.objects, kind, version_entries(version, kind), before.get(kind))
+            kind.name: write_entries(self.objects, kind, version_entries(version, kind), base_entries.get(kind))
             for kind in KINDS
         }
-        entries = {kind: one.files for kind, one in written.items()}
+        entries = {kind: kind_entries.files for kind, kind_entries in written.items()}
         garbage_manifest = None
         if base is not None:
-            dropped = [entry for one in written.values() for entry in one.dropped]
+            dropped = [entry for kind_entries in written.values() for entry in kind_entries.dropped]
             garbage_manifest = write_garbage_manifest(self.objects, version, entries, base, dropped)
         try:
             self.documents.publish(version.number, encode_version(version, entries, garbage_manifest))
         except VersionConflictError:
             new_files = {path for files in entries.values() for path in files.paths()} | {garbage_manifest or ""}
-            reused_files = {path for one in before.values() for path in one.files.paths()} | {""}
+            reused_files = {path for stored in base_entries.values() for path in stored.files.paths()} | {""}
             self.objects.delete(sorted(new_files - reused_files))
             raise self._conflict(version.number, version.number) from None
 
     def discard(self, version: Version, base: Version | None) -> None:
-        """Delete the value counts and indexes of a version that lost the race, except those shared with `base`.
+        """Delete the value counts and indexes of a version that was not published, except files that `base` also
+        references.
 
-        Its profiles stay, because the next attempt may need them.
+        The profiles stay, because the next attempt may reuse them.
         """
         self.objects.delete(sorted(set(version.auxiliary_files()) - set(base.auxiliary_files() if base else ())))
 
     def delete_unreferenced(self, paths: Iterable[str]) -> None:
-        """Delete some files, except those that a version references. They were written before a purge that makes them
-        useless.
-        """
+        """Delete the files that no version references."""
         candidates = pa.array(sorted(set(paths)), pa.string())
         self.objects.delete(_exclude_referenced(self.documents, candidates, self.numbers()).to_pylist())
 
     def drop_outdated(self, newest: int, keep: int, grace: timedelta) -> None:
-        """Drop a few of the versions before the last `keep` up to `newest`, and files that only they reference.
+        """Delete a few of the outdated versions, and the files that only they reference.
 
-        The work is bounded; the rest waits for the next call. A version stays while the version after it is younger
-        than `grace`. Files of pending profiles that this object has read stay too, unless they were cleared before that
-        time.
+        The work per call is bounded; the next call continues. Files of pending profiles that this object has read stay
+        until `grace` after they were cleared.
+
+        Args:
+            newest: Number of the newest version.
+            keep: The number of versions up to `newest` that stay.
+            grace: A version stays while the version after it is younger than this.
         """
         drop_outdated(self.documents, newest - keep, grace, self._pending_profile_files)
         cleared = self._pending_listing.cleared_before(datetime.now(UTC) - grace)[:GARBAGE_BATCH]
         remove_cleared(self.objects, self._pending_listing, cleared)
 
     def save_pending(self, entries: Sequence[FragmentEntry], attempt: str = "") -> None:
-        """Save profiles of an attempt that may not publish, optionally under the attempt's name."""
+        """Save pending profiles, optionally under the name of an attempt."""
         if entries:
             purged = self.purged() if self.last_purge is None else self.last_purge
             self._pending_paths.add(save_pending(self.objects, entries, attempt, purged))
 
     def pending(self, attempt: str = "") -> list[FragmentEntry]:
-        """Return the profiles of `save_pending` that are not cleared; of several with the same id and profile spec, the
+        """Return the saved profiles that are not cleared. Of several with the same id and profile spec, return the
         newest.
 
-        With an attempt's name, only its profiles are returned. Profiles saved before the last purge no longer exist.
+        With an attempt's name, only its profiles are returned. Profiles that were saved before the last purge are
+        left out.
         """
         entries: dict[tuple[str, str], FragmentEntry] = {}
-        self._pending_listing = list_pending(self.objects)
+        self._pending_listing = list_pending_files(self.objects)
         current = self._pending_listing.current(attempt)
         purged = self.purged() if current else 0
         for path in current:
-            for entry in read_pending(self.objects, path) if is_since(path, purged) else ():
+            for entry in read_pending(self.objects, path) if was_saved_since_purge(path, purged) else ():
                 entries[entry.id, entry.spec_id] = entry
                 self._pending_profile_files.update(entry.files.paths())
             self._pending_paths.add(path)
         return list(entries.values())
 
     def clear_pending(self) -> None:
-        """Clear the profiles that this object saved or read, because a version contains them or they are useless.
+        """Clear the pending profiles that this object saved or read.
 
-        Their files stay safe from `expire` for its grace period, because another attempt may have read them.
+        `expire` protects their files for its grace period, because another attempt may have read them.
         """
         clear_pending(self.objects, sorted(self._pending_paths))
         self._pending_paths.clear()
 
-    def expire(self, keep: int, grace: timedelta, now: datetime | None = None) -> Expired:
+    def expire(self, keep: int, grace: timedelta, now: datetime | None = None) -> ExpiryCounts:
         """Delete all but the newest `keep` versions, and unreferenced files older than `grace`.
 
-        The grace period must be longer than the longest refresh. Versions replaced within it stay too. Raises
-        StoreError, and stops, if a retained version cannot be read.
+        Args:
+            keep: The number of newest versions that stay, at least 1.
+            grace: Must be longer than the longest refresh. Versions that were replaced within this time stay too.
+            now: The current time; None for the clock of this machine.
+
+        Raises:
+            StoreError: A retained version cannot be read. Nothing more is deleted.
         """
         if keep < 1:
             raise ValueError("keep must be at least 1: the newest version always stays")
-        pending = list_pending(self.objects)
+        pending = list_pending_files(self.objects)
         cleared = pending.cleared_before((now or datetime.now(UTC)) - grace)
 
         def unreferenced(paths: pa.Array, numbers: Sequence[int]) -> pa.Array:
@@ -252,7 +264,7 @@ def versions_of(config: MetastoreConfig, table: str) -> VersionStore:
 
 
 def _format_ranges(numbers: Sequence[int]) -> str:
-    """Return `[1, 2, 3, 7]` as `1-3, 7`."""
+    """Format ascending numbers as ranges: `[1, 2, 3, 7]` as `1-3, 7`."""
     parts: list[list[int]] = []
     for number in numbers:
         if parts and parts[-1][1] == number - 1:
@@ -263,8 +275,8 @@ def _format_ranges(numbers: Sequence[int]) -> str:
 
 
 def _exclude_referenced(documents: Documents, paths: pa.Array, numbers: Sequence[int]) -> pa.Array:
-    """Return the paths that no listed version references. Raises StoreError if a version cannot be read."""
-    scanned: set[SegmentFiles] = set()
+    """Return the paths that none of the numbered versions references. Raises StoreError if a version cannot be read."""
+    checked_files: set[SegmentFiles] = set()
     for number in numbers:
         try:
             version = load_version(documents, number)
@@ -273,22 +285,22 @@ def _exclude_referenced(documents: Documents, paths: pa.Array, numbers: Sequence
         paths = exclude(paths, pa.array([*version.files.paths(), *version.auxiliary_files()], pa.string()))
         for entries in stored_entries(version):
             paths = exclude(paths, pa.array(entries.files.paths(), pa.string()))
-            if len(paths) and len(entries) and entries.kind.names_files and entries.files not in scanned:
-                scanned.add(entries.files)
+            if len(paths) and len(entries) and entries.kind.references_files and entries.files not in checked_files:
+                checked_files.add(entries.files)
                 paths = _exclude_entries(paths, entries)
     return paths
 
 
 def _exclude_entries(paths: pa.Array, entries: StoredEntries[Any]) -> pa.Array:
     try:
-        return _exclude_rows(paths, entries.read_rows(FILES))
+        return _exclude_rows(paths, entries.read_rows(FILE_COLUMNS))
     except ObjectNotFoundError:
         return paths  # its version was removed since it was listed
 
 
 def _exclude_rows(paths: pa.Array, rows: pa.Table) -> pa.Array:
-    """Return the paths that the file columns of some entries' rows do not contain."""
-    for name in set(FILES) & set(rows.column_names):
+    """Return the paths that do not occur in the file columns of some rows."""
+    for name in set(FILE_COLUMNS) & set(rows.column_names):
         for chunk in rows.column(name).chunks:
             paths = exclude(paths, chunk.flatten() if pa.types.is_list(chunk.type) else chunk)
     return paths

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metastore_assets.store.entries import FRAGMENTS, NODES, PARTITIONS, PROFILE_SPECS, entries_of, entries_table
+from metastore_assets.store.entries import FRAGMENTS, NODES, PARTITIONS, PROFILE_SPECS, decode_entries, encode_entries
 from metastore_assets.store.manifest import FragmentEntry, NodeEntry, PartitionEntry, ProfileFiles, ProfileSpecEntry
 from metastore_assets.store.objects import ObjectStore
 
@@ -30,18 +30,18 @@ def test_entries_come_back_equal_and_in_order(
     nodes: list[NodeEntry],
     specs: list[ProfileSpecEntry],
 ) -> None:
-    assert entries_of(PROFILE_SPECS, entries_table(PROFILE_SPECS, specs)) == specs
-    assert entries_of(FRAGMENTS, entries_table(FRAGMENTS, fragments)) == fragments
-    assert entries_of(PARTITIONS, entries_table(PARTITIONS, partitions)) == partitions
-    assert entries_of(NODES, entries_table(NODES, nodes)) == nodes
+    assert decode_entries(PROFILE_SPECS, encode_entries(PROFILE_SPECS, specs)) == specs
+    assert decode_entries(FRAGMENTS, encode_entries(FRAGMENTS, fragments)) == fragments
+    assert decode_entries(PARTITIONS, encode_entries(PARTITIONS, partitions)) == partitions
+    assert decode_entries(NODES, encode_entries(NODES, nodes)) == nodes
 
 
 @given(st.lists(FRAGMENT, max_size=10), st.integers(1, 4))
 def test_entries_come_back_from_several_chunks(fragments: list[FragmentEntry], rows: int) -> None:
     """Parquet files of more than one row group are read as chunks."""
-    table = entries_table(FRAGMENTS, fragments)
+    table = encode_entries(FRAGMENTS, fragments)
     chunked = pa.concat_tables([table.slice(start, rows) for start in range(0, max(1, table.num_rows), rows)])
-    assert entries_of(FRAGMENTS, chunked) == fragments
+    assert decode_entries(FRAGMENTS, chunked) == fragments
 
 
 def test_fifty_thousand_fragments_take_little_space(local_store: ObjectStore) -> None:
@@ -52,7 +52,7 @@ def test_fifty_thousand_fragments_take_little_space(local_store: ObjectStore) ->
         )
         for i, name in enumerate(names)
     ]
-    local_store.write_parquet("entries", entries_table(FRAGMENTS, entries))
-    read = entries_of(FRAGMENTS, local_store.read_parquet("entries"))
+    local_store.write_parquet("entries", encode_entries(FRAGMENTS, entries))
+    read = decode_entries(FRAGMENTS, local_store.read_parquet("entries"))
     assert read == entries
     assert local_store.list()[0].size == pytest.approx(2_000_000, rel=1)

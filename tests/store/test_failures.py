@@ -17,7 +17,7 @@ import pyarrow as pa
 import pytest
 
 from metastore_assets.errors import ObjectNotFoundError, StoreError
-from metastore_assets.store.local import explain
+from metastore_assets.store.local import store_error
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.versions import VersionStore
 from tests.store.sample_versions import fragment, version
@@ -168,7 +168,7 @@ def test_a_root_of_another_user() -> None:
 
 @pytest.mark.parametrize("code", [errno.EACCES, errno.EDQUOT, errno.EIO, errno.ENAMETOOLONG, errno.EOPNOTSUPP])
 def test_every_cause_is_told(code: int) -> None:
-    error = explain("write", "/folder/x", OSError(code, os.strerror(code)))
+    error = store_error("write", "/folder/x", OSError(code, os.strerror(code)))
     assert str(error).startswith("cannot write /folder/x: ")
     assert len(str(error)) > len("cannot write /folder/x: ") + 10
 

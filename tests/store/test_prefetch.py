@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from metastore_assets.storage.io_counters import _CountingInput, count_io
 from metastore_assets.storage.object_store import RangedFile
 from metastore_assets.store.objects import ObjectStore
-from metastore_assets.store.prefetch import FetchedRanges, coalesced
+from metastore_assets.store.prefetch import FetchedRanges, merge_neighbors
 
 _BYTES = np.random.default_rng(7).bytes(100_000)
 _RANGES = st.lists(st.tuples(st.integers(0, 99_000), st.integers(1, 1_000)).map(lambda own: (own[0], sum(own))))
@@ -33,7 +33,7 @@ def test_what_was_fetched_is_found(wanted: list[tuple[int, int]], others: list[t
     fetched.fetch(others)
     asked.clear()
     fetched.fetch(wanted)
-    assert sorted(asked) == coalesced(wanted)
+    assert sorted(asked) == merge_neighbors(wanted)
     assert all(later[0] - before[1] > 8192 for before, later in zip(sorted(asked), sorted(asked)[1:], strict=False))
     for start, end in wanted:
         assert fetched.find(start, end) == _BYTES[start:end]
@@ -45,7 +45,7 @@ def test_what_was_fetched_is_found(wanted: list[tuple[int, int]], others: list[t
 def test_ranges_far_larger_than_a_request() -> None:
     """Are asked for as they are, and not together."""
     size = 32 << 20
-    assert coalesced([(size, 3 * size), (0, size), (3 * size, 3 * size + 1)]) == [
+    assert merge_neighbors([(size, 3 * size), (0, size), (3 * size, 3 * size + 1)]) == [
         (0, size),
         (size, 3 * size),
         (3 * size, 3 * size + 1),

@@ -33,7 +33,7 @@ from metastore_assets.statistics.tables import (
 )
 from metastore_assets.store.manifest import ProfileFiles
 from metastore_assets.store.objects import MinimalParquet, ObjectStore
-from metastore_assets.store.sections import SectionWriter
+from metastore_assets.store.sections import SectionOptions, SectionWriter
 
 COLUMNS = "metastore.columns"
 """Key of the file metadata of `statistics` with path and field id of every row: see `encode_columns`."""
@@ -50,7 +50,7 @@ class FrequencyWriter:
         schema = pa.schema([("column", pa.string()), ("value", self._union), ("frequency", pa.int64())])
         self.path = f"{folder}/{uuid.uuid4().hex}.frequencies.parquet"
         encodings = {**value_encodings("value", self._union), "frequency": "DELTA_BINARY_PACKED"}
-        self._writer = SectionWriter(store, self.path, schema, encodings)
+        self._writer = SectionWriter(store, self.path, schema, SectionOptions(encodings))
 
     def add(self, path: str, field_id: str, frequencies: Frequencies) -> None:
         """Append the value counts of one column."""

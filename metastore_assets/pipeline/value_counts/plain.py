@@ -15,7 +15,7 @@ from metastore_assets.statistics.tables import build_value_counts_table
 from metastore_assets.statistics.union import union_type
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.parquet import parquet_errors
-from metastore_assets.store.sections import SectionReader, SectionWriter
+from metastore_assets.store.sections import SectionOptions, SectionReader, SectionWriter
 from metastore_assets.value_counts import TableValueCounts, ValueCountReader
 from metastore_assets.values.leaf_columns import LeafColumn
 from metastore_assets.values.types import class_named
@@ -139,7 +139,7 @@ def _write(
     encodings = {**value_encodings("value", union), **dict.fromkeys(numbers, "DELTA_BINARY_PACKED")}
     path = f"{_FOLDER}/{uuid.uuid4().hex}.{kind}.parquet"
     # Bounds let readers of one column, or of a range of its order, skip the other row groups.
-    with SectionWriter(store, path, schema, encodings, bounded=["column", numbers[-1]]) as writer:
+    with SectionWriter(store, path, schema, SectionOptions(encodings, ["column", numbers[-1]])) as writer:
         for leaf in leaves:
             # A column without values gets an empty section, which records that it is enumerated.
             for batch in chain([_NO_ROWS], rows(leaf)):
