@@ -33,7 +33,7 @@ from metastore_assets.formats import SnapshotReference
 from metastore_assets.pipeline.column_spec import PROFILE_VERSION
 from metastore_assets.pipeline.planning import matches_policies
 from metastore_assets.report.markdown import code_markdown
-from metastore_assets.report.text import one_line
+from metastore_assets.report.text import to_one_line
 from metastore_assets.resources.configuration import Configuration
 from metastore_assets.sensors.decision import Cursor, SensorState, decide, still_missing
 from metastore_assets.sensors.table_probe import ProbeResult, TableProbe
@@ -94,7 +94,9 @@ def commit_sensor(
         remembered = replace(remembered, missing=None)
         if probed.now is None and probed.latest is None:
             now, interval = time.time(), probed.table.sensor.interval
-            missing = still_missing(missing, _digest(probed.configured_json), one_line(probed.absence), interval, now)
+            missing = still_missing(
+                missing, _digest(probed.configured_json), to_one_line(probed.absence), interval, now
+            )
             cursor = replace(remembered, missing=missing).to_json()
             return SensorResult(skip_reason=SkipReason(missing.describe(now)), cursor=cursor)
         if probed.now is None:

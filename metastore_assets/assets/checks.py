@@ -21,7 +21,7 @@ from metastore_assets.checks.table_checks import Consistent, Current
 from metastore_assets.config.models import TableConfig
 from metastore_assets.lookup import Table
 from metastore_assets.report.markdown import code_markdown, literal_markdown
-from metastore_assets.report.text import short
+from metastore_assets.report.text import shorten
 
 _IMPLIED = (Current(severity="warn"), Consistent())
 _MOST_PARTITIONS = 20
@@ -72,7 +72,7 @@ def _check_result(key: AssetCheckKey, own: NamedCheck, result: CheckResult) -> A
     metadata: dict[str, MetadataValue] = {  # type: ignore[type-arg]
         "status": MetadataValue.text(result.status),
         "expected": MetadataValue.text(result.expected),
-        "observed": MetadataValue.text(short(finding.observed, _TEXT)),
+        "observed": MetadataValue.text(shorten(finding.observed, _TEXT)),
         "guarantee": MetadataValue.text(finding.guarantee),
         # As text, because Dagster would plot a number.
         "version": MetadataValue.text(str(result.version)),
@@ -86,7 +86,7 @@ def _check_result(key: AssetCheckKey, own: NamedCheck, result: CheckResult) -> A
                     {
                         "partition": each.partition,
                         "status": each.finding.status,
-                        "observed": short(each.finding.observed, _TEXT),
+                        "observed": shorten(each.finding.observed, _TEXT),
                     }
                 )
                 for each in sorted(others, key=lambda each: each.finding.status != "failed")[:_MOST_PARTITIONS]

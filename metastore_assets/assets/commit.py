@@ -7,7 +7,7 @@ from dagster import MetadataValue, TableColumn, TableRecord, TableSchema
 from metastore_assets.assets.metadata import Metadata
 from metastore_assets.errors import StoreError
 from metastore_assets.lookup import Table
-from metastore_assets.report.text import number, short, size
+from metastore_assets.report.text import format_number, format_size, shorten
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.store.manifest import Version
 from metastore_assets.store.objects import ObjectStore
@@ -48,23 +48,28 @@ _Row = tuple[str, str, str, str]
 
 
 def _of_table(objects: ObjectStore, before: Version, now: Version) -> Iterator[_Row]:
-    yield "version", number(before.number), number(now.number), ""
+    yield "version", format_number(before.number), format_number(now.number), ""
     yield _counted("rows", before.row_count, now.row_count)
     yield _counted("files", before.fragment_count, now.fragment_count)
-    yield "bytes", size(before.bytes), size(now.bytes), ""
+    yield "bytes", format_size(before.bytes), format_size(now.bytes), ""
     then = {entry.key: entry.content_id for entry in before.partitions}
     own = {entry.key: entry.content_id for entry in now.partitions}
     both = then.keys() & own.keys()
     changed = sum(then[key] != own[key] for key in both)
     counts = {"new": len(own) - len(both), "changed": changed, "gone": len(then) - len(both)}
     if before.partition_columns or now.partition_columns:
-        yield "partitions", number(len(then)), number(len(own)), _format_counts(counts)
+        yield "partitions", format_number(len(then)), format_number(len(own)), _format_counts(counts)
     columns = [{field.name: field.type for field in version.schema} for version in (before, now)]
     if columns[0] != columns[1]:
         retyped = [name for name in columns[1] if name in columns[0] and columns[0][name] != columns[1][name]]
         news = {"new": columns[1].keys() - columns[0].keys(), "gone": columns[0].keys() - columns[1].keys()}
         named = [f"{what}: {', '.join(sorted(names))}" for what, names in {**news, "retyped": retyped}.items() if names]
-        yield "columns", number(len(columns[0])), number(len(columns[1])), short("; ".join(named), _CELL)
+        yield (
+            "columns",
+            format_number(len(columns[0])),
+            format_number(len(columns[1])),
+            shorten("; ".join(named), _CELL),
+        )
     if now.number == before.number + 1:
         # Only consecutive versions record which value counts changed.
         lists = count_changes(objects, before.value_counts, now.value_counts)
@@ -79,7 +84,7 @@ def _of_columns(before: Table, now: Table, columns: Collection[str]) -> Iterator
         old = then.get(row.field_id)
         if old is None:
             continue
-        name = short(row.column, _CELL)
+        name = shorten(row.column, _CELL)
         if old.null_count != row.null_count:
             yield _counted(f"{name}: nulls", old.null_count, row.null_count)
         if old.distinct_count != row.distinct_count and _is_exact(old) and _is_exact(row):
@@ -91,7 +96,7 @@ def _is_exact(row: ColumnStatistics) -> bool:
 
 
 def _counted(what: str, before: int, now: int) -> _Row:
-    return what, number(before), number(now), f"{now - before:+,}" if now != before else ""
+    return what, format_number(before), format_number(now), f"{now - before:+,}" if now != before else ""
 
 
 def _format_counts(counts: dict[str, int]) -> str:

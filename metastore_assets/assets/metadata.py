@@ -19,12 +19,11 @@ from dagster import (
 
 from metastore_assets.assets.names import Kind
 from metastore_assets.lookup.json import column_to_json
-from metastore_assets.report.facts import distinct_text, facts_of, maximum_text, minimum_text, range_text
-from metastore_assets.report.glance import Glance
-from metastore_assets.report.interest import interesting_columns
-from metastore_assets.report.markdown import literal_markdown
-from metastore_assets.report.picture import SMALL_COLUMNS, ColumnPicture, fitting, fitting_picture, small_picture
-from metastore_assets.report.text import number, result, short, type_name
+from metastore_assets.report.facts import distinct_text, maximum_text, minimum_text, range_text, short_facts
+from metastore_assets.report.markdown import fit_markdown, literal_markdown
+from metastore_assets.report.picture import SMALL_COLUMNS, ColumnPicture, columns_markdown, small_picture
+from metastore_assets.report.summary import ProfileSummary, select_informative_columns
+from metastore_assets.report.text import format_number, format_type, format_user_defined, shorten
 from metastore_assets.statistics.column import STATISTICS, ColumnStatistics
 from metastore_assets.values.leaf_columns import leaf_columns
 from metastore_assets.values.types import type_text
@@ -57,7 +56,7 @@ _DESCRIPTION = 120
 """Characters of a column's description."""
 
 
-def partition_metadata(glance: Glance, title: str) -> Metadata:
+def partition_metadata(glance: ProfileSummary, title: str) -> Metadata:
     """Return the metadata of a partition: guarantees and a picture.
 
     Columns are left out, because an asset's page would show them as the table's columns.
@@ -74,7 +73,7 @@ def files_metadata(uri: str) -> Metadata:
 
 
 def profile_metadata(
-    kind: Kind, glance: Glance, title: str, uris: Sequence[str], schema: pa.Schema, ranked: Collection[str] = ()
+    kind: Kind, glance: ProfileSummary, title: str, uris: Sequence[str], schema: pa.Schema, ranked: Collection[str] = ()
 ) -> Metadata:
     """Return the metadata of one kind of file: path, guarantees and a picture. `ranked` are the columns with ranks."""
     metadata: dict[str, MetadataValue] = {}  # type: ignore[type-arg]
@@ -91,7 +90,7 @@ def profile_metadata(
     return metadata
 
 
-def other_kinds_metadata(glance: Glance, ranked: Collection[str]) -> Metadata:
+def other_kinds_metadata(glance: ProfileSummary, ranked: Collection[str]) -> Metadata:
     """Return the metadata of the other kinds of files, for the single asset of a table."""
     metadata = {"frequencies": MetadataValue.text(guarantee("frequencies", glance.rows))}
     if ranked:
@@ -179,10 +178,10 @@ def column_schema(schema: pa.Schema, rows: Sequence[ColumnStatistics] = ()) -> T
     )
 
 
-def picture(kind: Kind, glance: Glance, title: str) -> str:
+def picture(kind: Kind, glance: ProfileSummary, title: str) -> str:
     """Return the picture of a kind of file as Markdown; for statistics with a table of all columns."""
     columns = [own for column in glance.columns if (own := _of_kind(kind, column)) is not None]
-    drawn = fitting_picture(title, columns, f"{kind} at a glance", _PICTURE)
+    drawn = columns_markdown(title, columns, f"{kind} at a glance", _PICTURE)
     if kind != "statistics":
         return drawn
     tables = [statistics_markdown(glance.rows), user_defined_markdown(glance.rows)]
@@ -196,16 +195,16 @@ def statistics_markdown(rows: Sequence[ColumnStatistics]) -> str:
 
     def build(count: int) -> str:
         rest = len(lines) - count
-        return "\n".join([head, *lines[:count], *([f"\n{number(rest)} more columns"] if rest else [])])
+        return "\n".join([head, *lines[:count], *([f"\n{format_number(rest)} more columns"] if rest else [])])
 
-    return fitting(build, len(lines), _STATISTICS)
+    return fit_markdown(build, len(lines), _STATISTICS)
 
 
 def user_defined_markdown(rows: Sequence[ColumnStatistics]) -> str:
     """Return the user-defined statistics of the columns as a Markdown table; empty if there are none."""
     lines = [
         f"| {literal_markdown(row['column'], _CELL)} | {literal_markdown(name, _CELL)} "
-        f"| {literal_markdown(result(told), _LONG_CELL)} |"
+        f"| {literal_markdown(format_user_defined(told), _LONG_CELL)} |"
         for row in map(column_to_json, (row for row in rows if row.user_defined))
         for name, told in row["user_defined"].items()
     ]
@@ -216,11 +215,11 @@ def user_defined_markdown(rows: Sequence[ColumnStatistics]) -> str:
             [
                 "| column | statistic | value |\n|---|---|---|",
                 *lines[:count],
-                *([f"\n{number(rest)} more"] if rest else []),
+                *([f"\n{format_number(rest)} more"] if rest else []),
             ]
         )
 
-    return fitting(build, len(lines), _USER_DEFINED) if lines else ""
+    return fit_markdown(build, len(lines), _USER_DEFINED) if lines else ""
 
 
 def guarantee(kind: Kind, rows: Sequence[ColumnStatistics]) -> str:
@@ -253,7 +252,7 @@ def guarantee(kind: Kind, rows: Sequence[ColumnStatistics]) -> str:
 
 
 def _described(row: ColumnStatistics) -> str:
-    return literal_markdown(" · ".join(part for part in (*facts_of(row), range_text(row)) if part), _DESCRIPTION)
+    return literal_markdown(" · ".join(part for part in (*short_facts(row), range_text(row)) if part), _DESCRIPTION)
 
 
 def _is_estimated(row: ColumnStatistics) -> bool:
@@ -274,7 +273,7 @@ def _with_exceptions(word: str, exceptions: Mapping[str, Sequence[str]]) -> str:
 
 def _format_columns(columns: Iterable[str]) -> str:
     first, rest = (named := list(columns))[:4], len(named) - 4
-    return ", ".join(short(column, 60) for column in first) + (f" and {rest} more" if rest > 0 else "")
+    return ", ".join(shorten(column, 60) for column in first) + (f" and {rest} more" if rest > 0 else "")
 
 
 def _ranks_guarantee(rows: Sequence[ColumnStatistics], ranked: Collection[str]) -> str:
@@ -282,16 +281,16 @@ def _ranks_guarantee(rows: Sequence[ColumnStatistics], ranked: Collection[str]) 
     return f"exact ranks and quantiles: {names}" if names else "no column"
 
 
-def _pictures(kind: Kind, glance: Glance, title: str) -> Metadata:
+def _pictures(kind: Kind, glance: ProfileSummary, title: str) -> Metadata:
     """Return the picture, preceded by a small one that Dagster shows without a click."""
     columns = [own for column in glance.columns if (own := _of_kind(kind, column)) is not None]
-    best = {row.column for row in interesting_columns(glance.rows, SMALL_COLUMNS)}
+    best = {row.column for row in select_informative_columns(glance.rows, SMALL_COLUMNS)}
     small = small_picture(sorted(columns, key=lambda column: column.name not in best), kind)
     shown = {GLANCE: MetadataValue.md(small)} if small else {}
     return {**shown, PICTURE: MetadataValue.md(picture(kind, glance, title))}
 
 
-def _schema_of_kind(kind: Kind, schema: pa.Schema, glance: Glance, ranked: Collection[str]) -> pa.Schema:
+def _schema_of_kind(kind: Kind, schema: pa.Schema, glance: ProfileSummary, ranked: Collection[str]) -> pa.Schema:
     """Return the columns that a kind of file contains, in the table's order."""
     if kind == "statistics":
         return schema
@@ -318,11 +317,11 @@ def _markdown_row(row: ColumnStatistics) -> str:
 
 _CELLS: Mapping[str, Callable[[ColumnStatistics], str]] = {
     "column": lambda row: row.column,
-    "type": lambda row: type_name(row.type),
-    "null_count": lambda row: number(row.null_count),
+    "type": lambda row: format_type(row.type),
+    "null_count": lambda row: format_number(row.null_count),
     "distinct_count": distinct_text,
     "minimum": minimum_text,
     "maximum": maximum_text,
-    "mean": lambda row: "" if row.mean is None else number(row.mean),
+    "mean": lambda row: "" if row.mean is None else format_number(row.mean),
 }
 """The cells of the Markdown table, by statistic."""

@@ -33,9 +33,8 @@ from metastore_assets.assets.metadata import (
 from metastore_assets.assets.names import DATA_VERSION_TAG, Kind, TableNames
 from metastore_assets.lookup import Table
 from metastore_assets.pipeline.column_spec import PROFILE_VERSION
-from metastore_assets.report.glance import glance_at
-from metastore_assets.report.interest import interesting_columns
-from metastore_assets.report.text import plural
+from metastore_assets.report.summary import read_summary, select_informative_columns
+from metastore_assets.report.text import format_count
 from metastore_assets.store.manifest import PartitionEntry, Version
 from metastore_assets.store.objects import ObjectStore
 
@@ -116,15 +115,15 @@ class Report:
     ) -> Iterator[AssetMaterialization | MaterializeResult[object]]:
         """Yield the table-level events: results for selected kinds, plain materializations for the others."""
         version = self.version
-        glance = glance_at(self.lookup, None, TABLE_COLUMNS)
-        title = f"{self.names.table} · {plural(version.row_count, 'row')} · version {version.number}"
+        glance = read_summary(self.lookup, None, TABLE_COLUMNS)
+        title = f"{self.names.table} · {format_count(version.row_count, 'row')} · version {version.number}"
         rows = {"dagster/row_count": MetadataValue.int(version.row_count)}
         counts = {
             "partitions": MetadataValue.int(len(version.partitions)),
             "fragments": MetadataValue.int(version.fragment_count),
             "bytes": MetadataValue.int(version.bytes),
         }
-        interesting = interesting_columns(glance.rows, TABLE_COLUMNS)
+        interesting = select_informative_columns(glance.rows, TABLE_COLUMNS)
         of_statistics = {
             **measured_metadata(interesting),
             **lineage_metadata(version.schema, self.names.source),
@@ -189,9 +188,11 @@ class Report:
         return {**_version_tags(content_id), **self.source, **(mapping.tags(partition) if mapping else {})}
 
     def _look(self, entry: PartitionEntry) -> Metadata:
-        title = f"{self.names.table} · {entry.key} · {plural(entry.row_count, 'row')} · version {self.version.number}"
+        title = (
+            f"{self.names.table} · {entry.key} · {format_count(entry.row_count, 'row')} · version {self.version.number}"
+        )
         return {
-            **partition_metadata(glance_at(self.lookup, entry.key, PARTITION_COLUMNS), title),
+            **partition_metadata(read_summary(self.lookup, entry.key, PARTITION_COLUMNS), title),
             "fragments": MetadataValue.int(entry.fragments),
             "bytes": MetadataValue.int(entry.bytes),
         }

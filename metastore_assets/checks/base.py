@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 from pydantic import BaseModel, ConfigDict, model_validator
 
 from metastore_assets.checks.settings import Name, Patterns
-from metastore_assets.report.text import number
-from metastore_assets.report.text import value as value_text
+from metastore_assets.report.text import format_number
+from metastore_assets.report.text import format_value as value_text
 
 if TYPE_CHECKING:
     from metastore_assets.checks.subject import Subject
@@ -174,7 +174,7 @@ def describe_value(value: Any) -> str:
         return value.isoformat(sep=" ")
     if isinstance(value, bool):
         return str(value).lower()
-    return number(value) if isinstance(value, int | float) else value_text(str(value))
+    return format_number(value) if isinstance(value, int | float) else value_text(str(value))
 
 
 def describe_share(share: Decimal | None) -> str | None:

@@ -22,7 +22,7 @@ from metastore_assets.checks.base import (
 from metastore_assets.checks.settings import Baseline, Count, Duration, Share, parse_share
 from metastore_assets.checks.subject import Subject
 from metastore_assets.errors import MetastoreError, SnapshotNotFoundError, StoreError, TableNotFoundError
-from metastore_assets.report.text import number, plural
+from metastore_assets.report.text import format_count, format_number
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.store.manifest import FragmentEntry, Version
 from metastore_assets.values.leaf_columns import schema_leaves
@@ -106,10 +106,10 @@ class Complete(Check):
         problems = list(_file_differences(entries, snapshot.fragments))
         if problems:
             return Finding("failed", "; ".join(problems[:_MAX_PROBLEMS]))
-        observed = f"{plural(len(entries), 'file')}, {plural(version.row_count, 'row')}"
+        observed = f"{format_count(len(entries), 'file')}, {format_count(version.row_count, 'row')}"
         uncounted = sum(fragment.row_count is None for fragment in snapshot.fragments)
         if uncounted:
-            observed += f"; the table's metadata have no row count for {plural(uncounted, 'file')}"
+            observed += f"; the table's metadata have no row count for {format_count(uncounted, 'file')}"
             return Finding("unknown", observed, "absent", f"metastore verify {version.table}, which reads the files")
         return Finding("passed", observed, measures={"files": len(entries), "rows": version.row_count})
 
@@ -131,8 +131,8 @@ class Consistent(Check):
             return Finding("failed", "; ".join(problems[:_MAX_PROBLEMS]))
         return Finding(
             "passed",
-            f"{plural(version.row_count, 'row')} in {plural(len(version.partitions), 'partition')}, "
-            f"{plural(len(rows), 'column')}",
+            f"{format_count(version.row_count, 'row')} in {format_count(len(version.partitions), 'partition')}, "
+            f"{format_count(len(rows), 'column')}",
         )
 
     def describe(self) -> str:
@@ -150,7 +150,7 @@ class RowCount(BoundedCheck):
 
     def evaluate(self, subject: Subject) -> Finding:
         rows = subject.row_count
-        return Finding(status_of(self.is_within(rows)), plural(rows, "row"), measures={"rows": rows})
+        return Finding(status_of(self.is_within(rows)), format_count(rows, "row"), measures={"rows": rows})
 
     def describe(self) -> str:
         return f"{describe_bounds(self.minimum, self.maximum)} rows"
@@ -188,9 +188,9 @@ class RowCountChange(BoundedCheck):
         earlier = subject.earlier(self.against)
         rows = subject.row_count
         if earlier is None:
-            return Finding("passed", f"{plural(rows, 'row')} in a new partition", measures={"rows": rows})
+            return Finding("passed", f"{format_count(rows, 'row')} in a new partition", measures={"rows": rows})
         before = earlier.row_count
-        observed = f"{number(before)} → {number(rows)} rows since version {earlier.table.version.number}"
+        observed = f"{format_number(before)} → {format_number(rows)} rows since version {earlier.table.version.number}"
         if not before:
             # Relative to 0 rows, 0 rows are no change, and any rows exceed every upper bound.
             return Finding(status_of(not rows or self.upper is None), observed, measures={"rows": rows})

@@ -18,32 +18,32 @@ from metastore_assets.startup import (
 
 
 def main() -> NoReturn:
-    """Run the command line of this process, and end it."""
-    end = FastExit()
+    """Run the command that the arguments of this process name, and exit with its status."""
+    fast_exit = FastExit()
     try:
         run()
-    except SystemExit as ended:
-        if isinstance(ended.code, int):
-            end.status = ended.code
+    except SystemExit as request:
+        if isinstance(request.code, int):
+            fast_exit.status = request.code
         raise
 
 
 def run() -> NoReturn:
-    """Run the command line of this process. Raises SystemExit, with the status as its code."""
-    # As exceptions, so that temporary files are removed on the way out.
+    """Run the command that the arguments of this process name. Always raises SystemExit with the exit status."""
+    # A signal raises an exception, so that temporary files are removed before the process ends.
     install_signal_handlers()
     hide_pandas()
     disable_pydantic_plugins()
     limit_blas_threads()
     collect_garbage_seldom()
-    # Warnings of libraries are for programmers; a user could do nothing about them.
+    # Warnings of libraries address programmers; a user of the command cannot act on them.
     if not sys.warnoptions:
         warnings.simplefilter("ignore")
     try:
         from metastore_assets.cli.commands import cli
 
         cli(prog_name="metastore")
-    except KeyboardInterrupt:  # Before there is a command to end.
+    except KeyboardInterrupt:  # Ctrl-C came before click handled it.
         print("interrupted", file=sys.stderr)  # noqa: T201
         sys.exit(128 + signal.SIGINT)
     raise AssertionError("the command exits")

@@ -1,9 +1,12 @@
-"""The JSON answers that several commands share."""
+"""JSON documents that several commands write, and parallel requests to a store that Ctrl-C can end."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future, wait
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from metastore_assets.cli.statistics_table import SHAPE_BINS
 from metastore_assets.errors import NotStoredError
@@ -17,8 +20,14 @@ if TYPE_CHECKING:
     from metastore_assets.store.manifest import Version
 
 Json = dict[str, Any]
-CONCURRENT_READS = 16
-"""The number of version documents to read at a time: reading them mostly waits for the store."""
+Detail = Literal["summary", "selected", "full"]
+"""How much `show` reads of singleton counts and entropy: nothing, those of columns that the user named, or all."""
+_THREADS = 16
+"""The number of parallel requests; they mostly wait for the store."""
+_WAIT_SECONDS = 0.2
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 
 def show_answer(
@@ -26,26 +35,23 @@ def show_answer(
     rows: Sequence[ColumnStatistics],
     current: bool | None,
     partition: str | None = None,
-    *,
-    selected: bool = False,
-    complete: bool = True,
+    detail: Detail = "full",
 ) -> Json:
-    """Return the answer of `show`.
+    """Return column statistics as the JSON document of `show`.
 
-    Singleton counts and entropy of a partition need all value counts, so only `selected` columns have them.
+    Singleton counts and entropy of a partition need all its value counts, so only selected columns have them.
 
     Args:
         table: The table or filtered view that the statistics are from.
         rows: The statistics of the columns to show.
         current: Whether the version describes the current snapshot; None when that is unknown.
         partition: The key of the partition that the statistics are of; None for the whole table.
-        selected: Whether the user named the columns.
-        complete: Whether to read what only programs see, even of columns that are not selected.
+        detail: Which columns have singleton counts and entropy.
     """
     spreads, built = {}, {}
-    if partition is None and rows and (complete or selected):
+    if partition is None and rows and detail != "summary":
         spreads, built = table.spreads(), table.built()
-    elif selected:
+    elif detail == "selected":
         spreads = {row.column: table.spread(row.column, partition) for row in rows if row.frequencies == "enumerated"}
     answer = show_json(
         table.version,
@@ -60,7 +66,7 @@ def show_answer(
 def read_shapes(
     table: Table | FilteredView, rows: Sequence[ColumnStatistics], partition: str | None = None
 ) -> Mapping[str, Sequence[int]]:
-    """Return the frequencies of up to `SHAPE_BINS` bins for each column that has a histogram."""
+    """Return, for each column that has a histogram, the frequencies of at most `SHAPE_BINS` bins."""
     shapes: dict[str, list[int]] = {}
     for row in rows:
         try:
@@ -72,7 +78,7 @@ def read_shapes(
 
 
 def version_to_json(version: Version) -> Json:
-    """Return the facts of a version that `tables` and `versions` list."""
+    """Return number, snapshot, times and sizes of a version as the JSON object that `tables` and `versions` list."""
     return {
         "version": version.number,
         "snapshot": version.snapshot,
@@ -83,3 +89,37 @@ def version_to_json(version: Version) -> Json:
         "partitions": len(version.partitions),
         "fragments": version.fragment_count,
     }
+
+
+def parallel_map(function: Callable[[T], R], items: Iterable[T]) -> list[R]:
+    """Return `[function(item) for item in items]`, computed on several threads.
+
+    The threads are daemons: pool threads would keep an interrupted command alive until the store responds. Raises the
+    error of the first item that failed.
+    """
+    tasks = [(Future[R](), item) for item in items]
+    queue: SimpleQueue[tuple[Future[R], T]] = SimpleQueue()
+    for task in tasks:
+        queue.put(task)
+
+    def work() -> None:
+        while True:
+            try:
+                future, item = queue.get_nowait()
+            except Empty:
+                return
+            try:
+                future.set_result(function(item))
+            except Exception as error:  # noqa: BLE001 (the caller raises it again)
+                future.set_exception(error)
+
+    for _ in range(min(_THREADS, len(tasks))):
+        threading.Thread(target=work, daemon=True).start()
+    return [_wait_for(future) for future, _ in tasks]
+
+
+def _wait_for(future: Future[R]) -> R:
+    # An endless wait might not notice a signal; see `install_signal_handlers`.
+    while not future.done():
+        wait([future], _WAIT_SECONDS)
+    return future.result()

@@ -1,7 +1,7 @@
-"""Shell completion of the names of tables, columns and partitions: quick, or empty.
+"""Shell completion of table names, column names and partition keys.
 
-The working folder's configuration may come from anybody, and pressing Tab does not mean to run it. So completion
-resolves no variables of the environment, and reads only the configuration and a root on local disk.
+Anybody may have written the configuration in the working folder, and a user who presses Tab does not expect it to be
+executed. So completion resolves no environment variables and reads only the configuration and a root on local disk.
 """
 
 from __future__ import annotations
@@ -22,26 +22,26 @@ if TYPE_CHECKING:
     from metastore_assets.config import MetastoreConfig
     from metastore_assets.lookup import Table
 
-PATIENCE = 2.0
+_TIMEOUT = 2.0
 """Seconds to wait for a root that does not respond."""
 
 
-def table_names(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Complete configured tables that the line does not name yet, with recorded tables of databases."""
+def complete_tables(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Return the configured tables and the recorded tables of databases that the command line does not name yet."""
 
-    def names() -> list[str]:
+    def list_names() -> list[str]:
         from metastore_assets.config.file import config_path, read_mapping, table_name_for
 
         raw = read_mapping(config_path(_invocation(context).config))
-        own = [table.get("name") or table_name_for(table["table"]) for table in raw.get("tables", [])]
-        return [*own, *(_of_databases(context) if raw.get("databases") else ())]
+        configured = [table.get("name") or table_name_for(table["table"]) for table in raw.get("tables", [])]
+        return [*configured, *(_recorded_table_names(context) if raw.get("databases") else ())]
 
     taken = context.params.get("names") or ()
-    return _items(name for name in _soon(names) if name.startswith(incomplete) and name not in taken)
+    return _items(name for name in _names_in_time(list_names) if name.startswith(incomplete) and name not in taken)
 
 
-def _of_databases(context: click.Context) -> list[str]:
-    """Return the recorded tables of databases. Catalogs are not queried, because that may take long."""
+def _recorded_table_names(context: click.Context) -> list[str]:
+    """Return the tables of databases at their last listing. A new listing would query catalogs, which may take long."""
     from metastore_assets.databases import expand_databases, recorded_listings
 
     config = _local_config(context)
@@ -54,26 +54,26 @@ def _of_databases(context: click.Context) -> list[str]:
     ]
 
 
-def column_name(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Complete columns of the newest version of the table in the line."""
-    return _items(name for name in _of_table(context, _columns) if name.startswith(incomplete))
+def complete_column(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Return the matching columns of the table in the command line, at its newest version."""
+    return _items(name for name in _names_of_table(context, _column_names) if name.startswith(incomplete))
 
 
-def column_list(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Complete the last name of a list of columns such as `a,b`; a name with a comma is in double quotes."""
+def complete_columns(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Return completions of the last name in a list of columns such as `a,"b,c"`."""
     before, comma, last = incomplete.rpartition(",")
     named = set(next(csv.reader([before]), []))
-    columns = [_quoted(name) for name in _of_table(context, _columns) if name not in named]
+    columns = [_quoted(name) for name in _names_of_table(context, _column_names) if name not in named]
     return _items(f"{before}{comma}{name}" for name in columns if name.startswith(last))
 
 
-def partition_key(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Complete partitions of the newest version of the table in the line."""
-    return _items(key for key in _of_table(context, _keys) if key.startswith(incomplete))
+def complete_partition(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Return the matching partition keys of the table in the command line, at its newest version."""
+    return _items(key for key in _names_of_table(context, _partition_keys) if key.startswith(incomplete))
 
 
-def location(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Complete file names, by the shell."""
+def complete_file(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Return an item that makes the shell complete file names."""
     return _items([incomplete], "file")
 
 
@@ -82,7 +82,7 @@ def _invocation(context: click.Context) -> Invocation:
 
 
 def _local_config(context: click.Context) -> MetastoreConfig | None:
-    """Return the configuration as written, if its root is a folder on local disk without variables."""
+    """Return the configuration with variables unresolved; None if its root contains one or is not on local disk."""
     from metastore_assets.config import read_config
     from metastore_assets.store.objects import ObjectStore
 
@@ -93,47 +93,47 @@ def _local_config(context: click.Context) -> MetastoreConfig | None:
     return None if ObjectStore(located.root).is_remote else located
 
 
-def _of_table(context: click.Context, names: Callable[[Table], list[str]]) -> list[str]:
-    """Return names from the newest version of the table in the line."""
+def _names_of_table(context: click.Context, names: Callable[[Table], list[str]]) -> list[str]:
+    """Return what `names` returns for the newest version of the table in the command line."""
     from metastore_assets.metastore import Metastore
 
-    def find() -> list[str]:
-        # While the value of an option is missing, click does not parse the arguments.
+    def list_names() -> list[str]:
+        # click does not parse the arguments while the value of an option is missing.
         named = [context.params.get("name"), *context.params.get("names", ()), *context.args]
         config = _local_config(context)
         return [] if config is None else names(Metastore(config.root).table(next(filter(None, named))))
 
-    return _soon(find)
+    return _names_in_time(list_names)
 
 
-def _columns(table: Table) -> list[str]:
+def _column_names(table: Table) -> list[str]:
     return [row.column for row in table.statistics()]
 
 
-def _keys(table: Table) -> list[str]:
+def _partition_keys(table: Table) -> list[str]:
     return [entry.key for entry in table.partitions()]
 
 
 def _quoted(name: str) -> str:
-    written = io.StringIO()
-    csv.writer(written, lineterminator="").writerow([name])
-    return written.getvalue()
+    buffer = io.StringIO()
+    csv.writer(buffer, lineterminator="").writerow([name])
+    return buffer.getvalue()
 
 
-def _soon(find: Callable[[], list[str]]) -> list[str]:
-    """Return the result if it is there in time. Errors give nothing: a half-typed line cannot show them."""
-    found: list[str] = []
+def _names_in_time(list_names: Callable[[], list[str]]) -> list[str]:
+    """Return what `list_names` returns; empty after a timeout or an error, which a half-typed line cannot show."""
+    names: list[str] = []
 
     def run() -> None:
         try:
-            found.extend(find())
-        except Exception:  # noqa: BLE001 (whatever it is, the command itself will say it)
-            found.clear()
+            names.extend(list_names())
+        except Exception:  # noqa: BLE001 (the command itself will report the error)
+            names.clear()
 
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
-    thread.join(PATIENCE)
-    return list(found)
+    thread.join(_TIMEOUT)
+    return list(names)
 
 
 def _items(values: Iterable[str], kind: str = "plain") -> list[CompletionItem]:

@@ -1,75 +1,111 @@
-"""The parts of a page that several commands draw."""
+"""Headings, lists, bars and charts that several commands draw."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from metastore_assets.cli.output import Answer
-from metastore_assets.cli.page import Page, Styled
+from metastore_assets.cli.output import Answer, Page, Styled
 from metastore_assets.report import text
 
 CHART_HEIGHT = 12
-"""Lines of a chart."""
+"""Height of a chart in lines."""
 _FEW_KEYS = 10
-"""The number of partitions up to which a page names each of them."""
+"""The number of partition keys up to which a page lists all of them."""
+_BLOCKS = " ▁▂▃▄▅▆▇█"
+_EIGHTHS = " ▏▎▍▌▋▊▉█"
 _FRESHNESS = {True: (", current", "green"), False: (", outdated", "yellow"), None: (", perhaps outdated", "yellow")}
 
 
 def draw_table_heading(page: Page, answer: Answer) -> None:
-    """Draw the table, its partition and predicate, its row count and whether the version is current."""
+    """Draw a line with the table, its partition and predicate, its row count, and whether the version is current."""
     subject = answer["uri"] if "uri" in answer else answer["table"]
     partition = f" {answer['partition']}" if answer.get("partition") is not None else ""
     where = f" where {answer['where']}" if "where" in answer else ""
     is_published = "version" in answer
     facts = [
-        text.plural(answer["row_count"], "row"),
+        text.format_count(answer["row_count"], "row"),
         *([f"version {answer['version']}"] if is_published else []),
         f"snapshot {short_snapshot(answer['snapshot'])}",
     ]
-    words, style = _FRESHNESS[answer["current"]] if is_published else ("", "")
+    freshness, style = _FRESHNESS[answer["current"]] if is_published else ("", "")
     page.line(
-        Styled(text.printable(subject + partition + where), "bold"), "  " + ", ".join(facts), Styled(words, style)
+        Styled(text.make_printable(subject + partition + where), "bold"),
+        "  " + ", ".join(facts),
+        Styled(freshness, style),
     )
 
 
 def draw_column_heading(page: Page, column: Answer) -> None:
-    """Draw the name and type of a column and its counts of values, distinct values, nulls and NaN."""
-    facts = [text.plural(column["value_count"], "value")]
+    """Draw a line with a column's name and type, and its counts of values, distinct values, nulls and NaN."""
+    facts = [text.format_count(column["value_count"], "value")]
     if column["distinct_count"] is not None:
-        distinct = text.estimate(text.number(column["distinct_count"]), column["distinct_count_guarantee"])
+        distinct = text.mark_estimate(text.format_number(column["distinct_count"]), column["distinct_count_guarantee"])
         facts.append(f"{distinct} distinct")
     if column["null_count"]:
-        facts.append(text.plural(column["null_count"], "null"))
+        facts.append(text.format_count(column["null_count"], "null"))
     if column["nan_count"]:
-        facts.append(f"{text.number(column['nan_count'])} NaN")
+        facts.append(f"{text.format_number(column['nan_count'])} NaN")
     page.line(
-        Styled(text.printable(column["column"]), "bold"),
-        Styled(f" {text.type_name(column['type'])}", "cyan"),
+        Styled(text.make_printable(column["column"]), "bold"),
+        Styled(f" {text.format_type(column['type'])}", "cyan"),
         "  " + ", ".join(facts),
     )
 
 
 def draw_keys(page: Page, keys: Sequence[str], sign: str, style: str, *, every: bool) -> None:
-    """Draw one line for each partition key; only the first and the last of many, unless `every` key is requested."""
+    """Draw one line for each partition key. Of many keys, draw only the first and the last, unless `every` is true."""
     is_short = every or len(keys) <= _FEW_KEYS
     for key in keys if is_short else keys[:1]:
-        page.line(Styled(f"  {sign} {text.printable(key)}", style))
+        page.line(Styled(f"  {sign} {text.make_printable(key)}", style))
     if not is_short:
         page.line(Styled(f"    … {len(keys) - 2:,} more (-v names all)", "dim"))
-        page.line(Styled(f"  {sign} {text.printable(keys[-1])}", style))
+        page.line(Styled(f"  {sign} {text.make_printable(keys[-1])}", style))
 
 
 def draw_hidden_columns(page: Page, headings: Sequence[str]) -> None:
-    """Draw which columns of a grid did not fit, if there are any."""
+    """Draw a line that names the columns of a grid that did not fit; nothing if all did."""
     if headings:
         page.line(Styled(f"  not shown: {', '.join(headings)} (see --json)", "dim"))
 
 
 def short_snapshot(snapshot: str) -> str:
-    """Return a snapshot's id; of a long digest, the first 12 characters."""
-    return text.printable(snapshot if len(snapshot) <= 20 else snapshot[:12])
+    """Return a snapshot's id, shortened to 12 characters if it has more than 20."""
+    return text.make_printable(snapshot if len(snapshot) <= 20 else snapshot[:12])
 
 
 def format_time(iso: str | None) -> str:
-    """Return a UTC time in ISO 8601 as text, to the second."""
+    """Format a UTC time given in ISO 8601 to the second, such as `2024-01-31 08:00:00Z`."""
     return text.ABSENT if iso is None else iso[:19].replace("T", " ") + "Z"
+
+
+def bar(part: float, total: float, width: int) -> str:
+    """Return a horizontal bar of block characters for the share `part / total`.
+
+    Args:
+        part: The value of the bar; any positive value is visible.
+        total: The value of a bar of full width.
+        width: The full width in terminal cells.
+    """
+    if part <= 0 or total <= 0:
+        return ""
+    eighths = max(1, round(part / total * width * 8))
+    full_cells, remainder = divmod(eighths, 8)
+    return "█" * full_cells + (_EIGHTHS[remainder] if remainder else "")
+
+
+def sparkline(counts: Sequence[int]) -> str:
+    """Return a line of vertical bars, one terminal cell for each count. Only zero is blank."""
+    maximum = max(counts, default=0)
+    return "".join(_BLOCKS[_bar_height(count, maximum, 8)] for count in counts)
+
+
+def chart(counts: Sequence[int], height: int) -> list[str]:
+    """Return vertical bars, one terminal cell wide, as `height` lines from top to bottom. Only zero is blank."""
+    maximum = max(counts, default=0)
+    levels = [_bar_height(count, maximum, 8 * height) for count in counts]
+    return ["".join(_BLOCKS[min(8, max(0, level - 8 * row))] for level in levels) for row in range(height - 1, -1, -1)]
+
+
+def _bar_height(count: int, maximum: int, full_height: int) -> int:
+    """Return the height of a bar in eighths of a cell; the bar of `maximum` has `full_height`."""
+    return max(1, round(count / maximum * full_height)) if count > 0 else 0

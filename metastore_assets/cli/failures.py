@@ -1,4 +1,4 @@
-"""The end of a command: one line on stderr per failure, and an exit status that scripts can rely on."""
+"""Failures of a command: one line on stderr for each, and the exit status."""
 
 from __future__ import annotations
 
@@ -16,30 +16,30 @@ import click
 from click.exceptions import NoArgsIsHelpError
 
 from metastore_assets.errors import MetastoreError
-from metastore_assets.messages import clean_message, remove_secrets
-from metastore_assets.report.text import one_line
+from metastore_assets.messages import remove_secrets, clean_message
+from metastore_assets.report.text import to_one_line
 
 FAILED = 1
 USAGE = 2
 INTERRUPTED = 130
 COMPLETION_VARIABLE = "_METASTORE_COMPLETE"
-"""A variable that the shell sets when it asks for completions."""
+"""The environment variable that the shell sets to request completions."""
 
 
 @dataclass
 class Invocation:
-    """The options that precede the command."""
+    """The global options of one invocation of the command line."""
 
     config: Path | None = None
     debug: bool = False
 
 
 class Interrupted(Exception):
-    """Raised when the user pressed Ctrl-C. click's own handling would print more than one line."""
+    """Raised in place of KeyboardInterrupt, for which click would print more than one line."""
 
 
 class MetastoreGroup(click.Group):
-    """A group of commands that turns every failure into one line and an exit status."""
+    """A click group whose commands report a failure as one line on stderr and an exit status."""
 
     def main(
         self,
@@ -49,29 +49,30 @@ class MetastoreGroup(click.Group):
         standalone_mode: bool = True,
         **extra: Any,
     ) -> Any:
-        """Run a command line and exit. With `standalone_mode=False`, return or raise instead."""
+        """Run a command line and exit. With `standalone_mode=False`, return the result or raise the error instead."""
         if COMPLETION_VARIABLE in os.environ:
-            from metastore_assets.cli.shells import register
+            from metastore_assets.cli.shells import register_shells
 
-            register()
+            register_shells()
         run = partial(super().main, args, prog_name, complete_var, standalone_mode=False, **extra)
         if not standalone_mode:
             return run()
         invocation = Invocation()
-        sys.exit(exit_status(partial(run, obj=invocation), invocation))
+        sys.exit(run_to_status(partial(run, obj=invocation), invocation))
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command that the context is for."""
+        """Run the command of a context. Raises Interrupted for Ctrl-C."""
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
             raise Interrupted from None
 
 
-def exit_status(run: Callable[[], object], invocation: Invocation) -> int:
-    """Run something, report its failure, and return the exit status. A returned int is the status.
+def run_to_status(run: Callable[[], object], invocation: Invocation) -> int:
+    """Call `run`, report its error on stderr, and return the exit status.
 
-    If the reader of stdout goes away, click ends the command silently with status 1.
+    The status is the int that `run` returns; 0 if it returns anything else. If the reader of stdout closes the pipe,
+    click ends the command silently with status 1.
     """
     try:
         status = run()
@@ -86,32 +87,38 @@ def exit_status(run: Callable[[], object], invocation: Invocation) -> int:
         command = error.ctx.command_path if error.ctx else "metastore"
         print_error(f"{clean_message(error.format_message())} (see `{command} --help`)")
         return USAGE
-    except Exception as error:  # noqa: BLE001 (whatever went wrong, the user gets one line)
+    except Exception as error:  # noqa: BLE001 (the user gets one line for every error)
         report_error(error, invocation)
         return FAILED
 
 
 def raise_interrupt(error: Exception) -> None:
-    """Raise Ctrl-C or SIGTERM again if it caused the error."""
+    """Raise the KeyboardInterrupt or SystemExit that caused the error; do nothing if there is none."""
     if (interrupt := find_interrupt(error)) is not None:
         raise interrupt from None
 
 
 def find_interrupt(error: BaseException) -> KeyboardInterrupt | SystemExit | None:
-    """Return the Ctrl-C or SIGTERM that is the error or caused it.
+    """Return the KeyboardInterrupt or SystemExit that is the error or caused it; None if there is none.
 
-    An interrupted call to Spark raises an error of the call, with the interrupt as its context.
+    An interrupted call to Spark raises another error, whose context is the interrupt.
     """
-    seen: BaseException | None = error
-    while seen is not None:
-        if isinstance(seen, KeyboardInterrupt | SystemExit):
-            return seen
-        seen = seen.__cause__ or seen.__context__
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, KeyboardInterrupt | SystemExit):
+            return cause
+        cause = cause.__cause__ or cause.__context__
     return None
 
 
 def report_error(error: Exception, invocation: Invocation, subject: str = "") -> str:
-    """Print a failure as one line, after its traceback with --debug, and return the line."""
+    """Print an error to stderr as one line and return that line. With --debug, print the traceback first.
+
+    Args:
+        error: The error.
+        invocation: The global options.
+        subject: The object that the error is about, to precede the message; empty if the message names it.
+    """
     if invocation.debug:
         _write(remove_secrets("".join(traceback.format_exception(error)).rstrip("\n")))
     message = f"{remove_secrets(subject)}: {explain_error(error)}" if subject else explain_error(error)
@@ -120,22 +127,25 @@ def report_error(error: Exception, invocation: Invocation, subject: str = "") ->
 
 
 def explain_error(error: Exception) -> str:
-    """Return an error as one line without secrets: its message, or for unexpected errors its type and what to do."""
-    return remove_secrets(_explained(error))
+    """Return the message of an error as one line without secrets. Unexpected errors also show their type."""
+    return remove_secrets(_error_text(error))
 
 
-def _explained(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     if isinstance(error, click.ClickException):
-        return one_line(clean_message(error.format_message()))
+        return to_one_line(clean_message(error.format_message()))
     if isinstance(error, MetastoreError):
-        return one_line(str(error))
+        return to_one_line(str(error))
     notes = "".join(f"; {note}" for note in getattr(error, "__notes__", ()))
-    kind, message = type(error).__name__, one_line(_gist(remove_secrets(str(error))))[:500]
-    return one_line(clean_message(f"unexpected {kind}: {message}{notes}. This is a bug: --debug shows where"))
+    kind, message = type(error).__name__, to_one_line(_main_line(remove_secrets(str(error))))[:500]
+    return to_one_line(clean_message(f"unexpected {kind}: {message}{notes}. This is a bug: --debug shows where"))
 
 
-def _gist(message: str) -> str:
-    """Return the most informative line of a message: Spark's contain stack traces of Python workers and the JVM."""
+def _main_line(message: str) -> str:
+    """Return the most informative line of a message.
+
+    It is the first one, but errors of Spark contain a traceback of a Python worker, whose last line says more.
+    """
     lines = message.strip().splitlines() or [""]
     traced = [index for index, line in enumerate(lines) if line.rstrip().endswith("Traceback (most recent call last):")]
     if traced:
@@ -145,12 +155,12 @@ def _gist(message: str) -> str:
 
 def print_error(message: str) -> None:
     """Write an error to stderr as one line."""
-    _write(click.style("error: ", fg="red") + one_line(message))
+    _write(click.style("error: ", fg="red") + to_one_line(message))
 
 
 def print_note(message: str) -> None:
     """Print a notice that is not an error to stderr, as one line."""
-    _write(click.style("note: ", fg="yellow") + one_line(clean_message(message)))
+    _write(click.style("note: ", fg="yellow") + to_one_line(clean_message(message)))
 
 
 def _write(line: str) -> None:

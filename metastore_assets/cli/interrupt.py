@@ -1,4 +1,4 @@
-"""End the command on Ctrl-C and SIGTERM, even while it waits for a store that does not respond."""
+"""Signal handlers that end the command on Ctrl-C and SIGTERM, even while it waits for a store."""
 
 from __future__ import annotations
 
@@ -10,28 +10,27 @@ import time
 from types import FrameType
 from typing import NoReturn
 
-PATIENCE = 3.0
-"""Seconds for an interrupted command to clean up before it is ended."""
+_CLEANUP_TIMEOUT = 3.0
+"""Seconds that an interrupted command has to clean up before the process ends."""
 _PAUSE = 0.05
-"""Seconds until an ignored interrupt is raised again."""
+"""Seconds after which an interrupt that Python ignored is raised again."""
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def install_signal_handlers() -> None:
-    """Make SIGTERM and SIGHUP raise SystemExit, as SIGINT raises KeyboardInterrupt, and enforce that they end the
-    command.
+    """Make SIGTERM and SIGHUP raise SystemExit, and end the process if it does not exit within a few seconds.
 
-    Python raises these exceptions when the main thread returns from its wait, which may never happen: clients of
-    object stores let the system restart interrupted waits. Ending without cleaning up is safe, because a file exists
-    only once a version references it.
+    Python raises the exception of a signal when the main thread returns from its wait. That may never happen, because
+    clients of object stores let the system restart interrupted waits. Ending the process without cleaning up is safe,
+    because readers see a file only once a version references it.
     """
     for number in _SIGNALS[1:]:
         signal.signal(number, _terminate)
     sys.unraisablehook = _raise_again
-    arrived, told = os.pipe()
-    os.set_blocking(told, False)
-    signal.set_wakeup_fd(told, warn_on_full_buffer=False)
-    threading.Thread(target=_end, args=(arrived,), daemon=True).start()
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+    threading.Thread(target=_end_process, args=(reader,), daemon=True).start()
 
 
 def _terminate(number: int, frame: FrameType | None) -> NoReturn:
@@ -39,11 +38,11 @@ def _terminate(number: int, frame: FrameType | None) -> NoReturn:
 
 
 def _raise_again(unraisable: sys.UnraisableHookArgs) -> None:
-    """Raise an interrupt again after a moment, if Python ignored it, as in callbacks around a fork."""
+    """Raise an interrupt again that Python ignored, as it does in callbacks around a fork."""
     error = unraisable.exc_value
     if isinstance(error, KeyboardInterrupt):
         number = signal.Signals.SIGINT
-    elif isinstance(error, SystemExit) and error.code in [128 + own for own in _SIGNALS]:
+    elif isinstance(error, SystemExit) and error.code in [128 + number for number in _SIGNALS]:
         number = signal.Signals(int(error.code) - 128)
     else:
         sys.__unraisablehook__(unraisable)
@@ -59,12 +58,13 @@ def _interrupt_later(number: signal.Signals) -> None:
     signal.pthread_kill(main, number)  # A signal also ends the wait of the thread.
 
 
-def _end(arrived: int) -> NoReturn:
+def _end_process(reader: int) -> NoReturn:
+    """Wait for a signal, give the main thread time to clean up, and end the process."""
     while True:
-        [number] = os.read(arrived, 1)
+        [number] = os.read(reader, 1)
         if number in _SIGNALS:
-            time.sleep(PATIENCE)
-            # If the module is not imported there are no such folders; importing it at the start would take time.
+            time.sleep(_CLEANUP_TIMEOUT)
+            # Without the module there are no such folders. Importing it at the start would slow every command down.
             if "metastore_assets.storage.temporary_folders" in sys.modules:
                 from metastore_assets.storage.temporary_folders import remove_process_folders
 

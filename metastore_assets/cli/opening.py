@@ -1,4 +1,4 @@
-"""What commands open: the configuration, the Metastore, published versions, and filtered views of them."""
+"""Functions that open the configuration, the Metastore, published versions and filtered views for commands."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def load_config(invocation: Invocation) -> MetastoreConfig:
-    """Load the configuration of an invocation, with its checks. Raises ConfigError."""
+    """Load the configuration file of an invocation and validate its checks. Raises ConfigError."""
     from metastore_assets.checks.entries import load_checked_config
 
     return load_checked_config(invocation.config)
@@ -35,7 +35,7 @@ def open_metastore(config: MetastoreConfig) -> Metastore:
 def add_database_tables(config: MetastoreConfig) -> tuple[MetastoreConfig, bool]:
     """Return the configuration with the tables of its databases, and whether every catalog answered.
 
-    Lists the databases in their catalogs. Notes on stderr which tables are left out or dropped. Raises ConfigError.
+    Prints notes to stderr that name the tables which are left out or were dropped. Raises ConfigError.
     """
     if not config.databases:
         return config, True
@@ -64,10 +64,10 @@ def find_table_config(config: MetastoreConfig, name: str) -> TableConfig:
 
 
 def resolve_table_name(config: MetastoreConfig, name: str) -> str:
-    """Return the name if a table has it. Raises ConfigError.
+    """Return the name if it is that of a table. Raises ConfigError if it is not.
 
-    Catalogs are queried only when no version is published under the name. So published versions stay readable when
-    the catalog does not answer or no longer has the table.
+    Queries catalogs only if no version is published under the name. So published versions stay readable when the
+    catalog does not answer or no longer has the table.
     """
     if config.databases and all(table.name != name for table in config.tables):
         try:
@@ -78,12 +78,15 @@ def resolve_table_name(config: MetastoreConfig, name: str) -> str:
 
 
 def open_newest(invocation: Invocation, name: str) -> Table:
-    """Open the newest version of a configured table. Raises VersionNotFoundError, ConfigError."""
+    """Load the configuration and open the newest version of one of its tables.
+
+    Raises VersionNotFoundError, ConfigError.
+    """
     return open_version(load_config(invocation), name)
 
 
 def parse_version(text: str | None) -> int | str | None:
-    """Parse the VERSION of an option: a number, `snapshot:ID`, or a time; other text is a snapshot id."""
+    """Parse the VERSION of an option: return a number as int, other text without a leading `snapshot:`."""
     if text is None:
         return None
     return int(text) if text.isascii() and text.isdigit() else text.removeprefix("snapshot:")
@@ -125,9 +128,9 @@ def resolve_partition_key(table: Table, text: str | None) -> str | None:
 def open_relation(
     config: MetastoreConfig, name: str, where: str | None, partition: str | None = None, version: int | None = None
 ) -> Iterator[tuple[Table | FilteredView, str | None]]:
-    """Open a version of a table, or with `where` the rows of it that match a predicate.
+    """Open a version of a table, or a filtered view of it with the rows that match a predicate.
 
-    Notes on stderr at the end how many files were read.
+    At the end of the block, a note on stderr says how many files the filtered view read.
 
     Args:
         config: The configuration.
@@ -161,8 +164,8 @@ def open_relation(
         watcher.hide()
     cost = view.cost
     if cost.fragments_read:
-        files = f"{cost.fragments_read:,} of {text.plural(cost.fragments_total, 'file')}"
-        print_note(f"read {files}, {text.size(cost.bytes_read)}: only some of their rows match the predicate")
+        files = f"{cost.fragments_read:,} of {text.format_count(cost.fragments_total, 'file')}"
+        print_note(f"read {files}, {text.format_size(cost.bytes_read)}: only some of their rows match the predicate")
 
 
 def column_to_answer(table: Table | FilteredView, column: str, partition: str | None) -> Answer:

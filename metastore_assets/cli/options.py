@@ -1,4 +1,4 @@
-"""Arguments and options that several commands share."""
+"""The click arguments and options that several commands share."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from metastore_assets.cli.completion import column_list, column_name, partition_key, table_names
+from metastore_assets.cli.completion import complete_column, complete_columns, complete_partition, complete_tables
 from metastore_assets.cli.failures import Invocation
 
 if TYPE_CHECKING:
@@ -45,20 +45,20 @@ def global_options(command: Command) -> Command:
 
 
 def output_options(command: Command) -> Command:
-    """Add the options of every command that prints an answer: `--json` and the global ones."""
+    """Add `--json` and the global options, which every command that prints an answer has."""
     as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON, one document per line.")
     return as_json(global_options(command))
 
 
-name_argument = click.argument("name", metavar="NAME", shell_complete=table_names)
-column_argument = click.argument("column", metavar="COLUMN", shell_complete=column_name)
+name_argument = click.argument("name", metavar="NAME", shell_complete=complete_tables)
+column_argument = click.argument("column", metavar="COLUMN", shell_complete=complete_column)
 value_argument = click.argument("value", metavar="VALUE")
 NEGATIVE_VALUES = {"ignore_unknown_options": True}
-"""Context settings with which a negative number is a value instead of an option."""
+"""click settings of commands whose arguments may be negative numbers, which otherwise look like options."""
 partition_option = click.option(
     "--partition",
     metavar="KEY",
-    shell_complete=partition_key,
+    shell_complete=complete_partition,
     help="Use one partition instead of the whole table, such as day=2024-01-01.",
 )
 filter_option = click.option(
@@ -76,7 +76,7 @@ predicate_option = click.option(
 columns_option = click.option(
     "--columns",
     metavar="A,B",
-    shell_complete=column_list,
+    shell_complete=complete_columns,
     help="Show only these columns. Put a name that contains a comma in double quotes.",
 )
 version_option = click.option(
@@ -91,24 +91,24 @@ engine_option = click.option(
 
 
 def with_engine(config: MetastoreConfig, engine: str | None) -> MetastoreConfig:
-    """Return the configuration with another engine, unless `engine` is None."""
+    """Return the configuration with its engine replaced by `engine`; unchanged if that is None."""
     return config if engine is None else config.model_copy(update={"engine": engine})
 
 
 def partitions_option(action: str) -> Callable[[Command], Command]:
-    """Return a `--partition` option for any number of partitions; `action` says what the command does with one."""
+    """Return a `--partition` option that may be repeated. Its help text starts with `action`, such as "Select this"."""
     return click.option(
         "--partition",
         "partitions",
         metavar="KEY",
         multiple=True,
-        shell_complete=partition_key,
+        shell_complete=complete_partition,
         help=f"{action}, or those that match a pattern such as 'day=2024-*'. May be repeated.",
     )
 
 
 def parse_column_names(text: str | None) -> list[str] | None:
-    """Parse names such as `a,b`; a name that contains a comma stands in double quotes. None stands for all columns.
+    """Return the column names in a text such as `a,b`, in which double quotes enclose names with commas; None for None.
 
     Raises click.UsageError when the text names no column.
     """

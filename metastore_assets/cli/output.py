@@ -1,26 +1,157 @@
-"""The output of commands: JSON for programs, drawn pages for people."""
+"""The output of commands: JSON for programs, and pages of lines and grids for people.
+
+A page is as wide as the terminal. Without a terminal, its text is plain and nothing is cut off.
+"""
 
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import click
 
-from metastore_assets.cli.page import Page
+from metastore_assets.report.text import count_cells, truncate_middle
 
 Answer = Mapping[str, Any]
 """A JSON object."""
+GAP = 2
+"""Blank cells between the columns of a grid."""
+_MINIMUM_WIDTH = 16
+"""The width in cells below which the last column of a grid is not truncated."""
+_ANSI_CODES = {"bold": 1, "dim": 2, "italic": 3, "red": 31, "green": 32, "yellow": 33, "cyan": 36}
+
+
+@dataclass(frozen=True)
+class Styled:
+    """A printable text and its style: words of `bold dim italic red green yellow cyan`, separated by blanks."""
+
+    text: str
+    style: str = ""
+
+
+@dataclass(frozen=True)
+class GridColumn:
+    """The heading, alignment and default style of a column of a grid."""
+
+    heading: str
+    right: bool = False
+    """Whether the column is aligned to the right, as numbers are."""
+    style: str = ""
+
+
+Part = str | Styled
+"""A text of a line, or a cell of a grid."""
+Rows = Sequence[Sequence[Part]]
+
+
+class Page:
+    """A writer of lines and grids to stdout or stderr, with the width and colours of the terminal."""
+
+    def __init__(self, *, err: bool = False) -> None:
+        self._err = err
+        self._encoding = (sys.stderr if err else sys.stdout).encoding or "ascii"
+        terminal = (sys.stderr if err else sys.stdout).isatty()
+        self.width = shutil.get_terminal_size().columns if terminal else None
+        """Width of a line in cells; None for no limit."""
+        self._coloured = terminal and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
+
+    def line(self, *parts: Part) -> None:
+        """Print the parts as one line."""
+        self._print(self._render(parts))
+
+    def grid(self, columns: Sequence[GridColumn], rows: Iterable[Sequence[Part]], gap: int = GAP) -> None:
+        """Print a line of headings and one line for each row, without trailing blanks.
+
+        Args:
+            columns: The columns.
+            rows: The rows, each with one cell for each column.
+            gap: The number of blank cells between columns.
+        """
+        body = [[cell if isinstance(cell, Styled) else Styled(cell) for cell in row] for row in rows]
+        widths = [
+            max([count_cells(column.heading), *(count_cells(row[index].text) for row in body)])
+            for index, column in enumerate(columns)
+        ]
+        head = [Styled(column.heading, "dim") for column in columns]
+        lines = (self._render_row(columns, widths, row, gap) for row in (head, *body))
+        self._print("\n".join(lines))
+
+    def fitting_grid(self, columns: Sequence[GridColumn], rows: Rows, less_important: Sequence[str] = ()) -> list[str]:
+        """Print a grid that fits the terminal, and return the headings of the columns that are hidden.
+
+        If hiding columns is not sufficient, the cells of the last column are truncated in the middle, unless that
+        column is aligned to the right.
+
+        Args:
+            columns: The columns.
+            rows: The rows, each with one cell for each column.
+            less_important: The headings of the columns that may be hidden, in the order of hiding.
+        """
+        width = self.width
+        texts = [[column.heading, *(_text(row[index]) for row in rows)] for index, column in enumerate(columns)]
+        widths = {
+            column.heading: max(map(count_cells, column_texts))
+            for column, column_texts in zip(columns, texts, strict=True)
+        }
+        last = columns[-1]
+        if not last.right:
+            widths[last.heading] = min(widths[last.heading], _MINIMUM_WIDTH)
+        hidden = []
+        for heading in less_important:
+            if width is None or sum(widths.values()) + GAP * (len(widths) - 1) <= width:
+                break
+            del widths[heading]
+            hidden.append(heading)
+        shown = [index for index, column in enumerate(columns) if column.heading in widths]
+        shown_rows = [[row[index] for index in shown] for row in rows]
+        if width is not None and not last.right:
+            del widths[last.heading]
+            room = max(_MINIMUM_WIDTH, width - sum(widths.values()) - GAP * len(widths))
+            shown_rows = [[*row[:-1], truncate_middle(_text(row[-1]), room)] for row in shown_rows]
+        self.grid([columns[index] for index in shown], shown_rows)
+        return hidden
+
+    def _render_row(self, columns: Sequence[GridColumn], widths: Sequence[int], row: Sequence[Styled], gap: int) -> str:
+        last = max((index for index, cell in enumerate(row) if cell.text.strip()), default=-1)
+        parts: list[Part] = []
+        for index, cell in enumerate(row[: last + 1]):
+            column = columns[index]
+            blanks = " " * (widths[index] - count_cells(cell.text))
+            before, after = (blanks, "") if column.right else ("", blanks)
+            parts += [before, Styled(cell.text, cell.style or column.style)]
+            if index < last:
+                parts.append(after + " " * gap)
+        return self._render(parts)
+
+    def _render(self, parts: Iterable[Part]) -> str:
+        return "".join(part if isinstance(part, str) else self._render_part(part) for part in parts)
+
+    def _render_part(self, part: Styled) -> str:
+        if not self._coloured or not part.style or not part.text:
+            return part.text
+        codes = ";".join(str(_ANSI_CODES[word]) for word in part.style.split())
+        return f"\x1b[{codes}m{part.text}\x1b[0m"
+
+    def _print(self, text: str) -> None:
+        # A character that the terminal cannot encode is replaced.
+        click.echo(text.encode(self._encoding, "replace").decode(self._encoding), err=self._err, color=self._coloured)
+
+
+def _text(part: Part) -> str:
+    return part if isinstance(part, str) else part.text
 
 
 def answer(document: object, draw: Callable[[Page], None], *, as_json: bool) -> None:
-    """Write the answer of a command to stdout.
+    """Write the answer of a command to stdout, as JSON or as a page.
 
     Args:
-        document: The answer as JSON values. People see nothing that it does not hold.
-        draw: Draws the same answer on a page for people.
+        document: The answer as JSON values.
+        draw: A function that draws the same answer on a page.
         as_json: Whether to write the document instead of the page.
     """
     if as_json:

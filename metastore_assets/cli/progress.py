@@ -1,4 +1,4 @@
-"""Progress of long work on stderr, shown only on a terminal."""
+"""A progress line on stderr during long work, shown only on a terminal."""
 
 from __future__ import annotations
 
@@ -18,30 +18,30 @@ if TYPE_CHECKING:
     from metastore_assets.pipeline.outcome import Progress as Event
 
 _FRAMES_PER_SECOND = 8
-_BAR = range(8, 25)
-"""Maximum width of a bar in cells, if the text leaves room."""
-_LEAST = 24
-"""Minimum width for a spinner, a name and the time before counts are shown."""
+_BAR_WIDTHS = range(8, 25)
+"""The possible widths of the bar in terminal cells; there is no bar if even the smallest does not fit."""
+_FIXED_WIDTH = 24
+"""Terminal cells that the spinner, the table's name and the time need; counts get the remaining ones."""
 
 
 class Watcher(Protocol):
-    """The interface of progress displays."""
+    """The interface of a display of progress."""
 
     def __call__(self, event: Event) -> None:
-        """Show an event of a refresh."""
+        """Show the stage and the counts of a refresh's progress event."""
 
     def spark_starts(self) -> None:
-        """Show that a Spark session starts; the next event follows it."""
+        """Show that a Spark session is being started, until the next event."""
 
     def spark_runs(self, spark: SparkSession) -> None:
-        """Count the tasks of this session from now on."""
+        """Start to count the tasks of this session."""
 
     def hide(self) -> None:
-        """Hide the line, because something is about to be printed. The next event shows it again."""
+        """Hide the line before other output is printed. The next event shows it again."""
 
 
 class HiddenProgress:
-    """A progress display that shows nothing."""
+    """A display that shows nothing, for stderr that is not a terminal."""
 
     def __call__(self, event: Event) -> None:
         """Show nothing."""
@@ -53,13 +53,13 @@ class HiddenProgress:
         """Show nothing."""
 
     def hide(self) -> None:
-        """Do nothing."""
+        """Show nothing."""
 
 
 class ProgressLine:
-    """A line that is redrawn several times a second: a spinner, the stage, its progress, and the elapsed time.
+    """A line that rich redraws several times a second: a spinner, the stage, its counts, and the elapsed time.
 
-    Between two events, which may be minutes apart, it counts the tasks of Spark's running jobs.
+    Between two events, which may be minutes apart, the counts are those of the tasks of Spark's running jobs.
     """
 
     def __init__(self, console: Console) -> None:
@@ -70,16 +70,16 @@ class ProgressLine:
         self._console = console
         self._started = time.monotonic()
         self._first_read: tuple[float, int] | None = None
-        self._read = 0
-        self._ends: float | None = None
-        self._doing = ""
-        self._widest = 0
+        self._bytes_read = 0
+        self._estimated_end: float | None = None
+        self._stage_text = ""
+        self._counts_width = 0
         self._event: Event | None = None
         self._tasks: RunningTasks | None = None
         self._spinner = Spinner("dots", style="cyan")
         self._bar = ProgressBar(total=1, style="dim", pulse_style="cyan", complete_style="cyan")
         self._live = Live(
-            get_renderable=self.drawn,
+            get_renderable=self.render,
             console=console,
             refresh_per_second=_FRAMES_PER_SECOND,
             transient=True,
@@ -88,51 +88,51 @@ class ProgressLine:
         )
 
     def __call__(self, event: Event) -> None:
-        """Show the event."""
-        self._show(_stage(event), event)
+        """Show the stage and the counts of an event."""
+        self._show(_format_stage(event), event)
 
     def spark_starts(self) -> None:
-        """Show that Spark starts."""
+        """Show that a Spark session is being started."""
         self._show("starting Spark", None)
 
     def spark_runs(self, spark: SparkSession) -> None:
-        """Count its tasks from now on."""
+        """Start to count the tasks of this session; a second session is ignored."""
         if self._tasks is None:
             self._tasks = RunningTasks(spark)
 
     def hide(self) -> None:
-        """Hide the line."""
+        """Remove the line from the terminal until the next event."""
         self._live.stop()
 
     def close(self) -> None:
-        """Hide the line and stop."""
+        """Remove the line and stop counting Spark's tasks."""
         self.hide()
         if self._tasks is not None:
             self._tasks.close()
 
-    def drawn(self) -> RenderableType:
-        """Return the current line."""
+    def render(self) -> RenderableType:
+        """Return the line to draw now."""
         from rich.table import Table
         from rich.text import Text
 
         tasks = self._tasks.count() if self._tasks is not None else (0, 0)
-        room = self._console.width - len(self._doing) - _LEAST
-        counted = _fitting(_counted(self._event, self._seconds_left(), *tasks), room)
+        room = self._console.width - len(self._stage_text) - _FIXED_WIDTH
+        counts = _join_fitting(_format_counts(self._event, self._remaining_seconds(), *tasks), room)
         seconds = int(time.monotonic() - self._started)
         elapsed = f"{seconds // 3600}:{seconds // 60 % 60:02}:{seconds % 60:02}"
         # Pad the counts, so that the text after them does not move.
-        self._widest = max(self._widest, len(counted))
-        counted = counted.ljust(self._widest)
-        if room < len(counted):
-            counted = counted.rstrip() if len(counted.rstrip()) <= room else ""
-        room = self._console.width - len(f"* {counted} {elapsed}  ")
-        name = self._event and f"{text.cut(self._event.table, max(4, room - len(self._doing) - 2))}: "
-        doing = f"{name or ''}{self._doing}"
-        cells: list[RenderableType] = [self._spinner, Text(doing), Text(counted, "dim"), Text(elapsed, "cyan")]
-        left = room - text.cells(doing) - 1
-        if left >= _BAR[0]:
-            self._bar.width = min(left, _BAR[-1])
-            self._bar.completed = _share(self._event, *tasks)
+        self._counts_width = max(self._counts_width, len(counts))
+        counts = counts.ljust(self._counts_width)
+        if room < len(counts):
+            counts = counts.rstrip() if len(counts.rstrip()) <= room else ""
+        room = self._console.width - len(f"* {counts} {elapsed}  ")
+        name = self._event and f"{text.truncate(self._event.table, max(4, room - len(self._stage_text) - 2))}: "
+        title = f"{name or ''}{self._stage_text}"
+        cells: list[RenderableType] = [self._spinner, Text(title), Text(counts, "dim"), Text(elapsed, "cyan")]
+        bar_width = room - text.count_cells(title) - 1
+        if bar_width >= _BAR_WIDTHS[0]:
+            self._bar.width = min(bar_width, _BAR_WIDTHS[-1])
+            self._bar.completed = _finished_share(self._event, *tasks)
             self._bar.pulse = not self._bar.completed
             cells.insert(2, self._bar)
         grid = Table.grid(padding=(0, 1, 0, 0))
@@ -141,13 +141,13 @@ class ProgressLine:
         grid.add_row(*cells)
         return grid
 
-    def _show(self, doing: str, event: Event | None) -> None:
-        is_new_stage = doing != self._doing
+    def _show(self, stage: str, event: Event | None) -> None:
+        is_new_stage = stage != self._stage_text
         if is_new_stage:
-            self._widest = 0
-        self._doing, self._event = doing, event
+            self._counts_width = 0
+        self._stage_text, self._event = stage, event
         if event is not None and event.total_bytes:
-            self._expect(event.bytes, event.total_bytes - event.bytes)
+            self._update_estimated_end(event.bytes, event.total_bytes - event.bytes)
         if self._tasks is not None:
             self._tasks.forget()
         self._live.start()
@@ -155,22 +155,22 @@ class ProgressLine:
             # Show a stage at least once, even if it ends before the next periodic refresh.
             self._live.refresh()
 
-    def _expect(self, read: int, left: int) -> None:
-        """Estimate the remaining time from the bytes read so far and the bytes that remain."""
+    def _update_estimated_end(self, read: int, remaining: int) -> None:
+        """Update the estimated end from the bytes read so far and the bytes that remain."""
         now = time.monotonic()
-        if self._first_read is None or read < self._read:
+        if self._first_read is None or read < self._bytes_read:
             self._first_read = now, read
         begun, before = self._first_read
-        if read > max(before, self._read):
-            self._ends = now + (now - begun) * left / (read - before)
-        self._read = read
+        if read > max(before, self._bytes_read):
+            self._estimated_end = now + (now - begun) * remaining / (read - before)
+        self._bytes_read = read
 
-    def _seconds_left(self) -> float | None:
+    def _remaining_seconds(self) -> float | None:
         """Return the remaining seconds; None if unknown or already over."""
-        if self._ends is None or self._event is None or not self._event.total_bytes:
+        if self._estimated_end is None or self._event is None or not self._event.total_bytes:
             return None
-        left = self._ends - time.monotonic()
-        return left if left > 0 else None
+        seconds = self._estimated_end - time.monotonic()
+        return seconds if seconds > 0 else None
 
 
 @contextmanager
@@ -188,16 +188,23 @@ def show_progress() -> Iterator[Watcher]:
         line.close()
 
 
-def _stage(event: Event) -> str:
+def _format_stage(event: Event) -> str:
     part = event.part and f" (chunk {event.part})"
     if event.stage == "reduce":
         return ("reducing the table" if event.done == event.total else "reducing partitions") + part
-    doing = {"plan": "planning", "profile": "profiling", "publish": "publishing"}.get(event.stage, event.stage)
-    return doing + part
+    name = {"plan": "planning", "profile": "profiling", "publish": "publishing"}.get(event.stage, event.stage)
+    return name + part
 
 
-def _counted(event: Event | None, left: float | None, done: int, total: int) -> list[str]:
-    """Return the counts to show, the most important first."""
+def _format_counts(event: Event | None, remaining: float | None, done: int, total: int) -> list[str]:
+    """Return the counts of an event as texts, the most important first.
+
+    Args:
+        event: The last event; None before the first.
+        remaining: The estimated seconds until the end; None if unknown.
+        done: The finished tasks of Spark's running jobs.
+        total: All tasks of these jobs; 0 without jobs.
+    """
     if event is None:
         return []
     counts = []
@@ -205,27 +212,27 @@ def _counted(event: Event | None, left: float | None, done: int, total: int) -> 
         counts.append(_of(event.done, event.total, event.unit.removesuffix("s")))
     if total:
         counts.append(_of(done, total, "task"))
-    if left is not None:
-        counts.append(f"{text.seconds(max(left, 10.0))} left")
+    if remaining is not None:
+        counts.append(f"{text.format_seconds(max(remaining, 10.0))} left")
     if event.bytes:
-        counts.append(f"{text.size(event.bytes)} of {text.size(event.total_bytes)}")
+        counts.append(f"{text.format_size(event.bytes)} of {text.format_size(event.total_bytes)}")
     if event.rows:
-        counts.append(text.plural(event.rows, "row"))
+        counts.append(text.format_count(event.rows, "row"))
     return counts
 
 
-def _fitting(counts: Sequence[str], room: int) -> str:
-    """Return as many counts as fit, at least the first."""
+def _join_fitting(counts: Sequence[str], room: int) -> str:
+    """Join as many counts as fit into `room` characters, at least the first."""
     while len(counts) > 1 and len(" · ".join(counts)) > room:
         counts = counts[:-1]
     return " · ".join(counts)
 
 
 def _of(done: int, total: int, noun: str) -> str:
-    return f"{done:,} of {text.plural(total, noun)}"
+    return f"{done:,} of {text.format_count(total, noun)}"
 
 
-def _share(event: Event | None, done: int, total: int) -> float:
+def _finished_share(event: Event | None, done: int, total: int) -> float:
     """Return the finished share of a stage from 0 to 1; 0 if unknown. Running jobs count by finished tasks."""
     if event is not None and event.part and event.total_bytes:
         return event.bytes / event.total_bytes

@@ -1,4 +1,4 @@
-"""Count the finished tasks of Spark's running jobs while the program waits for these jobs."""
+"""A background count of the finished tasks of Spark's running jobs, while the command waits for these jobs."""
 
 from __future__ import annotations
 
@@ -9,55 +9,61 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_SECONDS = 0.25
+_POLL_SECONDS = 0.25
 
 
 class RunningTasks:
-    """Polls Spark in the background several times a second until it is closed. Spark Connect reports by itself."""
+    """The numbers of finished and of all tasks of a session's running jobs.
+
+    A thread polls Spark several times a second until the object is closed. Spark Connect calls a handler instead.
+    """
 
     def __init__(self, spark: SparkSession) -> None:
         from metastore_assets.spark.connect import is_remote
 
-        self._counted = (0, 0)
-        self._newest = -1
-        self._forgotten = -1
+        self._counts = (0, 0)
+        self._newest_job = -1
+        self._newest_ignored_job = -1
         self._closed = threading.Event()
         if is_remote(spark):
-            spark.registerProgressHandler(self._told)  # type: ignore[arg-type]
+            spark.registerProgressHandler(self._on_connect_progress)  # type: ignore[arg-type]
             return
         tracker = spark.sparkContext.statusTracker()
         threading.Thread(target=self._watch, args=(tracker,), daemon=True).start()
 
     def count(self) -> tuple[int, int]:
         """Return the numbers of finished and of all tasks of the running jobs; (0, 0) if there are none."""
-        return self._counted
+        return self._counts
 
     def forget(self) -> None:
-        """Ignore the jobs that were counted so far: Spark may report them as running a moment longer."""
-        self._forgotten = self._newest
-        self._counted = (0, 0)
+        """Ignore the jobs counted so far. Spark may still report them as running for a moment after they end."""
+        self._newest_ignored_job = self._newest_job
+        self._counts = (0, 0)
 
     def close(self) -> None:
         """Stop polling."""
         self._closed.set()
 
     def _watch(self, tracker: Any) -> None:
-        while not self._closed.wait(_SECONDS):
+        while not self._closed.wait(_POLL_SECONDS):
             try:
-                jobs = [job for job in tracker.getActiveJobsIds() if job > self._forgotten]
-                self._newest = max([self._newest, *jobs])
-                self._counted = _count(tracker, jobs)
-            except Exception:  # noqa: BLE001 (a session that ends answers with whatever error; nobody misses the count)
-                self._counted = (0, 0)
+                jobs = [job for job in tracker.getActiveJobsIds() if job > self._newest_ignored_job]
+                self._newest_job = max([self._newest_job, *jobs])
+                self._counts = _count_tasks(tracker, jobs)
+            except Exception:  # noqa: BLE001 (a session that ends raises errors of many classes, and the count is only for display)
+                self._counts = (0, 0)
                 return
 
-    def _told(self, stages: Iterable[Any] | None, done: bool, **_: object) -> None:
-        """Record what a Spark Connect server reports about the job that this process waits for."""
-        known = [] if done else list(stages or ())
-        self._counted = (sum(stage.num_completed_tasks for stage in known), sum(stage.num_tasks for stage in known))
+    def _on_connect_progress(self, stages: Iterable[Any] | None, done: bool, **_: object) -> None:
+        """Record the task counts that a Spark Connect server reports for the job that this process waits for."""
+        running = [] if done else list(stages or ())
+        self._counts = (
+            sum(stage.num_completed_tasks for stage in running),
+            sum(stage.num_tasks for stage in running),
+        )
 
 
-def _count(tracker: Any, jobs: list[int]) -> tuple[int, int]:
-    known = [job for job in map(tracker.getJobInfo, jobs) if job is not None]
-    stages = [stage for job in known for stage in map(tracker.getStageInfo, job.stageIds) if stage is not None]
+def _count_tasks(tracker: Any, jobs: list[int]) -> tuple[int, int]:
+    infos = [job for job in map(tracker.getJobInfo, jobs) if job is not None]
+    stages = [stage for job in infos for stage in map(tracker.getStageInfo, job.stageIds) if stage is not None]
     return sum(stage.numCompletedTasks for stage in stages), sum(stage.numTasks for stage in stages)

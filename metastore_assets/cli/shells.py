@@ -13,7 +13,7 @@ from click.shell_completion import (
     split_arg_string,
 )
 
-_END = "\0"
+_CURSOR = "\0"
 _SPECIAL = re.compile(r"([^\w@%+=:,./~-])")
 
 
@@ -37,25 +37,26 @@ complete -o nosort -F %(complete_func)s %(prog_name)s
 """
 
     def get_completion_args(self) -> tuple[list[str], str]:
-        """Return the words before the cursor and the word at the cursor; for a script of click's own, as click parses
-        them.
+        """Return the words before the cursor and the word at the cursor.
+
+        A script that click generated has no `COMP_LINE`; then click parses the words.
         """
         if "COMP_LINE" not in os.environ:
             return super().get_completion_args()
-        # The end is part of the last word, or a new word after a blank, whatever quotes are open.
-        _, *words = split_arg_string(os.environ["COMP_LINE"] + _END)
-        return words[:-1], words[-1].removesuffix(_END)
+        # The marker becomes the end of the last word, or a word after a blank, even inside open quotes.
+        _, *words = split_arg_string(os.environ["COMP_LINE"] + _CURSOR)
+        return words[:-1], words[-1].removesuffix(_CURSOR)
 
     def get_completions(self, args: list[str], incomplete: str) -> list[CompletionItem[str]]:
-        """Return completions of the piece that bash completes, quoted unless the user has opened a quote."""
-        found = super().get_completions(args, incomplete)
+        """Return completions of the part of the word that bash replaces, escaped unless the user has opened a quote."""
+        completions = super().get_completions(args, incomplete)
         word = os.environ.get("COMP_WORD", "")
         if "COMP_LINE" not in os.environ or (word[:1] in ("'", '"') and word):
-            return found
+            return completions
         breaks = os.environ.get("COMP_WORDBREAKS", "")
         start = max((incomplete.rfind(char) + 1 for char in "=:@" if char in breaks), default=0)
         skipped = incomplete[:start]
-        return [_piece(item, skipped) if item.type == "plain" else item for item in found]
+        return [_completed_piece(item, skipped) if item.type == "plain" else item for item in completions]
 
 
 class Fish(FishComplete):
@@ -64,7 +65,7 @@ class Fish(FishComplete):
     source_template = FishComplete.source_template.replace('string split ","', 'string split --max 1 ","')
 
 
-def _piece(item: CompletionItem[str], skipped: str) -> CompletionItem[str]:
+def _completed_piece(item: CompletionItem[str], skipped: str) -> CompletionItem[str]:
     # For `--partition=day=2024`, click completes only the part after the option.
     value = item.value
     while skipped and not value.startswith(skipped):
@@ -72,7 +73,7 @@ def _piece(item: CompletionItem[str], skipped: str) -> CompletionItem[str]:
     return CompletionItem(_SPECIAL.sub(r"\\\1", value[len(skipped) :]), item.type, item.help)
 
 
-def register() -> None:
-    """Register both classes with click."""
+def register_shells() -> None:
+    """Make click use `Bash` and `Fish` for these shells."""
     add_completion_class(Bash)
     add_completion_class(Fish)

@@ -1,4 +1,4 @@
-"""The Spark session of one command: started on first use, with its log in a file."""
+"""The Spark session of one command, started at its first use."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 
 class LazySpark:
-    """A context manager that starts Spark when it is first called.
+    """A function that returns the command's Spark session and starts it at the first call.
 
-    The output of Spark's processes goes to an unnamed file. If only that file explains a failure, it is saved, and the
-    error names it.
+    As a context manager it closes Spark's log, an unnamed file. If an error needs that log as an explanation, the log
+    is saved, and the error names the saved file.
     """
 
     def __init__(self, settings: Mapping[str, object], watcher: Watcher) -> None:
@@ -29,7 +29,7 @@ class LazySpark:
         self._log: SparkLog | None = None
 
     def __call__(self) -> SparkSession:
-        """Return the session. Raises MetastoreError if Spark does not start."""
+        """Return the session, and start it at the first call. Raises MetastoreError if Spark does not start."""
         allow_pandas()
         from metastore_assets.spark.session import SparkLog, get_spark_session
 
@@ -41,14 +41,17 @@ class LazySpark:
         except MetastoreError as error:
             if find_interrupt(error) is not None or not self._log.text():
                 raise
-            raise MetastoreError(f"{error} (all that Spark wrote is in {self._log.save()})") from error
+            raise MetastoreError(f"{error} (see Spark's log in {self._log.save()})") from error
         self._watcher.spark_runs(session)
         return session
 
     def explain(self, error: BaseException) -> None:
-        """Save Spark's log and add its name to an error, unless it is an error of this package or an interrupt."""
+        """Save Spark's log and name its file in a note of the error.
+
+        Do nothing for an interrupt and for a MetastoreError, whose message is sufficient.
+        """
         if self._log is not None and find_interrupt(error) is None and not isinstance(error, MetastoreError):
-            error.add_note(f"what Spark wrote is in {self._log.save()}")
+            error.add_note(f"see Spark's log in {self._log.save()}")
 
     def __enter__(self) -> LazySpark:
         return self

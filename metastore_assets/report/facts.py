@@ -1,4 +1,4 @@
-"""Short facts about a column."""
+"""Short texts about a column: its range, its distinct values, and other facts from its statistics."""
 
 from __future__ import annotations
 
@@ -7,12 +7,19 @@ from collections.abc import Mapping
 import pyarrow as pa
 
 from metastore_assets.lookup.json import scalar_json
-from metastore_assets.report.text import at_least, at_most, estimate, number, share, typed_value
+from metastore_assets.report.text import (
+    format_number,
+    format_share,
+    format_typed_value,
+    mark_estimate,
+    mark_lower_bound,
+    mark_upper_bound,
+)
 from metastore_assets.statistics.column import ColumnStatistics, FrequencyState
 
 _FRACTIONS = {0.05: "5% up to", 0.25: "25% up to", 0.5: "median", 0.75: "75% up to", 0.95: "95% up to"}
 _FEW_FRACTIONS = (0.05, 0.5, 0.95)
-_WHY_NO_VALUES: Mapping[FrequencyState, str] = {
+_REASONS_WITHOUT_VALUES: Mapping[FrequencyState, str] = {
     "enumerated": "no value occurs twice",
     "repeated": "no value is known to occur twice",
     "estimated": "too many values to list them",
@@ -22,68 +29,73 @@ _WHY_NO_VALUES: Mapping[FrequencyState, str] = {
 
 
 def scalar_text(value: pa.Scalar) -> str:
-    """Format one value of a column, as `text.typed_value` does."""
-    return typed_value(scalar_json(value), str(value.type))
+    """Format one value of a column, as `format_typed_value` formats its JSON form."""
+    return format_typed_value(scalar_json(value), str(value.type))
 
 
 def minimum_text(row: ColumnStatistics) -> str:
-    """Format the minimum, marked if it is only a bound; empty if unknown."""
-    return "" if row.minimum is None else at_least(scalar_text(row.minimum), row.minimum_exact)
+    """Format the minimum, with `≥` if it is only a lower bound. Return an empty text if it is unknown."""
+    return "" if row.minimum is None else mark_lower_bound(scalar_text(row.minimum), row.minimum_exact)
 
 
 def maximum_text(row: ColumnStatistics) -> str:
-    """Format the maximum, marked if it is only a bound; empty if unknown."""
-    return "" if row.maximum is None else at_most(scalar_text(row.maximum), row.maximum_exact)
+    """Format the maximum, with `≤` if it is only an upper bound. Return an empty text if it is unknown."""
+    return "" if row.maximum is None else mark_upper_bound(scalar_text(row.maximum), row.maximum_exact)
 
 
 def range_text(row: ColumnStatistics) -> str:
-    """Format the range from minimum to maximum; empty if unknown."""
-    known = row.minimum is not None and row.maximum is not None
-    return f"{minimum_text(row)} to {maximum_text(row)}" if known else ""
+    """Format minimum and maximum as `minimum to maximum`. Return an empty text if one is unknown."""
+    if row.minimum is None or row.maximum is None:
+        return ""
+    return f"{minimum_text(row)} to {maximum_text(row)}"
 
 
 def distinct_text(row: ColumnStatistics) -> str:
-    """Format the number of distinct values, marked if it is an estimate; empty if unknown."""
-    return "" if row.distinct_count is None else estimate(number(row.distinct_count), row.distinct_count_guarantee)
+    """Format the number of distinct values, with `~` if it is an estimate. Return an empty text if it is unknown."""
+    return (
+        ""
+        if row.distinct_count is None
+        else mark_estimate(format_number(row.distinct_count), row.distinct_count_guarantee)
+    )
 
 
-def facts_of(row: ColumnStatistics) -> tuple[str, ...]:
-    """Return at most three short facts: distinct values, nulls, and a measure of the values."""
+def short_facts(row: ColumnStatistics) -> tuple[str, ...]:
+    """Return up to three texts: the distinct values, the nulls, and the mean, the true values or the lengths."""
     count = row.value_count + row.null_count
-    nulls = f"{share(row.null_count, count)} null" if row.null_count else "no nulls"
+    nulls = f"{format_share(row.null_count, count)} null" if row.null_count else "no nulls"
     if row.nan_count:
-        nulls += f", {share(row.nan_count, count)} NaN"
+        nulls += f", {format_share(row.nan_count, count)} NaN"
     distinct = distinct_text(row)
     return tuple(fact for fact in (f"{distinct} distinct" if distinct else "", nulls, _measure(row)) if fact)
 
 
-def percentiles_of(row: ColumnStatistics) -> tuple[tuple[str, str], ...]:
-    """Return the name and value of up to five known percentiles, marked if they are estimates."""
-    known = dict(row.percentiles or ())
+def percentile_texts(row: ColumnStatistics) -> tuple[tuple[str, str], ...]:
+    """Return the names and formatted values of up to five percentiles, with `~` before estimates."""
+    percentiles = dict(row.percentiles or ())
     return tuple(
-        (name, estimate(scalar_text(known[at]), row.percentiles_guarantee))
+        (name, mark_estimate(scalar_text(percentiles[at]), row.percentiles_guarantee))
         for at, name in _FRACTIONS.items()
-        if at in known
+        if at in percentiles
     )
 
 
-def notes_of(row: ColumnStatistics) -> tuple[str, ...]:
-    """Return lines shown in place of values: why there are none, and the range of the values."""
+def notes_without_values(row: ColumnStatistics) -> tuple[str, ...]:
+    """Return the lines to show in place of frequent values: why there are none, and percentiles or the range."""
     few = [_FRACTIONS[at] for at in _FEW_FRACTIONS]
-    ranks = [f"{name} {value}" for name, value in percentiles_of(row) if name in few]
+    ranks = [f"{name} {value}" for name, value in percentile_texts(row) if name in few]
     if not ranks and row.minimum is not None and row.maximum is not None:
         ranks = [f"from {minimum_text(row)}", f"to {maximum_text(row)}"]
-    return (_WHY_NO_VALUES[row.frequencies], *ranks)
+    return (_REASONS_WITHOUT_VALUES[row.frequencies], *ranks)
 
 
 def _measure(row: ColumnStatistics) -> str:
     if row.mean is not None:
-        spread = "" if row.standard_deviation is None else f" ± {number(row.standard_deviation)}"
-        return f"mean {number(row.mean)}{spread}"
+        spread = "" if row.standard_deviation is None else f" ± {format_number(row.standard_deviation)}"
+        return f"mean {format_number(row.mean)}{spread}"
     if row.true_count is not None:
-        return f"{share(row.true_count, row.value_count)} of the values true"
+        return f"{format_share(row.true_count, row.value_count)} of the values true"
     if row.minimum_length is not None and row.maximum_length is not None:
         if row.minimum_length == row.maximum_length:
-            return f"length {number(row.minimum_length)}"
-        return f"length {number(row.minimum_length)} to {number(row.maximum_length)}"
+            return f"length {format_number(row.minimum_length)}"
+        return f"length {format_number(row.minimum_length)} to {format_number(row.maximum_length)}"
     return ""

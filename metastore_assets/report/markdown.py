@@ -1,42 +1,73 @@
-"""Escape text as Markdown: Dagster renders Markdown, and the values in a table may contain any text."""
+"""Markdown for Dagster: escaped text and code, images, and tables that fit into an event."""
 
 from __future__ import annotations
 
+import base64
+import json
 import re
+from collections.abc import Callable
 
-from metastore_assets.report.text import printable, short
+from metastore_assets.report.text import make_printable, shorten
 
 _LINK = re.compile(r"[^\s`|]*(?:://|www\.|@)[^\s`|]*?(?=[,;.]*(?:[\s`|]|$))", re.IGNORECASE)
-"""A word that GitHub's Markdown turns into a link. A backslash does not prevent that, because links are searched after
-backslashes are resolved."""
+"""A word that GitHub's Markdown turns into a link. A backslash does not prevent that, as it is resolved before links
+are searched."""
 _INLINE = re.compile(r"([\\`*_\[\]<>!|~&])")
 _BLOCK = re.compile(r"^(\d{0,9})([.)](?= |$)|[-+](?=[- ]|$)|#)")
-"""The start of a text that may begin a heading, a list or a rule."""
+"""The start of a text that Markdown may interpret as a heading, a list or a rule."""
 
 
 def literal_markdown(text: str, limit: int) -> str:
-    """Return Markdown that shows the text as it is, on one line and cut to `limit` terminal cells.
+    """Return Markdown that shows the text literally, on one line and truncated to `limit` terminal cells.
 
-    What looks like an address of the web or of mail becomes code, which no renderer makes a link of. All other markup
-    is escaped. The result can stand in a cell of a table.
+    Values of a table may contain any text. Words that look like web or mail addresses become code, because no renderer
+    makes a link of code. All other markup is escaped. The result may be a cell of a Markdown table.
     """
-    shown = short(text, limit).strip(" ")
+    shown = shorten(text, limit).strip(" ")
     parts, end = [], 0
     for match in _LINK.finditer(shown):
-        parts += [_escaped(shown[end : match.start()]), f"`{match[0]}`"]
+        parts += [_escape(shown[end : match.start()]), f"`{match[0]}`"]
         end = match.end()
-    return _BLOCK.sub(r"\1\\\2", "".join([*parts, _escaped(shown[end:])]))
+    return _BLOCK.sub(r"\1\\\2", "".join([*parts, _escape(shown[end:])]))
 
 
 def code_markdown(text: str) -> str:
-    """Return Markdown that shows the text as code, on one line."""
-    shown = printable(text)
+    """Return Markdown that shows the text literally as code, on one line."""
+    shown = make_printable(text)
     runs = {len(run) for run in re.findall("`+", shown)}
     fence = "`" * next(length for length in range(1, len(runs) + 2) if length not in runs)
-    # Blanks at both ends of code are taken off once, unless there is nothing else.
+    # Markdown removes one blank at both ends of code, unless the code is blank.
     pad = " " if shown.strip(" ") and (shown[0] in " `" or shown[-1] in " `") else ""
     return f"{fence}{pad}{shown}{pad}{fence}" if shown else "''"
 
 
-def _escaped(text: str) -> str:
+def markdown_image(svg: str, text: str) -> str:
+    """Return Markdown that shows an SVG as an embedded image.
+
+    Args:
+        svg: The SVG.
+        text: The alternative text of the image.
+    """
+    return f"![{text}](data:image/svg+xml;base64,{base64.b64encode(svg.encode('utf-8')).decode()})"
+
+
+def fit_markdown(build: Callable[[int], str], count: int, limit: int) -> str:
+    """Return the longest of several texts that fits into an event.
+
+    Args:
+        build: Returns the text with the first `n` of the parts.
+        count: The number of parts.
+        limit: The maximum number of bytes of the text as JSON.
+
+    Returns:
+        `build(n)` for the greatest `n` up to `count` whose result fits; `build(0)` if none does.
+    """
+    for n in range(count, 0, -1):
+        text = build(n)
+        if len(json.dumps(text)) <= limit:
+            return text
+    return build(0)
+
+
+def _escape(text: str) -> str:
     return _INLINE.sub(r"\\\1", text)

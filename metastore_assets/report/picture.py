@@ -1,21 +1,20 @@
-"""A small SVG of columns: name and facts, histogram, and the most frequent values as bars. Pure text generation."""
+"""SVG pictures of columns: name and facts, histogram, and the most frequent values as bars."""
 
-import base64
-import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from urllib.parse import quote
 from xml.sax.saxutils import escape
 
-from metastore_assets.report.text import number, share, short
+from metastore_assets.report.markdown import fit_markdown, markdown_image
+from metastore_assets.report.text import format_number, format_share, shorten
 
-MOST_BINS = 60
-"""Maximum number of bins in a sparkline, about one pixel each."""
-MOST_VALUES = 5
-"""Maximum number of values in one panel of bars."""
-MOST_CHARACTERS = 19
-"""Maximum number of characters of a value beside its bar: enough for a time to the second."""
+MAX_BINS = 60
+"""The maximum number of bins of a histogram in a picture."""
+MAX_VALUES = 5
+"""The maximum number of values in one panel of bars."""
+MAX_CHARACTERS = 19
+"""The maximum number of characters of a value beside its bar: sufficient for a time to the second."""
 
 _WIDTH = 860
 _ROW = 92
@@ -32,40 +31,41 @@ _STYLE = (
     ".t{fill:#262e38}.l{stroke:#333c47}.p{fill:#161b22}}"
 )
 _BAR = 76
-"""Width in pixels of a bar for all rows."""
+"""The width in pixels of the bar of a value that all rows have."""
 _SMALL_LIMIT = 1000
-"""Length of Markdown from which Dagster shows only a link."""
+"""The length of Markdown from which on Dagster shows a link instead of the Markdown."""
 SMALL_COLUMNS, _SMALL_WIDTH, _SMALL_HEIGHT = 4, 72, 30
-"""Number and size of columns that fit beside a metadata key in Dagster."""
+"""The number of columns that fit beside a metadata key in Dagster, and the width and height of each in pixels."""
 _SMALL_BINS = (24, 18, 14, 10)
 _GAP = 10
 
 
 @dataclass(frozen=True)
 class ColumnPicture:
-    """The data that is drawn for one column."""
+    """The texts and numbers that a picture shows of one column."""
 
     name: str
     type: str
     facts: tuple[str, ...]
     """At most three short lines."""
     rows: int
-    """Number of rows, nulls included; shares relate to it."""
+    """The number of rows, nulls included. The shares of frequent values are shares of it."""
     bins: tuple[int, ...] = ()
-    """Frequencies of at most MOST_BINS bins of equal width; empty when the column has no histogram."""
+    """The frequencies of at most MAX_BINS bins of equal width; empty when the column has no histogram."""
     low: str = ""
     high: str = ""
-    """Labels of the histogram's ends."""
+    """The labels of the histogram's ends are `low` and `high`."""
     top: tuple[tuple[str, int], ...] = ()
-    """Most frequent values and their frequencies, decreasing; up to twice MOST_VALUES if there are no bins."""
+    """The most frequent values with their frequencies, in decreasing order: up to MAX_VALUES, or twice as many without
+    bins."""
     notes: tuple[str, ...] = ()
-    """Up to MOST_VALUES short lines in place of values that are not stored."""
+    """Up to MAX_VALUES lines to show if `top` is empty."""
     percentiles: tuple[tuple[str, str], ...] = ()
-    """Names and values of percentiles, shown beside a histogram in place of frequent values, up to MOST_VALUES."""
+    """The names and values of up to MAX_VALUES percentiles, to show beside a histogram in place of `top`."""
 
 
 def columns_picture(title: str, columns: Sequence[ColumnPicture]) -> str:
-    """Return an SVG with one row per column."""
+    """Return an SVG that has a title line and a row for each column."""
     height = _HEADER + _ROW * max(1, len(columns)) + _FOOTER
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{_WIDTH}" height="{height}" viewBox="0 0 {_WIDTH} {height}">',
@@ -84,21 +84,30 @@ def columns_picture(title: str, columns: Sequence[ColumnPicture]) -> str:
 
 
 def small_picture(columns: Sequence[ColumnPicture], text: str) -> str:
-    """Return the Markdown of an image of the first columns that have bars, short enough to be shown without a click.
+    """Return the Markdown of an image so small that Dagster shows it without a click.
 
-    Returns an empty text if no column has bars. Names are shortened, then columns are left out, until it fits.
+    The image has the bars of the first columns that have any. To fit, bins are merged first, then columns are omitted.
+
+    Args:
+        columns: The columns in the order of their importance.
+        text: The alternative text of the image.
+
+    Returns:
+        The Markdown; empty if no column has bars.
     """
-    drawn = [column for column in columns if column.bins or column.top][:SMALL_COLUMNS]
-    for count in range(len(drawn), 0, -1):
+    columns_with_bars = [column for column in columns if column.bins or column.top][:SMALL_COLUMNS]
+    for count in range(len(columns_with_bars), 0, -1):
         for bins in _SMALL_BINS:
-            markdown = f"![{text}](<data:image/svg+xml,{quote(_small_svg(drawn[:count], bins), safe=_UNQUOTED)}>)"
+            markdown = (
+                f"![{text}](<data:image/svg+xml,{quote(_small_svg(columns_with_bars[:count], bins), safe=_UNQUOTED)}>)"
+            )
             if len(markdown) < _SMALL_LIMIT:
                 return markdown
     return ""
 
 
 _UNQUOTED = " !'()*+,-./:;=@_~"
-"""Characters that a URL between `<` and `>` in Markdown may contain unescaped, besides letters and digits."""
+"""The characters besides letters and digits that need no escape in a URL between `<` and `>` in Markdown."""
 
 
 def _small_svg(columns: Sequence[ColumnPicture], bins: int) -> str:
@@ -106,15 +115,15 @@ def _small_svg(columns: Sequence[ColumnPicture], bins: int) -> str:
     names, bars = [], []
     for index, column in enumerate(columns):
         left = index * width
-        names.append(f"<tspan x='{left}'>{escape(short(column.name, 12))}</tspan>")
-        counts = _merged_bins(column.bins, bins) if column.bins else [count for _, count in column.top]
-        step, most = _SMALL_WIDTH // len(counts), max(*counts, 1)
-        # Separate the bars of values that do not lie on an axis.
+        names.append(f"<tspan x='{left}'>{escape(shorten(column.name, 12))}</tspan>")
+        counts = _merge_bins(column.bins, bins) if column.bins else [count for _, count in column.top]
+        step, maximum = _SMALL_WIDTH // len(counts), max(*counts, 1)
+        # Only histograms have bars without gaps.
         step = min(step, _GAP) if not column.bins else step
         gap = 0 if column.bins else 2
         bars.append(f"M{left} {height}")
         for count in counts:
-            top = height - max(1, round(height * count / most)) if count else height
+            top = height - max(1, round(height * count / maximum)) if count else height
             bars.append(f"V{top}h{step - gap}" + (f"V{height}h{gap}" if gap else ""))
         bars.append(f"V{height}")
     return (
@@ -124,30 +133,25 @@ def _small_svg(columns: Sequence[ColumnPicture], bins: int) -> str:
     )
 
 
-def _merged_bins(bins: Sequence[int], most: int) -> list[int]:
-    """Return at most `most` bins of equal width: neighbouring ones are added up."""
-    width = -(-len(bins) // most)
+def _merge_bins(bins: Sequence[int], max_bins: int) -> list[int]:
+    """Add up neighbouring bins until there are at most `max_bins` of equal width."""
+    width = -(-len(bins) // max_bins)
     sums = [0, *accumulate(bins)]
     return [sums[min(start + width, len(bins))] - sums[start] for start in range(0, len(bins), width)]
 
 
-def markdown_image(svg: str, text: str) -> str:
-    """Return Markdown that shows the SVG without fetching anything."""
-    return f"![{text}](data:image/svg+xml;base64,{base64.b64encode(svg.encode('utf-8')).decode()})"
+def columns_markdown(title: str, columns: Sequence[ColumnPicture], text: str, limit: int) -> str:
+    """Return the Markdown of an SVG with as many columns as fit, starting with the first.
 
-
-def fitting_picture(title: str, columns: Sequence[ColumnPicture], text: str, limit: int) -> str:
-    """Return the Markdown of as many columns, starting with the first, as fit in `limit` bytes."""
-    return fitting(lambda count: markdown_image(columns_picture(title, columns[:count]), text), len(columns), limit)
-
-
-def fitting(build: Callable[[int], str], most: int, limit: int) -> str:
-    """Return `build(n)` for the greatest `n` up to `most` whose JSON has at most `limit` bytes."""
-    for count in range(most, 0, -1):
-        built = build(count)
-        if len(json.dumps(built)) <= limit:
-            return built
-    return build(0)
+    Args:
+        title: The title in the picture.
+        columns: The columns in the order of their importance.
+        text: The alternative text of the image.
+        limit: The maximum number of bytes of the Markdown as JSON.
+    """
+    return fit_markdown(
+        lambda count: markdown_image(columns_picture(title, columns[:count]), text), len(columns), limit
+    )
 
 
 def _column(column: ColumnPicture, top: int) -> str:
@@ -161,23 +165,23 @@ def _column(column: ColumnPicture, top: int) -> str:
         if column.percentiles:
             parts.append(_percentiles(column, _RIGHT, top))
         elif column.top:
-            parts.append(_values(column, column.top[:MOST_VALUES], _RIGHT, top))
+            parts.append(_values(column, column.top[:MAX_VALUES], _RIGHT, top))
     elif column.top:
-        parts.append(_values(column, column.top[:MOST_VALUES], _MIDDLE, top))
-        parts.append(_values(column, column.top[MOST_VALUES : 2 * MOST_VALUES], _RIGHT, top))
+        parts.append(_values(column, column.top[:MAX_VALUES], _MIDDLE, top))
+        parts.append(_values(column, column.top[MAX_VALUES : 2 * MAX_VALUES], _RIGHT, top))
     if not column.top and not (column.bins and column.percentiles):
-        at = _RIGHT if column.bins else _MIDDLE
-        notes = column.notes[:MOST_VALUES]
-        parts += [_text(at, top + 21 + _LINE * line, note, "", 48) for line, note in enumerate(notes)]
+        x = _RIGHT if column.bins else _MIDDLE
+        notes = column.notes[:MAX_VALUES]
+        parts += [_text(x, top + 21 + _LINE * line, note, "", 48) for line, note in enumerate(notes)]
     return "".join(parts)
 
 
 def _histogram(column: ColumnPicture, left: int, top: int) -> str:
-    # Bars are drawn in units of bins and per mille, then scaled together: integers keep the text short.
-    most = max(*column.bins, 1)
-    least = round(1000 / _SPARK_HEIGHT)  # One pixel: a rare value is still visible.
+    # The path has integer coordinates (bins and per mille) and is scaled as one: that makes the SVG short.
+    maximum = max(*column.bins, 1)
+    minimum_height = round(1000 / _SPARK_HEIGHT)  # One pixel, so that rare values are visible.
     bars = [
-        f"M{index} 0V{max(least, 1000 * frequency // most)}h.85V0z"
+        f"M{index} 0V{max(minimum_height, 1000 * frequency // maximum)}h.85V0z"
         for index, frequency in enumerate(column.bins)
         if frequency > 0
     ]
@@ -188,39 +192,39 @@ def _histogram(column: ColumnPicture, left: int, top: int) -> str:
         f'<path class="l" d="M{left} {bottom + 0.5}h{_SPARK_WIDTH}"/>'
         + _text(left, bottom + 14, column.low, "", 24)
         + _text(left + _SPARK_WIDTH, bottom + 14, column.high, "e", 24)
-        # The value of a bar with full height.
-        + _text(left - 4, top + 9, number(max(column.bins)), "e", 12)
+        # The label of the full height.
+        + _text(left - 4, top + 9, format_number(max(column.bins)), "e", 12)
     )
 
 
 def _percentiles(column: ColumnPicture, left: int, top: int) -> str:
     parts = []
-    for line, (label, value) in enumerate(column.percentiles[:MOST_VALUES]):
+    for line, (label, value) in enumerate(column.percentiles[:MAX_VALUES]):
         y = top + 21 + _LINE * line
-        parts += [_text(left + 118, y, label, "e", MOST_CHARACTERS), _text(left + 130, y, value, "v", 26)]
+        parts += [_text(left + 118, y, label, "e", MAX_CHARACTERS), _text(left + 130, y, value, "v", 26)]
     return "".join(parts)
 
 
 def _values(column: ColumnPicture, values: Sequence[tuple[str, int]], left: int, top: int) -> str:
     if not values:
         return ""
-    # Bars are shares of all rows; a full bar is all rows.
-    place = f"h{_BAR}v11h-{_BAR}z"
+    # The length of a bar is the value's share of all rows.
+    full_bar = f"h{_BAR}v11h-{_BAR}z"
     parts = [
         '<path class="t" d="'
-        + "".join(f"M{left + 124} {top + 12 + _LINE * line}{place}" for line in range(len(values)))
+        + "".join(f"M{left + 124} {top + 12 + _LINE * line}{full_bar}" for line in range(len(values)))
         + '"/>'
     ]
     for line, (label, frequency) in enumerate(values):
         y = top + 21 + _LINE * line
         length = min(_BAR, max(1.0, _BAR * frequency / max(column.rows, 1)))
-        parts.append(_text(left + 118, y, label, "v e", MOST_CHARACTERS))
+        parts.append(_text(left + 118, y, label, "v e", MAX_CHARACTERS))
         parts.append(f'<rect class="o" x="{left + 124}" y="{y - 9}" width="{length:.1f}" height="11" rx="1"/>')
-        told = f"{number(frequency)} · {share(frequency, column.rows)}"
-        parts.append(_text(left + 130 + _BAR, y, told, "", 22))
+        frequency_text = f"{format_number(frequency)} · {format_share(frequency, column.rows)}"
+        parts.append(_text(left + 130 + _BAR, y, frequency_text, "", 22))
     return "".join(parts)
 
 
 def _text(x: int, y: int, text: str, style: str, length: int) -> str:
     kind = f' class="{style}"' if style else ""
-    return f'<text x="{x}" y="{y}"{kind}>{escape(short(text, length))}</text>'
+    return f'<text x="{x}" y="{y}"{kind}>{escape(shorten(text, length))}</text>'

@@ -1,4 +1,4 @@
-"""Format numbers and values for people: printable, compact, and truncated only on request."""
+"""Format numbers and values for people: as printable text, truncated only on request."""
 
 from __future__ import annotations
 
@@ -13,144 +13,159 @@ ELLIPSIS = "…"
 _BINARY = re.compile(r"(?:large_|fixed_size_)?binary")
 
 
-def printable(text: str) -> str:
-    """Escape line breaks, terminal control sequences and invisible characters."""
+def make_printable(text: str) -> str:
+    """Return the text with line breaks, control sequences and invisible characters replaced by escapes."""
     if text.isprintable():
         return text
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode("ascii") for char in text)
 
 
-def one_line(text: str) -> str:
-    """Return a message as one printable line."""
-    return printable(" ".join(text.split()))
+def to_one_line(text: str) -> str:
+    """Return the text on one printable line: runs of white space become one blank."""
+    return make_printable(" ".join(text.split()))
 
 
-def number(value: int | float | str | None) -> str:
-    """Format a count or a measure with grouped thousands; a float has six significant digits: 38,255.1; 0.049998;
-    1.2e+17.
+def format_number(value: int | float | str | None) -> str:
+    """Format a number with grouped thousands, a float with six significant digits: 38,255.1; 0.049998; 1.2e+17.
 
-    Numbers that JSON holds as text (beyond 2**53, or decimals) are grouped too.
+    A text is a number that JSON cannot hold exactly: a decimal, or an integer beyond 2**53. None is `–`.
     """
     if value is None:
         return ABSENT
     if isinstance(value, int):
         return f"{value:,}"
     if isinstance(value, float):
-        return _measure(value)
+        return _format_float(value)
     sign, digits = ("-", value[1:]) if value.startswith("-") else ("", value)
-    whole, point, fraction = digits.partition(".")
-    return f"{sign}{int(whole):,}{point}{fraction}" if whole.isdigit() else value
+    integer, point, fraction = digits.partition(".")
+    return f"{sign}{int(integer):,}{point}{fraction}" if integer.isdigit() else value
 
 
-def estimate(shown: str, guarantee: str) -> str:
-    """Mark a formatted number if it is an estimate."""
-    return f"~{shown}" if guarantee == "estimate" else shown
+def mark_estimate(formatted: str, guarantee: str) -> str:
+    """Put `~` before a formatted number whose guarantee is `estimate`."""
+    return f"~{formatted}" if guarantee == "estimate" else formatted
 
 
-def result(told: Mapping[str, Any]) -> str:
-    """Format a user-defined statistic from its JSON form: its value, marked if it is an estimate, or why there is none.
+def format_user_defined(statistic: Mapping[str, Any]) -> str:
+    """Format a user-defined statistic: its value, with `~` before an estimate, or the reason why it is absent.
 
-    A struct is formatted as the values of its fields, in their order.
+    Args:
+        statistic: The JSON form, with `value`, `guarantee` and `reason`. The value of a struct is formatted as the
+            values of its fields, in their order.
     """
-    if told["value"] is None:
-        return ABSENT if told["reason"] is None else f"{ABSENT} ({one_line(told['reason'])})"
-    return estimate(_nested(told["value"]), told["guarantee"])
+    if statistic["value"] is None:
+        return ABSENT if statistic["reason"] is None else f"{ABSENT} ({to_one_line(statistic['reason'])})"
+    return mark_estimate(_format_nested(statistic["value"]), statistic["guarantee"])
 
 
-def at_least(shown: str, exact: bool) -> str:
-    """Mark a formatted minimum if it is a lower bound."""
-    return shown if exact else f"≥{shown}"
+def mark_lower_bound(formatted: str, exact: bool) -> str:
+    """Put `≥` before a formatted minimum that is not exact but a lower bound."""
+    return formatted if exact else f"≥{formatted}"
 
 
-def at_most(shown: str, exact: bool) -> str:
-    """Mark a formatted maximum if it is an upper bound."""
-    return shown if exact else f"≤{shown}"
+def mark_upper_bound(formatted: str, exact: bool) -> str:
+    """Put `≤` before a formatted maximum that is not exact but an upper bound."""
+    return formatted if exact else f"≤{formatted}"
 
 
-def value(given: Any, limit: int | None = None) -> str:
-    """Format a column's value from its JSON form, in at most `limit` terminal cells if given."""
-    if given is None:
+def format_value(json_value: Any, limit: int | None = None) -> str:
+    """Format a value of a column.
+
+    Args:
+        json_value: The value in its JSON form.
+        limit: The maximum number of terminal cells; None for no limit.
+    """
+    if json_value is None:
         text = ABSENT
-    elif isinstance(given, bool):
-        text = "true" if given else "false"
-    elif isinstance(given, float):
-        text = f"{given:.10g}"
-    elif isinstance(given, str):
-        text = _visible(given)
+    elif isinstance(json_value, bool):
+        text = "true" if json_value else "false"
+    elif isinstance(json_value, float):
+        text = f"{json_value:.10g}"
+    elif isinstance(json_value, str):
+        text = _quote_blanks(json_value)
     else:
-        text = str(given)
-    return text if limit is None else cut(text, limit)
+        text = str(json_value)
+    return text if limit is None else truncate(text, limit)
 
 
-def typed_value(given: Any, type: str, limit: int | None = None) -> str:
-    """Format a value like `value`, with a blank for the T of times, and 0x before binary."""
-    if isinstance(given, str) and type.startswith("timestamp"):
-        given = given.replace("T", " ", 1)
-    elif isinstance(given, str) and _BINARY.match(type):
-        given = f"0x{given}"
-    return value(given, limit)
+def format_typed_value(json_value: Any, type: str, limit: int | None = None) -> str:
+    """Format a value of a column of this Arrow type: times with a blank in place of `T`, binary after `0x`.
+
+    Args:
+        json_value: The value in its JSON form.
+        type: The Arrow type as text.
+        limit: The maximum number of terminal cells; None for no limit.
+    """
+    if isinstance(json_value, str) and type.startswith("timestamp"):
+        json_value = json_value.replace("T", " ", 1)
+    elif isinstance(json_value, str) and _BINARY.match(type):
+        json_value = f"0x{json_value}"
+    return format_value(json_value, limit)
 
 
-def type_name(type: str) -> str:
-    """Format an Arrow type without details that readers of statistics do not need.
+def format_type(type: str) -> str:
+    """Format an Arrow type without bit widths and other details of its representation.
 
-    Structs, lists and maps are named only; their contents have rows of their own.
+    A nested type is only `struct`, `list` or `map`: its child columns are described separately.
     """
     container = re.match(r"(?:large_|fixed_size_)?(struct|list|map)(?:_view)?<", type)
     if container:
         return container[1]
-    short = re.sub(r"decimal\d+\((\d+), (-?\d+)\)", r"decimal(\1,\2)", type)
-    short = re.sub(r"date32\[day\]|date64\[ms\]", "date", short)
-    short = re.sub(r"time(32|64)\[", "time[", short)
-    short = re.sub(r"\b(large_)?(string|binary)(_view)?\b", r"\2", short)
-    return printable(short.replace(", tz=", ", "))
+    name = re.sub(r"decimal\d+\((\d+), (-?\d+)\)", r"decimal(\1,\2)", type)
+    name = re.sub(r"date32\[day\]|date64\[ms\]", "date", name)
+    name = re.sub(r"time(32|64)\[", "time[", name)
+    name = re.sub(r"\b(large_)?(string|binary)(_view)?\b", r"\2", name)
+    return make_printable(name.replace(", tz=", ", "))
 
 
-def short(text: str, limit: int) -> str:
-    """Return any text on one line, in at most `limit` terminal cells."""
-    return cut(printable(text), limit)
+def shorten(text: str, limit: int) -> str:
+    """Make a text printable and truncate it to `limit` terminal cells."""
+    return truncate(make_printable(text), limit)
 
 
-def cut(text: str, limit: int) -> str:
+def truncate(text: str, limit: int) -> str:
     """Truncate a printable text to `limit` terminal cells, with `…` at the end."""
-    if cells(text) <= limit:
+    if count_cells(text) <= limit:
         return text
-    kept, width = [], 1
+    end, width = 0, 1
     for char in text:
-        width += _cell(char)
+        width += _cell_width(char)
         if width > limit:
             break
-        kept.append(char)
-    return "".join(kept) + ELLIPSIS
+        end += 1
+    return text[:end] + ELLIPSIS
 
 
-def cut_middle(text: str, limit: int) -> str:
-    """Truncate a text to `limit` terminal cells with `…` in the middle, so that the end of a path stays."""
-    if cells(text) <= limit:
+def truncate_middle(text: str, limit: int) -> str:
+    """Truncate a printable text to `limit` terminal cells, with `…` in the middle, for paths."""
+    if count_cells(text) <= limit:
         return text
-    end = cut(text[::-1], limit // 2)[:-1][::-1]
-    return cut(text, limit - cells(end)) + end
+    end = truncate(text[::-1], limit // 2)[:-1][::-1]
+    return truncate(text, limit - count_cells(end)) + end
 
 
-def cells(text: str) -> int:
-    """Return the number of terminal cells that a printable text takes."""
-    return len(text) if text.isascii() else sum(map(_cell, text))
+def count_cells(text: str) -> int:
+    """Return the number of terminal cells that a printable text occupies."""
+    return len(text) if text.isascii() else sum(map(_cell_width, text))
 
 
-def share(part: int, whole: int) -> str:
-    """Format a share as percent with one decimal place, and as 0 or 100 only if it is exactly that."""
-    if not whole:
+def format_share(part: int, total: int) -> str:
+    """Format `part / total` in percent with one decimal place.
+
+    A share that is not exactly 0 or 1 is never shown as 0 or 100 percent. Without a total it is `–`.
+    """
+    if not total:
         return ABSENT
-    percent = 100 * part / whole
+    percent = 100 * part / total
     if part > 0 and percent < 0.05:
         return "<0.1%"
-    if part < whole and percent >= 99.95:
+    if part < total and percent >= 99.95:
         return ">99.9%"
     return f"{percent:.1f}%"
 
 
-def size(count: int) -> str:
-    """Format a number of bytes with decimal units."""
+def format_size(count: int) -> str:
+    """Format a number of bytes with a decimal unit, such as `12.3 MB`."""
     amount = float(count)
     for unit in ("B", "kB", "MB", "GB", "TB"):
         if amount < 999.5:
@@ -159,41 +174,43 @@ def size(count: int) -> str:
     return f"{amount:,.3g} PB"
 
 
-def seconds(amount: float) -> str:
-    """Format a duration."""
+def format_seconds(amount: float) -> str:
+    """Format a duration in seconds, or in minutes from two minutes on."""
     return f"{amount:.2f} s" if amount < 10 else f"{amount:.0f} s" if amount < 120 else f"{amount / 60:.1f} min"
 
 
-def plural(count: int, noun: str, nouns: str | None = None) -> str:
-    """Format a count with its noun: `1 partition`, `2 partitions`."""
+def format_count(count: int, noun: str, nouns: str | None = None) -> str:
+    """Format a count with its noun: `1 partition`, `2 partitions`. `nouns` is the plural if it is not noun + `s`."""
     return f"{count:,} {noun if count == 1 else nouns or noun + 's'}"
 
 
-def _nested(given: Any) -> str:
-    if isinstance(given, Mapping):
-        return " ".join(map(_nested, given.values()))
-    if isinstance(given, list):
-        return "; ".join(map(_nested, given)) if given else "none"
-    return number(given) if isinstance(given, int | float) and not isinstance(given, bool) else value(given)
+def _format_nested(json_value: Any) -> str:
+    if isinstance(json_value, Mapping):
+        return " ".join(map(_format_nested, json_value.values()))
+    if isinstance(json_value, list):
+        return "; ".join(map(_format_nested, json_value)) if json_value else "none"
+    if isinstance(json_value, int | float) and not isinstance(json_value, bool):
+        return format_number(json_value)
+    return format_value(json_value)
 
 
-def _measure(value: float) -> str:
-    """Format a float without exponent between 1e-4 and 1e9, and without trailing zeros."""
+def _format_float(value: float) -> str:
+    """Format a float with six significant digits, without an exponent between 1e-4 and 1e9."""
     if not math.isfinite(value) or not (value == 0 or 1e-4 <= abs(value) < 1e9):
         return f"{value:.6g}"
     if value.is_integer():
         return f"{value:,.0f}"
-    shown = f"{value:,.{max(0, 5 - math.floor(math.log10(abs(value))))}f}"
-    return shown.rstrip("0").rstrip(".") if "." in shown else shown
+    digits = f"{value:,.{max(0, 5 - math.floor(math.log10(abs(value))))}f}"
+    return digits.rstrip("0").rstrip(".") if "." in digits else digits
 
 
-def _visible(text: str) -> str:
-    """Quote a text that is empty or has blanks at an edge."""
-    shown = printable(text)
-    return f"'{shown}'" if not text or text != text.strip() else shown
+def _quote_blanks(text: str) -> str:
+    """Make a text printable, with quotes if it is empty or begins or ends with white space."""
+    escaped = make_printable(text)
+    return f"'{escaped}'" if not text or text != text.strip() else escaped
 
 
-def _cell(char: str) -> int:
+def _cell_width(char: str) -> int:
     if unicodedata.combining(char):
         return 0
     return 2 if unicodedata.east_asian_width(char) in "WF" else 1

@@ -19,8 +19,7 @@ from metastore_assets.assets.metadata import (
 )
 from metastore_assets.assets.names import KINDS
 from metastore_assets.report.facts import scalar_text
-from metastore_assets.report.glance import Glance, glance_at
-from metastore_assets.report.interest import interesting_columns, is_continuous
+from metastore_assets.report.summary import ProfileSummary, is_continuous, read_summary, select_informative_columns
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.user_defined.results import UserResult
 from metastore_assets.store.objects import ObjectStore
@@ -62,7 +61,7 @@ COLUMNS = [
 )
 def test_the_most_telling_columns_come_in_table_order(most: int, names: list[str]) -> None:
     """Distributions and repeated values by turns; keys, texts and constants last; never a column without a value."""
-    assert [column.column for column in interesting_columns(COLUMNS, most)] == names
+    assert [column.column for column in select_informative_columns(COLUMNS, most)] == names
 
 
 def test_what_is_not_exact_is_named() -> None:
@@ -105,7 +104,7 @@ def test_a_kind_of_file_has_the_columns_that_it_has_something_of(tmp_path: Path)
     """Text and structs have no histogram, and a column that is not listed no frequencies."""
     data = pa.table({"id": [1, 2], "name": ["x", "y"], "at": [{"x": 1.5, "y": "a"}, {"x": 2.5, "y": "b"}]})
     table = publish(ObjectStore(str(tmp_path)), data)
-    glance = glance_at(table, None, 3)
+    glance = read_summary(table, None, 3)
     rows = tuple(
         replace(own, frequencies="off" if own.column.startswith("at") else own.frequencies) for own in glance.rows
     )
@@ -149,7 +148,7 @@ def test_numbers_to_be_plotted_are_numbers() -> None:
 def test_times_are_told_apart(tmp_path: Path, values: list[int], ends: tuple[str, str], labels: list[str]) -> None:
     """Where there is no room for nanoseconds beside the day, what differs is shown."""
     table = publish(ObjectStore(str(tmp_path)), pa.table({"at": pa.array(values, pa.timestamp("ns"))}))
-    (column,) = glance_at(table, None, 1).columns
+    (column,) = read_summary(table, None, 1).columns
     assert (column.low, column.high) == ends
     assert [label for label, _ in column.top][:1] == labels
     (row,) = table.statistics()
@@ -178,7 +177,7 @@ def test_user_defined_statistics_are_told_below_the_others() -> None:
     many = [row(f"c{number}", "string", 3, user_defined=own) for number in range(500)]
     assert len(json.dumps(user_defined_markdown(many))) <= 3000
     assert user_defined_markdown(COLUMNS) == ""
-    metadata = profile_metadata("statistics", Glance(tuple(many), ()), "t", [], pa.schema([]))
+    metadata = profile_metadata("statistics", ProfileSummary(tuple(many), ()), "t", [], pa.schema([]))
     assert "| c0 | share |" in metadata["picture"].value
 
 
@@ -187,7 +186,7 @@ def test_a_wide_table_has_a_part_of_its_statistics_and_a_schema_whole_or_not_at_
     rows = [row(f"c{i}", "string", 3) for i in range(2000)]
     assert len(json.dumps(statistics_markdown(rows))) <= 7000
     assert statistics_markdown(rows).endswith(" more columns")
-    glance = Glance(tuple(rows), ())
+    glance = ProfileSummary(tuple(rows), ())
     wide = profile_metadata("statistics", glance, "t", [], pa.schema([(f"c{i}", pa.string()) for i in range(2000)]))
     assert "dagster/column_schema" not in wide
     narrow = profile_metadata("statistics", glance, "t", [], pa.schema([(f"c{i}", pa.string()) for i in range(40)]))
@@ -202,7 +201,7 @@ def test_what_a_table_holds_is_shown_and_does_nothing(tmp_path: Path) -> None:
         ObjectStore(str(tmp_path)),
         pa.table({name: list(HOSTILE[at : at + 30] * 2) for at, name in enumerate(names)}),
     )
-    glance = glance_at(table, None, 8)
+    glance = read_summary(table, None, 8)
     metadata = profile_metadata("statistics", glance, HOSTILE[0], [], table.version.schema)
     described = [column.description or "" for column in metadata["dagster/column_schema"].value.columns]
     assert len(described) == 3

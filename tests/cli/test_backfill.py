@@ -49,7 +49,7 @@ def config(tmp_path: Path) -> Path:
 def size_of(config: Path, *patterns: str) -> str:
     """Of files of the table, as people read it."""
     files = [path for pattern in patterns or ("*/*",) for path in (config.parent / "lake").glob(pattern)]
-    return text.size(sum(path.stat().st_size for path in files))
+    return text.format_size(sum(path.stat().st_size for path in files))
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from metastore_assets.cli.commands.refresh import draw_refresh
-from metastore_assets.cli.page import Page
+from metastore_assets.cli.output import Page
 from metastore_assets.cli.statistics_table import draw_statistics
 from metastore_assets.config import CONFIG_VARIABLE
 from metastore_assets.report import text
@@ -68,7 +68,7 @@ def test_a_table_that_cannot_be_reached_is_shown_all_the_same(published: Path) -
     result = run("show", "gone", "--json", config=published)
     assert result.exit_code == 0
     assert '"current": null' in result.stdout
-    assert result.stderr.startswith("note: the table no longer exists, and version 1 stays as it is: ")
+    assert result.stderr.startswith("note: the table no longer exists; version 1 ")
     assert "gone holds no table" in result.stderr
     assert len(result.stderr.splitlines()) == 1
     assert "perhaps outdated" in run("show", "gone", config=published).stdout
@@ -163,7 +163,7 @@ def test_percentiles(published: Path) -> None:
         known = {one["fraction"]: one["value"] for one in row["percentiles"]}
         assert list(known) == [0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99]
         bounds = [row["minimum"], known[0.05], known[0.5], known[0.95], row["maximum"]]
-        cells = [text.typed_value(value, row["type"]) for value in bounds]
+        cells = [text.format_typed_value(value, row["type"]) for value in bounds]
         about = "~" if row["percentiles_guarantee"] == "estimate" else ""
         cells[1:4] = [about + cell for cell in cells[1:4]]
         assert re.search(r"\s+".join(map(re.escape, cells)), lines[row["column"]]), (cells, lines[row["column"]])

@@ -17,7 +17,7 @@ from rich.console import Console
 from metastore_assets.cli.progress import HiddenProgress, ProgressLine, show_progress
 from metastore_assets.cli.running_tasks import RunningTasks
 from metastore_assets.pipeline.outcome import Progress
-from metastore_assets.report.text import cells
+from metastore_assets.report.text import count_cells
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -52,7 +52,7 @@ def test_it_fits_the_terminal(width: int, name: str) -> None:
     for event in EVENTS:
         shown = frame(replace(event, table=name), width)
         assert "\n" not in shown
-        assert cells(shown) <= width
+        assert count_cells(shown) <= width
 
 
 def test_what_is_told() -> None:

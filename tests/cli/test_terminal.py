@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from metastore_assets.cli.commands.refresh import draw_refresh
-from metastore_assets.cli.page import Page
+from metastore_assets.cli.output import Page
 from tests.cli.run_command import PROGRAM, run
 
 _STYLE = re.compile(r"\x1b\[[0-9;]*m")

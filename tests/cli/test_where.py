@@ -55,17 +55,17 @@ def test_answers_of_some_rows(lake: Path, where: str, read: int) -> None:
     assert f"t where {where}" in run("show", "t", *asked, config=lake).stdout
 
 
-def test_layout(lake: Path) -> None:
-    found = answer("layout", "t", config=lake)
+def test_clustering(lake: Path) -> None:
+    found = answer("clustering", "t", config=lake)
     columns = {own["column"]: own for own in found["columns"]}
     assert found["fragments"] == 5
     assert (columns["x"]["depth"], columns["x"]["verdict"]) == (1.0, "clustered")
     assert columns["x"]["skipped"] == pytest.approx(0.8)
     assert (columns["shop"]["depth"], columns["shop"]["verdict"]) == (5.0, "scattered")
-    shown = run("layout", "t", config=lake).stdout
+    shown = run("clustering", "t", config=lake).stdout
     assert "t version 1: 5 files" in shown
     assert "cluster or partition the table by it: shop" in shown
-    assert "did you mean 'shop'" in error_of(run("layout", "t", "--columns", "shpo", config=lake))
+    assert "did you mean 'shop'" in error_of(run("clustering", "t", "--columns", "shpo", config=lake))
     page = run("report", "t", "-o", str(lake.parent / "t.html"), config=lake)
     assert page.exit_code == 0
     assert "scattered" in (lake.parent / "t.html").read_text()

@@ -24,7 +24,7 @@ from metastore_assets.lookup import Table
 from metastore_assets.lookup.json import columns_json, histogram_json, scalar_json, top_json
 from metastore_assets.metastore import Metastore
 from metastore_assets.pipeline.refresh import refresh
-from metastore_assets.report.glance import glance_at
+from metastore_assets.report.summary import read_summary
 from metastore_assets.spark import runner, shuffle
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.frequencies import summarize_frequencies
@@ -216,7 +216,7 @@ def test_everything_that_is_told_is_text_without_loss(told: Table) -> None:
         check_histogram(told, row)
         if row.frequencies == "enumerated":
             json.dumps(top_json(told.top(row.column)), allow_nan=False)
-    glance = glance_at(told, None, 8)
+    glance = read_summary(told, None, 8)
     for kind in FILES:
         assert profile_metadata(kind, glance, "t", ["uri"], told.version.schema)
 

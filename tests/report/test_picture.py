@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from metastore_assets.report.markdown import markdown_image
 from metastore_assets.report.picture import (
     ColumnPicture,
+    columns_markdown,
     columns_picture,
-    fitting_picture,
-    markdown_image,
     small_picture,
 )
 
@@ -82,7 +82,7 @@ def test_any_text_makes_well_formed_xml(name: str, fact: str, value: str) -> Non
 @pytest.mark.parametrize("limit", [24_000, 8_000, 2_000])
 def test_a_picture_fits(limit: int) -> None:
     """As many columns as fit, the first ones first, and valid whatever is left out."""
-    markdown = fitting_picture("t", [WORST] * 8, "t", limit)
+    markdown = columns_markdown("t", [WORST] * 8, "t", limit)
     assert len(markdown) <= limit
     svg_of(markdown)
 

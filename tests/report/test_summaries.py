@@ -6,7 +6,7 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 
-from metastore_assets.report.facts import facts_of, notes_of, range_text, scalar_text
+from metastore_assets.report.facts import notes_without_values, range_text, scalar_text, short_facts
 from metastore_assets.statistics.column import ColumnStatistics
 
 ROW = ColumnStatistics(
@@ -40,19 +40,19 @@ def test_values(value: pa.Scalar, text: str) -> None:
 
 def test_facts_are_short() -> None:
     mean = replace(ROW, mean=25.5, standard_deviation=14.4, null_count=111, nan_count=1)
-    assert facts_of(mean) == ("3 distinct", "10.0% null, 0.1% NaN", "mean 25.5 ± 14.4")
-    assert facts_of(replace(ROW, true_count=250)) == ("3 distinct", "no nulls", "25.0% of the values true")
+    assert short_facts(mean) == ("3 distinct", "10.0% null, 0.1% NaN", "mean 25.5 ± 14.4")
+    assert short_facts(replace(ROW, true_count=250)) == ("3 distinct", "no nulls", "25.0% of the values true")
     estimated = replace(ROW, distinct_count_guarantee="estimate", minimum_length=2, maximum_length=2)
-    assert facts_of(estimated) == ("~3 distinct", "no nulls", "length 2")
+    assert short_facts(estimated) == ("~3 distinct", "no nulls", "length 2")
 
 
 def test_a_bound_is_no_value() -> None:
     texts = replace(ROW, minimum=pa.scalar("a"), maximum=pa.scalar("zz"), minimum_exact=True, maximum_exact=False)
     assert range_text(texts) == "a to ≤zz"
-    assert notes_of(texts) == ("no value occurs twice", "from a", "to ≤zz")
+    assert notes_without_values(texts) == ("no value occurs twice", "from a", "to ≤zz")
     assert range_text(ROW) == ""
 
 
 def test_estimated_percentiles_say_so() -> None:
     row = replace(ROW, percentiles=((0.5, pa.scalar(1.25)),), percentiles_guarantee="estimate", frequencies="estimated")
-    assert notes_of(row) == ("too many values to list them", "median ~1.25")
+    assert notes_without_values(row) == ("too many values to list them", "median ~1.25")

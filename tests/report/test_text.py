@@ -9,32 +9,33 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metastore_assets.report import bars, text
+from metastore_assets.cli import drawing
+from metastore_assets.report import text
 
 
 @given(st.text())
 def test_nothing_unprintable_is_printed(given_text: str) -> None:
-    assert text.printable(given_text).isprintable()
-    assert text.one_line(given_text).isprintable()
-    assert text.value(given_text).isprintable()
+    assert text.make_printable(given_text).isprintable()
+    assert text.to_one_line(given_text).isprintable()
+    assert text.format_value(given_text).isprintable()
 
 
 @given(st.text(), st.integers(2, 40))
 def test_a_cut_text_fits(given_text: str, limit: int) -> None:
     """It is never wider than asked, and is only cut when it has to be."""
-    shown = text.printable(given_text)
-    cut, middle = text.cut(shown, limit), text.cut_middle(shown, limit)
-    assert text.cells(cut) <= limit
-    assert text.cells(middle) <= limit
+    shown = text.make_printable(given_text)
+    cut, middle = text.truncate(shown, limit), text.truncate_middle(shown, limit)
+    assert text.count_cells(cut) <= limit
+    assert text.count_cells(middle) <= limit
     assert (middle == shown) == (cut == shown)
-    assert cut == shown or (cut.endswith("…") and shown.startswith(cut[:-1]) and text.cells(shown) > limit)
+    assert cut == shown or (cut.endswith("…") and shown.startswith(cut[:-1]) and text.count_cells(shown) > limit)
 
 
 def test_wide_and_combining_characters_take_their_cells() -> None:
-    assert text.cells("日本") == 4
-    assert text.cells(unicodedata.normalize("NFD", "é")) == 1
-    assert text.cut("日本語", 4) == "日…"
-    assert text.cut_middle("array_of_variants.element.value", 20) == "array_of_v…ent.value"
+    assert text.count_cells("日本") == 4
+    assert text.count_cells(unicodedata.normalize("NFD", "é")) == 1
+    assert text.truncate("日本語", 4) == "日…"
+    assert text.truncate_middle("array_of_variants.element.value", 20) == "array_of_v…ent.value"
 
 
 @pytest.mark.parametrize(
@@ -67,7 +68,7 @@ def test_wide_and_combining_characters_take_their_cells() -> None:
     ],
 )
 def test_numbers(given_value: int | float | str | None, shown: str) -> None:
-    assert text.number(given_value) == shown
+    assert text.format_number(given_value) == shown
 
 
 @pytest.mark.parametrize(
@@ -75,7 +76,7 @@ def test_numbers(given_value: int | float | str | None, shown: str) -> None:
     [(None, "–"), (True, "true"), ("", "''"), (" a", "' a'"), ("a\tb", r"a\tb"), (0.1, "0.1"), (-5, "-5"), ("é", "é")],
 )
 def test_values(given_value: object, shown: str) -> None:
-    assert text.value(given_value) == shown
+    assert text.format_value(given_value) == shown
 
 
 @pytest.mark.parametrize(
@@ -89,20 +90,20 @@ def test_values(given_value: object, shown: str) -> None:
     ],
 )
 def test_values_of_a_type(given_value: object, type_: str, shown: str) -> None:
-    assert text.typed_value(given_value, type_) == shown
+    assert text.format_typed_value(given_value, type_) == shown
 
 
 def test_marks() -> None:
     """What is not exact says so."""
-    assert [text.estimate("9", worth) for worth in ("estimate", "exact", "absent")] == ["~9", "9", "9"]
-    assert (text.at_least("a", False), text.at_least("a", True)) == ("≥a", "a")
-    assert (text.at_most("z", False), text.at_most("z", True)) == ("≤z", "z")
+    assert [text.mark_estimate("9", worth) for worth in ("estimate", "exact", "absent")] == ["~9", "9", "9"]
+    assert (text.mark_lower_bound("a", False), text.mark_lower_bound("a", True)) == ("≥a", "a")
+    assert (text.mark_upper_bound("z", False), text.mark_upper_bound("z", True)) == ("≤z", "z")
 
 
 def test_long_and_unprintable_text_is_cut_to_one_line() -> None:
-    assert text.short("a\nb", 5) == r"a\nb"
-    assert text.short("abcdef", 5) == "abcd…"
-    assert text.short("abcde", 5) == "abcde"
+    assert text.shorten("a\nb", 5) == r"a\nb"
+    assert text.shorten("abcdef", 5) == "abcd…"
+    assert text.shorten("abcde", 5) == "abcde"
 
 
 @pytest.mark.parametrize(
@@ -118,7 +119,7 @@ def test_long_and_unprintable_text_is_cut_to_one_line() -> None:
     ],
 )
 def test_shares_are_never_rounded_to_none_or_all(part: int, whole: int, shown: str) -> None:
-    assert text.share(part, whole) == shown
+    assert text.format_share(part, whole) == shown
 
 
 @pytest.mark.parametrize(
@@ -138,19 +139,19 @@ def test_shares_are_never_rounded_to_none_or_all(part: int, whole: int, shown: s
     ],
 )
 def test_type_names(arrow: str, shown: str) -> None:
-    assert text.type_name(arrow) == shown
+    assert text.format_type(arrow) == shown
 
 
 @pytest.mark.parametrize(("count", "shown"), [(0, "0 B"), (999, "999 B"), (1000, "1 kB"), (19_600_000, "19.6 MB")])
 def test_sizes(count: int, shown: str) -> None:
-    assert text.size(count) == shown
+    assert text.format_size(count) == shown
 
 
 @given(st.lists(st.integers(0, 10**9), min_size=1, max_size=50), st.integers(1, 20))
 def test_bars_show_what_is_there(counts: list[int], height: int) -> None:
     """A blank means zero, the greatest is full, and more never looks like less."""
-    spark = bars.sparkline(counts)
-    lines = bars.chart(counts, height)
+    spark = drawing.sparkline(counts)
+    lines = drawing.chart(counts, height)
     assert len(lines) == height
     assert {len(spark), *map(len, lines)} == {len(counts)}
     levels = [sum(" ▁▂▃▄▅▆▇█".index(line[index]) for line in lines) for index in range(len(counts))]
@@ -163,6 +164,6 @@ def test_bars_show_what_is_there(counts: list[int], height: int) -> None:
 
 @given(st.integers(0, 1000), st.integers(1, 1000), st.integers(1, 60))
 def test_a_bar_fits(part: int, whole: int, width: int) -> None:
-    bar = bars.bar(min(part, whole), whole, width)
+    bar = drawing.bar(min(part, whole), whole, width)
     assert len(bar) <= width
     assert (bar == "") == (part == 0)

@@ -18,7 +18,7 @@ from metastore_assets.assets.metadata import profile_metadata
 from metastore_assets.config import MetastoreConfig, TableConfig
 from metastore_assets.lookup.json import columns_json
 from metastore_assets.metastore import Metastore
-from metastore_assets.report.glance import glance_at
+from metastore_assets.report.summary import read_summary
 from metastore_assets.store.manifest import Version
 from tests.pipeline.file_lake import everything_on_spark, latest
 from tests.robustness.delta_tables import DeltaMapped
@@ -173,7 +173,7 @@ def test_many_partitions_and_another_schema(spark: SparkSession, tmp_path: Path,
         shown = [columns_json(one.version, one.statistics(partition=key)) for one in (own, scratch)]
         assert shown[0] == shown[1]
         pictures = [
-            profile_metadata("statistics", glance_at(one, key, 5), "t", [], one.version.schema)
+            profile_metadata("statistics", read_summary(one, key, 5), "t", [], one.version.schema)
             for one in (own, scratch)
         ]
         assert pictures[0] == pictures[1]

@@ -8,6 +8,7 @@ from metastore_assets.cli.commands.backfill import backfill
 from metastore_assets.cli.commands.changes import changes
 from metastore_assets.cli.commands.check import check
 from metastore_assets.cli.commands.check_statistic import check_statistic
+from metastore_assets.cli.commands.clustering import clustering
 from metastore_assets.cli.commands.compact import compact
 from metastore_assets.cli.commands.count import count
 from metastore_assets.cli.commands.diff import diff
@@ -15,7 +16,6 @@ from metastore_assets.cli.commands.estimate import estimate
 from metastore_assets.cli.commands.expire import expire
 from metastore_assets.cli.commands.histogram import histogram
 from metastore_assets.cli.commands.history import history
-from metastore_assets.cli.commands.layout import layout
 from metastore_assets.cli.commands.profile import profile
 from metastore_assets.cli.commands.prune import prune
 from metastore_assets.cli.commands.purge import purge
@@ -57,6 +57,7 @@ for _command in (
     changes,
     check,
     check_statistic,
+    clustering,
     compact,
     count,
     diff,
@@ -64,7 +65,6 @@ for _command in (
     expire,
     histogram,
     history,
-    layout,
     profile,
     prune,
     purge,

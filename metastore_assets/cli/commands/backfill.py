@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sys
-from contextlib import AbstractContextManager, ExitStack
-from dataclasses import asdict
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,8 +14,7 @@ from metastore_assets.cli.drawing import draw_keys
 from metastore_assets.cli.failures import FAILED, Invocation, print_note, raise_interrupt, report_error
 from metastore_assets.cli.opening import find_table_config, load_config
 from metastore_assets.cli.options import engine_option, name_argument, output_options, partitions_option, with_engine
-from metastore_assets.cli.output import Answer, answer, write_json
-from metastore_assets.cli.page import Page, Styled
+from metastore_assets.cli.output import Answer, Page, Styled, answer, write_json
 from metastore_assets.cli.progress import Watcher, show_progress
 from metastore_assets.cli.spark import LazySpark
 from metastore_assets.report import text
@@ -93,8 +92,8 @@ def backfill(
         raise click.UsageError("--no-publish does not go with --via dagster")
     if restart and not every:
         raise click.UsageError("--restart needs --all")
-    asks = not yes and not dry_run
-    if asks and (keys_from == _STDIN or not sys.stdin.isatty()):
+    needs_confirmation = not yes and not dry_run
+    if needs_confirmation and (keys_from == _STDIN or not sys.stdin.isatty()):
         raise click.UsageError("cannot ask for confirmation without a terminal: give --yes or --dry-run")
     limit_polars_threads()
     from metastore_assets.pipeline.backfill import BackfillResult, plan_backfill
@@ -128,64 +127,66 @@ def backfill(
         else:
             _draw_plan(Page(), _plan_to_json(plan), every=verbose)
         return 0
-    if asks or not as_json:
+    if needs_confirmation or not as_json:
         _draw_plan(Page(err=True), _plan_to_json(plan), every=verbose)
-    if asks and not click.confirm("Continue?", err=True):
+    if needs_confirmation and not click.confirm("Continue?", err=True):
         return FAILED
-    return _run(invocation, config, table, plan, via, as_json)
+    return _Backfill(config, table, plan, via).run(invocation, as_json=as_json)
 
 
-def _run(
-    invocation: Invocation,
-    config: MetastoreConfig,
-    table: TableConfig,
-    plan: BackfillPlan,
-    via: str,
-    as_json: bool,
-) -> int:
-    """Run a backfill, print its result even if it fails partway, and return the exit status."""
-    from metastore_assets.pipeline.backfill import BackfillResult, local_work
-    from metastore_assets.pipeline.backfill import backfill as do_backfill
+@dataclass(frozen=True)
+class _Backfill:
+    """A planned backfill of a table."""
 
-    result = BackfillResult(table.name)
-    with show_progress() as watcher, LazySpark(config.spark, watcher) as spark, ExitStack() as stack:
-        try:
-            if via == "dagster":
-                work = stack.enter_context(_launch(config, table, plan, watcher))
-            else:
-                work = local_work(config, table, spark, plan, watcher)
-            do_backfill(config, table, plan, work, result)
-        except (KeyboardInterrupt, SystemExit):
+    config: MetastoreConfig
+    table: TableConfig
+    plan: BackfillPlan
+    via: str
+    """`local` or `dagster`."""
+
+    def run(self, invocation: Invocation, *, as_json: bool) -> int:
+        """Run the backfill, print its result even if it fails partway, and return the exit status."""
+        from metastore_assets.pipeline.backfill import BackfillResult
+        from metastore_assets.pipeline.backfill import backfill as do_backfill
+
+        result = BackfillResult(self.table.name)
+        with show_progress() as watcher, LazySpark(self.config.spark, watcher) as spark, ExitStack() as stack:
+            try:
+                work = stack.enter_context(self._work(spark, watcher))
+                do_backfill(self.config, self.table, self.plan, work, result)
+            except (KeyboardInterrupt, SystemExit):
+                watcher.hide()
+                if self.via == "dagster":
+                    print_note("the current run continues in Dagster")
+                raise
+            except Exception as error:  # noqa: BLE001 (the result shows what was done before the error)
+                raise_interrupt(error)
+                spark.explain(error)
+                watcher.hide()
+                subject = "" if repr(self.table.name) in str(error) else f"table {self.table.name!r}"
+                failure = {**result.to_json(), "error": report_error(error, invocation, subject)}
+                answer(failure, lambda page: _draw_result(page, failure), as_json=as_json)
+                return FAILED
             watcher.hide()
-            if via == "dagster":
-                print_note("the current run continues in Dagster")
-            raise
-        except Exception as error:  # noqa: BLE001 (the result shows what was done before the error)
-            raise_interrupt(error)
-            spark.explain(error)
-            watcher.hide()
-            subject = "" if repr(table.name) in str(error) else f"table {table.name!r}"
-            failure = {**result.to_json(), "error": report_error(error, invocation, subject)}
-            answer(failure, lambda page: _draw_result(page, failure), as_json=as_json)
-            return FAILED
-        watcher.hide()
-    if result.failed_checks:
-        print_note(f"the versions are published, but checks failed in Dagster: {', '.join(result.failed_checks)}")
-    document = result.to_json()
-    answer(document, lambda page: _draw_result(page, document), as_json=as_json)
-    return 0
+        if result.failed_checks:
+            print_note(f"the versions are published, but checks failed in Dagster: {', '.join(result.failed_checks)}")
+        document = result.to_json()
+        answer(document, lambda page: _draw_result(page, document), as_json=as_json)
+        return 0
 
+    def _work(self, spark: LazySpark, watcher: Watcher) -> AbstractContextManager[Work]:
+        """Return a context with the function that does one chunk: in this process, or as a run of Dagster."""
+        if self.via == "local":
+            from metastore_assets.pipeline.backfill import local_work
 
-def _launch(
-    config: MetastoreConfig, table: TableConfig, plan: BackfillPlan, watcher: Watcher
-) -> AbstractContextManager[Work]:
-    from metastore_assets.extras import extra
+            return nullcontext(local_work(self.config, self.table, spark, self.plan, watcher))
+        from metastore_assets.extras import extra
 
-    with extra("dagster", "--via dagster"):
-        from metastore_assets.assets.launch import launching
-    from metastore_assets.store.versions import versions_of
+        with extra("dagster", "--via dagster"):
+            from metastore_assets.assets.launch import launching
+        from metastore_assets.store.versions import versions_of
 
-    return launching(versions_of(config, table.name), plan.attempt, watcher)
+        return launching(versions_of(self.config, self.table.name), self.plan.attempt, watcher)
 
 
 def _read_keys(file: str) -> tuple[str, ...]:
@@ -199,7 +200,7 @@ def _read_keys(file: str) -> tuple[str, ...]:
 
 
 def _plan_to_json(plan: BackfillPlan) -> dict[str, Any]:
-    """Return a plan as a JSON object with the keys of a result and those of the plan."""
+    """Return a plan as a JSON object that has the keys of a result too."""
     return {
         "table": plan.table,
         "partitions": len(plan.keys),
@@ -227,22 +228,22 @@ def _plan_to_json(plan: BackfillPlan) -> dict[str, Any]:
 
 
 def _draw_plan(page: Page, plan: Answer, *, every: bool) -> None:
-    """Draw what a backfill would do; name the partitions if they are few or `every` partition is requested."""
+    """Draw what a backfill would do, and the keys of its partitions; of many keys only some, unless `every` is true."""
     heading = Styled(plan["table"], "bold")
     version = f"version {plan['version']}" if plan["version"] else "no version yet"
-    page.line(heading, f" {version}, snapshot {text.printable(plan['snapshot'][:20])}: {_summary(plan)}")
+    page.line(heading, f" {version}, snapshot {text.make_printable(plan['snapshot'][:20])}: {_summary(plan)}")
     if plan["continues"]:
-        done = text.plural(plan["continues"], "partition")
+        done = text.format_count(plan["continues"], "partition")
         page.line(f"  continues an interrupted backfill that did {done} (--restart does them again)")
     if not plan["chunks"]:
         return
-    reading = f"{text.plural(plan['fragments'], 'fragment')} ({text.size(plan['bytes'])})"
+    reading = f"{text.format_count(plan['fragments'], 'fragment')} ({text.format_size(plan['bytes'])})"
     versions = ", a version for each" if plan["chunks"] > 1 else ""
     duration = "" if plan["seconds"] is None else f", about {_format_duration(plan['seconds'])}"
-    page.line(f"  reads {reading} in {text.plural(plan['chunks'], 'chunk')}{versions}{duration}")
+    page.line(f"  reads {reading} in {text.format_count(plan['chunks'], 'chunk')}{versions}{duration}")
     besides = plan["besides"]
-    others = f"{text.plural(besides['partitions'], 'partition')} that you did not select"
-    size = f"{text.plural(besides['fragments'], 'fragment')}, {text.size(besides['bytes'])}"
+    others = f"{text.format_count(besides['partitions'], 'partition')} that you did not select"
+    size = f"{text.format_count(besides['fragments'], 'fragment')}, {text.format_size(besides['bytes'])}"
     if not plan["publishes"]:
         page.line(Styled(f"  publishes no version until {others} are read too ({size})", "yellow"))
     elif besides["partitions"]:
@@ -258,22 +259,22 @@ def _draw_result(page: Page, result: Answer) -> None:
         return
     versions = ", ".join(map(str, result["versions"]))
     published = f"version{'s' * (len(result['versions']) > 1)} {versions}" if versions else "no version published"
-    read = f"{text.plural(result['fragments'], 'fragment')} ({text.size(result['bytes'])})"
-    done = f"{text.plural(result['partitions'], 'partition')} in {text.plural(result['chunks'], 'chunk')}"
+    read = f"{text.format_count(result['fragments'], 'fragment')} ({text.format_size(result['bytes'])})"
+    done = f"{text.format_count(result['partitions'], 'partition')} in {text.format_count(result['chunks'], 'chunk')}"
     unfinished = " stopped" if "error" in result else " read, but not published"
     verdict = Styled(" done", "green") if result["done"] else Styled(unfinished, "yellow")
-    page.line(heading, verdict, f" in {text.seconds(result['seconds'])}: {done}, {read} read, {published}")
+    page.line(heading, verdict, f" in {text.format_seconds(result['seconds'])}: {done}, {read} read, {published}")
 
 
 def _summary(plan: Answer) -> str:
     if not plan["chunks"]:
-        selected = text.plural(plan["chosen"], "selected partition")
+        selected = text.format_count(plan["chosen"], "selected partition")
         verdict = {"missing": "is missing", "stale": "is out of date"}.get(plan["mode"], "needs work")
         return f"nothing to do: none of {selected} {verdict}"
     counts = {"missing": plan["missing"], "out of date": plan["stale"], "read again": plan["again"]}
     kinds = ", ".join(f"{count:,} {kind}" for kind, count in counts.items() if count)
-    return f"{plan['partitions']:,} of {text.plural(plan['total'], 'partition')} to do ({kinds})"
+    return f"{plan['partitions']:,} of {text.format_count(plan['total'], 'partition')} to do ({kinds})"
 
 
 def _format_duration(seconds: float) -> str:
-    return text.seconds(seconds) if seconds < 5400 else f"{seconds / 3600:.1f} h"
+    return text.format_seconds(seconds) if seconds < 5400 else f"{seconds / 3600:.1f} h"

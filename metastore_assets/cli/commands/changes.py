@@ -9,8 +9,7 @@ import click
 from metastore_assets.cli.failures import Invocation
 from metastore_assets.cli.opening import open_newest, parse_version
 from metastore_assets.cli.options import columns_option, name_argument, output_options, parse_column_names
-from metastore_assets.cli.output import Answer, answer
-from metastore_assets.cli.page import Column, Page, Styled
+from metastore_assets.cli.output import Answer, GridColumn, Page, Styled, answer
 from metastore_assets.report import text
 
 _SIGNS = {"add": ("+", "green"), "delete": ("-", "red"), "update": ("~", "yellow")}
@@ -54,23 +53,30 @@ def changes(context: click.Context, name: str, since: str, columns: str | None, 
 
 
 def _draw(page: Page, document: Answer, limit: int, *, selected: bool) -> None:
-    """Draw a grid for each column that changed; for `selected` columns also why their changes are unknown."""
+    """Draw a grid for each changed column, then the numbers of unchanged columns and of columns without value counts.
+
+    Args:
+        page: The page to draw on.
+        document: The JSON answer.
+        limit: The maximum number of values in each grid.
+        selected: Whether the user named the columns; then the page says why the changes of a column are unknown.
+    """
     sides = f" version {document['before']['version']:,} → {document['after']['version']:,}"
-    page.line(Styled(text.printable(document["table"]), "bold"), sides)
+    page.line(Styled(text.make_printable(document["table"]), "bold"), sides)
     same = unknown = 0
     for column in document["columns"]:
         if column["changes"] is None:
             unknown += 1
             if selected:
-                reason = text.printable(column["reason"] or "")
-                page.line(Styled(f"{text.printable(column['column'])}: {reason}", "dim"))
+                reason = text.make_printable(column["reason"] or "")
+                page.line(Styled(f"{text.make_printable(column['column'])}: {reason}", "dim"))
         elif not any(column["counts"].values()):
             same += 1
         else:
             _draw_column(page, column, limit)
-    facts = [f"{text.plural(same, 'column')} the same"] if same else []
+    facts = [f"{text.format_count(same, 'column')} the same"] if same else []
     if unknown and not selected:
-        facts.append(f"{text.plural(unknown, 'column')} without value counts (--columns shows why)")
+        facts.append(f"{text.format_count(unknown, 'column')} without value counts (--columns shows why)")
     if facts:
         page.line(Styled(f"  {', '.join(facts)}", "dim"))
 
@@ -79,14 +85,18 @@ def _draw_column(page: Page, column: Answer, limit: int) -> None:
     counts = column["counts"]
     total = sum(counts.values())
     facts = ", ".join(f"{counts[kind]:,} {word}" for kind, word in _WORDS.items() if counts[kind])
-    page.line(Styled(text.printable(column["column"]), "bold"), f"  {text.plural(total, 'value')}: {facts}")
+    page.line(Styled(text.make_printable(column["column"]), "bold"), f"  {text.format_count(total, 'value')}: {facts}")
     lines = []
     for row in _largest_changes(column["changes"], limit):
         sign, style = _SIGNS[row["change"]]
         before, after = (int(row[side] or 0) for side in ("before", "after"))
-        value = text.cut(text.typed_value(row["value"], column["type"]), 60)
+        value = text.truncate(text.format_typed_value(row["value"], column["type"]), 60)
         lines.append((Styled(sign, style), value, f"{before:,}", f"{after:,}", f"{after - before:+,}"))
-    headings = [Column(""), Column("value"), *(Column(name, right=True) for name in ("before", "after", "change"))]
+    headings = [
+        GridColumn(""),
+        GridColumn("value"),
+        *(GridColumn(name, right=True) for name in ("before", "after", "change")),
+    ]
     page.grid(headings, lines)
     if total > len(lines):
         page.line(Styled(f"  and {total - len(lines):,} more (-n, --json)", "dim"))

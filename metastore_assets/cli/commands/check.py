@@ -9,8 +9,7 @@ import click
 from metastore_assets.cli.failures import Invocation, print_note
 from metastore_assets.cli.opening import find_table_config, load_config, open_metastore, open_version
 from metastore_assets.cli.options import name_argument, output_options, version_option
-from metastore_assets.cli.output import Answer, answer
-from metastore_assets.cli.page import Column, Page, Part, Styled
+from metastore_assets.cli.output import Answer, GridColumn, Page, Part, Styled, answer
 from metastore_assets.report import text
 
 _STYLES = {"passed": "green", "failed": "red", "unknown": "yellow"}
@@ -64,22 +63,22 @@ def check(
 
 
 def _draw(page: Page, document: Answer) -> None:
-    """Draw one line for each check, for each partition that did not pass, and for what would decide unknown ones."""
+    """Draw a grid of the checks, then the partitions that did not pass and advice for checks that were not decided."""
     checks = document["checks"]
-    heading = Styled(text.printable(document["table"]), "bold")
+    heading = Styled(text.make_printable(document["table"]), "bold")
     page.line(heading, f" version {document['version']}: ", _verdict(document))
     if not checks:
         command = f"`metastore check {document['table']} --suggest`"
         page.line(Styled(f"  no checks are configured: {command} prints checks to begin with", "dim"))
         return
-    columns = [Column(""), Column("check", style="bold"), Column("expected"), Column("observed")]
+    columns = [GridColumn(""), GridColumn("check", style="bold"), GridColumn("expected"), GridColumn("observed")]
     page.fitting_grid(columns, [_check_line(check) for check in checks], ["expected"])
     for check in checks:
         for partition in check.get("partitions", {}).get("first", ()):
-            subject = f"  {check['check']}, {text.printable(partition['partition'])}: "
-            page.line(subject, Styled(text.one_line(partition["observed"]), _STYLES[partition["status"]]))
+            subject = f"  {check['check']}, {text.make_printable(partition['partition'])}: "
+            page.line(subject, Styled(text.to_one_line(partition["observed"]), _STYLES[partition["status"]]))
         if check["status"] == "unknown" and check["advice"]:
-            page.line(Styled(f"  {check['check']} would be answered by {text.one_line(check['advice'])}", "dim"))
+            page.line(Styled(f"  {check['check']} would be answered by {text.to_one_line(check['advice'])}", "dim"))
 
 
 def _verdict(document: Answer) -> Styled:
@@ -95,8 +94,8 @@ def _check_line(check: Answer) -> Sequence[Part]:
     return (
         Styled(word, "yellow" if is_warning else _STYLES[check["status"]]),
         check["check"],
-        text.one_line(check["expected"]),
-        text.one_line(check["observed"]),
+        text.to_one_line(check["expected"]),
+        text.to_one_line(check["observed"]),
     )
 
 

@@ -6,8 +6,7 @@ import click
 
 from metastore_assets.cli.failures import Invocation
 from metastore_assets.cli.options import output_options
-from metastore_assets.cli.output import Answer, answer
-from metastore_assets.cli.page import Page, Styled
+from metastore_assets.cli.output import Answer, Page, Styled, answer
 from metastore_assets.report import text
 
 
@@ -45,7 +44,7 @@ def check_statistic(invocation: Invocation, reference: str, tries: int | None, s
 
 
 def _draw(page: Page, result: Answer) -> None:
-    """Draw the verdict, and the data for which a law does not hold."""
+    """Draw whether all laws hold; if one does not, also the law and the data that violates it."""
     counterexample = result["counterexample"]
     verdict = Styled("all laws hold", "green") if counterexample is None else Styled("a law does not hold", "red")
     page.line(
@@ -58,6 +57,6 @@ def _draw(page: Page, result: Answer) -> None:
         return
     page.line(f"  {counterexample['law']}; this fails for {counterexample['type_class']} values:")
     for rows in counterexample["data"]:
-        page.line(f"    {text.printable(rows)}")
-    page.line(f"  expected {text.printable(counterexample['expected'])}")
-    page.line(f"  observed {text.printable(counterexample['observed'])}")
+        page.line(f"    {text.make_printable(rows)}")
+    page.line(f"  expected {text.make_printable(counterexample['expected'])}")
+    page.line(f"  observed {text.make_printable(counterexample['observed'])}")

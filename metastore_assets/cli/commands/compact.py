@@ -1,4 +1,4 @@
-"""`metastore compact`: merge the value count files of a table and write plain files."""
+"""`metastore compact`: merge the value count files of a table, and write value counts as plain files."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ import click
 from metastore_assets.cli.failures import Invocation
 from metastore_assets.cli.opening import find_table_config, load_config
 from metastore_assets.cli.options import name_argument, output_options
-from metastore_assets.cli.output import Answer, answer
-from metastore_assets.cli.page import Page, Styled
+from metastore_assets.cli.output import Answer, Page, Styled, answer
 from metastore_assets.report import text
 
 
@@ -39,12 +38,12 @@ def compact(invocation: Invocation, name: str, as_json: bool) -> None:
 
 
 def _draw(page: Page, result: Answer) -> None:
-    """Draw one line for the version and one for each plain file."""
+    """Draw a line for the version and a line for each plain file."""
     heading, before, after = Styled(result["table"], "bold"), result["files_before"], result["files"]
     if result["published"]:
         merged = f"merged to {after:,}" if after != before else "already merged"
-        news = f": {text.plural(before, 'file')} of value counts, {merged}"
-        page.line(heading, Styled(f" version {result['version']}", "green"), news)
+        summary = f": {text.format_count(before, 'file')} of value counts, {merged}"
+        page.line(heading, Styled(f" version {result['version']}", "green"), summary)
     else:
         page.line(heading, Styled(f" has compact value counts at version {result['version']}", "green"))
     for kind in ("frequencies", "ranks"):

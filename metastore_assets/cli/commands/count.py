@@ -7,8 +7,7 @@ import click
 from metastore_assets.cli.failures import Invocation
 from metastore_assets.cli.opening import find_table_config, load_config, open_version
 from metastore_assets.cli.options import name_argument, output_options, predicate_option
-from metastore_assets.cli.output import Answer, answer
-from metastore_assets.cli.page import Page, Styled
+from metastore_assets.cli.output import Answer, Page, Styled, answer
 from metastore_assets.cli.progress import show_progress
 from metastore_assets.cli.spark import LazySpark
 from metastore_assets.report import text
@@ -45,7 +44,8 @@ def count(invocation: Invocation, name: str, where: str, snapshot: str, as_json:
 
 
 def _draw(page: Page, result: Answer) -> None:
-    read = f"{result['fragments_read']:,} of {text.plural(result['fragments_total'], 'file')}"
+    read = f"{result['fragments_read']:,} of {text.format_count(result['fragments_total'], 'file')}"
     page.line(
-        Styled(text.plural(result["count"], "row"), "bold"), f"; read {read}, {text.size(result['bytes_read'])} of them"
+        Styled(text.format_count(result["count"], "row"), "bold"),
+        f"; read {read}, {text.format_size(result['bytes_read'])} of them",
     )

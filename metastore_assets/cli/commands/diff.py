@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from metastore_assets.cli.completion import table_names
+from metastore_assets.cli.completion import complete_tables
+from metastore_assets.cli.drawing import draw_hidden_columns
 from metastore_assets.cli.failures import Invocation
 from metastore_assets.cli.opening import load_config, open_version, parse_version
 from metastore_assets.cli.options import name_argument, output_options
-from metastore_assets.cli.output import answer
-from metastore_assets.cli.page import Column, Page, Part, Styled
+from metastore_assets.cli.output import GridColumn, Page, Part, Styled, answer
 from metastore_assets.errors import VersionNotFoundError
 from metastore_assets.report import text
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _VERSION = "a number, `snapshot:ID`, or a time in ISO 8601"
 _STABLE, _SHIFTED = 0.1, 0.25
-"""The population stability index up to which a distribution is stable, and above which it has shifted."""
+"""A distribution with a population stability index up to the first is stable; above the second it has shifted."""
 _STYLES = {"added": "green", "removed": "red", "changed": "", "same": "dim"}
 
 
@@ -33,7 +33,7 @@ _STYLES = {"added": "green", "removed": "red", "changed": "", "same": "dim"}
 @click.option(
     "--baseline",
     metavar="TABLE",
-    shell_complete=table_names,
+    shell_complete=complete_tables,
     help="Compare with this table instead, at --from or at its newest version. Columns are paired by name.",
 )
 @click.option("--all", "everything", is_flag=True, help="Also list the columns that are the same.")
@@ -74,14 +74,18 @@ def diff(
 
 
 def _draw(page: Page, table_diff: TableDiff, *, everything: bool) -> None:
-    """Draw the two versions, changes of the schema, and a line for each different column, the most shifted first."""
+    """Draw the two versions, changes of the schema, and a grid of the changed columns, the most shifted first.
+
+    With `everything`, the grid has the unchanged columns too.
+    """
     versions = zip(table_diff.tables, (table_diff.before, table_diff.after), strict=True)
     sides = [
-        f"{name} version {version.version:,}, snapshot {text.short(version.snapshot, 20)}" for name, version in versions
+        f"{name} version {version.version:,}, snapshot {text.shorten(version.snapshot, 20)}"
+        for name, version in versions
     ]
     page.line(Styled(sides[0], "bold"), " → ", Styled(sides[1], "bold"))
-    sizes = " → ".join(map(text.size, table_diff.bytes))
-    page.line(f"  rows {_change(*table_diff.row_count)}, {sizes}")
+    sizes = " → ".join(map(text.format_size, table_diff.bytes))
+    page.line(f"  rows {_format_change(*table_diff.row_count)}, {sizes}")
     if table_diff.partitions is not None:
         counts = [f"{count:,} {change}" for change, count in vars(table_diff.partitions).items() if count]
         page.line("  partitions: " + (", ".join(counts) or "none"))
@@ -91,68 +95,71 @@ def _draw(page: Page, table_diff: TableDiff, *, everything: bool) -> None:
     shown.sort(key=lambda column: -(column.distances.stability_index if column.distances else 0))
     if shown:
         headings = [
-            Column("column", style="bold"),
-            *(Column(heading, right=True) for heading in ("nulls", "distinct", "mean", "PSI", "KS", "JS")),
-            Column("over", style="dim"),
+            GridColumn("column", style="bold"),
+            *(GridColumn(heading, right=True) for heading in ("nulls", "distinct", "mean", "PSI", "KS", "JS")),
+            GridColumn("over", style="dim"),
         ]
-        hidden = page.fitting_grid(headings, [_column_line(column) for column in shown], ["mean", "JS", "KS"])
-        if hidden:
-            page.line(Styled(f"  not shown: {', '.join(hidden)} (see --json)", "dim"))
+        lines = [_column_line(column) for column in shown]
+        draw_hidden_columns(page, page.fitting_grid(headings, lines, ["mean", "JS", "KS"]))
     same = len(table_diff.columns) - len(shown)
     if same:
-        page.line(Styled(f"  {text.plural(same, 'column')} the same (--all lists them)", "dim"))
+        page.line(Styled(f"  {text.format_count(same, 'column')} the same (--all lists them)", "dim"))
 
 
 def _draw_schema_change(page: Page, column: ColumnDiff) -> None:
-    name = text.printable(column.name)
+    name = text.make_printable(column.name)
     statistics = column.after or column.before
     assert statistics is not None
     if column.change in ("added", "removed"):
         sign = "+" if column.change == "added" else "-"
-        page.line(Styled(f"  {sign} {name} {text.type_name(statistics.type)}", _STYLES[column.change]))
+        page.line(Styled(f"  {sign} {name} {text.format_type(statistics.type)}", _STYLES[column.change]))
         return
     assert column.before is not None
     if column.is_renamed:
-        page.line(Styled(f"  {text.printable(column.before.column)} is now called {name}", "yellow"))
+        page.line(Styled(f"  {text.make_printable(column.before.column)} is now called {name}", "yellow"))
     if column.is_retyped:
-        types = f"{text.type_name(column.before.type)} → {text.type_name(statistics.type)}"
+        types = f"{text.format_type(column.before.type)} → {text.format_type(statistics.type)}"
         page.line(Styled(f"  {name}: {types}", "yellow"))
 
 
 def _column_line(column: ColumnDiff) -> tuple[Part, ...]:
     distances = column.distances
-    name = Styled(text.printable(column.name), f"bold {_STYLES[column.change]}".strip())
-    counts = [_both(column, _nulls), _both(column, _distinct), _both(column, lambda row: text.number(row.mean))]
+    name = Styled(text.make_printable(column.name), f"bold {_STYLES[column.change]}".strip())
+    counts = [
+        _format_sides(column, _null_share),
+        _format_sides(column, _distinct_count),
+        _format_sides(column, lambda row: text.format_number(row.mean)),
+    ]
     if distances is None:
         reason = column.reason or ("added" if column.change == "added" else "removed")
-        return (name, *counts, *[text.ABSENT] * 3, text.one_line(reason))
+        return (name, *counts, *[text.ABSENT] * 3, text.to_one_line(reason))
     shift = distances.stability_index
     style = "red" if shift > _SHIFTED else "yellow" if shift > _STABLE else ""
-    others = [_distance(distances.kolmogorov_smirnov), _distance(distances.jensen_shannon)]
-    return (name, *counts, Styled(_distance(shift), style), *others, distances.over)
+    others = [_format_distance(distances.kolmogorov_smirnov), _format_distance(distances.jensen_shannon)]
+    return (name, *counts, Styled(_format_distance(shift), style), *others, distances.over)
 
 
-def _distance(value: float) -> str:
+def _format_distance(value: float) -> str:
     return "0" if value == 0 else "<0.001" if value < 0.001 else f"{value:.3f}"
 
 
-def _both(column: ColumnDiff, format_cell: Callable[[ColumnStatistics], str]) -> str:
-    """Return the cells of both sides with an arrow between them; one cell when they are equal."""
+def _format_sides(column: ColumnDiff, format_cell: Callable[[ColumnStatistics], str]) -> str:
+    """Format a column at both versions as `before → after`; as one text if both are equal or one is missing."""
     sides = [None if row is None else format_cell(row) for row in (column.before, column.after)]
     if sides[0] == sides[1]:
         return str(sides[0])
     return " → ".join("" if side is None else side for side in sides).strip()
 
 
-def _nulls(row: ColumnStatistics) -> str:
-    return text.share(row.null_count, row.null_count + row.value_count)
+def _null_share(row: ColumnStatistics) -> str:
+    return text.format_share(row.null_count, row.null_count + row.value_count)
 
 
-def _distinct(row: ColumnStatistics) -> str:
-    return text.estimate(text.number(row.distinct_count), row.distinct_count_guarantee)
+def _distinct_count(row: ColumnStatistics) -> str:
+    return text.mark_estimate(text.format_number(row.distinct_count), row.distinct_count_guarantee)
 
 
-def _change(before: int, after: int) -> str:
+def _format_change(before: int, after: int) -> str:
     if before == after:
         return f"{before:,}"
     return f"{before:,} → {after:,} ({after - before:+,})"

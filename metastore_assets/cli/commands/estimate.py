@@ -9,8 +9,7 @@ import click
 from metastore_assets.cli.failures import Invocation
 from metastore_assets.cli.opening import open_newest
 from metastore_assets.cli.options import name_argument, output_options, predicate_option
-from metastore_assets.cli.output import Answer, answer
-from metastore_assets.cli.page import Page, Styled
+from metastore_assets.cli.output import Answer, Page, Styled, answer
 from metastore_assets.report import text
 
 
@@ -30,7 +29,7 @@ def estimate(invocation: Invocation, name: str, where: str, as_json: bool) -> No
 
 def _draw(page: Page, result: Answer) -> None:
     if result["guarantee"] == "exact":
-        page.line(Styled(text.plural(result["estimate"], "row"), "bold"))
+        page.line(Styled(text.format_count(result["estimate"], "row"), "bold"))
         return
     assumption = "; the estimate assumes that conditions on different columns are independent"
     page.line(

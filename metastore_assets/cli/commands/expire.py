@@ -9,8 +9,7 @@ import click
 from metastore_assets.cli.failures import Invocation, print_note
 from metastore_assets.cli.opening import load_config, resolve_table_name
 from metastore_assets.cli.options import name_argument, output_options
-from metastore_assets.cli.output import Answer, answer
-from metastore_assets.cli.page import Page, Styled
+from metastore_assets.cli.output import Answer, Page, Styled, answer
 from metastore_assets.report import text
 
 
@@ -57,5 +56,5 @@ def expire(invocation: Invocation, name: str, retained: int | None, grace: float
 
 
 def _draw(page: Page, result: Answer) -> None:
-    removed = f"{text.plural(result['versions'], 'version')} and {text.plural(result['files'], 'file')}"
-    page.line(Styled(result["table"], "bold"), f": removed {removed} ({text.size(result['bytes'])})")
+    removed = f"{text.format_count(result['versions'], 'version')} and {text.format_count(result['files'], 'file')}"
+    page.line(Styled(result["table"], "bold"), f": removed {removed} ({text.format_size(result['bytes'])})")

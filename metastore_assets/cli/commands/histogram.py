@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import click
 
-from metastore_assets.cli.drawing import CHART_HEIGHT, draw_column_heading
+from metastore_assets.cli.drawing import CHART_HEIGHT, bar, chart, draw_column_heading
 from metastore_assets.cli.failures import Invocation
 from metastore_assets.cli.opening import column_to_answer, load_config, open_relation
 from metastore_assets.cli.options import (
@@ -16,15 +16,13 @@ from metastore_assets.cli.options import (
     output_options,
     partition_option,
 )
-from metastore_assets.cli.output import Answer, answer
-from metastore_assets.cli.page import Column, Page, Styled
+from metastore_assets.cli.output import Answer, GridColumn, Page, Styled, answer
 from metastore_assets.report import text
-from metastore_assets.report.bars import bar, chart
 
 _PLAIN_BINS = 20
-"""Bins where stdout is no terminal."""
+"""The default number of bins if stdout is not a terminal."""
 _LISTED_BINS = 40
-"""The number of bins up to which each bin has a line; more bins make a chart."""
+"""The number of bins up to which a page has a line for each bin; more bins are drawn as a chart."""
 _BAR_WIDTH = 30
 
 
@@ -58,12 +56,12 @@ def histogram(
 
 
 def _fitting_bins(width: int | None) -> int:
-    # Half as many bins as cells: bars of two or three cells then fill most of a line.
+    # With half as many bins as cells, bars of two or three cells fill most of a line.
     return _PLAIN_BINS if width is None else max(8, (width - 12) // 2)
 
 
 def _draw(page: Page, column: Answer, bins: Sequence[Answer]) -> None:
-    """Draw a line for each bin, or a chart of many bins."""
+    """Draw a line for each bin, or many bins as a chart."""
     draw_column_heading(page, column)
     if not bins:
         page.line(Styled("  no finite values", "dim"))
@@ -76,12 +74,15 @@ def _draw(page: Page, column: Answer, bins: Sequence[Answer]) -> None:
 def _draw_list(page: Page, type: str, bins: Sequence[Answer]) -> None:
     maximum = max(row["frequency"] for row in bins)
     limit = None if page.width is None else 30
-    columns = [*(Column(heading, right=True) for heading in ("from", "below", "frequency")), Column("", style="green")]
+    columns = [
+        *(GridColumn(heading, right=True) for heading in ("from", "below", "frequency")),
+        GridColumn("", style="green"),
+    ]
     lines = [
         (
-            text.typed_value(row["minimum"], type, limit),
-            text.typed_value(row["maximum"], type, limit),
-            text.number(row["frequency"]),
+            text.format_typed_value(row["minimum"], type, limit),
+            text.format_typed_value(row["maximum"], type, limit),
+            text.format_number(row["frequency"]),
             bar(row["frequency"], maximum, _BAR_WIDTH),
         )
         for row in bins
@@ -91,7 +92,7 @@ def _draw_list(page: Page, type: str, bins: Sequence[Answer]) -> None:
 
 def _draw_chart(page: Page, type: str, bins: Sequence[Answer], width: int) -> None:
     counts = [row["frequency"] for row in bins]
-    labels = {0: text.number(max(counts)), CHART_HEIGHT // 2: text.number(max(counts) // 2)}
+    labels = {0: text.format_number(max(counts)), CHART_HEIGHT // 2: text.format_number(max(counts) // 2)}
     axis = max(map(len, labels.values())) + 2
     stretch = max(1, (width - axis) // len(counts))
     lines = chart([count for count in counts for _ in range(stretch)], CHART_HEIGHT)
@@ -100,16 +101,16 @@ def _draw_chart(page: Page, type: str, bins: Sequence[Answer], width: int) -> No
         page.line(Styled(label, "dim"), Styled(line.rstrip(), "green"))
     chart_width = len(counts) * stretch
     page.line(Styled(f"{'0':>{axis - 2}} └{'─' * chart_width}", "dim"))
-    page.line(Styled(" " * axis + _scale(type, bins, chart_width), "dim"))
+    page.line(Styled(" " * axis + _axis_labels(type, bins, chart_width), "dim"))
 
 
-def _scale(type: str, bins: Sequence[Answer], width: int) -> str:
-    """Return the labels below a chart: its first edge, its middle if there is room, and its last edge."""
-    first = text.typed_value(bins[0]["minimum"], type, width // 2)
-    last = text.typed_value(bins[-1]["maximum"], type, width // 2)
-    middle = text.typed_value(bins[len(bins) // 2]["minimum"], type)
+def _axis_labels(type: str, bins: Sequence[Answer], width: int) -> str:
+    """Return the line of labels below a chart: the first edge, the middle if there is room, and the last edge."""
+    first = text.format_typed_value(bins[0]["minimum"], type, width // 2)
+    last = text.format_typed_value(bins[-1]["maximum"], type, width // 2)
+    middle = text.format_typed_value(bins[len(bins) // 2]["minimum"], type)
     start = width * (len(bins) // 2) // len(bins)
     line = first
-    if start > text.cells(first) + 2 and start + text.cells(middle) + 2 < width - text.cells(last):
-        line += " " * (start - text.cells(first)) + middle
-    return line + " " * max(2, width - text.cells(line) - text.cells(last)) + last
+    if start > text.count_cells(first) + 2 and start + text.count_cells(middle) + 2 < width - text.count_cells(last):
+        line += " " * (start - text.count_cells(first)) + middle
+    return line + " " * max(2, width - text.count_cells(line) - text.count_cells(last)) + last

@@ -9,23 +9,21 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from metastore_assets.cli.completion import column_name
-from metastore_assets.cli.drawing import CHART_HEIGHT
+from metastore_assets.cli.completion import complete_column
+from metastore_assets.cli.drawing import CHART_HEIGHT, bar, chart, sparkline
 from metastore_assets.cli.failures import Invocation
 from metastore_assets.cli.opening import open_newest
 from metastore_assets.cli.options import name_argument, output_options
-from metastore_assets.cli.output import answer
-from metastore_assets.cli.page import Column, Page, Styled
+from metastore_assets.cli.output import GridColumn, Page, Styled, answer
 from metastore_assets.report import text
-from metastore_assets.report.bars import bar, chart, sparkline
 
 if TYPE_CHECKING:
     from metastore_assets.history import HistoryPoint
 
 Record = Mapping[str, Any]
-"""A row of the history as Python values."""
+"""A row of the history table as Python values."""
 _LISTED_VERSIONS = 25
-"""The maximum number of versions that a terminal shows; it shows the last ones."""
+"""The number of the last versions that a page on a terminal lists."""
 _BAR_WIDTH = 24
 _SPARK_LEVELS = 7
 _SPARK_WIDTH = 60
@@ -33,7 +31,7 @@ _SPARK_WIDTH = 60
 
 @click.command(short_help="Show the statistics of a table or column over its versions.")
 @name_argument
-@click.argument("column", metavar="[COLUMN]", required=False, shell_complete=column_name)
+@click.argument("column", metavar="[COLUMN]", required=False, shell_complete=complete_column)
 @click.option(
     "--statistic",
     metavar="NAME",
@@ -105,21 +103,21 @@ def _number_to_json(value: Any) -> Any:
 
 
 def _draw_versions(page: Page, name: str, records: Sequence[Record]) -> None:
-    """Draw one line for each version of a table."""
+    """Draw sparklines of rows and bytes, and a line for each version of a table."""
     _draw_heading(page, name, [record["version"] for record in records])
     series = {"rows": [record["row_count"] for record in records], "bytes": [record["bytes"] for record in records]}
     _draw_sparklines(page, series)
-    columns = [Column("version", right=True, style="bold"), Column("snapshot"), Column("published")]
-    columns += [Column(heading, right=True) for heading in ("rows", "bytes", "partitions", "fragments")]
+    columns = [GridColumn("version", right=True, style="bold"), GridColumn("snapshot"), GridColumn("published")]
+    columns += [GridColumn(heading, right=True) for heading in ("rows", "bytes", "partitions", "fragments")]
     lines = [
         (
-            text.number(record["version"]),
-            text.short(record["snapshot"], 20),
-            _published_at(record),
-            text.number(record["row_count"]),
-            text.size(record["bytes"]),
-            text.number(record["partitions"]),
-            text.number(record["fragments"]),
+            text.format_number(record["version"]),
+            text.shorten(record["snapshot"], 20),
+            _format_published(record),
+            text.format_number(record["row_count"]),
+            text.format_size(record["bytes"]),
+            text.format_number(record["partitions"]),
+            text.format_number(record["fragments"]),
         )
         for record in _last_versions(page, records)
     ]
@@ -127,8 +125,8 @@ def _draw_versions(page: Page, name: str, records: Sequence[Record]) -> None:
 
 
 def _draw_column(page: Page, name: str, column: str, records: Sequence[Record]) -> None:
-    """Draw one line for each version of a column."""
-    type_name = text.type_name(records[-1]["type"]) if records else ""
+    """Draw sparklines of a column's statistics, and a line for each version."""
+    type_name = text.format_type(records[-1]["type"]) if records else ""
     _draw_heading(page, f"{name} {column}", [record["version"] for record in records], type_name)
     series = {
         "nulls": [_null_share(record) for record in records],
@@ -137,60 +135,64 @@ def _draw_column(page: Page, name: str, column: str, records: Sequence[Record]) 
     }
     _draw_sparklines(page, series)
     headings = ("rows", "nulls", "distinct", "minimum", "median", "maximum", "mean")
-    columns = [Column("version", right=True, style="bold"), Column("published")]
-    columns += [Column(heading, right=True) for heading in headings]
+    columns = [GridColumn("version", right=True, style="bold"), GridColumn("published")]
+    columns += [GridColumn(heading, right=True) for heading in headings]
     limit = None if page.width is None else 22
     lines = []
     for record in _last_versions(page, records):
         values = record["minimum"], _median(record), record["maximum"]
-        minimum, median, maximum = (text.typed_value(value, record["type"], limit) for value in values)
+        minimum, median, maximum = (text.format_typed_value(value, record["type"], limit) for value in values)
         lines.append(
             (
-                text.number(record["version"]),
-                _published_at(record),
-                text.number(record["row_count"]),
-                text.share(record["null_count"], record["null_count"] + record["value_count"]),
-                text.estimate(text.number(record["distinct_count"]), record["distinct_count_guarantee"]),
-                text.at_least(minimum, record["minimum_exact"] or record["minimum"] is None),
-                text.estimate(median, record["percentiles_guarantee"]),
-                text.at_most(maximum, record["maximum_exact"] or record["maximum"] is None),
-                text.number(record["mean"]),
+                text.format_number(record["version"]),
+                _format_published(record),
+                text.format_number(record["row_count"]),
+                text.format_share(record["null_count"], record["null_count"] + record["value_count"]),
+                text.mark_estimate(text.format_number(record["distinct_count"]), record["distinct_count_guarantee"]),
+                text.mark_lower_bound(minimum, record["minimum_exact"] or record["minimum"] is None),
+                text.mark_estimate(median, record["percentiles_guarantee"]),
+                text.mark_upper_bound(maximum, record["maximum_exact"] or record["maximum"] is None),
+                text.format_number(record["mean"]),
             )
         )
     page.fitting_grid(columns, lines, ["published", "median", "mean", "rows"])
 
 
 def _draw_statistic(page: Page, subject: str, points: Sequence[HistoryPoint]) -> None:
-    """Draw a chart of a statistic, and a line with a bar for each version."""
+    """Draw a chart of one statistic, and a line with a bar for each version."""
     _draw_heading(page, subject, [point.version for point in points])
     numbers = [_to_number(point.value) for point in points]
     if page.width is not None and sum(number is not None for number in numbers) > 1:
         _draw_chart(page, numbers, page.width)
     maximum = max((abs(number) for number in numbers if number is not None), default=0)
-    columns = [Column("version", right=True, style="bold"), Column("published"), Column("value", right=True)]
+    columns = [
+        GridColumn("version", right=True, style="bold"),
+        GridColumn("published"),
+        GridColumn("value", right=True),
+    ]
     lines = [
         (
-            text.number(point.version),
+            text.format_number(point.version),
             f"{point.published_at:%Y-%m-%d %H:%M:%S}Z",
-            _format_value(point),
+            _format_point(point),
             bar(abs(number or 0), maximum, _BAR_WIDTH),
         )
         for point, number in _last_versions(page, list(zip(points, numbers, strict=True)))
     ]
-    page.grid([*columns, Column("", style="green")], lines)
+    page.grid([*columns, GridColumn("", style="green")], lines)
 
 
 def _draw_heading(page: Page, subject: str, versions: Sequence[int], type_name: str = "") -> None:
-    facts = text.plural(len(versions), "version")
+    facts = text.format_count(len(versions), "version")
     if versions:
         facts += f", {versions[0]:,} to {versions[-1]:,}"
     page.line(
-        Styled(text.printable(subject), "bold"), Styled(f" {type_name}" if type_name else "", "cyan"), f"  {facts}"
+        Styled(text.make_printable(subject), "bold"), Styled(f" {type_name}" if type_name else "", "cyan"), f"  {facts}"
     )
 
 
 def _draw_sparklines(page: Page, series: Mapping[str, Sequence[float | None]]) -> None:
-    """Draw a line for each series that has finite numbers which are not all equal."""
+    """Draw a sparkline for each series that has at least two different finite numbers."""
     for label, numbers in series.items():
         values = numbers[-_SPARK_WIDTH:]
         finite = [value for value in values if value is not None and math.isfinite(value)]
@@ -199,11 +201,11 @@ def _draw_sparklines(page: Page, series: Mapping[str, Sequence[float | None]]) -
         low, high = min(finite), max(finite)
         levels = [0 if value is None or not math.isfinite(value) else _level(value, low, high) for value in values]
         line = Styled(sparkline(levels), "green")
-        page.line(f"  {label:<9}", line, Styled(f"  {text.number(low)} to {text.number(high)}", "dim"))
+        page.line(f"  {label:<9}", line, Styled(f"  {text.format_number(low)} to {text.format_number(high)}", "dim"))
 
 
 def _level(value: float, low: float, high: float) -> int:
-    # Halving first avoids an infinite difference of very large floats.
+    # Halve first, so that the difference of very large floats is finite.
     return 1 + round(_SPARK_LEVELS * ((value / 2 - low / 2) / (high / 2 - low / 2)))
 
 
@@ -220,30 +222,30 @@ def _draw_chart(page: Page, numbers: Sequence[float | None], width: int) -> None
 
     levels = [0 if number is None else level(number) for number in shown]
     stretch = max(1, min(6, (width - 14) // len(shown)))
-    # The last column is full, so that the chart has its whole height; it is cut off below.
+    # The extra bar of full height scales the chart; it is cut off below.
     lines = chart([height for height in levels for _ in range(stretch)] + [steps], CHART_HEIGHT)
     for row, line in enumerate(lines):
-        label = text.number(high) if row == 0 else text.number(base) if row == CHART_HEIGHT - 1 else ""
+        label = text.format_number(high) if row == 0 else text.format_number(base) if row == CHART_HEIGHT - 1 else ""
         page.line(Styled(f"{label:>11} │", "dim"), Styled(line[:-1].rstrip(), "green"))
 
 
 def _last_versions(page: Page, records: Sequence[Any]) -> Sequence[Any]:
-    """Return the last records that a terminal shows, after a line that says so; all without a terminal."""
+    """Return the last records if the terminal does not show all, after drawing a line that says so."""
     if page.width is None or len(records) <= _LISTED_VERSIONS:
         return records
     page.line(Styled(f"  the last {_LISTED_VERSIONS} of {len(records):,} versions (all with --json)", "dim"))
     return records[-_LISTED_VERSIONS:]
 
 
-def _format_value(point: HistoryPoint) -> str:
+def _format_point(point: HistoryPoint) -> str:
     if point.value is None:
         return text.ABSENT
-    shown = text.number(point.value) if isinstance(point.value, int | float) else text.value(point.value)
-    return text.estimate(shown, point.guarantee)
+    shown = text.format_number(point.value) if isinstance(point.value, int | float) else text.format_value(point.value)
+    return text.mark_estimate(shown, point.guarantee)
 
 
 def _to_number(value: Any) -> float | None:
-    """Return a finite number or None; decimals and large integers are text."""
+    """Return a value as a finite float, also from the text of a decimal or large integer; None if it is no number."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return None
     try:
@@ -263,5 +265,5 @@ def _median(record: Record) -> str | None:
     return values.get(0.5)
 
 
-def _published_at(record: Record) -> str:
+def _format_published(record: Record) -> str:
     return f"{record['published_at']:%Y-%m-%d %H:%M:%S}Z"

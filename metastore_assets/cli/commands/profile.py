@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from metastore_assets.cli.completion import location
+from metastore_assets.cli.completion import complete_file
 from metastore_assets.cli.drawing import draw_table_heading
 from metastore_assets.cli.failures import Invocation, explain_error, raise_interrupt, report_error
 from metastore_assets.cli.options import output_options
-from metastore_assets.cli.output import Answer, answer, write_json
-from metastore_assets.cli.page import Page
+from metastore_assets.cli.output import Answer, Page, answer, write_json
 from metastore_assets.cli.progress import show_progress
 from metastore_assets.cli.spark import LazySpark
 from metastore_assets.messages import redact
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
     nargs=-1,
     required=True,
     callback=lambda context, option, uris: tuple(map(_check_uri, uris)),
-    shell_complete=location,
+    shell_complete=complete_file,
 )
 @click.option(
     "--option",
@@ -96,7 +95,7 @@ def profile(invocation: Invocation, /, uris: tuple[str, ...], as_json: bool, **s
     ):
         for index, uri in enumerate(uris):
             try:
-                table = profile_table(_table(uri, settings), f"{folder}/{index}", spark, watcher)
+                table = profile_table(_table_config(uri, settings), f"{folder}/{index}", spark, watcher)
                 rows = table.statistics()
                 shapes = {} if as_json else read_shapes(table, rows)
             except Exception as error:  # noqa: BLE001 (one failure must not stop the other tables)
@@ -125,7 +124,7 @@ def _answer(statistics: Answer, shapes: Mapping[str, Sequence[int]], as_json: bo
     answer(statistics, draw, as_json=as_json)
 
 
-def _table(uri: str, settings: dict[str, Any]) -> TableConfig:
+def _table_config(uri: str, settings: dict[str, Any]) -> TableConfig:
     from metastore_assets.config import TableConfig
     from metastore_assets.profiling import table_name
 
@@ -143,7 +142,7 @@ def _check_uri(uri: str) -> str:
 
 
 def _parse_option(text: str) -> tuple[str, Any]:
-    """Parse an option such as `header=false` or `null_values=["NA"]`. A value that is not JSON is text."""
+    """Parse an option such as `header=false` into key and value. A value that is not JSON is a text."""
     key, value = _parse_pair(text)
     try:
         return key, json.loads(value)

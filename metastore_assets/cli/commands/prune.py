@@ -9,8 +9,7 @@ import click
 from metastore_assets.cli.failures import Invocation
 from metastore_assets.cli.opening import open_newest
 from metastore_assets.cli.options import name_argument, output_options, predicate_option
-from metastore_assets.cli.output import Answer, answer
-from metastore_assets.cli.page import Column, Page, Styled
+from metastore_assets.cli.output import Answer, GridColumn, Page, Styled, answer
 from metastore_assets.report import text
 
 
@@ -34,32 +33,37 @@ def prune(invocation: Invocation, name: str, where: str, limit: int | None, expl
 
 
 def _draw(page: Page, result: Answer) -> None:
-    """Draw how much remains to be read, what ruled out the rest, and the files."""
+    """Draw how many files remain to be read, the predicates that ruled out the others, and the files."""
     paths, total = result["fragments"], result["fragments_total"]
-    share = f" ({text.share(len(paths), total)})" if total else ""
+    share = f" ({text.format_share(len(paths), total)})" if total else ""
     page.line(
         Styled(result["table"], "bold"),
         Styled(f" version {result['version']}", "green"),
-        f": {len(paths):,} of {text.plural(total, 'file')} to read{share}, "
-        f"{text.size(result['bytes'])} of {text.size(result['bytes_total'])}",
+        f": {len(paths):,} of {text.format_count(total, 'file')} to read{share}, "
+        f"{text.format_size(result['bytes'])} of {text.format_size(result['bytes_total'])}",
     )
     lower, upper = result["rows_lower"], result["rows_upper"]
-    page.line(f"  {lower:,} to {upper:,} rows" if lower < upper else f"  exactly {text.plural(upper, 'row')}")
+    page.line(f"  {lower:,} to {upper:,} rows" if lower < upper else f"  exactly {text.format_count(upper, 'row')}")
     if result["explanation"]:
         columns = [
-            Column("ruled out by"),
-            Column("statistic"),
-            Column("files", right=True),
-            Column("bytes", right=True),
+            GridColumn("ruled out by"),
+            GridColumn("statistic"),
+            GridColumn("files", right=True),
+            GridColumn("bytes", right=True),
         ]
         lines = [
-            (text.printable(step["conjunct"]), step["statistic"], f"{step['fragments']:,}", text.size(step["bytes"]))
+            (
+                text.make_printable(step["conjunct"]),
+                step["statistic"],
+                f"{step['fragments']:,}",
+                text.format_size(step["bytes"]),
+            )
             for step in result["explanation"]
         ]
         page.grid(columns, lines)
     for path in paths:
-        page.line(text.printable(path))
+        page.line(text.make_printable(path))
     for fragment in result.get("eliminated", ()):
         reason = fragment["statistic"] + (f" {fragment['value']}" if fragment["value"] is not None else "")
-        conjunct = text.printable(fragment["conjunct"])
-        page.line(Styled(f"- {text.printable(fragment['path'])}  {conjunct}: {reason}", "dim"))
+        conjunct = text.make_printable(fragment["conjunct"])
+        page.line(Styled(f"- {text.make_printable(fragment['path'])}  {conjunct}: {reason}", "dim"))

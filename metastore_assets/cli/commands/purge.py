@@ -1,4 +1,4 @@
-"""`metastore purge`: remove values that must no longer be stored."""
+"""`metastore purge`: remove old versions and the statistics of removed rows at once."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ import click
 from metastore_assets.cli.failures import Invocation
 from metastore_assets.cli.opening import load_config, resolve_table_name
 from metastore_assets.cli.options import name_argument, output_options
-from metastore_assets.cli.output import Answer, answer
-from metastore_assets.cli.page import Page, Styled
+from metastore_assets.cli.output import Answer, Page, Styled, answer
 from metastore_assets.cli.progress import show_progress
 from metastore_assets.cli.spark import LazySpark
 from metastore_assets.report import text
@@ -45,15 +44,15 @@ def purge(invocation: Invocation, name: str, before: int, as_json: bool) -> None
 
 
 def _draw(page: Page, result: Answer) -> None:
-    """Draw one line for what was removed and one for each thing that was not."""
-    removed = f"{text.plural(result['versions'], 'version')} and {text.plural(result['files'], 'file')}"
-    news = f": removed {removed} ({text.size(result['bytes'])}), published version {result['published']}"
-    page.line(Styled(result["table"], "bold"), news)
+    """Draw a line for what was removed, and a line for everything that needs another step."""
+    removed = f"{text.format_count(result['versions'], 'version')} and {text.format_count(result['files'], 'file')}"
+    summary = f": removed {removed} ({text.format_size(result['bytes'])}), published version {result['published']}"
+    page.line(Styled(result["table"], "bold"), summary)
     if result["unfinished"]:
-        files = text.plural(result["unfinished"], "file")
+        files = text.format_count(result["unfinished"], "file")
         page.line(f"  these include {files} of unfinished refreshes; a refresh that runs now starts again")
     if result["outdated"]:
-        profiles = text.plural(result["outdated"], "profile")
+        profiles = text.format_count(result["outdated"], "profile")
         command = f"`metastore refresh {result['table']} --full`"
         note = f"  {profiles} still hold columns that the table no longer has: run {command}, then purge again"
         page.line(Styled(note, "yellow"))

@@ -16,8 +16,7 @@ from metastore_assets.cli.options import (
     output_options,
     partition_option,
 )
-from metastore_assets.cli.output import Answer, answer
-from metastore_assets.cli.page import Column, Page
+from metastore_assets.cli.output import Answer, GridColumn, Page, answer
 from metastore_assets.report import text
 
 
@@ -62,7 +61,10 @@ def quantile(
 def _draw(page: Page, column: Answer, rows: Sequence[Answer]) -> None:
     draw_column_heading(page, column)
     lines = [
-        (f"{row['q']:.10g}", text.estimate(text.typed_value(row["value"], column["type"]), row["guarantee"]))
+        (
+            f"{row['q']:.10g}",
+            text.mark_estimate(text.format_typed_value(row["value"], column["type"]), row["guarantee"]),
+        )
         for row in rows
     ]
-    page.grid([Column("q", right=True, style="bold"), Column("value")], lines)
+    page.grid([GridColumn("q", right=True, style="bold"), GridColumn("value")], lines)

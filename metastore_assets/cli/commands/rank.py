@@ -18,8 +18,7 @@ from metastore_assets.cli.options import (
     partition_option,
     value_argument,
 )
-from metastore_assets.cli.output import Answer, answer
-from metastore_assets.cli.page import Page
+from metastore_assets.cli.output import Answer, Page, answer
 from metastore_assets.errors import NotStoredError
 from metastore_assets.report import text
 
@@ -56,7 +55,7 @@ def rank(
 
 
 def _read_rank(table: Table | FilteredView, column: str, value: str, partition: str | None) -> Answer:
-    """Return the rank of a value as a JSON object, with a null frequency where frequencies are not stored."""
+    """Return rank and frequency of a value as a JSON object; the frequency is None if frequencies are not stored."""
     from metastore_assets.lookup import TextValue
     from metastore_assets.values.json import integer_json
 
@@ -76,8 +75,8 @@ def _read_rank(table: Table | FilteredView, column: str, value: str, partition: 
 
 def _draw(page: Page, column: Answer, result: Answer) -> None:
     draw_column_heading(page, column)
-    rows = text.plural(result["row_count"], "row")
-    rank = text.estimate(text.number(result["rank"]), result["guarantee"])
+    rows = text.format_count(result["row_count"], "row")
+    rank = text.mark_estimate(text.format_number(result["rank"]), result["guarantee"])
     frequency = result["frequency"]
-    occurs = "its frequency is not stored" if frequency is None else f"it occurs {text.plural(frequency, 'time')}"
+    occurs = "its frequency is not stored" if frequency is None else f"it occurs {text.format_count(frequency, 'time')}"
     page.line(f"{rank} of the values in {rows} are less; {occurs}")

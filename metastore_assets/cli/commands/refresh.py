@@ -6,13 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from metastore_assets.cli.completion import table_names
+from metastore_assets.cli.completion import complete_tables
 from metastore_assets.cli.drawing import draw_keys, short_snapshot
 from metastore_assets.cli.failures import Invocation, print_note, raise_interrupt, report_error
 from metastore_assets.cli.opening import add_database_tables, load_config
 from metastore_assets.cli.options import engine_option, output_options, partitions_option, with_engine
-from metastore_assets.cli.output import Answer, answer, write_json
-from metastore_assets.cli.page import Page, Styled
+from metastore_assets.cli.output import Answer, Page, Styled, answer, write_json
 from metastore_assets.cli.progress import show_progress
 from metastore_assets.cli.spark import LazySpark
 from metastore_assets.report import text
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("names", metavar="[NAME]...", nargs=-1, shell_complete=table_names)
+@click.argument("names", metavar="[NAME]...", nargs=-1, shell_complete=complete_tables)
 @click.option("--all", "every", is_flag=True, help="Refresh every configured table.")
 @click.option("--dry-run", is_flag=True, help="Only show what a refresh would do.")
 @click.option("--full", is_flag=True, help="Read every fragment again.")
@@ -82,7 +81,7 @@ def refresh(
                 raise_interrupt(error)
                 spark.explain(error)
                 watcher.hide()
-                # An error about a location without a table names only the location.
+                # The message of an error may name only a location.
                 subject = "" if repr(table.name) in str(error) else f"table {table.name!r}"
                 message = report_error(error, invocation, subject)
                 if as_json:
@@ -101,11 +100,11 @@ def _answer(result: Answer, verbose: bool, as_json: bool) -> None:
 
 
 def _plan_to_answer(plan: Plan, rereads: bool) -> dict[str, Any]:
-    """Return a plan in the form of a refresh result; `published` says whether it would publish a version.
+    """Return a plan as a JSON object like that of a refresh; `published` says whether a version would be published.
 
     Args:
         plan: The plan.
-        rereads: Whether the refresh reads fragments again even if the table has not changed.
+        rereads: Whether the user requested to read fragments again, even if the table has not changed.
     """
     base = plan.base
     published = (base.snapshot, base.committed_at, base.spec_id) if base else None
@@ -120,37 +119,39 @@ def draw_refresh(page: Page, result: Answer, *, every: bool = False) -> None:
     Args:
         page: The page to draw on.
         result: The result of a refresh, or a plan.
-        every: Whether to name every partition of a plan; otherwise a page names some of many.
+        every: Whether to list every partition of a plan instead of some of many.
     """
     heading, snapshot = Styled(result["table"], "bold"), short_snapshot(result["snapshot"])
-    time = text.seconds(result["seconds"]) if "seconds" in result else ""
+    time = text.format_seconds(result["seconds"]) if "seconds" in result else ""
     if not result["published"]:
-        news = Styled(f" is up to date at version {result['version']}", "green")
-        page.line(heading, news, Styled(f" (snapshot {snapshot}{time and ', '}{time})", "dim"))
+        state = Styled(f" is up to date at version {result['version']}", "green")
+        page.line(heading, state, Styled(f" (snapshot {snapshot}{time and ', '}{time})", "dim"))
     elif result.get("dry_run"):
         _draw_plan(page, result, every=every)
     else:
-        news = Styled(f" version {result['version']}", "green")
-        page.line(heading, news, f" of snapshot {snapshot} in {time}: {_changes(result)}")
+        version = Styled(f" version {result['version']}", "green")
+        page.line(heading, version, f" of snapshot {snapshot} in {time}: {_format_counts(result)}")
         _draw_type_changes(page, result)
 
 
 def _draw_plan(page: Page, plan: Answer, *, every: bool) -> None:
     from metastore_assets.pipeline.stages import stages_to_text
 
-    reading = f"{text.plural(plan['fragments']['profiled'], 'fragment')} ({text.size(plan['bytes_to_read'])})"
+    reading = (
+        f"{text.format_count(plan['fragments']['profiled'], 'fragment')} ({text.format_size(plan['bytes_to_read'])})"
+    )
     subject = f" version {plan['version']} of snapshot {short_snapshot(plan['snapshot'])}"
-    page.line(Styled(plan["table"], "bold"), f"{subject} would read {reading}: {_changes(plan)}")
+    page.line(Styled(plan["table"], "bold"), f"{subject} would read {reading}: {_format_counts(plan)}")
     for line in stages_to_text(plan.get("stages", ()), with_rules=every):
         page.line(Styled(f"  {line}", "dim"))
     _draw_type_changes(page, plan)
     for column, outputs in plan.get("read_again", {}).items():
-        reading = ", ".join(f"{output} of {text.plural(n, 'fragment')}" for output, n in outputs.items())
-        page.line(Styled(f"  {text.printable(column)}: {reading} not stored, read again", "yellow"))
+        reading = ", ".join(f"{output} of {text.format_count(n, 'fragment')}" for output, n in outputs.items())
+        page.line(Styled(f"  {text.make_printable(column)}: {reading} not stored, read again", "yellow"))
     for column, count in plan.get("may_read_again", {}).items():
-        fragments = f"those of {text.plural(count, 'fragment')} that hold a value which now occurs twice"
+        fragments = f"those of {text.format_count(count, 'fragment')} that hold a value which now occurs twice"
         page.line(
-            f"  {text.printable(column)}: may read again {fragments}, because fingerprints do not identify values"
+            f"  {text.make_printable(column)}: may read again {fragments}, because fingerprints do not identify values"
         )
     for sign, style, keys in (
         ("*", "green", plan["changed_partitions"]),
@@ -161,13 +162,13 @@ def _draw_plan(page: Page, plan: Answer, *, every: bool) -> None:
 
 def _draw_type_changes(page: Page, result: Answer) -> None:
     for change in result.get("type_changes", ()):
-        before, after = text.type_name(change["before"]), text.type_name(change["now"])
-        reason = change["reason"] and f", because of {text.printable(change['reason'])}"
-        page.line(Styled(f"  {text.printable(change['column'])}: {before} → {after}", "yellow"), reason or "")
+        before, after = text.format_type(change["before"]), text.format_type(change["now"])
+        reason = change["reason"] and f", because of {text.make_printable(change['reason'])}"
+        page.line(Styled(f"  {text.make_printable(change['column'])}: {before} → {after}", "yellow"), reason or "")
 
 
-def _changes(result: Answer) -> str:
-    """Return how many fragments, partitions and values a refresh changes."""
+def _format_counts(result: Answer) -> str:
+    """Format the numbers of fragments, partitions and values that a refresh changes."""
     fragments, partitions = result["fragments"], result["partitions"]
     counts = ", ".join(f"{fragments[key]:,} {key}" for key in ("added", "removed", "kept"))
     read = f", {fragments['profiled']:,} read" if fragments["profiled"] != fragments["added"] else ""
@@ -175,5 +176,5 @@ def _changes(result: Answer) -> str:
     value_changes = result.get("value_counts") or {}
     values = [f"{value_changes[key]:,} {key}" for key in ("added", "removed", "changed") if value_changes.get(key)]
     counted_values = f"; value counts {', '.join(values)}" if values else ""
-    computed = f"{partitions['changed']:,} of {text.plural(partitions['total'], 'partition')} computed{removed}"
+    computed = f"{partitions['changed']:,} of {text.format_count(partitions['total'], 'partition')} computed{removed}"
     return f"fragments {counts}{read}; {computed}{counted_values}"

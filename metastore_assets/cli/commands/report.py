@@ -56,7 +56,7 @@ def report(invocation: Invocation, name: str, file: str | None, against: str | N
 
 
 def _write_atomically(path: Path, page: str) -> None:
-    """Write a file completely or not at all. Raises MetastoreError."""
+    """Write a page to a temporary file and rename that to `path`. Raises MetastoreError."""
     try:
         folder = path.absolute().parent
         handle, temporary = tempfile.mkstemp(dir=folder, prefix=f".{path.name}-", suffix=".tmp")

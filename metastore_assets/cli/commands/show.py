@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from metastore_assets.cli.completion import column_list
+from metastore_assets.cli.completion import complete_columns
 from metastore_assets.cli.drawing import draw_table_heading
 from metastore_assets.cli.failures import Invocation, print_note
 from metastore_assets.cli.opening import load_config, open_relation
@@ -19,11 +19,11 @@ from metastore_assets.cli.options import (
     partition_option,
     version_option,
 )
-from metastore_assets.cli.output import Answer, answer
-from metastore_assets.cli.page import Column, Page
+from metastore_assets.cli.output import Answer, GridColumn, Page, answer
 from metastore_assets.report import text
 
 if TYPE_CHECKING:
+    from metastore_assets.cli.answers import Detail
     from metastore_assets.lookup import FilteredView, Table
 
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 @click.option(
     "--columns",
     metavar="A,B",
-    shell_complete=column_list,
+    shell_complete=complete_columns,
     help="Show all statistics of only these columns. Put a name that contains a comma in double quotes.",
 )
 @click.option("--partitions", is_flag=True, help="List the partitions instead.")
@@ -67,7 +67,8 @@ def show(
         current, reason = check.is_current(table.version)
         if reason is not None:
             print_note(reason)
-        statistics = show_answer(table, rows, current, key, selected=names is not None, complete=as_json)
+        detail: Detail = "selected" if names is not None else "full" if as_json else "summary"
+        statistics = show_answer(table, rows, current, key, detail)
         entries = _list_partitions(table) if partitions else []
     if partitions:
         answer(entries, lambda page: _draw_partitions(page, statistics, entries), as_json=as_json)
@@ -102,15 +103,15 @@ def _list_partitions(table: Table | FilteredView) -> list[dict[str, Any]]:
 
 def _draw_partitions(page: Page, statistics: Answer, entries: Sequence[Answer]) -> None:
     draw_table_heading(page, statistics)
-    columns = [Column("partition", style="bold")]
-    columns += [Column(heading, right=True) for heading in ("rows", "bytes", "fragments", "version")]
+    columns = [GridColumn("partition", style="bold")]
+    columns += [GridColumn(heading, right=True) for heading in ("rows", "bytes", "fragments", "version")]
     lines = [
         (
-            text.printable(entry["partition"]),
-            text.number(entry["row_count"]),
-            text.size(entry["bytes"]),
-            text.number(entry["fragments"]),
-            text.number(entry["version"]),
+            text.make_printable(entry["partition"]),
+            text.format_number(entry["row_count"]),
+            text.format_size(entry["bytes"]),
+            text.format_number(entry["fragments"]),
+            text.format_number(entry["version"]),
         )
         for entry in entries
     ]

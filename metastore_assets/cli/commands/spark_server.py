@@ -11,8 +11,7 @@ import click
 from metastore_assets.cli.failures import Invocation, MetastoreGroup
 from metastore_assets.cli.opening import load_config
 from metastore_assets.cli.options import output_options
-from metastore_assets.cli.output import answer
-from metastore_assets.cli.page import Page
+from metastore_assets.cli.output import Page, answer
 from metastore_assets.cli.progress import show_progress
 from metastore_assets.extras import extra
 from metastore_assets.startup import allow_pandas

@@ -9,8 +9,7 @@ import click
 from metastore_assets.cli.failures import Invocation
 from metastore_assets.cli.opening import load_config, open_metastore
 from metastore_assets.cli.options import output_options
-from metastore_assets.cli.output import answer
-from metastore_assets.cli.page import Column, Page, Styled
+from metastore_assets.cli.output import GridColumn, Page, Styled, answer
 from metastore_assets.report import text
 
 if TYPE_CHECKING:
@@ -53,7 +52,7 @@ def sql(invocation: Invocation, statement: str, unrestricted: bool, as_json: boo
     from metastore_assets.sql import query
 
     result = query(open_metastore(load_config(invocation)), statement, unrestricted=unrestricted)
-    # A JSON object cannot have two keys with one name.
+    # A JSON object has each key once, but a result may have two columns of one name.
     names = result.column_names
     keys = [name if name not in names[:index] else f"{name}_{index}" for index, name in enumerate(names)]
     rows = _rows_to_json(result)
@@ -73,15 +72,15 @@ def _draw(page: Page, result: pa.Table, rows: list[list[Any]]) -> None:
 
     def format_cell(value: Any, limit: int | None) -> str:
         if isinstance(value, bool) or value is None or isinstance(value, str):
-            return text.value(value, limit)
+            return text.format_value(value, limit)
         if isinstance(value, int | float):
-            return text.number(value)
-        return text.value(str(value), limit)
+            return text.format_number(value)
+        return text.format_value(str(value), limit)
 
     limit = None if page.width is None else max(20, page.width // 2)
     numeric = [t.is_integer(kind) or t.is_floating(kind) or t.is_decimal(kind) for kind in result.schema.types]
     columns = [
-        Column(text.printable(name), right=is_numeric)
+        GridColumn(text.make_printable(name), right=is_numeric)
         for name, is_numeric in zip(result.column_names, numeric, strict=True)
     ]
     page.grid(columns, [[format_cell(value, limit) for value in row] for row in rows[:_LISTED_ROWS]])

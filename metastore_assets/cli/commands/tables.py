@@ -11,8 +11,7 @@ from metastore_assets.cli.drawing import draw_hidden_columns, format_time, short
 from metastore_assets.cli.failures import Invocation
 from metastore_assets.cli.opening import add_database_tables, load_config
 from metastore_assets.cli.options import output_options
-from metastore_assets.cli.output import Answer, answer
-from metastore_assets.cli.page import Column, Page, Part, Styled
+from metastore_assets.cli.output import Answer, GridColumn, Page, Part, Styled, answer
 from metastore_assets.errors import VersionNotFoundError
 from metastore_assets.report import text
 
@@ -41,9 +40,8 @@ def tables(invocation: Invocation, as_json: bool) -> None:
 
 
 def _list_tables(config: MetastoreConfig) -> list[dict[str, Any]]:
-    """Return a JSON object for each table; the keys of its newest version are null where there is none."""
-    from metastore_assets.cli.answers import CONCURRENT_READS, version_to_json
-    from metastore_assets.cli.parallel import parallel_map
+    """Return a JSON object for each table, with its newest version; the values of a missing version are None."""
+    from metastore_assets.cli.answers import parallel_map, version_to_json
     from metastore_assets.messages import redact
     from metastore_assets.metastore import Metastore
 
@@ -60,11 +58,11 @@ def _list_tables(config: MetastoreConfig) -> list[dict[str, Any]]:
             "uri": redact(table.uri),
             "format": table.declared_format if version is None else version.format,
             "catalog": getattr(table.catalog, "name", None),
-            "gone": table.dropped_reason,
+            "dropped": table.dropped_reason,
             **{key: facts.get(key) for key in _VERSION_KEYS},
         }
 
-    return parallel_map(table_to_json, config.tables, CONCURRENT_READS)
+    return parallel_map(table_to_json, config.tables)
 
 
 def _draw(page: Page, rows: Sequence[Answer]) -> None:
@@ -72,10 +70,10 @@ def _draw(page: Page, rows: Sequence[Answer]) -> None:
         page.line(Styled("no tables are configured", "dim"))
         return
     columns = [
-        Column("table", style="bold"),
-        Column("format"),
-        *(Column(heading, right=True) for heading in ("rows", "partitions", "version")),
-        *(Column(heading) for heading in ("snapshot", "published", "uri")),
+        GridColumn("table", style="bold"),
+        GridColumn("format"),
+        *(GridColumn(heading, right=True) for heading in ("rows", "partitions", "version")),
+        *(GridColumn(heading) for heading in ("snapshot", "published", "uri")),
     ]
     lines = list(map(_table_line, rows))
     draw_hidden_columns(page, page.fitting_grid(columns, lines, ["snapshot", "format", "partitions"]))
@@ -86,8 +84,8 @@ def _table_line(row: Answer) -> Sequence[Part]:
     return (
         row["table"],
         row["format"] or text.ABSENT,
-        *(text.number(row[key]) for key in ("row_count", "partitions", "version")),
+        *(text.format_number(row[key]) for key in ("row_count", "partitions", "version")),
         text.ABSENT if is_unpublished else short_snapshot(row["snapshot"]),
         Styled("never refreshed", "yellow") if is_unpublished else format_time(row["published_at"]),
-        text.printable(row["uri"]),
+        text.make_printable(row["uri"]),
     )

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import click
 
-from metastore_assets.cli.drawing import draw_column_heading
+from metastore_assets.cli.drawing import bar, draw_column_heading
 from metastore_assets.cli.failures import Invocation
 from metastore_assets.cli.opening import column_to_answer, load_config, open_relation
 from metastore_assets.cli.options import (
@@ -16,10 +16,8 @@ from metastore_assets.cli.options import (
     output_options,
     partition_option,
 )
-from metastore_assets.cli.output import Answer, answer
-from metastore_assets.cli.page import Column, Page, Part, Styled
+from metastore_assets.cli.output import Answer, GridColumn, Page, Part, Styled, answer
 from metastore_assets.report import text
-from metastore_assets.report.bars import bar
 
 _BAR_WIDTH = 30
 
@@ -61,18 +59,26 @@ def _draw(page: Page, column: Answer, values: Sequence[Answer]) -> None:
     limit = None if page.width is None else max(12, page.width - bar_width - 30)
     lines: list[Sequence[Part]] = [
         (
-            text.typed_value(row["value"], column["type"], limit),
-            text.number(row["frequency"]),
-            Styled(text.share(row["frequency"], total), "dim"),
+            text.format_typed_value(row["value"], column["type"], limit),
+            text.format_number(row["frequency"]),
+            Styled(text.format_share(row["frequency"], total), "dim"),
             Styled(bar(row["frequency"], maximum, bar_width), "green"),
         )
         for row in values
     ]
     others = column["value_count"] - sum(row["frequency"] for row in values)
     lines += [
-        tuple(Styled(cell, "dim italic") for cell in (label, text.number(count), text.share(count, total), ""))
+        tuple(
+            Styled(cell, "dim italic")
+            for cell in (label, text.format_number(count), text.format_share(count, total), "")
+        )
         for label, count in (("other values", others), ("null", column["null_count"]))
         if count > 0
     ]
-    columns = [Column("value"), Column("frequency", right=True), Column("share", right=True), Column("", style="green")]
+    columns = [
+        GridColumn("value"),
+        GridColumn("frequency", right=True),
+        GridColumn("share", right=True),
+        GridColumn("", style="green"),
+    ]
     page.grid(columns, lines)

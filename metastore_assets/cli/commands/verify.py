@@ -7,8 +7,7 @@ import click
 from metastore_assets.cli.failures import Invocation
 from metastore_assets.cli.opening import find_table_config, load_config
 from metastore_assets.cli.options import name_argument, output_options, partitions_option
-from metastore_assets.cli.output import Answer, answer
-from metastore_assets.cli.page import Page, Styled
+from metastore_assets.cli.output import Answer, Page, Styled, answer
 from metastore_assets.cli.progress import show_progress
 from metastore_assets.cli.spark import LazySpark
 from metastore_assets.report import text
@@ -39,19 +38,22 @@ def verify(invocation: Invocation, name: str, partitions: tuple[str, ...], sampl
 
 
 def _draw(page: Page, result: Answer) -> None:
-    """Draw what was compared, each difference, and each file that cannot be read."""
-    compared = [text.plural(result["fragments"], "fragment"), text.plural(result["partitions"], "partition")]
+    """Draw how much was compared, then each number that differs and each file that cannot be read."""
+    compared = [
+        text.format_count(result["fragments"], "fragment"),
+        text.format_count(result["partitions"], "partition"),
+    ]
     compared += ["the table"] if result["complete"] else []
     count = result["skipped_partitions"]
-    skipped = f"; skipped {text.plural(count, 'partition')} changed since" if count else ""
+    skipped = f"; skipped {text.format_count(count, 'partition')} changed since" if count else ""
     errors = len(result["differences"]) + len(result["unreadable"])
     verdict = Styled(f"{errors:,} wrong", "red") if errors else Styled("all numbers match the table", "green")
     heading = Styled(result["table"], "bold")
     page.line(heading, f" version {result['version']}: {', '.join(compared)} compared{skipped}: ", verdict)
     for row in result["differences"]:
-        column = f", {text.printable(row['column'])}" if row["column"] else ""
-        subject = f"  {row['level']} {text.printable(row['name'])}{column}"
-        numbers = f"stored {text.printable(row['stored'])}, computed {text.printable(row['computed'])}"
+        column = f", {text.make_printable(row['column'])}" if row["column"] else ""
+        subject = f"  {row['level']} {text.make_printable(row['name'])}{column}"
+        numbers = f"stored {text.make_printable(row['stored'])}, computed {text.make_printable(row['computed'])}"
         page.line(Styled(f"{subject}: {row['statistic']}: {numbers}", "red"))
     for row in result["unreadable"]:
-        page.line(Styled(f"  {text.printable(row['path'])}: {text.printable(row['message'])}", "red"))
+        page.line(Styled(f"  {text.make_printable(row['path'])}: {text.make_printable(row['message'])}", "red"))

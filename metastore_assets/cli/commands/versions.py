@@ -11,8 +11,7 @@ from metastore_assets.cli.drawing import draw_hidden_columns, format_time, short
 from metastore_assets.cli.failures import Invocation
 from metastore_assets.cli.opening import load_config, open_metastore, open_version
 from metastore_assets.cli.options import name_argument, output_options
-from metastore_assets.cli.output import Answer, answer
-from metastore_assets.cli.page import Column, Page
+from metastore_assets.cli.output import Answer, GridColumn, Page, answer
 from metastore_assets.errors import VersionNotFoundError
 from metastore_assets.report import text
 
@@ -34,9 +33,8 @@ def versions(invocation: Invocation, name: str, as_json: bool) -> None:
 
 
 def _list_versions(metastore: Metastore, name: str, newest: Version) -> list[dict[str, Any]]:
-    """Return a JSON object for each version up to `newest`, which comes first."""
-    from metastore_assets.cli.answers import CONCURRENT_READS, version_to_json
-    from metastore_assets.cli.parallel import parallel_map
+    """Return a JSON object for each version that is not newer than `newest`, in descending order."""
+    from metastore_assets.cli.answers import parallel_map, version_to_json
 
     numbers = [number for number in metastore.versions(name) if number < newest.number]
 
@@ -46,21 +44,24 @@ def _list_versions(metastore: Metastore, name: str, newest: Version) -> list[dic
         except VersionNotFoundError:
             return None  # It expired after it was listed.
 
-    older = parallel_map(read, reversed(numbers), CONCURRENT_READS)
+    older = parallel_map(read, reversed(numbers))
     return [version_to_json(newest), *(row for row in older if row is not None)]
 
 
 def _draw(page: Page, rows: Sequence[Answer]) -> None:
-    columns = [Column("version", right=True, style="bold"), *map(Column, ("snapshot", "committed", "published"))]
-    columns += [Column(heading, right=True) for heading in ("rows", "partitions", "fragments", "bytes")]
+    columns = [
+        GridColumn("version", right=True, style="bold"),
+        *map(GridColumn, ("snapshot", "committed", "published")),
+    ]
+    columns += [GridColumn(heading, right=True) for heading in ("rows", "partitions", "fragments", "bytes")]
     lines = [
         (
-            text.number(row["version"]),
+            text.format_number(row["version"]),
             short_snapshot(row["snapshot"]),
             format_time(row["committed_at"]),
             format_time(row["published_at"]),
-            *(text.number(row[key]) for key in ("row_count", "partitions", "fragments")),
-            text.size(row["bytes"]),
+            *(text.format_number(row[key]) for key in ("row_count", "partitions", "fragments")),
+            text.format_size(row["bytes"]),
         )
         for row in rows
     ]

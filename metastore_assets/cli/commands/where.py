@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import click
 
-from metastore_assets.cli.drawing import draw_column_heading
+from metastore_assets.cli.drawing import bar, draw_column_heading
 from metastore_assets.cli.failures import Invocation
 from metastore_assets.cli.opening import column_to_answer, open_newest
 from metastore_assets.cli.options import (
@@ -16,10 +16,8 @@ from metastore_assets.cli.options import (
     output_options,
     value_argument,
 )
-from metastore_assets.cli.output import Answer, answer
-from metastore_assets.cli.page import Column, Page, Styled
+from metastore_assets.cli.output import Answer, GridColumn, Page, Styled, answer
 from metastore_assets.report import text
-from metastore_assets.report.bars import bar
 
 _BAR_WIDTH = 30
 
@@ -53,9 +51,17 @@ def _draw(page: Page, column: Answer, rows: Sequence[Answer]) -> None:
         page.line(Styled("  no partition holds it", "dim"))
         return
     maximum = max(row["frequency"] for row in rows)
-    columns = [Column("partition", style="bold"), Column("frequency", right=True), Column("", style="green")]
+    columns = [
+        GridColumn("partition", style="bold"),
+        GridColumn("frequency", right=True),
+        GridColumn("", style="green"),
+    ]
     lines = [
-        (text.printable(row["partition"]), text.number(row["frequency"]), bar(row["frequency"], maximum, _BAR_WIDTH))
+        (
+            text.make_printable(row["partition"]),
+            text.format_number(row["frequency"]),
+            bar(row["frequency"], maximum, _BAR_WIDTH),
+        )
         for row in rows
     ]
     page.grid(columns, lines)

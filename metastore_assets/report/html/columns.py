@@ -1,4 +1,4 @@
-"""The columns of a table in the report: one line each, which opens to all details."""
+"""The columns of a table in the report: a line for each column, which opens to its details."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from metastore_assets.report.html.markup import Markup, Part, joined, tag
 from metastore_assets.statistics.column import ColumnStatistics
 
 Top: TypeAlias = Sequence[tuple[pa.Scalar, int]]
+"""The most frequent values with their frequencies, in decreasing order."""
 _BINS = 48
 _VALUES = 10
 _VALUE_CELLS = 60
@@ -30,20 +31,29 @@ _MEASURES = (
 )
 
 
-def column_entry(
+def column_details(
     table: Table, row: ColumnStatistics, history: Sequence[Mapping[str, Any]], change: ColumnDiff | None
 ) -> Markup:
-    """Return the entry of one column. `history` has its rows of earlier versions, oldest first."""
+    """Return the line and the details of one column.
+
+    Args:
+        table: The table at the version of the report.
+        row: The statistics of the column.
+        history: The column's rows of the history table, the oldest first.
+        change: The difference to the earlier version; None without one.
+    """
     rows = row.null_count + row.value_count
-    top = _top(table, row)
-    shape = _shape(table, row) or _frequencies(row, top)
+    top = _read_top(table, row)
+    shape = _histogram(table, row) or _frequency_bars(row, top)
     shift = None if change is None or change.distances is None else change.distances.stability_index
     nulls = row.null_count / rows if rows else 0
     summary = tag(
         "summary",
-        tag("span", tag("b", row.column), tag("small", text.type_name(row.type)), class_="name"),
+        tag("span", tag("b", row.column), tag("small", text.format_type(row.type)), class_="name"),
         tag("span", shape or tag("small", _why_no_shape(row)), class_="shape"),
-        tag("span", tag("small", "nulls "), text.share(row.null_count, rows), share_bar(nulls, 1), class_="nulls"),
+        tag(
+            "span", tag("small", "nulls "), text.format_share(row.null_count, rows), share_bar(nulls, 1), class_="nulls"
+        ),
         tag("span", tag("small", "distinct "), distinct_text(row) or text.ABSENT, class_="distinct"),
         tag("span", *_range(row), class_="range"),
         *([] if change is None else [_badge(change)]),
@@ -62,10 +72,10 @@ def column_entry(
 
 
 def shift_text(shift: float) -> Markup:
-    """Format a population stability index, marked if it shows a shifted distribution."""
-    kind = "bad" if shift > _SHIFTED else "fair" if shift > _STABLE else "good"
-    shown = "0" if not shift else "<0.001" if shift < 0.001 else f"{shift:.3f}"
-    return tag("span", shown, class_=kind)
+    """Format a population stability index, coloured by how much the distribution has shifted."""
+    class_ = "bad" if shift > _SHIFTED else "fair" if shift > _STABLE else "good"
+    formatted = "0" if not shift else "<0.001" if shift < 0.001 else f"{shift:.3f}"
+    return tag("span", formatted, class_=class_)
 
 
 def _badge(change: ColumnDiff) -> Markup:
@@ -78,12 +88,12 @@ def _badge(change: ColumnDiff) -> Markup:
     return tag("span", "PSI ", shift_text(change.distances.stability_index), class_="badge")
 
 
-def _shape(table: Table, row: ColumnStatistics) -> Markup | None:
+def _histogram(table: Table, row: ColumnStatistics) -> Markup | None:
     try:
         bins = table.histogram(row.column, _BINS)
     except NotStoredError:
         return None
-    return bars([own.frequency for own in bins], f"distribution in {len(bins)} bins") if bins else None
+    return bars([part.frequency for part in bins], f"distribution in {len(bins)} bins") if bins else None
 
 
 def _why_no_shape(row: ColumnStatistics) -> str:
@@ -91,14 +101,14 @@ def _why_no_shape(row: ColumnStatistics) -> str:
 
 
 def _range(row: ColumnStatistics) -> list[Part]:
-    low, high = (text.cut(own, 24) for own in (minimum_text(row), maximum_text(row)))
+    low, high = (text.truncate(bound, 24) for bound in (minimum_text(row), maximum_text(row)))
     if low == high:
         return [low]
     return [low, tag("small", " to "), high]
 
 
-def _frequencies(row: ColumnStatistics, top: Top) -> Markup | None:
-    """Return the most frequent values of a column without axis, if they have more than one percent of the rows."""
+def _frequency_bars(row: ColumnStatistics, top: Top) -> Markup | None:
+    """Return bars of the most frequent values; None if even the first has less than one percent of the values."""
     if not top or 100 * top[0][1] < row.value_count:
         return None
     counts = [frequency for _, frequency in top]
@@ -121,32 +131,34 @@ def _details(row: ColumnStatistics, top: Top, history: Sequence[Mapping[str, Any
 
 
 def _facts(row: ColumnStatistics) -> Markup:
-    told = [("values", text.number(row.value_count)), ("nulls", text.number(row.null_count))]
+    facts = [("values", text.format_number(row.value_count)), ("nulls", text.format_number(row.null_count))]
     if row.nan_count:
-        told.append(("NaN", text.number(row.nan_count)))
+        facts.append(("NaN", text.format_number(row.nan_count)))
     if row.distinct_count is not None:
-        told.append(("distinct", distinct_text(row)))
+        facts.append(("distinct", distinct_text(row)))
     if row.duplicate_count is not None:
-        told.append(("of them more than once", text.number(row.duplicate_count)))
+        facts.append(("of them more than once", text.format_number(row.duplicate_count)))
     if row.true_count is not None:
-        told.append(("true", text.share(row.true_count, row.value_count)))
-    told += [(name, minimum_text(row)) for name in ["minimum"] if row.minimum is not None]
-    told += [(name, maximum_text(row)) for name in ["maximum"] if row.maximum is not None]
-    told += [(label, text.number(getattr(row, name))) for label, name in _MEASURES if getattr(row, name) is not None]
+        facts.append(("true", text.format_share(row.true_count, row.value_count)))
+    facts += [(name, minimum_text(row)) for name in ["minimum"] if row.minimum is not None]
+    facts += [(name, maximum_text(row)) for name in ["maximum"] if row.maximum is not None]
+    facts += [
+        (label, text.format_number(getattr(row, name))) for label, name in _MEASURES if getattr(row, name) is not None
+    ]
     if row.minimum_length is not None and row.maximum_length is not None:
-        told.append(("lengths", f"{row.minimum_length:,} to {row.maximum_length:,}"))
+        facts.append(("lengths", f"{row.minimum_length:,} to {row.maximum_length:,}"))
     if row.total_bytes is not None:
-        told.append(("size of the values", text.size(row.total_bytes)))
+        facts.append(("size of the values", text.format_size(row.total_bytes)))
     for name, result in row.user_defined.items():
         from metastore_assets.values.json import value_json
 
-        shown = {"value": value_json(result.value), "guarantee": result.guarantee, "reason": result.reason}
-        told.append((name, text.result(shown)))
-    entries = (tag("div", tag("dt", name), tag("dd", text.cut(shown, 80))) for name, shown in told)
+        statistic = {"value": value_json(result.value), "guarantee": result.guarantee, "reason": result.reason}
+        facts.append((name, text.format_user_defined(statistic)))
+    entries = (tag("div", tag("dt", name), tag("dd", text.truncate(fact, 80))) for name, fact in facts)
     return tag("section", tag("h4", "statistics"), tag("dl", *entries))
 
 
-def _top(table: Table, row: ColumnStatistics) -> Top:
+def _read_top(table: Table, row: ColumnStatistics) -> Top:
     if row.frequencies not in ("enumerated", "repeated") or not row.value_count:
         return []
     try:
@@ -156,20 +168,30 @@ def _top(table: Table, row: ColumnStatistics) -> Top:
 
 
 def _values(row: ColumnStatistics, values: Top) -> Markup:
-    most = values[0][1]
+    maximum = values[0][1]
     entries = [
         tag(
             "li",
-            tag("span", text.cut(scalar_text(value), _VALUE_CELLS), class_="value"),
-            share_bar(frequency, most),
-            tag("span", text.number(frequency), tag("small", f" {text.share(frequency, row.value_count)}"), class_="n"),
+            tag("span", text.truncate(scalar_text(value), _VALUE_CELLS), class_="value"),
+            share_bar(frequency, maximum),
+            tag(
+                "span",
+                text.format_number(frequency),
+                tag("small", f" {text.format_share(frequency, row.value_count)}"),
+                class_="n",
+            ),
         )
         for value, frequency in values
     ]
     others = row.value_count - sum(frequency for _, frequency in values)
     if others:
-        told = tag("span", text.number(others), tag("small", f" {text.share(others, row.value_count)}"), class_="n")
-        entries.append(tag("li", tag("span", "others", class_="value"), share_bar(0, 1), told, class_="others"))
+        count = tag(
+            "span",
+            text.format_number(others),
+            tag("small", f" {text.format_share(others, row.value_count)}"),
+            class_="n",
+        )
+        entries.append(tag("li", tag("span", "others", class_="value"), share_bar(0, 1), count, class_="others"))
     return tag("section", tag("h4", "most frequent values"), tag("ol", *entries, class_="top"))
 
 
@@ -178,7 +200,7 @@ def _percentiles(row: ColumnStatistics) -> Markup:
         tag(
             "div",
             tag("dt", f"{fraction * 100:g}%"),
-            tag("dd", text.cut(text.estimate(scalar_text(value), row.percentiles_guarantee), 40)),
+            tag("dd", text.truncate(text.mark_estimate(scalar_text(value), row.percentiles_guarantee), 40)),
         )
         for fraction, value in row.percentiles or ()
     )
@@ -189,41 +211,43 @@ def _trends(history: Sequence[Mapping[str, Any]]) -> list[Part]:
     if len(history) < 2:
         return []
     series: dict[str, list[float | None]] = {
-        "nulls": [_share(own) for own in history],
-        "distinct": [own["distinct_count"] for own in history],
-        "mean": [own["mean"] for own in history],
+        "nulls": [_null_share(record) for record in history],
+        "distinct": [record["distinct_count"] for record in history],
+        "mean": [record["mean"] for record in history],
     }
     parts: list[Part] = []
     for name, values in series.items():
-        known = [own for own in values if own is not None]
-        if len(known) < 2 or min(known) == max(known):
+        recorded = [value for value in values if value is not None]
+        if len(recorded) < 2 or min(recorded) == max(recorded):
             continue
-        first, last = (f"{own:.1%}" if name == "nulls" else text.number(own) for own in (known[0], known[-1]))
+        ends = (recorded[0], recorded[-1])
+        first, last = (f"{value:.1%}" if name == "nulls" else text.format_number(value) for value in ends)
         caption = tag("figcaption", tag("small", f"{name} "), first, " → ", last)
         parts.append(tag("figure", line(values, f"{name} over versions"), caption))
     return parts
 
 
-def _share(record: Mapping[str, Any]) -> float | None:
+def _null_share(record: Mapping[str, Any]) -> float | None:
     rows = record["null_count"] + record["value_count"]
     return record["null_count"] / rows if rows else None
 
 
 def change_rows(columns: Sequence[ColumnDiff]) -> list[list[Part]]:
-    """Return the changed columns, the most shifted first."""
-    changed = [own for own in columns if own.change != "same"]
-    changed.sort(key=lambda own: -(own.distances.stability_index if own.distances else 0))
-    return [_change_row(own) for own in changed]
+    """Return a table row for each changed column, the most shifted first."""
+    changed = [column for column in columns if column.change != "same"]
+    changed.sort(key=lambda column: -(column.distances.stability_index if column.distances else 0))
+    return list(map(_change_row, changed))
 
 
-def _change_row(own: ColumnDiff) -> list[Part]:
-    known = own.distances
-    name = joined([tag("b", own.name), *([tag("small", f" {own.change}")] if own.change != "changed" else [])])
-    sides = [own.before, own.after]
-    nulls = [text.share(row.null_count, row.null_count + row.value_count) if row else "" for row in sides]
+def _change_row(column: ColumnDiff) -> list[Part]:
+    distances = column.distances
+    kind = [tag("small", f" {column.change}")] if column.change != "changed" else []
+    name = joined([tag("b", column.name), *kind])
+    sides = [column.before, column.after]
+    nulls = [text.format_share(row.null_count, row.null_count + row.value_count) if row else "" for row in sides]
     distinct = [distinct_text(row) if row else "" for row in sides]
-    moved = [one if one == other else f"{one} → {other}" for one, other in (nulls, distinct)]
-    if known is None:
-        return [name, *moved, *[text.ABSENT] * 3, own.reason or ""]
-    measures = [f"{known.kolmogorov_smirnov:.3f}", f"{known.jensen_shannon:.3f}"]
-    return [name, *moved, shift_text(known.stability_index), *measures, known.over]
+    counts = [before if before == after else f"{before} → {after}" for before, after in (nulls, distinct)]
+    if distances is None:
+        return [name, *counts, *[text.ABSENT] * 3, column.reason or ""]
+    measures = [f"{distances.kolmogorov_smirnov:.3f}", f"{distances.jensen_shannon:.3f}"]
+    return [name, *counts, shift_text(distances.stability_index), *measures, distances.over]

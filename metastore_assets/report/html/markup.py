@@ -1,4 +1,4 @@
-"""Build HTML safely: text is escaped at the single place where it becomes markup."""
+"""HTML elements as values: plain text is escaped in one function, where it becomes markup."""
 
 from __future__ import annotations
 
@@ -6,47 +6,60 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from html import escape
 
-from metastore_assets.report.text import printable
+from metastore_assets.report.text import make_printable
 
 
 @dataclass(frozen=True)
 class Markup:
-    """Text that already is HTML."""
+    """A text that is HTML already, and is not escaped."""
 
     html: str
 
 
 Part = str | Markup
-"""Plain text, or markup."""
+"""The content of an element: plain text, or markup."""
 
 
-def markup(part: Part) -> str:
-    """Return a part as HTML. Text is escaped, and its unprintable characters are shown as escapes."""
-    return part.html if isinstance(part, Markup) else escape(printable(part))
+def to_html(part: Part) -> str:
+    """Return a part as HTML. Plain text is escaped, and its unprintable characters become visible escapes."""
+    return part.html if isinstance(part, Markup) else escape(make_printable(part))
 
 
 def joined(parts: Iterable[Part]) -> Markup:
-    """Concatenate parts."""
-    return Markup("".join(map(markup, parts)))
+    """Return the concatenated HTML of the parts."""
+    return Markup("".join(map(to_html, parts)))
 
 
 def tag(name: str, *parts: Part, **attributes: str | int | float | None) -> Markup:
-    """Return an element without the attributes that are None. `class_` and `data_sort` mean `class` and `data-sort`."""
-    given = "".join(
-        f' {key.rstrip("_").replace("_", "-")}="{escape(printable(str(value)))}"'
+    """Return an HTML element.
+
+    Args:
+        name: The name of the element.
+        parts: Its content.
+        attributes: Its attributes; those that are None are omitted. `class_` and `data_sort` stand for `class` and
+            `data-sort`.
+    """
+    attribute_text = "".join(
+        f' {key.rstrip("_").replace("_", "-")}="{escape(make_printable(str(value)))}"'
         for key, value in attributes.items()
         if value is not None
     )
-    return Markup(f"<{name}{given}>{joined(parts).html}</{name}>")
+    return Markup(f"<{name}{attribute_text}>{joined(parts).html}</{name}>")
 
 
 def table(headings: Iterable[tuple[str, bool]], rows: Iterable[Iterable[Part]], class_: str = "") -> Markup:
-    """Return a table in a box that scrolls sideways. Headings say whether their column holds numbers."""
-    heads = list(headings)
-    head = tag("tr", *(tag("th", name, class_="n" if is_number else None) for name, is_number in heads))
+    """Return a table in a box that scrolls sideways.
+
+    Args:
+        headings: For each column, its heading and whether it has numbers, which are aligned to the right.
+        rows: The rows, each with a cell for each column.
+        class_: The CSS class of the table.
+    """
+    columns = list(headings)
+    head = tag("tr", *(tag("th", name, class_="n" if is_number else None) for name, is_number in columns))
     body = (
-        tag("tr", *(tag("td", cell, class_="n" if n else None) for cell, (_, n) in zip(row, heads, strict=True)))
+        tag("tr", *(tag("td", cell, class_="n" if n else None) for cell, (_, n) in zip(row, columns, strict=True)))
         for row in rows
     )
-    whole = tag("table", tag("thead", head), tag("tbody", *body), class_=class_ or None)
-    return tag("div", whole, class_="scroll")
+    element = tag("table", tag("thead", head), tag("tbody", *body), class_=class_ or None)
+    return tag("div", element, class_="scroll")

@@ -1,4 +1,4 @@
-"""The complete report: the table, its columns, its partitions, its versions, and what changed."""
+"""The report page: a header and sections on columns, changes, partitions, clustering and versions of a table."""
 
 from __future__ import annotations
 
@@ -13,55 +13,66 @@ from metastore_assets.history import distinct_versions, read_history
 from metastore_assets.lookup import Table
 from metastore_assets.lookup.diff import TableDiff
 from metastore_assets.report import text
-from metastore_assets.report.html.charts import bars
-from metastore_assets.report.html.clustering import clustering_section
-from metastore_assets.report.html.columns import change_rows, column_entry
-from metastore_assets.report.html.looks import SCRIPT, STYLE
-from metastore_assets.report.html.markup import Markup, Part, joined, markup, table, tag
+from metastore_assets.report.html.charts import bars, share_bar
+from metastore_assets.report.html.columns import change_rows, column_details
+from metastore_assets.report.html.markup import Markup, Part, joined, table, tag, to_html
+from metastore_assets.report.html.stylesheet import SCRIPT, STYLE
 from metastore_assets.store.manifest import PartitionEntry
 
 _LISTED_PARTITIONS = 200
 _LISTED_VERSIONS = 50
+_LISTED_COLUMNS = 50
+_VERDICT_CLASSES = {"clustered": "good", "partly": "fair", "scattered": "bad"}
 _BARS = 240
 _TRENDED = 50
-"""Number of versions in the trend of each column."""
+"""The number of versions in the trend of each column."""
 
 
 def report_page(lookup: Table, against: Table | None = None, *, is_current: bool | None = None) -> str:
-    """Return the report about a version as HTML, with the changes since another version if one is given.
+    """Return the report about a version of a table as a complete HTML page.
 
-    Raises StoreError.
+    Args:
+        lookup: The table at the version.
+        against: The table at an earlier version, to show the changes since then; None for no changes.
+        is_current: Whether the version describes the table's current snapshot; None if unknown.
+
+    Raises:
+        StoreError: Files of the version cannot be read.
     """
     version = lookup.version
-    found = None if against is None else lookup.diff(against)
-    history, note = _history(lookup)
+    diff = None if against is None else lookup.diff(against)
+    history, note = _read_column_history(lookup)
     by_column: dict[str, list[Mapping[str, Any]]] = {}
     for record in history:
         by_column.setdefault(record["field_id"], []).append(record)
-    changes = {own.name: own for own in found.columns if own.after is not None} if found else {}
+    changes = {column.name: column for column in diff.columns if column.after is not None} if diff else {}
     rows = lookup.statistics()
     columns = [
-        column_entry(lookup, row, by_column.get(row.field_id, [])[-_TRENDED:], changes.get(row.column)) for row in rows
+        column_details(lookup, row, by_column.get(row.field_id, [])[-_TRENDED:], changes.get(row.column))
+        for row in rows
     ]
-    body = [
-        _header(lookup, is_current),
-        tag("main", _columns(columns, has_changes=found is not None), *_changed(found), _partitions(lookup),
-            *clustering_section(lookup), _versions(lookup, note)),
-        tag("footer", f"version {version.number:,}, published {_moment(version.published_at)}; ~ marks estimates, "
-            "≥ and ≤ bounds"),
-    ]  # fmt: skip
+    sections = [
+        _columns_section(columns, has_changes=diff is not None),
+        *_changes_section(diff),
+        _partitions_section(lookup),
+        *_clustering_section(lookup),
+        _versions_section(lookup, note),
+    ]
+    published = _format_time(version.published_at)
+    footer = f"version {version.number:,}, published {published}; ~ marks estimates, ≥ and ≤ bounds"
+    body = [_header(lookup, is_current), tag("main", *sections), tag("footer", footer)]
     return _document(f"{version.table} · version {version.number}", joined(body))
 
 
 def _document(title: str, body: Markup) -> str:
     digest = base64.b64encode(hashlib.sha256(SCRIPT.encode()).digest()).decode()
-    # The policy allows no requests and no other script, whatever the table's names and values contain.
+    # The policy allows no requests and no other scripts, even if a name or a value contained some.
     policy = f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'"
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
         '<meta name="viewport" content="width=device-width,initial-scale=1"><meta name="color-scheme" '
-        f'content="light dark"><title>{markup(title)}</title><style>{STYLE}</style></head>'
+        f'content="light dark"><title>{to_html(title)}</title><style>{STYLE}</style></head>'
         f"<body>{body.html}<script>{SCRIPT}</script></body></html>\n"
     )
 
@@ -69,14 +80,14 @@ def _document(title: str, body: Markup) -> str:
 def _header(lookup: Table, is_current: bool | None) -> Markup:
     version = lookup.version
     facts = [
-        ("rows", text.number(version.row_count)),
-        ("size", text.size(version.bytes)),
-        ("columns", text.number(len(version.schema))),
-        ("partitions", text.number(len(version.partitions))),
-        ("fragments", text.number(version.fragment_count)),
+        ("rows", text.format_number(version.row_count)),
+        ("size", text.format_size(version.bytes)),
+        ("columns", text.format_number(len(version.schema))),
+        ("partitions", text.format_number(len(version.partitions))),
+        ("fragments", text.format_number(version.fragment_count)),
         ("format", version.format),
-        ("snapshot", text.short(version.snapshot, 24)),
-        *([("committed", _moment(version.committed_at))] if version.committed_at else []),
+        ("snapshot", text.shorten(version.snapshot, 24)),
+        *([("committed", _format_time(version.committed_at))] if version.committed_at else []),
     ]
     state = {True: ("current", "good"), False: ("outdated: the table has moved on", "fair"), None: None}[is_current]
     badge = [] if state is None else [tag("span", state[0], class_=f"badge {state[1]}")]
@@ -84,7 +95,7 @@ def _header(lookup: Table, is_current: bool | None) -> Markup:
     return tag("header", tag("h1", version.table, *badge), tag("dl", *entries))
 
 
-def _columns(columns: Sequence[Markup], *, has_changes: bool) -> Markup:
+def _columns_section(columns: Sequence[Markup], *, has_changes: bool) -> Markup:
     orders = [("position", "table order"), ("name", "name"), ("nulls", "most nulls"), ("distinct", "most distinct")]
     orders += [("shift", "most shifted")] if has_changes else []
     options = (tag("option", label, value=value) for value, label in orders)
@@ -99,60 +110,91 @@ def _columns(columns: Sequence[Markup], *, has_changes: bool) -> Markup:
     return tag("section", tag("h2", "Columns"), controls, tag("div", *columns, id="columns"))
 
 
-def _changed(found: TableDiff | None) -> list[Part]:
-    if found is None:
+def _changes_section(diff: TableDiff | None) -> list[Part]:
+    if diff is None:
         return []
-    before, after = found.before, found.after
+    before = diff.before
     name = f"version {before.version:,}"
-    if found.tables[0] != found.tables[1]:
-        name = f"table {found.tables[0]}, {name}"
+    if diff.tables[0] != diff.tables[1]:
+        name = f"table {diff.tables[0]}, {name}"
     parts: list[Part] = [tag("h2", f"Changes since {name}")]
-    rows = f"rows {_moved(*found.row_count)}; size {text.size(found.bytes[0])} → {text.size(found.bytes[1])}"
-    parts.append(tag("p", rows))
-    if found.partitions is not None:
-        told = ", ".join(f"{count:,} {what}" for what, count in vars(found.partitions).items() if count)
-        parts.append(tag("p", f"partitions: {told or 'none'}"))
-    changed = change_rows(found.columns)
+    sizes = " → ".join(map(text.format_size, diff.bytes))
+    parts.append(tag("p", f"rows {_format_change(*diff.row_count)}; size {sizes}"))
+    if diff.partitions is not None:
+        counts = ", ".join(f"{count:,} {change}" for change, count in vars(diff.partitions).items() if count)
+        parts.append(tag("p", f"partitions: {counts or 'none'}"))
+    changed = change_rows(diff.columns)
     if changed:
         names = ("column", "nulls", "distinct", "PSI", "KS", "JS", "over")
-        parts.append(table([(own, own not in ("column", "over")) for own in names], changed))
-    same = sum(own.change == "same" for own in found.columns)
+        parts.append(table([(name, name not in ("column", "over")) for name in names], changed))
+    same = sum(column.change == "same" for column in diff.columns)
     if same:
-        parts.append(tag("p", f"{text.plural(same, 'column')} the same", class_="dim"))
-    assert after.version
+        parts.append(tag("p", f"{text.format_count(same, 'column')} the same", class_="dim"))
     return [tag("section", *parts)]
 
 
-def _partitions(lookup: Table) -> Markup:
+def _partitions_section(lookup: Table) -> Markup:
     entries = sorted(lookup.partitions(), key=lambda entry: entry.key)
     parts: list[Part] = [tag("h2", "Partitions"), tag("p", f"{len(entries):,}, in the order of their keys")]
     if len(entries) > 1:
-        for name, sizes in (("rows", [own.row_count for own in entries]), ("bytes", [own.bytes for own in entries])):
-            drawn = _fewer(sizes)
-            per = f" of {text.plural(-(-len(sizes) // _BARS), 'partition')} a bar" if len(drawn) < len(sizes) else ""
-            most = text.size(max(drawn)) if name == "bytes" else text.number(max(drawn))
-            caption = tag("figcaption", tag("small", f"{name}{per}, at most "), most)
-            parts.append(tag("figure", bars(drawn, f"{name} by partition", "bars wide"), caption))
+        row_counts, sizes = [entry.row_count for entry in entries], [entry.bytes for entry in entries]
+        for name, counts in (("rows", row_counts), ("bytes", sizes)):
+            sums = _merge_neighbours(counts)
+            per = (
+                f" of {text.format_count(-(-len(counts) // _BARS), 'partition')} a bar"
+                if len(sums) < len(counts)
+                else ""
+            )
+            maximum = text.format_size(max(sums)) if name == "bytes" else text.format_number(max(sums))
+            caption = tag("figcaption", tag("small", f"{name}{per}, at most "), maximum)
+            parts.append(tag("figure", bars(sums, f"{name} by partition", "bars wide"), caption))
         parts.append(tag("p", tag("small", entries[0].key), tag("small", entries[-1].key), class_="ends"))
     head, tail = entries, list[PartitionEntry]()
     if len(entries) > _LISTED_PARTITIONS:
         head, tail = entries[: _LISTED_PARTITIONS // 2], entries[-_LISTED_PARTITIONS // 2 :]
     headings = [("partition", False), ("rows", True), ("size", True), ("fragments", True), ("version", True)]
-    listed = [_partition(own) for own in head]
+    rows = list(map(_partition_row, head))
     if tail:
         gap = f"{len(entries) - len(head) - len(tail):,} more"
-        listed += [[tag("i", gap), "", "", "", ""], *map(_partition, tail)]
-    whole = table(headings, listed)
-    parts.append(tag("details", tag("summary", "list"), whole) if len(entries) > 12 else whole)
+        rows += [[tag("i", gap), "", "", "", ""], *map(_partition_row, tail)]
+    element = table(headings, rows)
+    parts.append(tag("details", tag("summary", "list"), element) if len(entries) > 12 else element)
     return tag("section", *parts)
 
 
-def _partition(entry: PartitionEntry) -> list[Part]:
-    numbers = (text.number(own) for own in (entry.fragments, entry.version))
-    return [text.short(entry.key, 120), text.number(entry.row_count), text.size(entry.bytes), *numbers]
+def _partition_row(entry: PartitionEntry) -> list[Part]:
+    numbers = (text.format_number(count) for count in (entry.fragments, entry.version))
+    return [text.shorten(entry.key, 120), text.format_number(entry.row_count), text.format_size(entry.bytes), *numbers]
 
 
-def _versions(lookup: Table, note: str | None) -> Markup:
+def _clustering_section(lookup: Table) -> list[Part]:
+    """Return a table of the columns with bounds, the best clustered first; empty for a table of few files."""
+    if lookup.version.index is None:
+        return []
+    columns = [column for column in lookup.clustering() if column.verdict not in ("unknown", "few values")]
+    columns.sort(key=lambda column: (column.depth or 0, column.column))
+    rows: list[list[Part]] = [
+        [
+            column.column,
+            f"{column.depth:,.1f}",
+            f"{column.skipped or 0:.0%}",
+            share_bar(column.skipped or 0, 1),
+            tag("span", column.verdict, class_=_VERDICT_CLASSES.get(column.verdict, "dim")),
+        ]
+        for column in columns[:_LISTED_COLUMNS]
+    ]
+    if not rows:
+        return []
+    explanation = (
+        f"How many of the {lookup.version.fragment_count:,} files may have a value, by the files' minima and maxima, "
+        "and the share of files that a query for it skips. If queries filter by a scattered column, order, cluster or "
+        "partition the table by it."
+    )
+    headings = [("column", False), ("in files", True), ("skips", True), ("", False), ("", False)]
+    return [tag("section", tag("h2", "Clustering"), tag("p", explanation, class_="dim"), table(headings, rows))]
+
+
+def _versions_section(lookup: Table, note: str | None) -> Markup:
     try:
         records = distinct_versions(read_history(lookup.versions, lookup.version.number)).to_pylist()
     except MissingPackageError:
@@ -161,48 +203,48 @@ def _versions(lookup: Table, note: str | None) -> Markup:
     if note is not None:
         parts.append(tag("p", note, class_="note"))
     if len(records) > 1:
-        drawn = [own["row_count"] for own in records[-_BARS:]]
-        span = f"versions {records[-len(drawn) :][0]['version']:,} to {records[-1]['version']:,}, at most "
-        caption = tag("figcaption", tag("small", f"rows, {span}"), text.number(max(drawn)))
-        parts.append(tag("figure", bars(drawn, "rows by version", "bars wide"), caption))
+        row_counts = [record["row_count"] for record in records[-_BARS:]]
+        span = f"versions {records[-len(row_counts) :][0]['version']:,} to {records[-1]['version']:,}, at most "
+        caption = tag("figcaption", tag("small", f"rows, {span}"), text.format_number(max(row_counts)))
+        parts.append(tag("figure", bars(row_counts, "rows by version", "bars wide"), caption))
     names = ("version", "published", "snapshot", "rows", "size", "partitions", "fragments")
-    listed = [
+    rows = [
         [
-            text.number(own["version"]),
-            _moment(own["published_at"]),
-            text.short(own["snapshot"], 24),
-            text.number(own["row_count"]),
-            text.size(own["bytes"]),
-            text.number(own["partitions"]),
-            text.number(own["fragments"]),
+            text.format_number(record["version"]),
+            _format_time(record["published_at"]),
+            text.shorten(record["snapshot"], 24),
+            text.format_number(record["row_count"]),
+            text.format_size(record["bytes"]),
+            text.format_number(record["partitions"]),
+            text.format_number(record["fragments"]),
         ]
-        for own in reversed(records[-_LISTED_VERSIONS:])
+        for record in reversed(records[-_LISTED_VERSIONS:])
     ]
     headings = [(name, name not in ("published", "snapshot")) for name in names]
-    parts.append(table(headings, listed))
+    parts.append(table(headings, rows))
     if len(records) > _LISTED_VERSIONS:
         parts.append(tag("p", f"the last {_LISTED_VERSIONS} of {len(records):,}", class_="dim"))
     return tag("section", *parts)
 
 
-def _history(lookup: Table) -> tuple[list[dict[str, Any]], str | None]:
-    """Return the history's rows of the latest versions, or the reason why there are none."""
-    wanted = ["version", "field_id", "null_count", "value_count", "distinct_count", "mean"]
+def _read_column_history(lookup: Table) -> tuple[list[dict[str, Any]], str | None]:
+    """Return the rows of the history table, and the reason why they are missing, which is None if they are not."""
+    fields = ["version", "field_id", "null_count", "value_count", "distinct_count", "mean"]
     try:
-        return read_history(lookup.versions, lookup.version.number).select(wanted).to_pylist(), None
+        return read_history(lookup.versions, lookup.version.number).select(fields).to_pylist(), None
     except MissingPackageError as error:
         return [], str(error)
 
 
-def _fewer(sizes: Sequence[int]) -> list[int]:
-    """Add up neighbours until there are at most `_BARS`."""
-    step = max(1, -(-len(sizes) // _BARS))
-    return [sum(sizes[at : at + step]) for at in range(0, len(sizes), step)]
+def _merge_neighbours(counts: Sequence[int]) -> list[int]:
+    """Add up neighbouring counts until there are at most `_BARS`."""
+    step = max(1, -(-len(counts) // _BARS))
+    return [sum(counts[start : start + step]) for start in range(0, len(counts), step)]
 
 
-def _moved(before: int, after: int) -> str:
+def _format_change(before: int, after: int) -> str:
     return f"{after:,}" if before == after else f"{before:,} → {after:,} ({after - before:+,})"
 
 
-def _moment(moment: datetime | None) -> str:
-    return text.ABSENT if moment is None else f"{moment:%Y-%m-%d %H:%M:%S}Z"
+def _format_time(time: datetime | None) -> str:
+    return text.ABSENT if time is None else f"{time:%Y-%m-%d %H:%M:%S}Z"

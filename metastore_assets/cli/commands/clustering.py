@@ -1,4 +1,4 @@
-"""`metastore layout`: show how well the columns of a table skip files."""
+"""`metastore clustering`: show how well the columns of a table skip files."""
 
 from __future__ import annotations
 
@@ -6,13 +6,12 @@ from dataclasses import asdict
 
 import click
 
+from metastore_assets.cli.drawing import bar
 from metastore_assets.cli.failures import Invocation
 from metastore_assets.cli.opening import open_newest
 from metastore_assets.cli.options import columns_option, name_argument, output_options, parse_column_names
-from metastore_assets.cli.output import Answer, answer
-from metastore_assets.cli.page import Column, Page, Styled
+from metastore_assets.cli.output import Answer, GridColumn, Page, Styled, answer
 from metastore_assets.report import text
-from metastore_assets.report.bars import bar
 
 _BAR_WIDTH = 20
 _STYLES = {"clustered": "green", "partly": "yellow", "scattered": "red"}
@@ -23,7 +22,7 @@ _STYLES = {"clustered": "green", "partly": "yellow", "scattered": "red"}
 @columns_option
 @output_options
 @click.pass_obj
-def layout(invocation: Invocation, name: str, columns: str | None, as_json: bool) -> None:
+def clustering(invocation: Invocation, name: str, columns: str | None, as_json: bool) -> None:
     """Show how many files may hold a value of a column, and how many files a query for it skips.
 
     Uses the minima and maxima of the files. If queries filter by a scattered column, order, cluster or partition the
@@ -43,22 +42,22 @@ def layout(invocation: Invocation, name: str, columns: str | None, as_json: bool
 
 
 def _draw(page: Page, result: Answer) -> None:
-    """Draw a line for each column with bounds, the best clustered first, and advice about scattered columns."""
-    files = text.plural(result["fragments"], "file")
-    page.line(Styled(text.printable(result["table"]), "bold"), f" version {result['version']}: {files}")
+    """Draw a line for each column with bounds, the best clustered first, then advice for scattered columns."""
+    files = text.format_count(result["fragments"], "file")
+    page.line(Styled(text.make_printable(result["table"]), "bold"), f" version {result['version']}: {files}")
     measured = [column for column in result["columns"] if column["depth"] is not None]
     measured.sort(key=lambda column: (column["depth"], column["column"]))
     headings = [
-        Column("column", style="bold"),
-        *(Column(name, right=True) for name in ("in files", "at most", "skips")),
+        GridColumn("column", style="bold"),
+        *(GridColumn(name, right=True) for name in ("in files", "at most", "skips")),
     ]
-    headings += [Column("", style="green"), Column("")]
+    headings += [GridColumn("", style="green"), GridColumn("")]
     lines = []
     for column in measured:
         verdict = column["verdict"] if column["verdict"] != "unknown" else "too few files to judge"
         lines.append(
             (
-                text.printable(column["column"]),
+                text.make_printable(column["column"]),
                 f"{column['depth']:,.1f}",
                 f"{column['deepest']:,}",
                 f"{column['skipped']:.0%}",
@@ -68,10 +67,10 @@ def _draw(page: Page, result: Answer) -> None:
         )
     if lines:
         page.grid(headings, lines)
-    scattered = [text.printable(column["column"]) for column in measured if column["verdict"] == "scattered"]
+    scattered = [text.make_printable(column["column"]) for column in measured if column["verdict"] == "scattered"]
     if scattered:
         names = ", ".join(scattered[:5]) + (", …" if len(scattered) > 5 else "")
         advice = "  to skip files by a scattered column, order, cluster or partition the table by it: "
         page.line(Styled(advice, "dim"), names)
     if unmeasured := len(result["columns"]) - len(measured):
-        page.line(Styled(f"  {text.plural(unmeasured, 'column')} without bounds", "dim"))
+        page.line(Styled(f"  {text.format_count(unmeasured, 'column')} without bounds", "dim"))

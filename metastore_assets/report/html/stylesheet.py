@@ -1,4 +1,4 @@
-"""The style sheet of the report (light and dark, wide and narrow), and its script to find, sort and open columns."""
+"""The stylesheet of the report, and its script that finds, sorts and opens columns."""
 
 STYLE = """
 :root{--bg:#fff;--card:#f6f8fa;--text:#1b2530;--dim:#5b6672;--edge:#dfe4ea;--bar:#5b7fd6;--pale:#dbe4f8;

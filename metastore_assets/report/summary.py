@@ -1,0 +1,196 @@
+"""A summary of a profile: the statistics of all columns, and the data for pictures of the most informative ones."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import pyarrow as pa
+
+from metastore_assets.errors import NotStoredError
+from metastore_assets.lookup import Table
+from metastore_assets.report.facts import (
+    maximum_text,
+    minimum_text,
+    notes_without_values,
+    percentile_texts,
+    scalar_text,
+    short_facts,
+)
+from metastore_assets.report.picture import MAX_BINS, MAX_CHARACTERS, MAX_VALUES, ColumnPicture
+from metastore_assets.report.text import ELLIPSIS, format_type
+from metastore_assets.statistics.column import ColumnStatistics
+from metastore_assets.values.types import class_named
+
+_MANY_VALUES = 60
+"""The number of distinct values above which a picture has too few bars for all of them."""
+_FREQUENT_VALUE = 20
+"""A value is frequent if at least one in this number of rows has it."""
+_FRACTION = re.compile(r"(?<=:\d\d)\.\d+$")
+_UTC = re.compile(r"(?<=:\d\d)(\.\d+)?Z$")
+
+
+@dataclass(frozen=True)
+class ProfileSummary:
+    """The statistics of all columns of a table or partition, and the data for pictures of the most informative ones."""
+
+    rows: tuple[ColumnStatistics, ...]
+    """The statistics of all columns, in the order of the table."""
+    columns: tuple[ColumnPicture, ...]
+    """The most informative columns."""
+    histograms: tuple[str, ...] = ()
+    """The names of all columns that have a histogram; empty for a partition."""
+
+
+def read_summary(table: Table, partition: str | None, max_columns: int) -> ProfileSummary:
+    """Read the statistics, histograms and value counts for the summary of a table or partition.
+
+    Args:
+        table: The table.
+        partition: The key of the partition; None for the whole table.
+        max_columns: The maximum number of columns with data for a picture.
+    """
+    rows = table.statistics(partition=partition)
+    selected = select_informative_columns(rows, max_columns)
+    histograms = table.histogram_columns() if partition is None else ()
+    pictures = tuple(_read_column(table, partition, row) for row in selected)
+    return ProfileSummary(tuple(rows), pictures, tuple(histograms))
+
+
+def _read_column(table: Table, partition: str | None, row: ColumnStatistics) -> ColumnPicture:
+    has_values = row.frequencies == "enumerated" or (row.frequencies == "repeated" and partition is None)
+    top = table.top(row.column, MAX_BINS, partition).values if has_values else []
+    bins = _read_bins(table, partition, row, top)
+    most_frequent = top[0][1] if top else 0
+    top = top[: MAX_VALUES if bins else 2 * MAX_VALUES]
+    if not any(frequency > 1 for _, frequency in top):
+        top = []  # The order of values that occur once is arbitrary.
+    low, high = _format_ends(minimum_text(row), maximum_text(row))
+    return ColumnPicture(
+        name=row.column,
+        type=format_type(row.type),
+        facts=short_facts(row),
+        rows=row.value_count + row.null_count,
+        bins=bins,
+        low=low,
+        high=high,
+        top=tuple(zip(_format_labels(top), (frequency for _, frequency in top), strict=True)),
+        notes=notes_without_values(row),
+        percentiles=_truncate_times(percentile_texts(row)) if bins and is_continuous(row, most_frequent) else (),
+    )
+
+
+def _read_bins(
+    table: Table, partition: str | None, row: ColumnStatistics, top: Sequence[tuple[pa.Scalar, int]]
+) -> tuple[int, ...]:
+    """Return the frequencies of the bars to draw; empty for a column without a histogram.
+
+    Each value has its own bar if `top` has all values and they are evenly spaced: bins whose width is not a multiple of
+    that spacing would show a pattern that is not in the data.
+    """
+    if not is_ordinal(row):
+        return ()
+    if row.distinct_count == len(top) and not row.nan_count:
+        values = sorted((_axis_position(value), frequency) for value, frequency in top)
+        if len({b - a for (a, _), (b, _) in pairwise(values)}) == 1:
+            return tuple(frequency for _, frequency in values)
+    try:
+        return tuple(part.frequency for part in table.histogram(row.column, MAX_BINS, partition))
+    except NotStoredError:
+        return ()
+
+
+def _axis_position(value: pa.Scalar) -> Any:
+    """Return the position of a value on its axis. Times become integers: `as_py` fails after the year 9999."""
+    return value.value if pa.types.is_temporal(value.type) else value.as_py()
+
+
+def _format_ends(low: str, high: str) -> tuple[str, str]:
+    """Format the labels of both ends of a histogram, times to the second.
+
+    If both ends are within one second, the labels have the fraction of the second and omit the day.
+    """
+    low, high = _remove_zone(low), _remove_zone(high)
+    ends = _FRACTION.sub("", low), _FRACTION.sub("", high)
+    if ends[0] != ends[1] or ends == (low, high):
+        return ends
+    return low.rpartition(" ")[2], high.rpartition(" ")[2]
+
+
+def _format_labels(top: Sequence[tuple[pa.Scalar, int]]) -> list[str]:
+    """Format values as labels of bars. Times of one day omit the day if the labels would be too long."""
+    texts = [scalar_text(value) for value, _ in top]
+    if top and pa.types.is_timestamp(top[0][0].type):
+        texts = list(map(_remove_zone, texts))
+    if not top or not pa.types.is_timestamp(top[0][0].type) or max(map(len, texts)) <= MAX_CHARACTERS:
+        return texts
+    days, times = zip(*(text.split(" ") for text in texts), strict=True)
+    return [ELLIPSIS + time for time in times] if len(set(days)) == 1 else texts
+
+
+def _truncate_times(percentiles: Sequence[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
+    """Remove zones and fractions of seconds from formatted percentiles."""
+    return tuple((name, _FRACTION.sub("", _remove_zone(value))) for name, value in percentiles)
+
+
+def _remove_zone(time: str) -> str:
+    """Remove the zone from a formatted time; the type of the column shows it."""
+    return _UTC.sub(r"\1", time)
+
+
+def select_informative_columns(rows: Sequence[ColumnStatistics], max_columns: int) -> list[ColumnStatistics]:
+    """Return up to `max_columns` columns with informative pictures, in the order of the table.
+
+    If possible, half of them have values on an axis, and half have other values that repeat. Constant and nearly unique
+    columns are selected only if too few others exist. Columns without values are never selected.
+    """
+    scores = {row.position: _informativeness(row) for row in rows}
+    ranked = sorted((row for row in rows if scores[row.position] > 0), key=lambda row: -scores[row.position])
+    ordinal = [row for row in ranked if is_ordinal(row)]
+    nominal = [row for row in ranked if not is_ordinal(row)]
+    selected = [*ordinal[: (max_columns + 1) // 2], *nominal[: max_columns // 2]]
+    # Compare positions, because comparing rows would compare Arrow scalars.
+    positions = {row.position for row in selected}
+    selected += [row for row in ranked if row.position not in positions][: max_columns - len(selected)]
+    return sorted(selected, key=lambda row: row.position)
+
+
+def is_ordinal(row: ColumnStatistics) -> bool:
+    """Return whether the values of a column have positions on an axis, which a histogram needs."""
+    return row.type_class is not None and class_named(row.type_class).is_ordinal
+
+
+def is_continuous(row: ColumnStatistics, most_frequent: int) -> bool:
+    """Return whether a column has percentiles and many values on an axis, none of which is frequent.
+
+    Percentiles then say more about the column than its most frequent values.
+
+    Args:
+        row: The statistics of the column.
+        most_frequent: The frequency of the most frequent value; 0 if unknown.
+    """
+    has_many_values = row.distinct_count is None or row.distinct_count > _MANY_VALUES
+    return (
+        is_ordinal(row)
+        and bool(row.percentiles)
+        and has_many_values
+        and most_frequent * _FREQUENT_VALUE <= row.value_count
+    )
+
+
+def _informativeness(row: ColumnStatistics) -> float:
+    """Return how informative the picture of a column is: 0 without values, 0.5 if it is constant, more otherwise."""
+    if row.type_class is None or row.value_count == 0:
+        return 0
+    distinct = row.distinct_count if row.distinct_count is not None else row.value_count
+    if distinct <= 1:
+        return 0.5
+    nulls = row.null_count / (row.null_count + row.value_count)
+    repeated = 1 - distinct / row.value_count
+    if not is_ordinal(row):
+        return 1 + nulls + repeated + (2 if row.frequencies == "enumerated" and distinct <= 100 else 0)
+    if row.type_class in ("int64", "uint64"):
+        return 1 + nulls + repeated  # Integers are often keys, which are informative only if they repeat.
+    # Dates, decimals and floats are measures; many values make them more interesting.
+    return 2 + nulls + (1 if distinct > 20 else 0)
