@@ -16,7 +16,7 @@ import click
 from click.exceptions import NoArgsIsHelpError
 
 from metastore_assets.errors import MetastoreError
-from metastore_assets.messages import remove_secrets, clean_message
+from metastore_assets.messages import clean_message, remove_secrets
 from metastore_assets.report.text import to_one_line
 
 FAILED = 1

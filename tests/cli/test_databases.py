@@ -40,7 +40,7 @@ def test_all_of_a_database(lake: Lake) -> None:
     assert [json.loads(line)["table"] for line in second.stdout.splitlines()] == ["sales_more", "sales_orders"]
     assert "'sales_people' was dropped" in second.stderr
     told = {row["table"]: row for row in json.loads(run("tables", "--json", config=config).stdout)}
-    assert {name: (row["catalog"], row["row_count"], bool(row["gone"])) for name, row in told.items()} == {
+    assert {name: (row["catalog"], row["row_count"], bool(row["dropped"])) for name, row in told.items()} == {
         "sales_more": ("lake", 2, False),
         "sales_orders": ("lake", 3, False),
         "sales_people": ("lake", 1, True),
@@ -63,7 +63,7 @@ def test_while_a_catalog_cannot_be_asked(lake: Lake) -> None:
     lake.database.write_text("no database")
     tables = run("tables", "--json", config=config)
     assert tables.exit_code == 0
-    assert [(row["table"], row["gone"]) for row in json.loads(tables.stdout)] == [
+    assert [(row["table"], row["dropped"]) for row in json.loads(tables.stdout)] == [
         ("sales_orders", None),
         ("sales_people", None),
     ]

@@ -42,7 +42,7 @@ def frame(event: Progress, width: int) -> str:
     line = ProgressLine(console)
     line(event)
     line.hide()
-    console.print(line.drawn())
+    console.print(line.render())
     return written.getvalue().rstrip("\n")
 
 
@@ -91,7 +91,7 @@ def test_how_much_is_read_and_left(monkeypatch: pytest.MonkeyPatch) -> None:
     line(replace(EVENTS[7], running=3))
     line.hide()
     written = io.StringIO()
-    Console(file=written, width=160, color_system=None).print(line.drawn())
+    Console(file=written, width=160, color_system=None).print(line.render())
     assert "2.5 min left" in written.getvalue()
 
 
