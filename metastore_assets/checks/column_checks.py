@@ -29,7 +29,7 @@ from metastore_assets.errors import ConfigError, NotStoredError
 from metastore_assets.lookup.distances import ComparedColumn, distances
 from metastore_assets.lookup.results import explain_no_values
 from metastore_assets.report.facts import maximum_text, minimum_text, scalar_text
-from metastore_assets.report.text import number, plural, share, short
+from metastore_assets.report.text import format_count, format_number, format_share, shorten
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.values.physical import order_key, physical_value
 from metastore_assets.values.types import class_named
@@ -98,9 +98,10 @@ def _null_finding(status: Status, row: ColumnStatistics) -> Finding:
     count = row.null_count + row.value_count
     if not count:
         return Finding(status, "no rows")
-    observed = f"no nulls in {plural(count, 'row')}"
+    observed = f"no nulls in {format_count(count, 'row')}"
     if row.null_count:
-        observed = f"{plural(row.null_count, 'null')} in {plural(count, 'row')} ({share(row.null_count, count)})"
+        share = format_share(row.null_count, count)
+        observed = f"{format_count(row.null_count, 'null')} in {format_count(count, 'row')} ({share})"
     return Finding(status, observed, measures={"nulls": row.null_count, "null_share": row.null_count / count})
 
 
@@ -114,25 +115,27 @@ class Unique(Check):
     def evaluate(self, subject: Subject) -> Finding:
         row = subject.row
         if row.value_count <= 1:
-            return Finding("passed", plural(row.value_count, "value"))
+            return Finding("passed", format_count(row.value_count, "value"))
         if row.type_class is None:
             return Finding("unknown", explain_no_values(row), "absent")
         distinct, guarantee = row.distinct_count, row.distinct_count_guarantee
         if distinct is not None and guarantee == "exact":
-            observed = f"{number(distinct)} distinct of {plural(row.value_count, 'value')}"
+            observed = f"{format_number(distinct)} distinct of {format_count(row.value_count, 'value')}"
             if row.duplicate_count:
-                observed += f"; {plural(row.duplicate_count, 'value occurs', 'values occur')} more than once"
+                observed += f"; {format_count(row.duplicate_count, 'value occurs', 'values occur')} more than once"
             measures = {"values": row.value_count, "distinct": distinct}
             return Finding(status_of(distinct == row.value_count), observed, measures=measures)
         limit = _max_distinct(row)
         if limit is not None and limit < row.value_count:
             return Finding(
-                "failed", f"{plural(row.value_count, 'value')}, and only {number(limit)} can be distinct", "bound"
+                "failed",
+                f"{format_count(row.value_count, 'value')}, and only {format_number(limit)} can be distinct",
+                "bound",
             )
         # An estimate of the distinct count does not decide the check.
-        about = "" if distinct is None else f"about {number(distinct)} distinct of "
+        about = "" if distinct is None else f"about {format_number(distinct)} distinct of "
         advice = _REPEATED_VALUES if subject.partition is None else _ALL_VALUES
-        return Finding("unknown", f"{about}{plural(row.value_count, 'value')}", guarantee, advice)
+        return Finding("unknown", f"{about}{format_count(row.value_count, 'value')}", guarantee, advice)
 
     def describe(self) -> str:
         return "no value twice"
@@ -171,7 +174,9 @@ class Range(BoundedCheck):
         if not row.value_count:
             return Finding("passed", "no values")
         if row.nan_count:
-            return Finding("failed", f"{number(row.nan_count)} of {plural(row.value_count, 'value')} are NaN")
+            return Finding(
+                "failed", f"{format_number(row.nan_count)} of {format_count(row.value_count, 'value')} are NaN"
+            )
         sides = [_side_status(row, low, is_lower=True), _side_status(row, high, is_lower=False)]
         observed = _shown_range(row) or "minimum and maximum are not stored"
         measures = _exact_numeric_bounds(row)
@@ -180,7 +185,7 @@ class Range(BoundedCheck):
         # The bounds of long texts are truncated. Value counts, if stored, decide then.
         outside = _count_outside(subject, low, high)
         if outside is not None:
-            observed += f"; {plural(outside, 'value')} outside" if outside else "; none outside"
+            observed += f"; {format_count(outside, 'value')} outside" if outside else "; none outside"
             return Finding(status_of(not outside), observed, measures=measures)
         if "failed" in sides:
             return Finding("failed", observed, measures=measures)
@@ -251,7 +256,7 @@ def _shown_range(row: ColumnStatistics) -> str:
     """Return minimum and maximum as text; empty if one is not stored."""
     if row.minimum is None or row.maximum is None:
         return ""
-    return f"{short(minimum_text(row), _MAX_VALUE_CELLS)} to {short(maximum_text(row), _MAX_VALUE_CELLS)}"
+    return f"{shorten(minimum_text(row), _MAX_VALUE_CELLS)} to {shorten(maximum_text(row), _MAX_VALUE_CELLS)}"
 
 
 class ValueLengths(BoundedCheck):
@@ -274,7 +279,11 @@ class ValueLengths(BoundedCheck):
                 "have one"
             )
         measures = {"minimum_length": low, "maximum_length": high}
-        observed = f"lengths from {number(low)} to {number(high)}" if low != high else f"all of length {number(low)}"
+        observed = (
+            f"lengths from {format_number(low)} to {format_number(high)}"
+            if low != high
+            else f"all of length {format_number(low)}"
+        )
         return Finding(status_of(self.is_within(low) and self.is_within(high)), observed, measures=measures)
 
     def describe(self) -> str:
@@ -304,7 +313,7 @@ class AcceptedValues(Check):
             suffix = f"; not {_join_values(examples)}" if examples else ""
             accepted_text = "1 is" if len(keys) == 1 else f"{len(keys):,} are"
             return Finding(
-                "failed", f"{number(row.distinct_count)} distinct values, and {accepted_text} accepted{suffix}"
+                "failed", f"{format_number(row.distinct_count)} distinct values, and {accepted_text} accepted{suffix}"
             )
         outside = [
             bound
@@ -314,7 +323,7 @@ class AcceptedValues(Check):
         if outside:
             return Finding("failed", f"{_join_values(outside)} not accepted; {_shown_range(row)}")
         if row.nan_count and "NaN" not in keys:
-            return Finding("failed", f"{number(row.nan_count)} NaN")
+            return Finding("failed", f"{format_number(row.nan_count)} NaN")
         if _is_disjoint(row, accepted):
             return Finding("failed", f"no value is accepted; {_shown_range(row)}", "bound")
         try:
@@ -328,7 +337,7 @@ class AcceptedValues(Check):
 
     def describe(self) -> str:
         shown = ", ".join(
-            short(describe_value(value), _MAX_EXPECTED_CELLS) for value in self.values[:_MAX_EXPECTED_VALUES]
+            shorten(describe_value(value), _MAX_EXPECTED_CELLS) for value in self.values[:_MAX_EXPECTED_VALUES]
         )
         more = len(self.values) - _MAX_EXPECTED_VALUES
         return f"only {shown}" + (f" and {more} more" if more > 0 else "")
@@ -383,7 +392,7 @@ class Matches(Check):
 
     def describe(self) -> str:
         share_text = "" if self.least == 1 else f"at least {describe_share(self.least)} "
-        return f"{share_text}like {short(self.pattern, _MAX_EXPECTED_CELLS)}"
+        return f"{share_text}like {shorten(self.pattern, _MAX_EXPECTED_CELLS)}"
 
     def excess(self, measures: Mapping[str, float]) -> float:
         return 1 - measures.get("matching_share", 1)
@@ -436,12 +445,14 @@ def decide_share(counted: MatchCount, value_count: int, least: Fraction, what: s
     others = value_count - counted.enumerated
     examples = f"; not {_join_values(counted.examples)}" if counted.examples else ""
     if not others:
-        observed = f"{share(counted.matching, value_count)} of {plural(value_count, 'value')} {what}{examples}"
+        observed = (
+            f"{format_share(counted.matching, value_count)} of {format_count(value_count, 'value')} {what}{examples}"
+        )
         measures = {"matching_share": counted.matching / value_count}
         return Finding(status_of(Fraction(counted.matching, value_count) >= least), observed, measures=measures)
     observed = (
-        f"of {plural(value_count, 'value')} {number(counted.matching)} are {what}, {number(others)} are not "
-        f"enumerated{examples}"
+        f"of {format_count(value_count, 'value')} {format_number(counted.matching)} are {what}, "
+        f"{format_number(others)} are not enumerated{examples}"
     )
     if Fraction(counted.matching, value_count) >= least:
         return Finding("passed", observed, "bound")
@@ -480,7 +491,7 @@ class Drift(Check):
         distance: float = getattr(result, self.measure)
         return Finding(
             status_of(distance <= float(self.most)),
-            f"{_MEASURE_NAMES[self.measure]} {number(distance)} {since}, over {result.over}",
+            f"{_MEASURE_NAMES[self.measure]} {format_number(distance)} {since}, over {result.over}",
             # The stability index is defined on the groups. The others would not be smaller with finer bins.
             "exact" if self.measure == "stability_index" else result.guarantee,
             measures={"distance": distance},
@@ -498,4 +509,4 @@ def _value_key(value: pa.Scalar) -> object:
 
 
 def _join_values(values: Sequence[pa.Scalar]) -> str:
-    return ", ".join(short(scalar_text(value), _MAX_VALUE_CELLS) for value in values)
+    return ", ".join(shorten(scalar_text(value), _MAX_VALUE_CELLS) for value in values)

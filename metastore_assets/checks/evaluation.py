@@ -24,7 +24,7 @@ from metastore_assets.errors import (
 from metastore_assets.expressions.partition_patterns import match_partitions
 from metastore_assets.lookup import Table
 from metastore_assets.messages import close_names
-from metastore_assets.report.text import plural
+from metastore_assets.report.text import format_count
 
 _MAX_NAMED = 5
 """Partitions that a finding names."""
@@ -159,10 +159,12 @@ def combine_findings(
     }
     status = next((status for status in ("failed", "unknown") if by_status[status]), "passed")
     if status == "passed":
-        return Finding("passed", f"passed in {plural(len(findings), 'partition')}")
+        return Finding("passed", f"passed in {format_count(len(findings), 'partition')}")
     relevant = by_status[status]
     relevant = relevant if check is None else sort_by_violation(check, relevant)
-    observed = f"{status} in {len(relevant):,} of {plural(len(findings), 'partition')}: {_name_partitions(relevant)}"
+    observed = (
+        f"{status} in {len(relevant):,} of {format_count(len(findings), 'partition')}: {_name_partitions(relevant)}"
+    )
     measures = {"partitions": len(findings), status: len(relevant)}
     return replace(relevant[0].finding, observed=observed, measures=measures)
 
@@ -184,9 +186,9 @@ def add_failed_partitions(check: NamedCheck, result: CheckResult, table: Table, 
         return result
     failed = sort_by_violation(check.check, (each for each in findings if each.finding.status == "failed"))
     if failed:
-        where = f"in {len(failed):,} of {plural(len(keys), 'partition')}: {_name_partitions(failed)}"
+        where = f"in {len(failed):,} of {format_count(len(keys), 'partition')}: {_name_partitions(failed)}"
     elif all(each.finding.status == "passed" for each in findings):
-        where = f"in none of {plural(len(keys), 'partition')} by itself"
+        where = f"in none of {format_count(len(keys), 'partition')} by itself"
     else:
         return result
     finding = replace(result.finding, observed=f"{result.finding.observed}; {where}")
