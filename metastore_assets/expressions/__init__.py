@@ -1,16 +1,18 @@
-"""Predicates: one tree, parsed from SQL text or Arrow expressions, bound to the types of columns, and evaluated.
+"""Predicates: parsed from SQL text or Arrow expressions, bound to the columns of a table, and evaluated.
 
-    sql, arrow       parsers of SQL text and of Arrow expressions
-    syntax           what they return: columns have no types yet, literals are as written
-    typed            binds a syntax tree to the columns of a table; the result is a `tree`
-    tree             typed predicates without negations
-    like, literals   patterns of `like`, and values of columns from Python objects and from text
-    rows             evaluator: the rows of a table of which a predicate is true
-    partitions       evaluator: partitions, by those of their values that are known
-    counts           evaluator: least and greatest number of rows in a fragment, from bounds
-    reasons          which statistic ruled out a fragment
-    text             a predicate as SQL text
+    sql_parser, arrow_parser  parsers of SQL text and of Arrow expressions
+    unbound                   the result of a parser: columns have no types yet, literals are as written
+    binding                   converts an unbound predicate to a predicate on the columns of one table
+    predicates                bound predicates, one class per operator with its evaluators
+    literals                  literals: conversion to the types of columns, and to SQL text
+    row_filter                the rows of Arrow tables that match a predicate
+    row_bounds                bounds on the numbers of matching rows, from statistics
+    elimination               the statistics that prove that no row matches
+    partition_condition       a predicate on partition columns, evaluated on partition keys
+    partition_filter          the filter of a table's partitions: patterns or a condition
+    partition_keys            encoding and decoding of partition keys
+    partition_patterns        selection of partitions by keys and patterns
+    wildcards                 `*`, `?` and `[…]`
 
-Import what is needed from the modules: the configuration imports `sql`, which loads neither Arrow's kernels nor
-statistics.
+Import names from the modules; importing this package imports nothing heavy.
 """

@@ -37,7 +37,7 @@ from metastore_assets.expressions.unbound import (
 _LINE = re.compile(r"(call|end|field_ref|nested_field_ref|options|literal): '([^'\n]*)'")
 _METADATA_HEADING = "-- schema metadata --"
 _NULL_MATCHES, _NULL_SKIPPED = 0, 1
-"""Null handling of `is_in`: a null in the value set equals null, or counts as absent."""
+"""Values of Arrow's option `null_matching_behavior` of `is_in`: a null in the value set matches null, or is ignored."""
 
 Argument: TypeAlias = "ColumnName | UnboundLiteral | _Call"
 
@@ -50,7 +50,7 @@ class _Call:
 
 
 def parse_arrow(expression: pc.Expression) -> UnboundPredicate:
-    """Parse an Arrow expression.
+    """Return the unbound predicate of an Arrow expression.
 
     Raises:
         PredicateError: It has an unsupported function, or its serialized form is ambiguous.
@@ -74,7 +74,7 @@ def parse_arrow(expression: pc.Expression) -> UnboundPredicate:
 
 
 class _Reader:
-    """Reads arguments in prefix order."""
+    """A reader of the calls, fields and literals of a serialized expression, which are in prefix order."""
 
     def __init__(self, entries: Sequence[tuple[str, str]], batch: pa.RecordBatch, expression: pc.Expression) -> None:
         self._entries = entries
@@ -213,7 +213,7 @@ _FUNCTIONS: Mapping[str, Callable[[_Call, pc.Expression], UnboundPredicate]] = {
     "starts_with": _parse_starts_with,
     "match_like": lambda call, expression: UnboundLike(_column_name(call, expression), _pattern(call, expression)),
 }
-"""By name, Arrow's functions that a predicate may consist of."""
+"""By name of an Arrow function that a predicate may contain: the function that parses its calls."""
 
 
 def _unsupported(expression: pc.Expression) -> PredicateError:

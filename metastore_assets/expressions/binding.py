@@ -1,4 +1,4 @@
-"""Binding: predicates get the types of a table's columns."""
+"""Binding: conversion of unbound predicates to predicates on the columns of one table, with their types."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from metastore_assets.values.types import type_class
 
 
 def parse_predicate(expression: str | pc.Expression, table: str, leaves: Sequence[LeafColumn]) -> Predicate:
-    """Parse a predicate and bind it to a table.
+    """Return the bound predicate of an expression on the columns of a table.
 
     Args:
         expression: SQL text or an Arrow expression.
@@ -44,10 +44,10 @@ def parse_predicate(expression: str | pc.Expression, table: str, leaves: Sequenc
 def bind_predicate(
     unbound: UnboundPredicate, table: str, leaves: Sequence[LeafColumn], noun: str = "column"
 ) -> Predicate:
-    """Bind a parsed predicate to a table.
+    """Return the predicate on a table's columns that a parsed predicate means.
 
     Args:
-        unbound: The predicate.
+        unbound: The parsed predicate.
         table: The table's name, for messages.
         leaves: The leaf columns that it may refer to.
         noun: The word for such a column in messages.
@@ -61,7 +61,7 @@ def bind_predicate(
 
 
 class Binder:
-    """Resolves names to the columns of one table."""
+    """The columns of one table, to which the names and literals of a predicate are resolved."""
 
     def __init__(self, table: str, leaves: Sequence[LeafColumn], noun: str) -> None:
         self._table = table
@@ -69,7 +69,7 @@ class Binder:
         self._leaves = {leaf.path: leaf for leaf in leaves}
 
     def resolve(self, name: ColumnName) -> BoundColumn:
-        """Return the column of a name: the same name, or the only one that differs in upper and lower case alone.
+        """Return the column with a name, or else the only column whose name differs only in upper and lower case.
 
         Raises:
             ColumnNotFoundError: No column has that name.
@@ -87,7 +87,7 @@ class Binder:
             return BoundColumn(leaf.path, leaf.field_id, None)
 
     def resolve_comparable(self, name: ColumnName) -> BoundColumn:
-        """Return the column of a name. Raises as `resolve`, and PredicateError if its values do not compare."""
+        """Return the column with a name, as `resolve` does. Raises PredicateError also if its values do not compare."""
         column = self.resolve(name)
         if column.cls is None:
             raise PredicateError(
@@ -97,15 +97,15 @@ class Binder:
         return column
 
     def target(self, column: BoundColumn) -> LiteralTarget:
-        """Return a column as the target of literals."""
+        """Return the type class and the description of a column, to which literals are converted."""
         return LiteralTarget(column.type_class, self.subject(column))
 
     def subject(self, column: BoundColumn) -> str:
-        """Return a column for messages."""
+        """Return the text by which messages name a column, such as `column 'day' of table 'orders'`."""
         return f"{self._noun} {column.path!r} of table {self._table!r}"
 
     def type_name(self, column: BoundColumn) -> str:
-        """Return the type of a column in the table's schema, for messages."""
+        """Return the type of a column in the table's schema as text, for messages."""
         return str(self._leaves[column.path].type)
 
     def is_float32(self, column: BoundColumn) -> bool:

@@ -1,4 +1,4 @@
-"""The statistics that prove that no row of a set matches a predicate."""
+"""Explanations of pruning: the statistics that prove that no row of a set matches a predicate."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ def eliminating_statistics(
         predicate: The predicate.
         columns: Bounds of each referenced column by its field id.
         row_counts: The number of rows of each set. Sets without rows are eliminated by `row_count`.
-        limits: Upper bounds from value counts by partition, by leaf.
-        filters: By leaf, the sets whose value filter may contain one of its values.
+        limits: For some leaves, upper bounds on the matching rows of each set, from value counts by partition.
+        filters: For some leaves, a mask of the sets whose value filter may contain a matching value.
 
     Returns:
-        One text per set, meaningful only for the sets that are eliminated.
+        One text per set. Texts of sets that are not eliminated have no meaning.
     """
     names = [_leaf_statistics(leaf, columns[leaf.column.field_id], limits, filters) for leaf in predicate.leaves()]
     if not names:

@@ -1,6 +1,8 @@
-"""Convert literals from Python and from text to scalars of a column's type class.
+"""Literals: conversion of Python values and texts to scalars of a type class, and of scalars and names to SQL text.
 
-Texts have the form of JSON answers (`lookup.json`), so that printed values can be used in queries.
+Texts have the form of values in JSON (`values.json`), so that printed values can be used in queries. SQL text is not
+written by sqlglot's generator: importing sqlglot takes 90 ms, and a lookup with an Arrow expression, or one that only
+explains pruning, does not need it. `sql_parser` accepts all SQL text that is written here.
 """
 
 from __future__ import annotations
@@ -45,39 +47,56 @@ _FORMS = {
     "decimal": "a decimal number",
     "timestamp": "a timestamp, such as 2024-01-31T23:59:59",
     "timestamptz": "a timestamp, such as 2024-01-31T23:59:59Z",
-    "null": "none, for the column has no values",
+    "null": "nothing, because the column has no values",
 }
 
 
 def to_literal(value: object, cls: TypeClass, subject: str) -> pa.Scalar:
-    """Convert a Python or numpy value, or an Arrow scalar, to a scalar of a type class.
+    """Return a Python or numpy value, or an Arrow scalar, as a scalar of a type class.
 
     Supported are integers, floats, `Decimal`, `str`, `bytes`, `bool`, `uuid.UUID`, and `date`, `time` and `datetime`
-    (also of pandas, to the nanosecond), with a zone if the column has one. Integers, floats and decimals replace each
-    other if the value fits. `subject` names the column in messages. Raises LiteralError.
+    (also of pandas, to the nanosecond), with a zone if the column has one. An integer, float or decimal is accepted for
+    any numeric class that has exactly its value.
+
+    Args:
+        value: The value.
+        cls: The type class.
+        subject: The column, for messages.
+
+    Raises:
+        LiteralError: The value is not one of the class.
     """
     try:
         return _scalar(_physical(value, cls), cls)
     except (ValueError, OverflowError, InvalidOperation, pa.ArrowException, UnsupportedTypeError) as error:
-        raise LiteralError(f"{value!r} is no value of {subject}: {_why(error, cls)}") from error
+        raise LiteralError(f"{value!r} is no value of {subject}: {_expectation(error, cls)}") from error
 
 
 def parse_literal(text: str, cls: TypeClass, subject: str) -> pa.Scalar:
-    """Parse a text as a scalar of a type class. Raises LiteralError."""
+    """Return the scalar of a type class that a text stands for.
+
+    Args:
+        text: The text.
+        cls: The type class.
+        subject: The column, for messages.
+
+    Raises:
+        LiteralError: The text does not stand for a value of the class.
+    """
     try:
         return _scalar(_parsed(text, cls), cls)
     except (ValueError, OverflowError, InvalidOperation) as error:
-        raise LiteralError(f"{text!r} is no value of {subject}: {_why(error, cls)}") from error
+        raise LiteralError(f"{text!r} is no value of {subject}: {_expectation(error, cls)}") from error
 
 
 def expected_form(cls: TypeClass) -> str:
-    """Describe how values of a type class are written, for messages."""
+    """Return how values of a type class are written, for messages, such as `a date, such as 2024-01-31`."""
     return _FORMS[cls.name if cls.name in _FORMS else cls.name.partition("_")[0]]
 
 
-def _why(error: Exception, cls: TypeClass) -> str:
-    told = f" ({error})" if isinstance(error, _UnfitError) else ""
-    return f"give {expected_form(cls)}{told}"
+def _expectation(error: Exception, cls: TypeClass) -> str:
+    reason = f" ({error})" if isinstance(error, _UnfitError) else ""
+    return f"give {expected_form(cls)}{reason}"
 
 
 class _UnfitError(ValueError):
@@ -85,11 +104,11 @@ class _UnfitError(ValueError):
 
 
 def _scalar(physical: Any, cls: TypeClass) -> pa.Scalar:
-    """Return the scalar of an integer (for all classes stored as one), a float, a boolean or bytes."""
+    """Return a physical value as a scalar: an integer (for all classes of that kind), a float, a boolean or bytes."""
     if cls.kind == "integer":
         least, greatest = cls.physical_range
         if not least <= physical <= greatest:
-            raise _UnfitError(f"{cls.name.partition('_')[0]} does not go that far")
+            raise _UnfitError(f"it is beyond the range of {cls.name.partition('_')[0]}")
         return integers_array([physical], cls)[0]
     if cls.kind == "float":
         return pa.array(positive_zeros(pa.array([physical], pa.float64()).to_numpy()))[0]
@@ -120,9 +139,11 @@ def _physical_of_arrow(value: pa.Scalar, cls: TypeClass) -> Any:
         if cls.name != "uuid":
             raise ValueError("a UUID")
         return value.value.as_py()
-    own = type_class(value.type)
-    if cls.name.partition("_")[0] != own.name.partition("_")[0] and not (cls.is_numeric and own.is_numeric):
-        raise ValueError(f"a value of {own.name}")
+    value_class = type_class(value.type)
+    if cls.name.partition("_")[0] != value_class.name.partition("_")[0] and not (
+        cls.is_numeric and value_class.is_numeric
+    ):
+        raise ValueError(f"a value of {value_class.name}")
     if t.is_temporal(cls.arrow):
         # A cast to a coarser unit raises if it would lose something.
         ticks = value.cast(cls.arrow)
@@ -136,8 +157,8 @@ def _integer(value: Any, cls: TypeClass) -> int:
     """Return the unscaled value of an integer, a decimal or an integral float."""
     try:
         scaled = Decimal(value).scaleb(cls.scale, _EXACT)
-        is_whole = scaled.is_finite() and scaled == scaled.to_integral_value(context=_EXACT)
-        if is_whole and scaled.adjusted() < _EXACT.prec:
+        is_integral = scaled.is_finite() and scaled == scaled.to_integral_value(context=_EXACT)
+        if is_integral and scaled.adjusted() < _EXACT.prec:
             return int(scaled)
     except Inexact:
         pass
@@ -171,9 +192,9 @@ def _timestamp(value: Any, cls: TypeClass) -> int:
 
 
 def _in_unit(nanoseconds: int, cls: TypeClass) -> int:
-    ticks, rest = divmod(nanoseconds, TICKS["ns"] // TICKS[cls.arrow.unit])
-    if rest:
-        raise _UnfitError(f"the column has no parts of a unit: {cls.arrow.unit}")
+    ticks, remainder = divmod(nanoseconds, TICKS["ns"] // TICKS[cls.arrow.unit])
+    if remainder:
+        raise _UnfitError(f"the unit of the column is {cls.arrow.unit}, and the value has a fraction of it")
     return ticks
 
 
@@ -198,7 +219,7 @@ _CONVERSIONS: Mapping[str, Mapping[type, Callable[[Any, TypeClass], Any]]] = {
     "timestamptz": {datetime: _timestamp},
     "null": {},
 }
-"""Conversions of Python types to physical values, by type class or its prefix."""
+"""By name of a type class, or its part before `_`: the function that converts each Python type to a physical value."""
 
 
 def _parsed(text: str, cls: TypeClass) -> Any:
@@ -206,9 +227,9 @@ def _parsed(text: str, cls: TypeClass) -> Any:
         return text.encode("utf-8", "surrogateescape")
     text = text.strip()
     if cls.kind == "null":
-        return _no(text)
+        return _reject(text)
     if cls.name == "boolean":
-        return {"true": True, "false": False}[text.lower()] if text.lower() in ("true", "false") else _no(text)
+        return {"true": True, "false": False}[text.lower()] if text.lower() in ("true", "false") else _reject(text)
     if cls.name == "binary":
         return bytes.fromhex(text)
     if cls.name == "uuid":
@@ -226,24 +247,24 @@ def _parsed(text: str, cls: TypeClass) -> Any:
             _check_zone(True, cls)
         return _in_unit(ticks, cls)
     number = Decimal(text)
-    return _integer(number, cls) if math.isfinite(number) else _no(text)
+    return _integer(number, cls) if math.isfinite(number) else _reject(text)
 
 
-def _no(text: str) -> Any:
+def _reject(text: str) -> Any:
     raise ValueError(text)
 
 
 def column_to_sql(path: str) -> str:
-    """Return a dotted path, in double quotes where it needs them."""
+    """Return a column's dotted path as SQL text, with double quotes if it needs them."""
     if _PLAIN_PATH.fullmatch(path) and not set(path.split(".")) & _RESERVED:
         return path
-    # Each part has its quotes: one name with a dot in it may be that of another column.
+    # Each part is quoted by itself, because a quoted name with a dot may be the name of another column.
     parts = [path] if "`" in path else path.split(".")
     return ".".join('"' + part.replace('"', '""') + '"' for part in parts)
 
 
 def literal_to_sql(value: pa.Scalar) -> str:
-    """Return a scalar of a canonical type as a literal; `null` for a null."""
+    """Return a scalar of a canonical type as an SQL literal; `null` for a null."""
     if not value.is_valid:
         return "null"
     json_value = scalar_json(value)
@@ -259,5 +280,5 @@ def literal_to_sql(value: pa.Scalar) -> str:
 
 
 def quote_text(text: str) -> str:
-    """Return a text in single quotes."""
+    """Return a text as an SQL literal in single quotes."""
     return "'" + text.replace("'", "''") + "'"

@@ -1,6 +1,6 @@
-"""Conditions on partitions: predicates on partition columns, evaluated on the texts in partition keys.
+"""Conditions on partitions: predicates on partition columns, evaluated on the values that partition keys spell.
 
-A text and the type of its column determine a value, so the mask evaluator decides. Values are never compared as texts.
+The texts in keys are converted to values of the columns' types, and never compared as texts.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from metastore_assets.values.types import type_class
 
 
 class PartitionCondition:
-    """A condition on the partition columns of one table. Caches its result for each value of a column."""
+    """A condition that is bound to the partition columns of one table. It caches its result for each value."""
 
     def __init__(self, condition: UnboundPredicate, table: str, types: Mapping[str, pa.DataType]) -> None:
         """Bind a condition to partition columns.
@@ -44,10 +44,10 @@ class PartitionCondition:
         self._results: dict[tuple[int, str | None], bool] = {}
 
     def may_match(self, values: Mapping[str, str | None]) -> bool:
-        """Return whether the condition may be true of a partition.
+        """Return whether the condition may be true of a partition of which some values may be unknown.
 
         Args:
-            values: Texts of its values by column, None for null. A column that is absent may have any value.
+            values: Texts of the partition's values by column, None for null. A missing column may have any value.
 
         Raises:
             LiteralError: A text is not a value of its column.
@@ -100,7 +100,7 @@ def parse_partition_value(text: str | None, type_: pa.DataType, subject: str) ->
 
 
 def is_partition_value(text: str | None, type_: pa.DataType) -> bool:
-    """Return whether a text, None for null, spells a value of a type."""
+    """Return whether a text in a partition key spells a value of a type; None spells null."""
     try:
         parse_partition_value(text, type_, "")
     except (LiteralError, UnsupportedTypeError):

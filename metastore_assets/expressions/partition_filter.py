@@ -1,4 +1,4 @@
-"""Filters of a table's partitions: patterns by column, or a condition, evaluated as soon as values are known."""
+"""Filters of a table's partitions: patterns by column, or a condition. A partition may be excluded by some values."""
 
 from __future__ import annotations
 
@@ -21,13 +21,20 @@ class PartitionFilter:
     """A filter by partition values. Without patterns and condition it selects all partitions."""
 
     patterns: tuple[tuple[str, tuple[str, ...]], ...] = ()
-    """By column, patterns of which the value must match one."""
+    """For each column, patterns of which its value must match at least one."""
     condition: UnboundPredicate | None = None
     """A condition on the values. `current_date` was resolved when it was parsed."""
 
     @classmethod
     def of(cls, partitions: Mapping[str, tuple[str, ...]] | str) -> PartitionFilter:
-        """Parse a configuration's `partitions`. Raises PredicateError for an invalid condition."""
+        """Return the filter of a value of the configuration key `partitions`.
+
+        Args:
+            partitions: Patterns by column, or the text of a condition.
+
+        Raises:
+            PredicateError: The condition does not parse.
+        """
         if not isinstance(partitions, str):
             return cls(tuple(sorted(partitions.items())))
         from metastore_assets.expressions.sql_parser import parse_sql  # importing the parser takes 90 ms
@@ -41,29 +48,34 @@ class PartitionFilter:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The columns in the filter, as it spells them."""
+        """The names of columns in the filter, spelled as in the configuration."""
         named = [column for column, _ in self.patterns]
         if self.condition is not None:
             named += self.condition.column_names()
         return tuple(dict.fromkeys(named))
 
-    def unknown(self, columns: Collection[str]) -> list[str]:
-        """Return the names that match none of a table's partition columns, or several, ascending."""
-        return sorted(name for name in self.columns if _resolved(name, columns) is None)
-
-    def bind(self, table: str, types: Mapping[str, pa.DataType]) -> BoundPartitionFilter:
-        """Return the filter for a table.
+    def unknown_columns(self, columns: Collection[str]) -> list[str]:
+        """Return the names in the filter that do not match exactly one partition column, ascending.
 
         Args:
-            table: Its name or location, for messages.
-            types: Of all its partition columns. Each name of the filter matches one of them: the same name, or
-                the only one that differs in case alone. See `unknown`.
+            columns: The names of a table's partition columns.
+        """
+        return sorted(name for name in self.columns if _resolve_name(name, columns) is None)
+
+    def bind(self, table: str, types: Mapping[str, pa.DataType]) -> BoundPartitionFilter:
+        """Return the filter bound to the partition columns of a table.
+
+        Args:
+            table: The table's name or location, for messages.
+            types: The type of each partition column. `unknown_columns` of these columns has to be empty.
 
         Raises:
-            LiteralError: A literal of the condition is no value of its column.
-            PredicateError: The condition compares what does not compare.
+            LiteralError: A literal of the condition is not a value of its column.
+            PredicateError: The condition compares a column whose values do not compare.
         """
-        patterns = tuple((_resolved(column, types) or column, fitting) for column, fitting in self.patterns)
+        patterns = tuple(
+            (_resolve_name(column, types) or column, column_patterns) for column, column_patterns in self.patterns
+        )
         if self.condition is None:
             return BoundPartitionFilter(patterns)
         from metastore_assets.expressions.partition_condition import PartitionCondition  # most tables have no condition
@@ -73,16 +85,17 @@ class PartitionFilter:
 
 @dataclass(frozen=True)
 class BoundPartitionFilter:
-    """A filter that is bound to one table."""
+    """A filter that is bound to the partition columns of one table."""
 
     patterns: tuple[tuple[str, tuple[str, ...]], ...] = ()
     condition: PartitionCondition | None = None
 
     def may_match(self, items: Iterable[tuple[str, str | None]]) -> bool:
-        """Return whether a partition with these (column, value) pairs may match. Missing columns are unknown.
+        """Return whether a partition may match, of which some values may be unknown.
 
-        Values are texts as in partition keys. Patterns have the wildcards `*`, `?` and `[…]`. Null is
-        `__HIVE_DEFAULT_PARTITION__`, which no wildcard matches.
+        Args:
+            items: Pairs of a column and its value, which is the text in partition keys or None for null. A column
+                without a pair may have any value.
         """
         values = dict(items)
         if self.condition is not None and not self.condition.may_match(values):
@@ -93,15 +106,18 @@ class BoundPartitionFilter:
 
 
 def matches_value_patterns(value: str | None, patterns: Iterable[str]) -> bool:
-    """Return whether a value matches one of the patterns. Null matches only `__HIVE_DEFAULT_PARTITION__`."""
+    """Return whether a value matches at least one of some patterns with the wildcards `*`, `?` and `[…]`.
+
+    Null matches only the pattern `__HIVE_DEFAULT_PARTITION__`.
+    """
     if value is None:
         return NULL_VALUE in patterns
     return matches_any_pattern(value, patterns)
 
 
-def _resolved(name: str, columns: Collection[str]) -> str | None:
-    """Return the column of that name, or the only one that differs from it in case alone."""
+def _resolve_name(name: str, columns: Collection[str]) -> str | None:
+    """Return the column of that name, or else the only one that differs from it only in case; None without one."""
     if name in columns:
         return name
-    alike = [column for column in columns if column.lower() == name.lower()]
-    return alike[0] if len(alike) == 1 else None
+    matching = [column for column in columns if column.lower() == name.lower()]
+    return matching[0] if len(matching) == 1 else None

@@ -15,20 +15,23 @@ from metastore_assets.errors import PartitionKeyError
 UNPARTITIONED = "all"
 """The single key of a table without partition columns. Other keys contain `=`."""
 NULL_VALUE = "__HIVE_DEFAULT_PARTITION__"
-"""The text for null after `=`, as in Hive's folders. The same text as a value is encoded as
+"""The text that stands for null after `=`, as in Hive's folders. A value that is this text is encoded as
 `%5F_HIVE_DEFAULT_PARTITION__`."""
 
 _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_~:+@() ")
 _SIMPLE = re.compile(r"[a-zA-Z0-9_:-]*")
-"""Texts that need no encoding, which is most of them."""
+"""Matches texts that need no encoding: most texts."""
 _ESCAPE = re.compile(r"%[0-9A-F]{2}")
 
 
 def encode_partition_key(items: Sequence[tuple[str, str | None]]) -> str:
-    """Return the key of the partition with these (column, value) pairs, in the table's column order.
+    """Return the key of a partition; `decode_partition_key` is the inverse.
 
-    No pairs give `all`. Names and values may be any text; null, the empty text, and Hive's text for null are three
-    different values. `decode_partition_key` is the inverse.
+    Names and values may be any text. Null, the empty text, and Hive's text for null are three different values.
+
+    Args:
+        items: Pairs of a partition column and its value, None for null, in the table's column order. Without any, the
+            key is `all`.
     """
     if not items:
         return UNPARTITIONED
@@ -36,7 +39,7 @@ def encode_partition_key(items: Sequence[tuple[str, str | None]]) -> str:
 
 
 def decode_partition_key(key: str) -> tuple[tuple[str, str | None], ...]:
-    """Return the (column, value) pairs of a key; none for `all`. Raises PartitionKeyError for an invalid key."""
+    """Return the (column, value) pairs of a key, no pairs for `all`. Raises PartitionKeyError for an invalid key."""
     items = [] if key == UNPARTITIONED else [_decode_item(key, item) for item in key.split("/")]
     if encode_partition_key(items) != key:
         raise PartitionKeyError(f"{key!r} is not a partition key as the Metastore writes them")

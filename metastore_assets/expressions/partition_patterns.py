@@ -1,4 +1,4 @@
-"""Select partitions by key, by readable key, or by patterns of column values."""
+"""Selection of partitions by texts: keys, readable keys (not percent-encoded), or patterns of column values."""
 
 from __future__ import annotations
 
@@ -23,66 +23,82 @@ Items = tuple[tuple[str, str | None], ...]
 
 
 def match_partitions(table: str, texts: Iterable[str], keys: Collection[str]) -> set[str]:
-    """Return the keys that the texts select together.
+    """Return all keys that at least one of some texts selects.
 
-    A text is a key, a readable key (with or without percent-encoding), or `column=pattern`, several of them joined by
-    `/`, which selects all partitions whose values match all patterns. `*`, `?` and `[…]` are wildcards; null is
-    `__HIVE_DEFAULT_PARTITION__`. Raises PartitionNotFoundError with similar keys if a text selects none.
+    A text is a key, a readable key, or patterns such as `day=2024-*/country=F?`, which select the partitions whose
+    values match all patterns. `*`, `?` and `[…]` are wildcards; null is `__HIVE_DEFAULT_PARTITION__`.
+
+    Args:
+        table: The table's name, for messages.
+        texts: The texts.
+        keys: The keys of all partitions of the table.
+
+    Raises:
+        PartitionNotFoundError: A text selects no partition; the message names similar keys.
     """
-    there = set(keys)
-    chosen: set[str] = set()
+    existing = set(keys)
+    selected: set[str] = set()
     for text in texts:
-        chosen.update([text] if text in there else _meant(table, text, sorted(there)))
-    return chosen
+        selected.update([text] if text in existing else _match_text(table, text, sorted(existing)))
+    return selected
 
 
 def resolve_partition_keys(table: str, texts: Iterable[str], keys: Collection[str]) -> set[str]:
-    """Return the keys that the texts name, one each, as keys or readable keys without patterns.
+    """Return the keys that some texts name; each text is a key or a readable key, and not a pattern.
 
-    Raises PartitionNotFoundError with the number of unknown texts, and keys similar to the first.
+    Args:
+        table: The table's name, for messages.
+        texts: The texts.
+        keys: The keys of all partitions of the table.
+
+    Raises:
+        PartitionNotFoundError: Texts name no partition. The message has their number, and keys similar to the first.
     """
-    there = set(keys)
-    chosen: set[str] = set()
+    existing = set(keys)
+    selected: set[str] = set()
     readable: dict[str, str] = {}
     unknown: list[str] = []
     for text in texts:
-        if text not in there and not readable:
-            readable = {_readable(decode_partition_key(key)): key for key in there}
-        key = text if text in there else readable.get(text) or readable.get(unquote(text))
+        if text not in existing and not readable:
+            readable = {_readable(decode_partition_key(key)): key for key in existing}
+        key = text if text in existing else readable.get(text) or readable.get(unquote(text))
         if key is None:
             unknown.append(text)
         else:
-            chosen.add(key)
+            selected.add(key)
     if unknown:
-        ordered = sorted(there)
+        ordered = sorted(existing)
         columns = list(dict.fromkeys(name for key in ordered for name, _ in decode_partition_key(key)))
-        more = f"; nor the {len(unknown) - 1:,} others that are listed and unknown" if len(unknown) > 1 else ""
-        raise PartitionNotFoundError(_none_fits(table, unknown[0], ordered, columns) + more)
-    return chosen
+        others = f"; {len(unknown) - 1:,} other keys in the list do not exist either" if len(unknown) > 1 else ""
+        raise PartitionNotFoundError(_not_found_message(table, unknown[0], ordered, columns) + others)
+    return selected
 
 
 def resolve_partition(table: str, text: str, keys: Collection[str]) -> str:
     """Return the only key that a text selects, as in `match_partitions`. Raises PartitionNotFoundError."""
-    chosen = sorted(match_partitions(table, [text], keys))
-    if len(chosen) > 1:
+    selected = sorted(match_partitions(table, [text], keys))
+    if len(selected) > 1:
         raise PartitionNotFoundError(
-            f"{text!r} means {len(chosen):,} partitions of table {table!r}: name one of them, such as {chosen[0]!r}; "
+            f"{text!r} means {len(selected):,} partitions of table {table!r}: name one of them, such as {selected[0]!r}; "
             f"list them with `metastore show {table} --partitions`"
         )
-    return chosen[0]
+    return selected[0]
 
 
-def _meant(table: str, text: str, keys: Sequence[str]) -> Collection[str]:
+def _match_text(table: str, text: str, keys: Sequence[str]) -> Collection[str]:
+    """Return the keys that a text selects as a readable key or, if it is none, as patterns."""
     items = {key: decode_partition_key(key) for key in keys}
-    for wanted in (text, unquote(text)):
-        if readable := [key for key in keys if _readable(items[key]) == wanted]:
-            return readable
-    columns = list(dict.fromkeys(name for own in items.values() for name, _ in own))
+    for readable_key in (text, unquote(text)):
+        if matching := [key for key in keys if _readable(items[key]) == readable_key]:
+            return matching
+    columns = list(dict.fromkeys(name for pairs in items.values() for name, _ in pairs))
     patterns = [(name, _unescaped(pattern)) for name, pattern in split_column_patterns(text, columns)]
-    fitting = [key for key in keys if patterns and all(_fits(dict(items[key]), *pattern) for pattern in patterns)]
-    if not fitting:
-        raise PartitionNotFoundError(_none_fits(table, text, keys, columns))
-    return fitting
+    matching = [
+        key for key in keys if patterns and all(_matches_pattern(dict(items[key]), *pattern) for pattern in patterns)
+    ]
+    if not matching:
+        raise PartitionNotFoundError(_not_found_message(table, text, keys, columns))
+    return matching
 
 
 def _readable(items: Items) -> str:
@@ -90,41 +106,48 @@ def _readable(items: Items) -> str:
 
 
 def split_column_patterns(text: str, columns: Sequence[str]) -> list[tuple[str, str]]:
-    """Return the (column, text) pairs of `column=text/column=text`; none unless it starts with a column.
+    """Return the (column, text) pairs of a text such as `column=text/column=text`.
 
-    A `/` that is not followed by a column belongs to the text.
+    A `/` that is not followed by a column and `=` belongs to the text before it.
+
+    Args:
+        text: The text to split.
+        columns: The table's partition columns.
+
+    Returns:
+        An empty list if the text does not begin with a column and `=`.
     """
     names = {form: name for name in columns for form in (encode_partition_key([(name, "")])[:-1], name)}
-    known = "|".join(re.escape(form) for form in sorted(names, key=len, reverse=True))
-    parts = re.split(rf"(?:^|/)({known})=", text)
-    if not known or parts[0]:
+    alternatives = "|".join(re.escape(form) for form in sorted(names, key=len, reverse=True))
+    parts = re.split(rf"(?:^|/)({alternatives})=", text)
+    if not alternatives or parts[0]:
         return []
-    return [(names[form], own) for form, own in zip(parts[1::2], parts[2::2], strict=True)]
+    return [(names[form], value) for form, value in zip(parts[1::2], parts[2::2], strict=True)]
 
 
 def _unescaped(pattern: str) -> str:
-    """Decode the percent-encoding of a pattern; encoded characters are not wildcards."""
-    return _ESCAPES.sub(lambda found: escape_wildcards(unquote(found[0])), pattern)
+    """Return a pattern with its percent-encoding decoded; decoded characters are not wildcards."""
+    return _ESCAPES.sub(lambda match: escape_wildcards(unquote(match[0])), pattern)
 
 
-def _fits(values: dict[str, str | None], column: str, pattern: str) -> bool:
+def _matches_pattern(values: dict[str, str | None], column: str, pattern: str) -> bool:
     return column in values and matches_value_patterns(values[column], (pattern,))
 
 
-def _none_fits(table: str, text: str, keys: Sequence[str], columns: Sequence[str]) -> str:
-    has_none = f"table {table!r} has no partition {text!r}"
+def _not_found_message(table: str, text: str, keys: Sequence[str], columns: Sequence[str]) -> str:
+    summary = f"table {table!r} has no partition {text!r}"
     if not keys:
-        return f"{has_none}: it has none at all, for it has no rows"
+        return f"{summary}: it has no partitions, because it has no rows"
     if not columns:
-        return f"{has_none}: it is not partitioned, and its one partition is {keys[0]!r}"
+        return f"{summary}: it is not partitioned, and its one partition is {keys[0]!r}"
     how = f"; list them with `metastore show {table} --partitions`"
     form = f"name a key, or a pattern such as `{'/'.join(f'{column}=…' for column in columns)}`"
     if "=" not in text:
-        return f"{has_none}; {form}" + nearest_names(f"{columns[0]}={text}", keys) + how
+        return f"{summary}; {form}" + nearest_names(f"{columns[0]}={text}", keys) + how
     named = [unquote(part.partition("=")[0]) for part in text.split("/") if "=" in part]
     unknown = [name for name in named if name not in columns]
     if unknown:
         by = " and ".join(map(repr, columns))
-        said = f"{has_none}: it is partitioned by {by}, not by {unknown[0]!r}; {form}"
-        return said + how + close_names(unknown[0], columns, "")
-    return has_none + nearest_names(text, keys) + how
+        explanation = f"{summary}: it is partitioned by {by}, not by {unknown[0]!r}; {form}"
+        return explanation + how + close_names(unknown[0], columns, "")
+    return summary + nearest_names(text, keys) + how

@@ -52,7 +52,7 @@ Operator: TypeAlias = Literal["=", "!=", "<", "<=", ">", ">="]
 COMMUTED: Mapping[Operator, Operator] = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 """By operator, the operator of the same comparison with its operands swapped."""
 NEGATED: Mapping[Operator, Operator] = {"=": "!=", "!=": "=", "<": ">=", "<=": ">", ">": "<=", ">=": "<"}
-"""By operator, the operator that is true of exactly the other values."""
+"""By operator, the operator that is true of exactly the values of which it is false."""
 
 MAX_SHOWN_VALUES = 10
 """Values of one `in` that SQL text for people contains."""
@@ -75,7 +75,7 @@ _MINIMUM_AND_MAXIMUM = "minimum, maximum"
 
 @dataclass(frozen=True)
 class BoundColumn:
-    """A column that a predicate refers to; a row has one value or null of it."""
+    """A column to which a bound predicate refers. Each row has one value of it, or null."""
 
     path: str
     """Dotted path in the current schema."""
@@ -91,7 +91,7 @@ class BoundColumn:
 
 
 class CompleteClass(ABC):  # noqa: B024 (its families have the abstract methods)
-    """Base of families of classes in which a concrete class without all methods fails when it is defined."""
+    """A base class whose concrete subclasses must define all abstract methods, which is checked at their definition."""
 
     def __init_subclass__(cls, *, abstract: bool = False) -> None:
         super().__init_subclass__()
@@ -144,7 +144,7 @@ class Predicate(CompleteClass, abstract=True):
         return self.to_sql(MAX_SHOWN_VALUES)
 
     def conjuncts(self) -> tuple[Predicate, ...]:
-        """Return the predicates that all have to be true."""
+        """Return predicates that are all true of exactly the rows of which this one is true."""
         return (self,)
 
 
@@ -171,7 +171,7 @@ class Constant(Predicate):
 
 
 class _Junction(Predicate, abstract=True):
-    """`and` or `or` of several predicates."""
+    """A conjunction or a disjunction of several predicates."""
 
     children: tuple[Predicate, ...]
     keyword: ClassVar[str]
@@ -232,11 +232,11 @@ class Leaf(Predicate, abstract=True):
 
     @abstractmethod
     def value_mask(self, array: pa.Array) -> Mask:
-        """Return which values match. The type of `array` belongs to the class of the column."""
+        """Return for each value of an array of the column's type class whether it matches."""
 
     @abstractmethod
     def bound_column_rows(self, column: ColumnBounds) -> RowBounds:
-        """Return bounds on the number of matching rows in each set of rows."""
+        """Return bounds on the number of matching rows in each set of rows, from bounds of the column."""
 
     @abstractmethod
     def eliminating_statistic(self, column: ColumnBounds) -> StatisticNames:
@@ -246,7 +246,7 @@ class Leaf(Predicate, abstract=True):
         """
 
     def equal_values(self, max_values: int = _MAX_EQUAL_VALUES) -> list[pa.Scalar]:
-        """Return values of which every matching row has one; empty where there is no such list of `max_values`."""
+        """Return all values that matching rows can have; an empty list if there are more than `max_values`."""
         return []
 
     def mask(self, arrays: Mapping[str, pa.Array], row_count: int) -> Mask:
@@ -308,7 +308,7 @@ class IsNaN(Leaf):
 
 
 class _ValueLeaf(Leaf, abstract=True):
-    """A condition on the order or the text of a value, which minimum and maximum can decide."""
+    """A condition on the order or the text of a value, so that minimum and maximum of a set can decide it."""
 
     @property
     @abstractmethod
@@ -317,12 +317,17 @@ class _ValueLeaf(Leaf, abstract=True):
 
     @abstractmethod
     def match_range(self, minimum: pa.Array, maximum: pa.Array) -> tuple[pa.Array, pa.Array]:
-        """Return whether some, and whether all, values between two bounds match; null where that is unknown."""
+        """Return for each range whether some, and whether all, values in it match; null if that is unknown.
+
+        Args:
+            minimum: The least value of each range, inclusive, of the canonical type.
+            maximum: The greatest value of each range, inclusive.
+        """
 
     @property
     @abstractmethod
     def matching_range(self) -> tuple[pa.Array, pa.Array] | None:
-        """The least and the greatest matching value, as arrays of one; None where the matching values have no range."""
+        """The least and the greatest matching value, each in an array of length one; None if matching values have none."""
 
     def bound_column_rows(self, column: ColumnBounds) -> RowBounds:
         some, every = self.match_range(column.minimum, column.maximum)
@@ -353,7 +358,7 @@ class _ValueLeaf(Leaf, abstract=True):
 
 @dataclass(frozen=True)
 class Comparison(_ValueLeaf):
-    """True of values that compare in one way with a value other than NaN."""
+    """True of values for which a comparison such as `<` with a constant is true. The constant is not NaN."""
 
     column: BoundColumn
     operator: Operator
@@ -471,7 +476,7 @@ class In(_ValueLeaf):
 
 @dataclass(frozen=True)
 class Like(_ValueLeaf):
-    """True of texts with a prefix that also match a pattern, if there is one; negated, of all other texts."""
+    """True of texts that begin with a prefix and, if there is a pattern, match it; negated, of all other texts."""
 
     column: BoundColumn
     prefix: bytes
@@ -548,12 +553,12 @@ def complete_evaluator(name: str, handlers: Mapping[type[Predicate], Handler]) -
 
 
 def conjoin(children: Sequence[Predicate]) -> Predicate:
-    """Return the simplest predicate that is true where all of some predicates are true."""
+    """Return the conjunction of some predicates, simplified."""
     return _join(And, children, Constant(True))
 
 
 def disjoin(children: Sequence[Predicate]) -> Predicate:
-    """Return the simplest predicate that is true where at least one of some predicates is true."""
+    """Return the disjunction of some predicates, simplified."""
     return _join(Or, children, Constant(False))
 
 
@@ -587,11 +592,11 @@ def _is_nan(values: pa.Array, cls: TypeClass) -> Mask:
 
 
 def _contains_member(members: pa.Array, low: pa.Array, high: pa.Array) -> pa.Array:
-    """Return whether each range, bounds included, contains a member; null where a bound is unknown."""
-    is_known = pc.and_kleene(low.is_valid(), high.is_valid()).to_numpy(zero_copy_only=False)
+    """Return for each range, bounds included, whether it contains a member; null where a bound is unknown."""
+    has_bounds = pc.and_kleene(low.is_valid(), high.is_valid()).to_numpy(zero_copy_only=False)
     sorted_members = members.to_numpy()
     least, greatest = (bound.fill_null(0).to_numpy() for bound in (low, high))
     first = np.searchsorted(sorted_members, least, side="left")
     has_member = first < len(sorted_members)
     has_member &= sorted_members[np.minimum(first, len(sorted_members) - 1)] <= greatest
-    return pa.array(has_member, mask=~is_known)
+    return pa.array(has_member, mask=~has_bounds)

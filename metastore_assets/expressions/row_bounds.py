@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 RowCounts: TypeAlias = npt.NDArray[np.int64]
 Mask: TypeAlias = npt.NDArray[np.bool_]
 UpperLimits: TypeAlias = "Mapping[Leaf, RowCounts]"
-"""By leaf, for each set of rows, the greatest possible number of matching rows."""
+"""For some leaves, the greatest possible number of matching rows in each set of rows."""
 
 
 @dataclass(frozen=True)
@@ -57,25 +57,25 @@ class ColumnBounds:
 
 
 def bound_conjunction(parts: Sequence[RowBounds], row_counts: RowCounts) -> RowBounds:
-    """Return the bounds of an `and` from the bounds of its parts, whatever their correlation (Fréchet)."""
+    """Return the bounds of an `and` from those of its parts, which hold for any correlation (Fréchet)."""
     least = sum((part.least for part in parts), np.zeros_like(row_counts)) - (len(parts) - 1) * row_counts
     return RowBounds(np.maximum(least, 0), np.minimum.reduce([part.most for part in parts]))
 
 
 def bound_disjunction(parts: Sequence[RowBounds], row_counts: RowCounts) -> RowBounds:
-    """Return the bounds of an `or` from the bounds of its parts, whatever their correlation (Fréchet)."""
+    """Return the bounds of an `or` from those of its parts, which hold for any correlation (Fréchet)."""
     most = sum((part.most for part in parts), np.zeros_like(row_counts))
     return RowBounds(np.maximum.reduce([part.least for part in parts]), np.minimum(most, row_counts))
 
 
 def order_comparable(values: pa.Array | pa.Scalar, cls: TypeClass) -> pa.Array | pa.Scalar:
-    """Return canonical values as a type that Arrow's kernels compare in the order of the class."""
+    """Return canonical values cast to a type that Arrow's kernels compare in the order of the class."""
     if isinstance(values, pa.Scalar):
         return order_comparable(array_of([values]), cls)[0]
     return storage(values) if cls.kind == "bytes" else comparable(values)
 
 
 def to_mask(booleans: pa.Array, *, if_null: bool) -> Mask:
-    """Return an array of booleans as numpy has it, with one value for all nulls."""
+    """Return Arrow booleans as a numpy mask, with `if_null` in place of nulls."""
     mask: Mask = booleans.fill_null(if_null).to_numpy(zero_copy_only=False)
     return mask

@@ -54,7 +54,10 @@ _GRAMMAR = (
 
 
 class _Predicates(Dialect):
-    """Names in double quotes or backticks; in text a doubled quote is one, and a backslash is a character."""
+    """The SQL dialect of predicates: double quotes or backticks around names, single quotes around text.
+
+    Inside text, a quote is written twice, and a backslash has no special meaning.
+    """
 
     class Tokenizer(tokens.Tokenizer):
         IDENTIFIERS = ['"', "`"]  # noqa: RUF012 (as the library declares it)
@@ -63,7 +66,7 @@ class _Predicates(Dialect):
 
 
 def parse_sql(text: str) -> UnboundPredicate:
-    """Parse SQL text. `current_date` is replaced by the current day in UTC.
+    """Return the unbound predicate of SQL text. `current_date` is replaced by the current day in UTC.
 
     Raises:
         PredicateError: The text does not parse, which the message locates, or has an unsupported construct.
@@ -106,7 +109,7 @@ def _format_position(text: str, line: int, character: int) -> str:
 
 
 def _find_unclosed_quote(text: str) -> tuple[int, int] | None:
-    """Return line and character, from 1 on, of a quote that is not closed. A doubled quote does not close it."""
+    """Return the line and the character, both from 1, of a quote that is not closed; None if all are closed."""
     opened, at = -1, 0
     while at < len(text):
         if opened < 0:
@@ -233,7 +236,7 @@ _PREDICATES: Mapping[type[exp.Expr], Callable[[exp.Expr], UnboundPredicate]] = {
     exp.Dot: _parse_column,
     exp.Identifier: _parse_column,
 }
-"""By sqlglot's class, the nodes that a predicate may consist of."""
+"""By sqlglot's class of a node that a predicate may contain: the function that parses it."""
 
 
 def _parse_literal(node: exp.Expr) -> UnboundLiteral:
@@ -289,7 +292,7 @@ def _parse_relative_day(node: exp.Expr) -> UnboundLiteral:
 
 
 def _parse_typed_text(node: exp.Expr) -> UnboundLiteral:
-    """Parse `date '2024-01-31'`, and the same as a cast."""
+    """Parse a text with its type, such as `date '2024-01-31'` or `cast('2024-01-31' as date)`."""
     text = node.this.unnest()
     type_ = node.args.get("to")
     kind = _KINDS.get(type_.this.value if type_ is not None else "")
@@ -313,7 +316,7 @@ _LITERALS: Mapping[type[exp.Expr], Callable[[exp.Expr], UnboundLiteral]] = {
     exp.Timestamp: _parse_typed_text,
     exp.TsOrDsToDate: _parse_typed_text,
 }
-"""By sqlglot's class, the nodes that a literal may be."""
+"""By sqlglot's class of a node that is a literal: the function that parses it."""
 
 
 def _parse_text(node: exp.Expr) -> str:

@@ -1,6 +1,6 @@
-"""Unbound predicates: what SQL text and Arrow expressions parse to, before columns have types.
+"""Unbound predicates: the results of parsing SQL text and Arrow expressions, before columns have types.
 
-One class per operator. Its `bind` returns the typed predicate without negations that `predicates` defines.
+There is one class per operator. `bind` returns the corresponding predicate of `predicates`: typed, without negations.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ if TYPE_CHECKING:
 _MAX_DEPTH = 200
 """Nested levels of `and`, `or` and `not`; a deeper predicate is refused."""
 _MAX_EXPONENT = 400
-"""A power of ten beyond all integers of all classes; its inverse lies between two of them. A number further out is
-replaced by this power, because its digits might not fit into memory and only its side counts."""
+"""The exponent of a power of ten beyond all integers of all classes. A greater number is replaced by this power, and a
+smaller one by its inverse, because their digits might not fit into memory and the result of comparisons is the same."""
 _LIKE_WILDCARDS = ("%", "_")
 
 
@@ -63,7 +63,7 @@ class ColumnName:
 
 @dataclass(frozen=True)
 class LiteralTarget:
-    """The column that a literal is compared with."""
+    """The column with which a literal is compared, and to whose type it is converted."""
 
     cls: TypeClass
     subject: str
@@ -71,11 +71,11 @@ class LiteralTarget:
 
     def reject(self, literal: UnboundLiteral) -> NoReturn:
         """Raise LiteralError: the literal is not a value of the column."""
-        raise LiteralError(f"{literal.shown} is no value of {self.subject}: give {literal.replacement(self.cls)}")
+        raise LiteralError(f"{literal.description} is no value of {self.subject}: give {literal.replacement(self.cls)}")
 
 
 class UnboundLiteral(CompleteClass, abstract=True):
-    """A literal, before it has the type of a column."""
+    """A literal that has not yet the type of a column."""
 
     @property
     def is_null(self) -> bool:
@@ -84,7 +84,7 @@ class UnboundLiteral(CompleteClass, abstract=True):
 
     @property
     @abstractmethod
-    def shown(self) -> str:
+    def description(self) -> str:
         """The literal, for messages."""
 
     @abstractmethod
@@ -102,13 +102,13 @@ class UnboundLiteral(CompleteClass, abstract=True):
 
 @dataclass(frozen=True)
 class TextLiteral(UnboundLiteral):
-    """A literal in quotes: of the type of the column that it is compared with, or of one kind of time."""
+    """A text in quotes. It stands for a value of the column's type or, after a word such as `date`, of that kind."""
 
     text: str
     kind: Literal["date", "timestamp", "time"] | None = None
 
     @property
-    def shown(self) -> str:
+    def description(self) -> str:
         return repr(self.text)
 
     def to_value(self, target: LiteralTarget) -> pa.Scalar | Fraction:
@@ -160,7 +160,7 @@ class NumberLiteral(UnboundLiteral):
     value: Decimal
 
     @property
-    def shown(self) -> str:
+    def description(self) -> str:
         return str(self.value)
 
     def to_value(self, target: LiteralTarget) -> pa.Scalar | Fraction:
@@ -179,7 +179,7 @@ class BytesLiteral(UnboundLiteral):
     data: bytes
 
     @property
-    def shown(self) -> str:
+    def description(self) -> str:
         return repr(self.data)
 
     def to_value(self, target: LiteralTarget) -> pa.Scalar | Fraction:
@@ -195,7 +195,7 @@ class ArrowLiteral(UnboundLiteral):
     value: pa.Scalar
 
     @property
-    def shown(self) -> str:
+    def description(self) -> str:
         return str(self.value)
 
     def to_value(self, target: LiteralTarget) -> pa.Scalar | Fraction:
@@ -215,11 +215,11 @@ class ArrowLiteral(UnboundLiteral):
 
 
 class UnboundPredicate(CompleteClass, abstract=True):
-    """A condition on rows, before its columns have types."""
+    """A condition on rows whose columns have no types yet."""
 
     @abstractmethod
     def bind(self, binder: Binder, *, negated: bool, depth: int = 0) -> Predicate:
-        """Return the typed predicate that is true where this one, or its negation, is true.
+        """Return the typed predicate that is true of the rows of which this one (or its negation) is true.
 
         Args:
             binder: Resolves names to the columns of a table.
@@ -227,7 +227,7 @@ class UnboundPredicate(CompleteClass, abstract=True):
             depth: The number of operators around this one.
 
         Raises:
-            PredicateError: It is nested too deep, or compares what does not compare.
+            PredicateError: It is nested too deep, or compares a column whose values do not compare.
             ColumnNotFoundError: It names a column that does not exist.
             LiteralError: A literal is not a value of its column.
         """
@@ -249,7 +249,7 @@ class BooleanLiteral(UnboundPredicate, UnboundLiteral):
         return self.value is None
 
     @property
-    def shown(self) -> str:
+    def description(self) -> str:
         return str(self.value)
 
     def to_value(self, target: LiteralTarget) -> pa.Scalar | Fraction:
@@ -265,7 +265,7 @@ class BooleanLiteral(UnboundPredicate, UnboundLiteral):
 
 @dataclass(frozen=True)
 class Not(UnboundPredicate):
-    """`not`."""
+    """The negation of a predicate."""
 
     child: UnboundPredicate
 
@@ -278,7 +278,7 @@ class Not(UnboundPredicate):
 
 
 class _UnboundJunction(UnboundPredicate, abstract=True):
-    """`and` or `or`."""
+    """A conjunction or a disjunction of predicates."""
 
     children: tuple[UnboundPredicate, ...]
     is_conjunction: ClassVar[bool]
@@ -295,7 +295,7 @@ class _UnboundJunction(UnboundPredicate, abstract=True):
 
 @dataclass(frozen=True)
 class UnboundAnd(_UnboundJunction):
-    """`and`."""
+    """A conjunction of predicates."""
 
     children: tuple[UnboundPredicate, ...]
     is_conjunction = True
@@ -303,7 +303,7 @@ class UnboundAnd(_UnboundJunction):
 
 @dataclass(frozen=True)
 class UnboundOr(_UnboundJunction):
-    """`or`."""
+    """A disjunction of predicates."""
 
     children: tuple[UnboundPredicate, ...]
     is_conjunction = False
@@ -330,7 +330,7 @@ class _UnboundLeaf(UnboundPredicate, abstract=True):
 
 @dataclass(frozen=True)
 class UnboundIsNull(_UnboundLeaf):
-    """`is null`, the only condition that is never null itself."""
+    """The condition `is null`, which is true or false of every row; any other condition is null of a null."""
 
     name: ColumnName
 
@@ -343,7 +343,7 @@ class UnboundIsNull(_UnboundLeaf):
 
 @dataclass(frozen=True)
 class UnboundIsNaN(_UnboundLeaf):
-    """`is nan`."""
+    """The condition `is nan` on a column."""
 
     name: ColumnName
 
@@ -371,7 +371,7 @@ class UnboundComparison(_UnboundLeaf):
     operator: Operator
     literal: UnboundLiteral
     ieee: bool = False
-    """Whether NaN compares as in Arrow: it equals nothing, and is neither less nor greater than anything."""
+    """Whether NaN compares as in Arrow: it is not equal to, less than, or greater than any value, NaN included."""
 
     def bind_values(self, binder: Binder, column: BoundColumn, *, negated: bool) -> Predicate:
         target = binder.target(column)
@@ -381,7 +381,7 @@ class UnboundComparison(_UnboundLeaf):
             return predicate
         if compare(column, "=", self.literal, target) == IsNaN(column):
             # Of comparisons with NaN only `!=` is true, and the negations of all others.
-            return _is_value(column) if (self.operator == "!=") != negated else Constant(False)
+            return _is_not_null(column) if (self.operator == "!=") != negated else Constant(False)
         if self.operator not in (">", ">="):
             return predicate
         return disjoin([predicate, IsNaN(column)]) if negated else conjoin([predicate, IsNaN(column, negated=True)])
@@ -389,7 +389,7 @@ class UnboundComparison(_UnboundLeaf):
 
 @dataclass(frozen=True)
 class UnboundIn(_UnboundLeaf):
-    """`in`: a column and the literals that it may equal."""
+    """The condition `in`: whether the value of a column equals one of some literals."""
 
     name: ColumnName
     literals: tuple[UnboundLiteral, ...]
@@ -418,13 +418,13 @@ class UnboundIn(_UnboundLeaf):
             ascending = [values[key] for key in sorted(values)]  # type: ignore[type-var]
             parts.append(In(column, array_of(ascending), negated))
         if negated:
-            return conjoin(parts) if parts else _is_value(column)
+            return conjoin(parts) if parts else _is_not_null(column)
         return disjoin(parts)
 
 
 @dataclass(frozen=True)
 class UnboundLike(_UnboundLeaf):
-    """`like`: a column and a pattern, in which `%` stands for any text and `_` for one character."""
+    """The condition `like`: whether a text matches a pattern, in which `%` is any text and `_` one character."""
 
     name: ColumnName
     pattern: str
@@ -446,7 +446,7 @@ class UnboundLike(_UnboundLeaf):
             return Like(column, prefix, "".join(tokens), negated)
         if prefix:
             return Like(column, prefix, None, negated)
-        return Constant(False) if negated else _is_value(column)
+        return Constant(False) if negated else _is_not_null(column)
 
     def _tokens(self) -> list[str]:
         r"""Return the pattern's characters; a literal wildcard or backslash is two characters: `\%`."""
@@ -464,7 +464,7 @@ class UnboundLike(_UnboundLeaf):
 
 
 def compare(column: BoundColumn, operator: Operator, literal: UnboundLiteral, target: LiteralTarget) -> Predicate:
-    """Return the comparison of a column with a literal.
+    """Return the bound predicate that compares a column with a literal.
 
     Raises:
         LiteralError: The literal is not a value of the column.
@@ -484,7 +484,7 @@ def _check_depth(depth: int) -> None:
         raise PredicateError(f"the predicate is nested more than {_MAX_DEPTH} levels deep")
 
 
-def _is_value(column: BoundColumn) -> Predicate:
+def _is_not_null(column: BoundColumn) -> Predicate:
     return IsNull(column, negated=True)
 
 
@@ -498,25 +498,25 @@ def _number_value(number: Decimal, cls: TypeClass) -> pa.Scalar | Fraction:
 
 
 def _compare_integer(column: BoundColumn, operator: Operator, value: Fraction) -> Predicate:
-    """Return the comparison with a number that may be no integer, or beyond the class, as one with an integer."""
+    """Return the comparison of a column of integers with any number, as a comparison with an integer or a constant."""
     cls = column.type_class
     least, greatest = cls.physical_range
     if operator in ("=", "!="):
         if value.denominator == 1 and least <= value <= greatest:
             return Comparison(column, operator, integers_array([int(value)], cls)[0])
-        return Constant(False) if operator == "=" else _is_value(column)
+        return Constant(False) if operator == "=" else _is_not_null(column)
     # An integer is less than 1.5 if it is less than 2, and greater than 1.5 if it is greater than 1.
     bound = math.ceil(value) if operator in ("<", ">=") else math.floor(value)
     if least <= bound <= greatest:
         return Comparison(column, operator, integers_array([bound], cls)[0])
     is_true = bound > greatest if operator in ("<", "<=") else bound < least
-    return _is_value(column) if is_true else Constant(False)
+    return _is_not_null(column) if is_true else Constant(False)
 
 
 def _compare_nan(column: BoundColumn, operator: Operator) -> Predicate:
-    """Return the comparison with NaN, which is the greatest value."""
+    """Return the predicate that compares a column with NaN, which is the greatest value."""
     if operator in ("=", ">="):
         return IsNaN(column)
     if operator in ("!=", "<"):
         return IsNaN(column, negated=True)
-    return _is_value(column) if operator == "<=" else Constant(False)
+    return _is_not_null(column) if operator == "<=" else Constant(False)

@@ -1,4 +1,7 @@
-"""Wildcard patterns over names and partition keys: `*`, `?` and `[…]`."""
+"""Wildcard patterns over names and partition values: `*`, `?` and `[…]`.
+
+The configuration imports this module when a process starts, so it imports only the standard library.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +11,12 @@ from fnmatch import fnmatchcase
 
 
 def matches_wildcards(text: str, pattern: str) -> bool:
-    """Return whether a whole text matches a pattern. Upper and lower case differ."""
+    """Return whether a pattern matches a text from its beginning to its end. Upper and lower case differ."""
     return fnmatchcase(text, pattern)
 
 
 def matches_any_pattern(text: str, patterns: Iterable[str], *, ignore_case: bool = False) -> bool:
-    """Return whether a whole text matches at least one pattern.
+    """Return whether at least one of some patterns matches a text from its beginning to its end.
 
     Args:
         text: The text.

@@ -216,7 +216,7 @@ class EliminatedFragment:
     """The part of the predicate that none of its rows matches."""
     statistic: str
     """What shows that: `minimum`, `maximum`, `null_count`, `nan_count`, `partition` (the values of its partition) or
-    `membership` (its value filter); several names where only all of them together do."""
+    `value_filter`; several names where only all of them together do."""
     value: str | None
     """The value of that statistic in the fragment, as a literal of a predicate."""
 

@@ -92,7 +92,7 @@ def _where(table: str, where: str, keys: Sequence[str], snapshot: Snapshot) -> t
     condition = PartitionFilter.of(where)
     items = {key: decode_partition_key(key) for key in keys}
     known = list(dict.fromkeys([*snapshot.partition_columns, *(name for own in items.values() for name, _ in own)]))
-    if unknown := condition.unknown(known):
+    if unknown := condition.unknown_columns(known):
         raise ColumnNotFoundError(
             f"table {table!r} has no partition column {unknown[0]!r}, which --where {where!r} is about"
             + (close_names(unknown[0], known, "; it is partitioned by {}") or "; it is not partitioned")

@@ -1,4 +1,4 @@
-"""Single values as JSON. Every value is exact, and its form never changes.
+"""Single values as JSON. Every value is exact, and the JSON of a value is the same in all releases.
 
 Dates, times and timestamps are ISO 8601 text, to the nanosecond and of any year (see `iso8601`); with a time zone they
 are in UTC and end in `Z`. Decimals, and integers beyond 2**53, are text. Binary is hexadecimal text. Floats without a
@@ -58,12 +58,12 @@ def value_json(value: pa.Scalar) -> Any:
 
 
 def integer_json(value: int | None) -> int | str | None:
-    """Return an integer as JSON: text beyond 2**53."""
+    """Return an integer as JSON: a number, or text if its magnitude exceeds 2**53."""
     return value if value is None or abs(value) <= _MAX_EXACT else str(value)
 
 
 def float_json(value: float | None) -> float | str | None:
-    """Return a float as JSON: text if it is not finite."""
+    """Return a float as JSON: a number, or text if it is not finite."""
     if value is None or math.isfinite(value):
         return value
     return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"

@@ -1,4 +1,4 @@
-"""The leaf columns of nested fields, and their arrays."""
+"""Leaf columns: the columns of a table and all fields inside of them, with their arrays."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ FIELD_ID = b"metastore.field_id"
 
 @dataclass(frozen=True)
 class LeafColumn:
-    """A row of `statistics.parquet`: a column, a struct, list or map, or a field inside one."""
+    """A column that has a row of its own in the file `statistics`: a top-level column or a field inside one.
+
+    Structs, lists and maps are leaf columns, too, in addition to their fields and elements.
+    """
 
     path: str
     """Dotted path: struct `a.b`, list `a.element`, map `a.key` and `a.value`."""
@@ -27,13 +30,13 @@ class LeafColumn:
     backtick is put in backticks, and its backticks are doubled."""
     type: pa.DataType
     repeated: bool = False
-    """Whether it lies below a list or a map: its rows are elements, of which a table row has any number."""
+    """Whether it is inside a list or a map, so that a row of the table has any number of its values."""
     aliases: tuple[tuple[str, ...], ...] = field(default=(), compare=False, repr=False)
-    """For each enclosing struct, list and map, outermost first, and for the column itself: its path, and the paths that
-    it has or may get when other columns are added or dropped (dotted names, and those in backticks).
+    """All paths of each struct, list and map around the column, outermost first, and of the column itself, which is
+    last. The first path of each is its current one. The others are those that it may get when other columns are added
+    or dropped: with and without backticks.
 
-    The path alone does not reveal the enclosing columns: of two columns with the same dotted path only one is put in
-    backticks.
+    The path alone does not reveal the columns around it, because backticks depend on other columns of the table.
     """
 
 
@@ -52,7 +55,7 @@ def plain_type(type: pa.DataType) -> pa.DataType:
 
 
 def plain_array(array: pa.Array) -> pa.Array:
-    """Decode dictionary, run-end and extension encodings: the result has the type `plain_type(array.type)`."""
+    """Return an array without dictionary, run-end and extension encodings, of the type `plain_type(array.type)`."""
     while True:
         if t.is_dictionary(array.type):
             array = _gather(array.dictionary, array.indices)
@@ -65,7 +68,7 @@ def plain_array(array: pa.Array) -> pa.Array:
 
 
 def logical_nulls(array: pa.Array) -> pa.BooleanArray:
-    """Return where values are null, including nulls in a dictionary or in a child of a union.
+    """Return for each value whether it is null, also if the null is in a dictionary or in a child of a union.
 
     `Array.is_null` does this from pyarrow 26 on; earlier versions count them as values.
     """
@@ -96,17 +99,17 @@ def leaf_columns(field: pa.Field) -> list[LeafColumn]:
 
 
 def schema_leaves(fields: Iterable[pa.Field]) -> list[list[LeafColumn]]:
-    """Return `leaf_columns` of every field of a table, with paths that are distinct in the table.
+    """Return the leaf columns of each field of a table, with paths that are distinct in the table.
 
     If two columns have the same dotted path (a field named `a.b` beside a struct `a` with a field `b`), names with a
     dot are put in backticks, as in `field_id`. Columns of the same name are numbered: `a`, `` `a`[2] ``.
     """
-    found = [list(_walk(field, (), False)) for field in fields]
-    plain = Counter(".".join(names) for leaves in found for names, _ in leaves)
+    walked = [list(_walk(field, (), False)) for field in fields]
+    plain = Counter(".".join(names) for leaves in walked for names, _ in leaves)
     taken: set[str] = set()
     taken_ids: set[str] = set()
     result = []
-    for leaves in found:
+    for leaves in walked:
         row: list[LeafColumn] = []
         aliases: list[tuple[str, ...]] = []
         for names, leaf in leaves:
@@ -121,8 +124,9 @@ def schema_leaves(fields: Iterable[pa.Field]) -> list[list[LeafColumn]]:
 
 
 def split_leaves(field: pa.Field, array: pa.Array) -> list[pa.Array]:
-    """Return the arrays of the leaf columns of `field`, aligned with `leaf_columns(field)`; dictionaries stay encoded.
+    """Return the array of each leaf column of a field, in the order of `leaf_columns(field)`.
 
+    Dictionaries stay encoded.
     A field below a null struct is null. Null lists and maps have no elements. A container's array provides its validity
     and lengths. A union inside a struct is represented by booleans with its validity.
     """
@@ -130,7 +134,7 @@ def split_leaves(field: pa.Field, array: pa.Array) -> list[pa.Array]:
 
 
 def children(type: pa.DataType) -> Sequence[tuple[str, pa.Field]]:
-    """Return path part and field of each child of a struct, list or map; empty for other types."""
+    """Return each child of a struct, list or map: its part of the path, and its field. Other types have none."""
     if t.is_struct(type):
         return [(type.field(i).name, type.field(i)) for i in range(type.num_fields)]
     if t.is_map(type):
@@ -191,7 +195,7 @@ def _split(array: pa.Array) -> Iterator[pa.Array]:
 
 
 def _elements(array: pa.Array) -> pa.Array:
-    """Return the elements of all lists that are not null, whatever null lists contain."""
+    """Return the elements of all lists that are not null; a null list may contain elements in memory."""
     # If all lists are null, Arrow's flatten() builds an empty array, and fails for structs with extension types.
     return array.values.slice(0, 0) if array.null_count == len(array) else array.flatten()
 

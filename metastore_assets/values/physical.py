@@ -60,9 +60,9 @@ def physical_series(array: pa.Array, cls: TypeClass) -> pl.Series:
 
 
 def canonical(array: pa.Array, cls: TypeClass) -> pa.Array:
-    """Return a column chunk as an array of the class's canonical type, row by row, nulls included.
+    """Return a column chunk as an array of the class's canonical type, row by row, with nulls.
 
-    Bytes that a file calls text stay as they are, valid UTF-8 or not.
+    Text stays unchanged even if it is not valid UTF-8.
 
     Args:
         array: Values of any type of the class.
@@ -150,7 +150,7 @@ def physical_value(value: pa.Scalar) -> int | float:
 
 
 def order_key(value: pa.Scalar) -> Any:
-    """Return a Python value (a number or bytes) that sorts scalars of one class in the order of the class."""
+    """Return a number or bytes by which to sort scalars of one class in the order of the class, if none is NaN."""
     if isinstance(value, pa.ExtensionScalar):
         value = value.value
     if t.is_boolean(value.type):
@@ -161,13 +161,13 @@ def order_key(value: pa.Scalar) -> Any:
 
 
 def sort_key(value: pa.Scalar) -> tuple[bool, Any]:
-    """Return a sort key like `order_key`, in which NaN is the greatest value."""
+    """Return a key by which to sort scalars of one class in the order of the class; NaN is the greatest value."""
     key = order_key(value)
     return (True, 0.0) if key != key else (False, key)
 
 
 def integers_array(physical: list[int] | npt.NDArray[np.int64], cls: TypeClass) -> pa.Array:
-    """Return physical values of an `integer` class, all within its range, as a canonical array."""
+    """Return a canonical array of physical values of an `integer` class, all of which are within its range."""
     if t.is_decimal(cls.arrow):
         if isinstance(physical, np.ndarray):
             data = np.stack([physical, physical >> 63], axis=1).astype("<i8").tobytes()
@@ -241,7 +241,7 @@ def _plain(array: pa.Array | pa.ChunkedArray) -> pa.Array:
 
 
 def comparable(values: pa.Array) -> pa.Array:
-    """Return canonical values as a type for which Arrow has minimum and maximum kernels."""
+    """Return canonical values cast to a type for which Arrow has kernels of minimum and maximum."""
     if isinstance(values.type, pa.BaseExtensionType):
         return values.storage
     if t.is_boolean(values.type):
@@ -275,7 +275,12 @@ def split_lists(column: pa.ChunkedArray | pa.Array) -> tuple[npt.NDArray[np.int3
 
 
 def build_list_array(lists: Sequence[npt.NDArray[Any] | None], dtype: type[np.generic]) -> pa.ListArray:
-    """Return a column of lists, null for None, whose elements are of a numpy type."""
+    """Return an Arrow array of lists.
+
+    Args:
+        lists: The elements of each list; None for null.
+        dtype: The numpy type of the elements.
+    """
     lengths = [0 if elements is None else len(elements) for elements in lists]
     present = [elements for elements in lists if elements is not None]
     values = np.concatenate(present).astype(dtype, copy=False) if present else np.zeros(0, dtype)
@@ -285,7 +290,7 @@ def build_list_array(lists: Sequence[npt.NDArray[Any] | None], dtype: type[np.ge
 
 
 def combine_to_one_chunk(table: pa.Table) -> pa.Table:
-    """Return the table with one chunk per column, also if it has no rows."""
+    """Return the table with exactly one chunk per column, even if it has no rows."""
     if table.num_rows:
         return table.combine_chunks()
     arrays = [one_chunk(column) for column in table.columns]

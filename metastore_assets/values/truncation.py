@@ -1,4 +1,4 @@
-"""Truncation of long strings and binary values to bounds: the nearest value of a maximal length."""
+"""Truncation of long strings and binary values to bounds: the nearest lower or upper value of limited length."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def _truncate_characters(value: bytes, max_bytes: int) -> bytes:
 
 
 def prefix_successor(prefix: bytes) -> bytes | None:
-    """Return the least bytes that are greater than all bytes with a prefix; None if there are none."""
+    """Return the least byte string that is greater than all byte strings with a prefix; None if there is none."""
     stripped = prefix.rstrip(b"\xff")
     return stripped[:-1] + bytes([stripped[-1] + 1]) if stripped else None
 

@@ -1,4 +1,4 @@
-"""Type classes: the canonical Arrow types that the values of all profiled columns widen to without loss."""
+"""Type classes: the canonical Arrow types to which the values of all profiled columns are converted without loss."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ class TypeClass:
     """
 
     name: str
-    """The name of the field in the typed union `value` of stored tables."""
+    """The name of the class, which is also that of its field in the typed union of stored tables."""
     arrow: pa.DataType
-    """The canonical type: of that field, and of every scalar of the class."""
+    """The canonical type: the type of that field, and of every scalar of the class."""
     kind: str
-    """How values are ordered and computed with."""
+    """One of the kinds above, which determines how values are ordered and computed."""
 
     @property
     def scale(self) -> int:
@@ -90,7 +90,7 @@ def type_text(type: pa.DataType) -> str:
 
 @lru_cache(maxsize=4096)
 def type_class(type: pa.DataType) -> TypeClass:
-    """Return the class that values of a type widen to. Encoded and extension types count as what they encode.
+    """Return the type class of a type. Encoded and extension types have the class of the type that they encode.
 
     Seconds widen to milliseconds, because Parquet has no timestamps in seconds.
 
@@ -113,7 +113,7 @@ def type_class(type: pa.DataType) -> TypeClass:
 
 
 def classes_of(types: Iterable[pa.DataType]) -> list[TypeClass]:
-    """Return the classes of the types that have one."""
+    """Return the type class of each of some types, without the types that have none."""
     classes = []
     for type in types:
         try:
@@ -124,7 +124,7 @@ def classes_of(types: Iterable[pa.DataType]) -> list[TypeClass]:
 
 
 def class_named(name: str) -> TypeClass:
-    """Return the class with a name. Raises UnsupportedTypeError if there is none."""
+    """Return the type class with a name. Raises UnsupportedTypeError if there is none."""
     if name in _SIMPLE:
         return _SIMPLE[name]
     match = _DECIMAL_NAME.fullmatch(name)
@@ -134,7 +134,7 @@ def class_named(name: str) -> TypeClass:
 
 
 def type_fingerprint(type: pa.DataType) -> str:
-    """Return a text that is equal for two types exactly if profiles of their columns merge.
+    """Return a text that is equal for two types exactly if the profiles of columns of these types can be merged.
 
     It is the name of the class, or for types without a class the kind of container or the Arrow type.
     """

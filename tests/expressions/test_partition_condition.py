@@ -157,9 +157,9 @@ def test_what_is_no_value_of_the_column_is_refused(
 def test_names_match_without_case_where_one_alone_does() -> None:
     """An exact name is always that column."""
     own = PartitionFilter.of("Day = 'a'")
-    assert own.unknown(["day"]) == []
-    assert own.unknown(["day", "DAY"]) == ["Day"]
-    assert PartitionFilter.of("DAY = 'a'").unknown(["day", "DAY"]) == []
+    assert own.unknown_columns(["day"]) == []
+    assert own.unknown_columns(["day", "DAY"]) == ["Day"]
+    assert PartitionFilter.of("DAY = 'a'").unknown_columns(["day", "DAY"]) == []
     types = {"day": pa.string(), "DAY": pa.string()}
     bound = PartitionFilter.of("DAY = 'a'").bind("t", types)
     assert bound.may_match([("day", "b"), ("DAY", "a")])

@@ -58,7 +58,7 @@ def test_a_filter_keeps_what_fits_one_pattern_of_each_column() -> None:
     assert keep.may_match([("hour", "1")])
     assert not keep.may_match([("day", "2024-02-01")])
     assert not keep.may_match([("day", "2024-01-05"), ("country", "fr")])
-    assert filter_.unknown(["day"]) == ["country"]
+    assert filter_.unknown_columns(["day"]) == ["country"]
     assert PartitionFilter().bind("t", {}).may_match([("day", None)])
 
 

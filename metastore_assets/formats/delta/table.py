@@ -180,7 +180,7 @@ class _Table:
             schema = check_schema(parse_json(state.metadata["schemaString"]), self.partition_columns)
             self.fields: list[dict[str, Any]] = schema["fields"]
             self.schema = arrow_schema(location.uri, schema, self._mode)
-        if unknown := partitions.unknown(self.partition_columns):
+        if unknown := partitions.unknown_columns(self.partition_columns):
             raise TableFormatError(
                 f"{location.uri} is not partitioned by {', '.join(unknown)}; it is by "
                 f"{', '.join(self.partition_columns) or 'nothing'}"

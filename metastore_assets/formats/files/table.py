@@ -176,13 +176,17 @@ class FilesFormat(TableFormat):
         if not self._filter.excludes_partitions:
             return None
         if self._partitioning.types:
-            return None if self._filter.unknown(self._partitioning.types) else self._bound(self._partitioning.types)
+            return (
+                None
+                if self._filter.unknown_columns(self._partitioning.types)
+                else self._bound(self._partitioning.types)
+            )
         # Folders without the columns of the filter are listed, because the columns may follow further down.
         return self._bound(dict.fromkeys(self._filter.columns, pa.string()))
 
     def _bind(self, columns: Sequence[str]) -> BoundPartitionFilter:
         """Return the selected partitions. Raises TableFormatError for a filter by columns that do not exist."""
-        if unknown := self._filter.unknown(columns):
+        if unknown := self._filter.unknown_columns(columns):
             raise TableFormatError(
                 f"{self._location.uri} has no partition column {unknown[0]!r}, by which it is filtered"
                 + (close_names(unknown[0], columns, "; it has: {}") or "; it has none")

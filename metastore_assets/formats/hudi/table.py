@@ -177,7 +177,7 @@ class HudiFormat(TableFormat):
         return lru_cache(maxsize=None)(lambda path: bound_filter.may_match(paths.items(path)))
 
     def _check_filter(self, columns: Sequence[str]) -> None:
-        if unknown := self._filter.unknown(columns):
+        if unknown := self._filter.unknown_columns(columns):
             raise TableFormatError(
                 f"{self._location.uri} has no partition column {unknown[0]!r}; "
                 f"there are: {', '.join(columns) or 'none'}"

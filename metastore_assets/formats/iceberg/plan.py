@@ -77,7 +77,7 @@ class FragmentPlanner:
         self._position_files: dict[tuple[str, int | None], PositionDeletes] = {}
         self._shared: dict[str, _References] = {}
         self._equality_files: dict[str, EqualityDeletes] = {}
-        unknown = partition_filter.unknown(self.partitions.columns())
+        unknown = partition_filter.unknown_columns(self.partitions.columns())
         if unknown:
             raise TableFormatError(
                 f"{files.name} has no partition field {unknown[0]!r} to filter by; "
