@@ -79,8 +79,8 @@ def resolve_partition(table: str, text: str, keys: Collection[str]) -> str:
     selected = sorted(match_partitions(table, [text], keys))
     if len(selected) > 1:
         raise PartitionNotFoundError(
-            f"{text!r} means {len(selected):,} partitions of table {table!r}: name one of them, such as {selected[0]!r}; "
-            f"list them with `metastore show {table} --partitions`"
+            f"{text!r} means {len(selected):,} partitions of table {table!r}: name one of them, such as "
+            f"{selected[0]!r}; list them with `metastore show {table} --partitions`"
         )
     return selected[0]
 

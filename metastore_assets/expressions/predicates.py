@@ -327,7 +327,7 @@ class _ValueLeaf(Leaf, abstract=True):
     @property
     @abstractmethod
     def matching_range(self) -> tuple[pa.Array, pa.Array] | None:
-        """The least and the greatest matching value, each in an array of length one; None if matching values have none."""
+        """The least and the greatest matching value, as arrays of length one; None if there are none."""
 
     def bound_column_rows(self, column: ColumnBounds) -> RowBounds:
         some, every = self.match_range(column.minimum, column.maximum)
